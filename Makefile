@@ -106,7 +106,7 @@ differential: tools shells build ## pods run by the kubelet and by the agent, st
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestDifferential . $(ARGS)
 
-cost: tools shells build ## what 60 pods cost the kubelet and the agent in turn: CPU, memory, calls; takes /var/lib/kubelet; ARGS='-cost.rounds 2 -cost.pods 250 -cost.profile /tmp/profiles'
+cost: tools shells build ## what 60 pods cost the kubelet and the agent in turn: CPU, memory, calls; takes /var/lib/kubelet; ARGS='-cost.rounds 2 -cost.pods 250 -cost.profile /tmp/profiles -cost.of /tmp/agent-before,agent'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestCost . $(ARGS)

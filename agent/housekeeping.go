@@ -127,6 +127,10 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 		return
 	}
 	for _, p := range desired {
+		// The phase first: nearly all pods run, and a status is a copy.
+		if ph, ok := a.statuses.Phase(p.UID); !ok || !podmeta.IsTerminal(ph) {
+			continue
+		}
 		st, ok := a.statuses.Get(p.UID)
 		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.hooks.Revives(a.guard, p, &st) {
 			continue

@@ -178,10 +178,9 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 		}
 	case podmgr.Reconcile:
 		for _, p := range c.Pods {
-			a.statuses.Reconcile(p)
-			// Readiness gates may have changed, which are in the status that others
-			// write.
-			a.workers.Resync(p.UID)
+			if a.statuses.Reconcile(p) || a.othersWrote(p) {
+				a.workers.Resync(p.UID)
+			}
 		}
 	}
 	if len(c.Configs) > 0 {

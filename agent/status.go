@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/probing"
@@ -64,6 +65,39 @@ func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	now := *pod
 	now.Status = shown.Status
 	return &now
+}
+
+// othersWrote reports whether the status that a source shows of a pod may have news
+// for its worker. Most often it has none: it is what this node has published itself,
+// and each such echo would cost a sync.
+func (a *Agent) othersWrote(pod *v1.Pod) bool {
+	if hasClaims(pod) || len(pod.Status.ResourceClaimStatuses) > 0 {
+		return true
+	}
+	// What failed may have lacked what is there now.
+	if w, ok := a.workers.State(pod.UID); !ok || w.LastError != "" {
+		return true
+	}
+	st, ok := a.statuses.Get(pod.UID)
+	return !ok || !equality.Semantic.DeepEqual(ofOthers(st.Conditions), ofOthers(pod.Status.Conditions))
+}
+
+// ofOthers are the conditions that somebody else than the node may have written, by type.
+// DisruptionTarget is one: taints are a reason too.
+func ofOthers(all []v1.PodCondition) map[v1.PodConditionType]v1.PodCondition {
+	var out map[v1.PodConditionType]v1.PodCondition
+	for _, c := range all {
+		switch c.Type {
+		case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+			v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting:
+			continue
+		}
+		if out == nil {
+			out = map[v1.PodConditionType]v1.PodCondition{}
+		}
+		out[c.Type] = c
+	}
+	return out
 }
 
 // pastDeadline reports whether spec.activeDeadlineSeconds is over, and sets the

@@ -51,6 +51,16 @@ type driver struct {
 	root int
 }
 
+// together calls f with a driver whose calls are made in one batch. See
+// calls.together for what holds when it returns ErrNoAnswer.
+func (d *driver) together(ctx context.Context, f func(*driver) error) error {
+	return d.calls.together(ctx, func(b *batch) error {
+		batched := *d
+		batched.in = b
+		return f(&batched)
+	})
+}
+
 // literal returns the path of n below the mount points, in the form of the
 // driver in use: n as it is, or as nested slices.
 func (d *driver) literal(n Name) (string, error) {

@@ -57,7 +57,7 @@ func (c *calls) do(ctx context.Context, what, target string, f func() error) err
 	since, stuck := c.stuck[target]
 	c.mu.Unlock()
 	if stuck {
-		return fmt.Errorf("%s %s: %w to a call of %v ago", what, target, ErrNoAnswer, time.Since(since).Round(time.Second))
+		return refused(what, target, since)
 	}
 	start := time.Now()
 	// With room for the result, the goroutine ends even if nobody waits any more.
@@ -113,11 +113,121 @@ func wrap(what, target string, err error) error {
 	return fmt.Errorf("%s %s: %w", what, target, err)
 }
 
+// batch makes calls one after the other on one goroutine. Each still has the whole
+// timeout, and a mark of its own if it does not come back; but they cost one goroutine
+// and one timer together. A pod's cgroup takes twenty calls on v1.
+type batch struct {
+	*calls
+
+	// Guarded by calls.mu: the call that is under way, or was the last one, and whether
+	// the batch was given up. Then no further call is made.
+	what, target string
+	start        time.Time
+	gone         bool
+}
+
+// together calls f, which makes its calls by the batch, and waits until it returns, one
+// of the calls has not come back within the timeout, or ctx ends. What f writes to must
+// not be looked at after an error of ErrNoAnswer: f may be in the middle.
+func (c *calls) together(ctx context.Context, f func(*batch) error) error {
+	b := &batch{calls: c, start: time.Now()}
+	done := make(chan error, 1)
+	go func() { done <- f(b) }()
+	timer := time.NewTimer(c.timeout)
+	defer timer.Stop()
+	for {
+		var why error
+		select {
+		case err := <-done:
+			return err
+		case <-timer.C:
+			why = fmt.Errorf("%w in %v", ErrNoAnswer, c.timeout)
+		case <-ctx.Done():
+			why = fmt.Errorf("%w: %w", ErrNoAnswer, ctx.Err())
+		}
+		if left, err := b.abandon(ctx, why); left > 0 {
+			timer.Reset(left)
+		} else {
+			return err
+		}
+	}
+}
+
+// abandon gives the batch up, with the call that is under way, unless that has time left.
+func (b *batch) abandon(ctx context.Context, why error) (left time.Duration, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if left = b.timeout - time.Since(b.start); left > 0 && ctx.Err() == nil {
+		return left, nil
+	}
+	b.gone = true
+	if b.target == "" {
+		return 0, why // none was made yet
+	}
+	// Others may hang at the same target; the older mark stays.
+	if _, other := b.stuck[b.target]; !other {
+		b.stuck[b.target] = b.start
+		b.met.stuck.Set(float64(len(b.stuck)))
+	}
+	return 0, fmt.Errorf("%s %s: %w", b.what, b.target, why)
+}
+
+// do makes one call of the batch. It returns what calls.do does.
+func (b *batch) do(ctx context.Context, what, target string, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s %s: %w", what, target, err)
+	}
+	if err := b.begin(what, target); err != nil {
+		return err
+	}
+	err := f()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		if b.stuck[target].Equal(b.start) {
+			delete(b.stuck, target)
+			b.met.stuck.Set(float64(len(b.stuck)))
+		}
+		return fmt.Errorf("%s %s: %w", what, target, ErrNoAnswer)
+	}
+	// The time between two calls is nobody's.
+	b.start = time.Now()
+	return wrap(what, target, err)
+}
+
+// begin notes that a call is under way.
+func (b *batch) begin(what, target string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return fmt.Errorf("%s %s: %w", what, target, ErrNoAnswer)
+	}
+	if since, stuck := b.stuck[target]; stuck {
+		return refused(what, target, since)
+	}
+	b.what, b.target, b.start = what, target, time.Now()
+	return nil
+}
+
+// refused is the error of a call whose target is stuck.
+func refused(what, target string, since time.Time) error {
+	return fmt.Errorf("%s %s: %w to a call of %v ago", what, target, ErrNoAnswer, time.Since(since).Round(time.Second))
+}
+
 // files are the calls of an FS, each bounded by calls. They return the errors
 // of the FS, or ErrNoAnswer.
 type files struct {
 	*calls
 	fs FS
+	in *batch // nil: each call is made by itself
+}
+
+// do makes one call, by itself or in a batch.
+func (f files) do(ctx context.Context, what, target string, call func() error) error {
+	if f.in != nil {
+		return f.in.do(ctx, what, target, call)
+	}
+	return f.calls.do(ctx, what, target, call)
 }
 
 // read returns a file's content. Reads are bounded too: a cgroup whose lock the

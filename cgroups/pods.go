@@ -2,6 +2,7 @@ package cgroups
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"go.uber.org/zap"
@@ -211,7 +212,15 @@ func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f fu
 	}
 	defer release()
 	defer m.timed(operation)()
-	if err := f(d, e, n, cgroup); err != nil {
+	// On a record of its own: a call that does not come back leaves f in the middle.
+	record := &podEntry{applied: e.applied, class: e.class}
+	err = d.together(ctx, func(d *driver) error { return f(d, record, n, cgroup) })
+	if errors.Is(err, ErrNoAnswer) {
+		e.applied = nil // it may have been given anything
+		return fail(err)
+	}
+	e.applied, e.class = record.applied, record.class
+	if err != nil {
 		return fail(err)
 	}
 	// Only after success: a pod whose cgroup is not there takes nothing of its

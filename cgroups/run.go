@@ -91,7 +91,7 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 	}
 	// A failure is an event once, and again at each timed retry, as the kubelet
 	// sends it; rounds that pods caused in between are silent.
-	err = m.enforce(ctx, d)
+	err = d.together(ctx, func(d *driver) error { return m.enforce(ctx, d) })
 	switch failed = note("enforce", err); {
 	case failed && (news || timed):
 		m.cfg.Event(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement",
@@ -105,7 +105,7 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 	}
 	// Tiers are updated even if the limits of the node failed: they do not depend
 	// on each other.
-	return note("tiers", m.updateTiers(ctx, d)) || failed
+	return note("tiers", d.together(ctx, func(d *driver) error { return m.updateTiers(ctx, d) })) || failed
 }
 
 // enforce holds all pods to what is left for them, and others to what is

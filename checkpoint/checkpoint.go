@@ -61,7 +61,7 @@ func Open(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: cfg.files, Sync: !cfg.NoSync}, calls: newCalls()}
+	s := &Store{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: &sharedSyncs{Disk: cfg.files}, Sync: !cfg.NoSync}, calls: newCalls()}
 	if err := s.dir.Prepare(); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}

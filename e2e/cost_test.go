@@ -22,7 +22,7 @@ import (
 var (
 	costPods   = flag.Int("cost.pods", 60, "how many pods are made at once")
 	costRounds = flag.Int("cost.rounds", 2, "how often each program runs them")
-	costOf     = flag.String("cost.of", kubelet+","+agent, "programs, in this order")
+	costOf     = flag.String("cost.of", kubelet+","+agent, "programs, in this order: of build/bin, or paths of agents to compare")
 	costRest   = flag.Duration("cost.rest", 75*time.Second, "how long the pods run before memory counts")
 	profile    = flag.String("cost.profile", "", "directory for CPU and heap profiles of the programs, while pods start")
 )
@@ -37,10 +37,14 @@ const (
 
 // The kubelet and the agent run the same pods in turn, on one containerd and one API server.
 func TestCost(t *testing.T) {
+	programs := strings.Split(*costOf, ",")
+	for _, name := range programs {
+		program(t, name)
+	}
 	n := newNode(t, "maxPods: 250\nenableProfilingHandler: true\n")
 	of := time.Duration(0) // the kubelet's CPU
 	for range *costRounds {
-		for _, name := range strings.Split(*costOf, ",") {
+		for _, name := range programs {
 			n.run(name)
 			c := n.cost(name, *costPods)
 			n.profiles.Wait()
@@ -204,7 +208,7 @@ func (n *node) profile(name string) {
 			var b []byte
 			err := n.get("/api/v1/nodes/"+n.cluster.node+"/proxy/debug/pprof/"+query, &b)
 			if err == nil {
-				err = os.WriteFile(filepath.Join(*profile, name+"-"+file+".pprof"), b, 0o600)
+				err = os.WriteFile(filepath.Join(*profile, filepath.Base(name)+"-"+file+".pprof"), b, 0o600)
 			}
 			if err != nil {
 				n.t.Logf("profile of %s: %v", name, err)

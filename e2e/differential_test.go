@@ -33,6 +33,7 @@ type seen map[string]string
 // Pods run first by the kubelet and then by the agent have the same statuses and
 // events in the end, but for what testdata/differences.txt names.
 func TestDifferential(t *testing.T) {
+	program(t, kubelet)
 	n := newNode(t, "maxPods: 200\nserializeImagePulls: false\n")
 	text, err := os.ReadFile(filepath.Join("testdata", "differential.yaml"))
 	n.must(err)

@@ -32,10 +32,13 @@ const patience = 4 * time.Minute
 // busybox is the image of the tests' pods.
 const busybox = "localhost/busybox:1"
 
-// program finds a program that make e2e has built.
+// program finds a program that make e2e has built, or one by its path.
 func program(t testing.TB, name string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("..", "build", "bin", name))
+	path, err := name, error(nil)
+	if !filepath.IsAbs(name) {
+		path, err = filepath.Abs(filepath.Join("..", "build", "bin", name))
+	}
 	if err == nil {
 		_, err = os.Stat(path)
 	}

@@ -45,7 +45,6 @@ type node struct {
 // its KubeletConfiguration.
 func newNode(t *testing.T, more string) *node {
 	t.Helper()
-	program(t, kubelet)
 	for _, dir := range []string{kubeletRoot, logLinks} {
 		if _, err := os.Stat(dir); err == nil {
 			t.Fatalf("%s is there: this machine is a node already, or an earlier run was killed", dir)
@@ -126,7 +125,7 @@ func (n *node) end() {
 	_ = n.cmd.Wait() // the kubelet ends with an error then
 	n.cmd = nil
 	if dir := os.Getenv("NODEWRIGHT_E2E_LOGS"); dir != "" {
-		n.must(os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.log", n.last, time.Now().Unix())), []byte(n.log.String()), 0o600))
+		n.must(os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.log", filepath.Base(n.last), time.Now().Unix())), []byte(n.log.String()), 0o600))
 	}
 }
 

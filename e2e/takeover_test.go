@@ -105,6 +105,7 @@ func TestTakeover(t *testing.T) {
 	if _, child := runApart(t); !child {
 		return
 	}
+	program(t, kubelet)
 	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")
 	registered := n.devicePlugin("a", "b", "c")
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))

@@ -37,8 +37,11 @@ type clusterLab struct {
 	port int
 }
 
-func newClusterLab(t *testing.T) *clusterLab {
-	l := &clusterLab{lab: newLab(t), api: kubeapitest.New()}
+func newClusterLab(t *testing.T) *clusterLab { return clusterLabOf(t, newLab(t)) }
+
+// clusterLabOf has the agent of a lab be a node.
+func clusterLabOf(t *testing.T, of *lab) *clusterLab {
+	l := &clusterLab{lab: of, api: kubeapitest.New()}
 	l.api.Handle("tokenreviews", func(_ kubeapitest.Request, body runtime.Object) (runtime.Object, error) {
 		r := body.(*authenticationv1.TokenReview)
 		r.Status.Authenticated = r.Spec.Token == "good" || r.Spec.Token == "weak"
@@ -194,23 +197,28 @@ func TestNodeOfACluster(t *testing.T) {
 	})
 }
 
+// nodeGet asks the node with a token, or without one if that is "".
+func (l *clusterLab) nodeGet(path, token string) (code int, body string) {
+	l.t.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // self-signed
+	defer client.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", l.port, path), nil)
+	l.must(err)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	res, err := client.Do(req)
+	l.must(err)
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	l.must(err)
+	return res.StatusCode, string(b)
+}
+
 // nodeAPI asks the node as an API server would, and as those who may not.
 func (l *clusterLab) nodeAPI() {
 	l.t.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // self-signed
-	get := func(path, token string) (int, string) {
-		req, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", l.port, path), nil)
-		l.must(err)
-		if token != "" {
-			req.Header.Set("Authorization", "Bearer "+token)
-		}
-		res, err := client.Do(req)
-		l.must(err)
-		defer func() { _ = res.Body.Close() }()
-		b, err := io.ReadAll(res.Body)
-		l.must(err)
-		return res.StatusCode, string(b)
-	}
+	get := l.nodeGet
 	// A container runs before its program has written anything.
 	l.eventually("the container has logged", func() error {
 		if code, body := get("/containerLogs/default/a/main", "good"); code != 200 || !strings.Contains(body, "ready") {

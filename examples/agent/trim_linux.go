@@ -33,19 +33,26 @@ func trimMemory(ctx context.Context) {
 	t := time.NewTimer(firstTrim)
 	defer t.Stop()
 	var trimmed time.Time
-	var left int64
+	var left memory
 	var used time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			now := cpuTime()
-			if trimDue(time.Since(trimmed), resident()-left, now-used) {
+			now, has := cpuTime(), resident()
+			heap, program := trimDue(time.Since(trimmed), left, has, now-used)
+			// The heap first: collecting garbage reads much of the program.
+			if heap {
 				debug.FreeOSMemory()
-				dropProgramPages()
-				trimmed, left, now = time.Now(), resident(), cpuTime()
 				garbage.rest()
+				trimmed = time.Now()
+			}
+			if program {
+				dropProgramPages()
+			}
+			if heap || program {
+				left, now = resident(), cpuTime()
 			}
 			used = now
 			t.Reset(lookEvery)
@@ -53,10 +60,14 @@ func trimMemory(ctx context.Context) {
 	}
 }
 
-// trimDue reports whether memory is given back: by the time since that was done last,
-// by how much memory has grown since then, and by the CPU since the last look.
-func trimDue(since time.Duration, grown int64, used time.Duration) bool {
-	return since >= nextTrims || grown >= grownBy && used < quiet
+// trimDue reports whether the heap's memory is given back, and the program's pages: by
+// the time since the heap's was last, by how much either has grown since, and by the
+// CPU since the last look. The heap's costs a collection of garbage, so that pages
+// of the program, which each look at a server brings back, are no reason for it.
+func trimDue(since time.Duration, left, has memory, used time.Duration) (heap, program bool) {
+	quiet := used < quiet
+	heap = since >= nextTrims || quiet && has.own-left.own >= grownBy
+	return heap, heap || quiet && has.files-left.files >= grownBy
 }
 
 // cpuTime is what this process has used.
@@ -68,21 +79,26 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resident is this process's memory in bytes, 0 if that is not to be had.
-func resident() int64 {
-	b, err := os.ReadFile("/proc/self/statm") // proc(5): size and resident, in pages
+// memory is what is resident of this process, in bytes: its own, and pages of files.
+type memory struct{ own, files int64 }
+
+// resident is this process's memory, zero if that is not to be had.
+func resident() memory {
+	b, err := os.ReadFile("/proc/self/statm") // proc(5): size, resident and shared, in pages
 	if err != nil {
-		return 0
+		return memory{}
 	}
 	fields := strings.Fields(string(b))
-	if len(fields) < 2 {
-		return 0
+	if len(fields) < 3 {
+		return memory{}
 	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0
+	all, err1 := strconv.ParseInt(fields[1], 10, 64)
+	files, err2 := strconv.ParseInt(fields[2], 10, 64)
+	if err1 != nil || err2 != nil {
+		return memory{}
 	}
-	return pages * int64(os.Getpagesize())
+	page := int64(os.Getpagesize())
+	return memory{own: (all - files) * page, files: files * page}
 }
 
 // dropProgramPages lets go of the clean pages of this program's file. Only

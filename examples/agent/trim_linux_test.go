@@ -6,26 +6,29 @@ import (
 )
 
 func TestTrimDue(t *testing.T) {
+	left := memory{own: 20 << 20, files: 3 << 20}
 	for _, tc := range []struct {
-		name  string
-		since time.Duration
-		grown int64
-		used  time.Duration
-		want  bool
+		name          string
+		since         time.Duration
+		own, files    int64 // grown
+		used          time.Duration
+		heap, program bool
 	}{
-		{"nothing happened", 5 * time.Second, 0, 0, false},
-		{"a minute", time.Minute, 0, 0, true},
-		{"a minute, busy", time.Minute, 0, time.Second, true},
-		{"grown and busy", 5 * time.Second, 20 << 20, time.Second, false},
-		{"grown and quiet again", 5 * time.Second, 20 << 20, 50 * time.Millisecond, true},
-		{"hardly grown", 5 * time.Second, 1 << 20, 0, false},
-		{"shrunk", 5 * time.Second, -20 << 20, 0, false},
+		{"nothing happened", 5 * time.Second, 0, 0, 0, false, false},
+		{"a minute", time.Minute, 0, 0, 0, true, true},
+		{"a minute, busy", time.Minute, 0, 0, time.Second, true, true},
+		{"grown and busy", 5 * time.Second, 20 << 20, 20 << 20, time.Second, false, false},
+		{"grown and quiet again", 5 * time.Second, 20 << 20, 0, 50 * time.Millisecond, true, true},
+		{"only pages of the program", 5 * time.Second, 1 << 20, 20 << 20, 50 * time.Millisecond, false, true},
+		{"hardly grown", 5 * time.Second, 1 << 20, 1 << 20, 0, false, false},
+		{"shrunk", 5 * time.Second, -20 << 20, -1 << 20, 0, false, false},
 	} {
-		if got := trimDue(tc.since, tc.grown, tc.used); got != tc.want {
-			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		has := memory{own: left.own + tc.own, files: left.files + tc.files}
+		if heap, program := trimDue(tc.since, left, has, tc.used); heap != tc.heap || program != tc.program {
+			t.Errorf("%s: heap %v, program %v; want %v, %v", tc.name, heap, program, tc.heap, tc.program)
 		}
 	}
-	if resident() <= 0 || cpuTime() <= 0 {
-		t.Errorf("resident %d bytes, CPU %v: want what the kernel says", resident(), cpuTime())
+	if has := resident(); has.own <= 0 || has.files <= 0 || cpuTime() <= 0 {
+		t.Errorf("resident %+v, CPU %v: want what the kernel says", has, cpuTime())
 	}
 }

@@ -27,6 +27,14 @@ func Statfs(path string) (Usage, error) {
 	return u, nil
 }
 
+// IsMount reports whether something is mounted at path, by statx(2) of Linux 5.8; false is
+// no proof of the opposite.
+func IsMount(path string) bool {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
+	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
+}
+
 // fsxattr is the kernel's struct fsxattr (linux/fs.h).
 type fsxattr struct {
 	xflags, extsize, nextents, projid, cowextsize uint32

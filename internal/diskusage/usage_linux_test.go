@@ -92,6 +92,18 @@ func TestStatfs(t *testing.T) {
 }
 
 // A directory of no project has no quota, whatever the file system.
+func TestIsMount(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("/proc", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"/proc": true, "/proc/self": false, dir: false, filepath.Join(dir, "link"): false, filepath.Join(dir, "none"): false} {
+		if got := diskusage.IsMount(path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
+
 func TestQuotaWithoutProject(t *testing.T) {
 	if _, err := diskusage.Quota(t.TempDir()); !errors.Is(err, diskusage.ErrNoQuota) {
 		t.Errorf("error = %v, want ErrNoQuota", err)

@@ -10,6 +10,9 @@ import (
 // Statfs returns what the file system says that path is on.
 func Statfs(string) (Usage, error) { return Usage{}, errors.ErrUnsupported }
 
+// IsMount reports whether something is mounted at path.
+func IsMount(string) bool { return false }
+
 // Quota returns what the kernel has counted for dir's project.
 func Quota(string) (Usage, error) { return Usage{}, ErrNoQuota }
 

@@ -1,9 +1,10 @@
 package podsync
 
 import (
+	"bytes"
 	"encoding/json"
-	"maps"
-	"slices"
+	"reflect"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,25 +47,53 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 	return next
 }
 
+// statusField is a field of a status that a patch may have, by its place and its name.
+type statusField struct {
+	index int
+	name  string
+}
+
+// statusFields are those that differ as a whole: conditions are merged, and others'
+// fields are left alone.
+var statusFields = func() (out []statusField) {
+	t := reflect.TypeFor[v1.PodStatus]()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if !theirs[name] && name != "conditions" {
+			out = append(out, statusField{i, name})
+		}
+	}
+	return out
+}()
+
 // patchOf is a strategic merge patch that makes api into next, for a pod of
 // that UID. It is nil if there is no difference. What it has, it has as a whole:
 // api may not be the last word.
 func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
-	was, err := strategicpatch.Object(api)
-	if err != nil {
-		return nil, err
-	}
-	is, err := strategicpatch.Object(next)
-	if err != nil {
-		return nil, err
+	status := map[string]any{}
+	before, after := reflect.ValueOf(&api).Elem(), reflect.ValueOf(&next).Elem()
+	for _, f := range statusFields {
+		was, err := fieldJSON(before.Field(f.index))
+		if err != nil {
+			return nil, err
+		}
+		is, err := fieldJSON(after.Field(f.index))
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Equal(was, is) {
+			continue
+		}
+		if status[f.name], err = whole(f.name, was, is); err != nil {
+			return nil, err
+		}
 	}
 	// Conditions are merged by their type (patchMergeKey), so that those of others are
 	// not in the patch at all.
-	conditions := strategicpatch.ByKey("type", own(was["conditions"]), own(is["conditions"]), strategicpatch.Overwrite)
-	for _, m := range []map[string]any{was, is} {
-		maps.DeleteFunc(m, func(name string, _ any) bool { return theirs[name] || name == "conditions" })
+	conditions, err := conditionsPatch(api.Conditions, next.Conditions)
+	if err != nil {
+		return nil, err
 	}
-	status := strategicpatch.Changes(was, is, whole)
 	if len(conditions) > 0 {
 		status["conditions"] = conditions
 	}
@@ -75,28 +104,115 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// own are the conditions of a list that the node writes.
-func own(list any) []any {
-	return slices.DeleteFunc(strategicpatch.List(list), func(c any) bool {
-		m, _ := c.(map[string]any)
-		kind, _ := m["type"].(string)
-		return !ours[v1.PodConditionType(kind)]
-	})
-}
-
-// whole is the patch by which a field becomes now, whatever it was. An API server makes
-// nothing of a map that is to take the place of none.
-func whole(name string, was, now any) any {
-	switch now := now.(type) {
-	case map[string]any:
-		if was == nil {
-			return now
+// fieldJSON is a field of a status as JSON, nil if it is left out there. All fields of a
+// status are left out when they are empty.
+func fieldJSON(v reflect.Value) ([]byte, error) {
+	switch v.Kind() {
+	case reflect.Slice, reflect.Map:
+		if v.Len() == 0 {
+			return nil, nil
 		}
-		return strategicpatch.Replace(now)
-	case []any:
-		if name == "podIPs" || name == "hostIPs" { // the others are never merged
-			return append([]any{strategicpatch.Replace(nil)}, now...)
+	default:
+		if v.IsZero() {
+			return nil, nil
 		}
 	}
-	return now
+	// By the address, as a struct's fields are: a copy would be made for each.
+	b, err := json.Marshal(v.Addr().Interface())
+	if string(b) == "null" {
+		return nil, err
+	}
+	return b, err
+}
+
+// whole is the patch by which a field becomes is, whatever it was; both are JSON, nil for
+// none. An API server makes nothing of a map that is to take the place of none.
+func whole(name string, was, is []byte) (any, error) {
+	switch {
+	case is == nil:
+		return nil, nil
+	case is[0] == '{' && was != nil:
+		var object map[string]any
+		err := json.Unmarshal(is, &object)
+		return strategicpatch.Replace(object), err
+	case name == "podIPs" || name == "hostIPs": // the others are never merged
+		list := []any{strategicpatch.Replace(nil)}
+		var items []json.RawMessage
+		err := json.Unmarshal(is, &items)
+		for _, item := range items {
+			list = append(list, item)
+		}
+		return list, err
+	}
+	return json.RawMessage(is), nil
+}
+
+// conditionsPatch is the patch by which the node's conditions become those of next. Each
+// that differs is in it as a whole.
+func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
+	before, after := byType(api), byType(next)
+	for i := range next {
+		c := &next[i]
+		if !ours[c.Type] {
+			continue
+		}
+		was, err := conditionJSON(before[c.Type])
+		if err != nil {
+			return nil, err
+		}
+		is, err := conditionJSON(c)
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(was, is) {
+			out = append(out, withoutRest(before[c.Type], c, is))
+		}
+	}
+	for i := range api {
+		if t := api[i].Type; ours[t] && after[t] == nil {
+			out = append(out, map[string]any{"$patch": "delete", "type": t})
+		}
+	}
+	return out, nil
+}
+
+// withoutRest is a condition as JSON, with null for what was has and is has not: whatever
+// the server has of it becomes what is has.
+func withoutRest(was, is *v1.PodCondition, content []byte) json.RawMessage {
+	if was == nil {
+		return content
+	}
+	content = bytes.TrimSuffix(content, []byte("}"))
+	for _, field := range [...]struct {
+		name string
+		gone bool
+	}{
+		{"observedGeneration", was.ObservedGeneration != 0 && is.ObservedGeneration == 0},
+		{"reason", was.Reason != "" && is.Reason == ""},
+		{"message", was.Message != "" && is.Message == ""},
+	} {
+		if field.gone {
+			content = append(content, `,"`+field.name+`":null`...)
+		}
+	}
+	return append(content, '}')
+}
+
+// byType are the node's conditions of a list.
+func byType(list []v1.PodCondition) map[v1.PodConditionType]*v1.PodCondition {
+	out := make(map[v1.PodConditionType]*v1.PodCondition, len(list))
+	for i := range list {
+		if ours[list[i].Type] {
+			out[list[i].Type] = &list[i]
+		}
+	}
+	return out
+}
+
+// conditionJSON is a condition as JSON, nil for none.
+func conditionJSON(c *v1.PodCondition) ([]byte, error) {
+	if c == nil {
+		return nil, nil
+	}
+	return json.Marshal(c)
 }

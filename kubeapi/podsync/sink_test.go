@@ -76,7 +76,7 @@ func TestUpdate(t *testing.T) {
 		{"only what differs", `{"phase":"Running","hostIP":"1.2.3.4","conditions":[{"type":"Ready","status":"False","reason":"r","message":"m"},{"type":"Initialized","status":"True"}]}`,
 			`{"phase":"Running","hostIP":"1.2.3.4","conditions":[{"type":"Ready","status":"True"},{"type":"Initialized","status":"True"}]}`,
 			`{"phase":"Running","conditions":[{"type":"Initialized","status":"True"},{"type":"Ready","status":"True"}],"hostIP":"1.2.3.4"}`,
-			`"status":{"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"message":null,"reason":null,"status":"True","type":"Ready"}]}}`},
+			`"status":{"conditions":[{"type":"Ready","status":"True","lastProbeTime":null,"lastTransitionTime":null,"reason":null,"message":null}]}}`},
 		{"conditions of others", `{"phase":"Running","conditions":[{"type":"foreign","status":"True"}]}`,
 			`{"phase":"Running","conditions":[{"type":"foreign","status":"False"},{"type":"other","status":"True"},{"type":"Ready","status":"True"}]}`,
 			`{"phase":"Running","conditions":[{"type":"Ready","status":"True"},{"type":"foreign","status":"True"}]}`, ""},

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -22,7 +23,8 @@ import (
 )
 
 // SourceMemory keeps values over a restart, for their owner's eyes alone: a
-// [github.com/nodewright/nodewright/checkpoint.Store].
+// [github.com/nodewright/nodewright/checkpoint.Store]. Values of different keys are
+// written at the same time.
 type SourceMemory interface {
 	Keys() ([]string, error)
 	// Read returns an error that is fs.ErrNotExist for what is not there.
@@ -66,8 +68,8 @@ const kindPod = "Pod"
 var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
 
 // keeper writes what changes to the Memory, beside everything else. Its goroutine, and
-// Run before and after that, use it alone: there is no lock. have and unknown mirror
-// what is in the Memory.
+// Run before and after that, use it alone: there is no lock. Writes that go on at the same
+// time use its configuration only. have and unknown mirror what is in the Memory.
 type keeper struct {
 	memory SourceMemory
 	seal   *seal.Sealer // nil: no Secrets are kept
@@ -131,6 +133,7 @@ func (s *Source) recall(k *keeper) {
 func (s *Source) wanted() (items []item, complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	items = make([]item, 0, len(s.pods)+len(s.refs))
 	for _, e := range s.pods {
 		items = append(items, item{e.key, e.pod})
 	}
@@ -179,8 +182,9 @@ func (k *keeper) keepAll(items []item, complete bool) { k.keep(items, complete, 
 // keep writes what is new and deletes what is no more. It returns when to do so
 // again, if not all was written.
 func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
-	want := map[string]bool{}
+	want := make(map[string]bool, len(items))
 	var errs []error
+	var news []item
 	for _, it := range items {
 		// A Secret never reaches the disk in the clear unless the configuration says
 		// so.
@@ -202,13 +206,16 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 			}
 			continue
 		}
-		// The rest is written all the same.
-		if err := k.write(it); err != nil {
+		news = append(news, it)
+	}
+	// Whatever fails, the rest is written all the same.
+	for i, err := range k.writeAll(news) {
+		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		delete(k.unknown, it.key)
-		k.have[it.key] = saved{is: it.is, at: time.Now()}
+		delete(k.unknown, news[i].key)
+		k.have[news[i].key] = saved{is: news[i].is, at: time.Now()}
 	}
 	// Deletions come last: a crash before them leaves too much, which the server's next
 	// answer puts right.
@@ -243,9 +250,18 @@ func same(a, b metav1.Object) bool {
 func statusOnly(a, b metav1.Object) bool {
 	p, ok := a.(*v1.Pod)
 	q, ok2 := b.(*v1.Pod)
-	return ok && ok2 && p.UID == q.UID && p.Status.Phase == q.Status.Phase &&
+	return ok && ok2 && p.UID == q.UID && (p.Status.Phase == q.Status.Phase || began(p, q)) &&
 		equality.Semantic.DeepEqual(p.Spec, q.Spec) && equality.Semantic.DeepEqual(p.DeletionTimestamp, q.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(p.Labels, q.Labels) && equality.Semantic.DeepEqual(p.Annotations, q.Annotations)
+}
+
+// began reports whether a pod has come to run, which can be kept as late as the rest of
+// its status: its containers show it, and they would be started again anyhow. Of a pod
+// whose containers may end for good, init containers included, or that has a deadline,
+// the record has to say that it has begun.
+func began(p, q *v1.Pod) bool {
+	return p.Status.Phase == v1.PodPending && q.Status.Phase == v1.PodRunning && len(q.Spec.InitContainers) == 0 &&
+		q.Spec.RestartPolicy == v1.RestartPolicyAlways && q.Spec.ActiveDeadlineSeconds == nil
 }
 
 // delete removes a value; one that is not there is no error.
@@ -260,6 +276,26 @@ func (k *keeper) delete(key string) error {
 
 // isSecret reports whether a key is that of a Secret.
 func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
+
+// writesAtOnce is how many objects are written at a time: syncs of a disk that wait for
+// each other take as long as one.
+const writesAtOnce = 8
+
+// writeAll writes objects, and returns an error or nil for each.
+func (k *keeper) writeAll(items []item) []error {
+	errs := make([]error, len(items))
+	slots := make(chan struct{}, writesAtOnce)
+	var wg sync.WaitGroup
+	for i, it := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = k.write(it)
+		})
+	}
+	wg.Wait()
+	return errs
+}
 
 // write puts one object into the Memory, a Secret encrypted. The key is a part of what
 // is sealed, so that values cannot be exchanged.

@@ -204,6 +204,51 @@ func TestStatusesAreWrittenNowAndThen(t *testing.T) {
 	})
 }
 
+// That a pod has come to run is written at once only where the record has to say so: it
+// may not run again, or has a time to end. Else it is written within a minute.
+func TestABeginIsWrittenNowAndThen(t *testing.T) {
+	deadline := int64(60)
+	for name, tc := range map[string]struct {
+		spec func(*v1.PodSpec)
+		now  bool
+	}{
+		"always":          {func(s *v1.PodSpec) { s.RestartPolicy = v1.RestartPolicyAlways }, false},
+		"on failure":      {func(s *v1.PodSpec) { s.RestartPolicy = v1.RestartPolicyOnFailure }, true},
+		"never":           {func(s *v1.PodSpec) { s.RestartPolicy = v1.RestartPolicyNever }, true},
+		"a deadline":      {func(s *v1.PodSpec) { s.RestartPolicy, s.ActiveDeadlineSeconds = v1.RestartPolicyAlways, &deadline }, true},
+		"init containers": {func(s *v1.PodSpec) { s.RestartPolicy, s.InitContainers = v1.RestartPolicyAlways, s.Containers }, true},
+	} {
+		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+			m := newMemory()
+			p := pod("a")
+			tc.spec(&p.Spec)
+			p.Status.Phase = v1.PodPending
+			srv.Create(p)
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+			defer r.stop()
+			r.want(t, "a")
+			before := m.wrote()
+			p = srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
+			p.Status.Phase = v1.PodRunning
+			srv.Put(p)
+			time.Sleep(time.Second)
+			if now := m.wrote() > before; now != tc.now {
+				t.Errorf("%s: written at once: %v, want %v", name, now, tc.now)
+			}
+			time.Sleep(time.Minute)
+			if n := m.wrote() - before; n != 1 || !strings.Contains(m.String(), "Running") {
+				t.Errorf("%s: %d writes after a minute, and there is %v", name, n, m)
+			}
+			p.Status.Phase = v1.PodFailed
+			srv.Put(p)
+			time.Sleep(time.Second)
+			if n := m.wrote() - before; n != 2 {
+				t.Errorf("%s: %d writes when it has ended, want 2", name, n)
+			}
+		})
+	}
+}
+
 func TestAMemoryThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()

@@ -1,0 +1,105 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newBatchTest(t *testing.T) *calls {
+	t.Helper()
+	met, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newCalls(10*time.Second, met)
+}
+
+// Each call of a batch has the whole timeout.
+func TestABatchOfSlowCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBatchTest(t)
+		failed := errors.New("no")
+		err := c.together(t.Context(), func(b *batch) error {
+			var errs []error
+			for _, target := range []string{"a", "b", "c", "d"} {
+				errs = append(errs, b.do(t.Context(), "write", target, func() error {
+					time.Sleep(9 * time.Second)
+					if target == "b" {
+						return failed
+					}
+					return nil
+				}))
+			}
+			if !errors.Is(errs[1], failed) || errs[1].Error() != "write b: no" {
+				t.Errorf("the second call: %v", errs[1])
+			}
+			return errors.Join(errs[0], errs[2], errs[3])
+		})
+		if err != nil || len(c.stuck) > 0 {
+			t.Errorf("%v, stuck: %v", err, c.stuck)
+		}
+	})
+}
+
+// One that hangs is named, keeps others of its target from starting until it is back, and
+// is the last of its batch.
+func TestABatchThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newBatchTest(t)
+		var mu sync.Mutex
+		var made []string
+		try := func(ctx context.Context, hang chan struct{}) error {
+			return c.together(ctx, func(b *batch) error {
+				for _, target := range []string{"a", "b", "c"} {
+					if err := b.do(ctx, "mkdir", target, func() error {
+						mu.Lock()
+						made = append(made, target)
+						mu.Unlock()
+						if target == "b" {
+							<-hang
+						}
+						return nil
+					}); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		hang, back := make(chan struct{}), make(chan struct{})
+		close(back)
+		began := time.Now()
+		if err := try(t.Context(), hang); !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "mkdir b: ") || time.Since(began) != 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if err := try(t.Context(), hang); !errors.Is(err, ErrNoAnswer) || !strings.Contains(err.Error(), "mkdir b: ") || time.Since(began) != 10*time.Second {
+			t.Errorf("again, after %v: %v", time.Since(began), err)
+		}
+		if err := c.do(t.Context(), "rmdir", "b", func() error { return nil }); !errors.Is(err, ErrNoAnswer) {
+			t.Errorf("another call: %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		if want := []string{"a", "b", "a"}; !slices.Equal(made, want) || len(c.stuck) > 0 {
+			t.Errorf("made %q, want %q; stuck: %v", made, want, c.stuck)
+		}
+		if err := try(t.Context(), back); err != nil {
+			t.Errorf("when it is back: %v", err)
+		}
+
+		hang = make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := try(ctx, hang); !errors.Is(err, ErrNoAnswer) || !errors.Is(err, context.DeadlineExceeded) || len(c.stuck) != 1 {
+			t.Errorf("given up by its caller: %v, stuck: %v", err, c.stuck)
+		}
+		close(hang)
+		synctest.Wait()
+	})
+}
