@@ -160,13 +160,19 @@ func (p *Part) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 }
 
 // PublishAs implements part.Publisher: a static pod's status is shown by its
-// mirror, unless that is missing or being deleted; any other pod's by itself.
+// mirror, unless that is missing or being deleted, or stands for an earlier version of
+// the pod: what that one has come to is not this one's status. Any other pod's is shown by
+// itself.
 func (p *Part) PublishAs(pod *v1.Pod) (*v1.Pod, bool) {
 	if !podmeta.IsStatic(pod) {
 		return pod, true
 	}
 	m, ok := p.host.Mirror(pod.Namespace, pod.Name)
 	if !ok || m.DeletionTimestamp != nil {
+		return nil, false
+	}
+	hash, known := pod.Annotations[podmeta.AnnotationHash]
+	if known && m.Annotations[podmeta.AnnotationMirror] != hash {
 		return nil, false
 	}
 	return m, true

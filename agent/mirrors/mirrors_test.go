@@ -267,6 +267,8 @@ func TestPublishAs(t *testing.T) {
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	plain := static("web")
 	plain.Annotations = nil
+	this, edited := static("web"), static("web")
+	this.Annotations[podmeta.AnnotationHash], edited.Annotations[podmeta.AnnotationHash] = "hash", "other"
 	for _, tc := range []struct {
 		name        string
 		pod, mirror *v1.Pod
@@ -276,6 +278,8 @@ func TestPublishAs(t *testing.T) {
 		{"static", static("web"), mirrorOf("web"), "mirror-web"},
 		{"no mirror", static("web"), mirrorOf("db"), ""},
 		{"mirror is being deleted", static("web"), deleted, ""},
+		{"mirror of this version", this, mirrorOf("web"), "mirror-web"},
+		{"mirror of an earlier version", edited, mirrorOf("web"), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := mirrors.New(mirrors.Config{API: &api{}})
