@@ -10,7 +10,7 @@ import (
 // generate makes the schedule of a seed: some hours, or with long some days, with up
 // to 20 pods at a time.
 func generate(seed uint64, long bool) []step {
-	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0}
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0 && !ofNodes(seed), node: ofNodes(seed)}
 	n := 10 + g.rnd.IntN(50)
 	for len(g.out) < n {
 		g.one()
@@ -24,6 +24,7 @@ type generator struct {
 	names []string
 	long  bool
 	disks bool // there is a CSI driver
+	node  bool // lives are whole nodes
 	count int
 
 	probed  [][2]string // pods with probes, and their kinds

@@ -83,7 +83,19 @@ func (m *machine) endKnown(p *pod) bool {
 			since = m.apiHealed
 		}
 	}
-	return time.Since(since) > knowledge
+	return time.Since(since) > m.knowledge(p)
+}
+
+// knowledge is how long the agent may act on an order about a pod that was taken back.
+func (m *machine) knowledge(p *pod) time.Duration {
+	switch {
+	case !m.node:
+		return knowledge
+	case p.static:
+		return knowledge + rescan
+	default:
+		return knowledge + reconnectBound
+	}
 }
 
 // noteContainer keeps what was made, and looks at what it was given.

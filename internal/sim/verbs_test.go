@@ -213,6 +213,7 @@ func (m *machine) doPower(step) error {
 	m.mounts.losePower()
 	m.storage.losePower()
 	m.mu.Lock()
+	m.booted = time.Now()
 	m.stopBoxes(func(*runtimeapi.PodSandbox) bool { return true })
 	for _, p := range m.pods {
 		p.trouble = time.Now()
