@@ -101,7 +101,7 @@ func (p *Part) ensure(pod *v1.Pod) {
 	uid := pod.UID
 	p.calls.until(podmeta.FullName(pod.Namespace, pod.Name), func(ctx context.Context) (bool, error) {
 		pod, ok := p.host.Pod(uid)
-		if !ok || p.ending(pod) {
+		if !ok {
 			return false, nil
 		}
 		there, _ := p.host.Mirror(pod.Namespace, pod.Name)
@@ -109,18 +109,23 @@ func (p *Part) ensure(pod *v1.Pod) {
 	})
 }
 
-// ending reports whether the pod is to end, or has ended.
-func (p *Part) ending(pod *v1.Pod) bool {
-	w, ok := p.host.Worker(pod.UID)
-	return ok && !w.TerminatingAt.IsZero()
-}
-
 // Housekeep implements part.Housekeeper: it removes the mirrors of static pods
-// that are gone, and over. Before every source has spoken a pod that nobody
+// that are gone, and over, and makes those that lack: of pods that came before the Node
+// was registered, that were rejected, or that ended while the cluster did not answer.
+// None of them may ever be synced again. Before every source has spoken a pod that nobody
 // wants may still be wanted.
-func (p *Part) Housekeep([]*v1.Pod) {
+func (p *Part) Housekeep(desired []*v1.Pod) {
 	if !p.host.AllReady() {
 		return
+	}
+	for _, pod := range desired {
+		// The mirror of an earlier version stays until that has ended.
+		if !podmeta.IsStatic(pod) || p.host.Terminating(podmeta.FullName(pod.Namespace, pod.Name)) {
+			continue
+		}
+		if _, shown := p.PublishAs(pod); !shown {
+			p.ensure(pod)
+		}
 	}
 	for _, m := range p.host.Mirrors() {
 		if _, ok := p.host.PodByName(m.Namespace, m.Name); !ok {

@@ -112,11 +112,10 @@ func TestSyncEnsuresTheMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
 		p, h := start(t, a)
-		web, ending, other := static("web"), static("ending"), static("other")
+		web, other := static("web"), static("other")
 		other.Annotations[podmeta.AnnotationSource] = podmeta.SourceAPI
-		h.SetPods(web, ending, other)
-		h.SetWorker(podworker.Status{UID: ending.UID, Pod: ending, TerminatingAt: time.Now()})
-		for _, pod := range []*v1.Pod{web, ending, other, static("unwanted")} {
+		h.SetPods(web, other)
+		for _, pod := range []*v1.Pod{web, other, static("unwanted")} {
 			p.Syncing(pod)
 		}
 		synctest.Wait()
@@ -127,6 +126,26 @@ func TestSyncEnsuresTheMirror(t *testing.T) {
 		p.Syncing(web)
 		synctest.Wait()
 		if got := a.taken(); got != "ensure web beside mirror-web" {
+			t.Errorf("called %q", got)
+		}
+	})
+}
+
+// A pod that is not synced any more gets its mirror by housekeeping: it has ended, or was
+// rejected, while the cluster did not answer.
+func TestHousekeepingMakesMirrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		p, h := start(t, a)
+		shown, ended, ending, other := static("shown"), static("ended"), static("ending"), static("other")
+		other.Annotations[podmeta.AnnotationSource] = podmeta.SourceAPI
+		h.SetPods(shown, ended, ending, other)
+		h.SetMirrors(mirrorOf("shown"))
+		h.SetWorker(podworker.Status{UID: ended.UID, Namespace: "default", Name: "ended", Kind: podworker.Terminated, TerminatingAt: time.Now()})
+		h.SetWorker(podworker.Status{UID: "earlier", Namespace: "default", Name: "ending", Kind: podworker.Terminating, TerminatingAt: time.Now()})
+		p.Housekeep(h.Pods())
+		synctest.Wait()
+		if got := a.taken(); got != "ensure ended" {
 			t.Errorf("called %q", got)
 		}
 	})
@@ -170,7 +189,7 @@ func TestClusterHangs(t *testing.T) {
 		p, h := start(t, a)
 		web, db := static("web"), static("db")
 		h.SetPods(web, db)
-		h.SetMirrors(mirrorOf("gone"))
+		h.SetMirrors(mirrorOf("gone"), mirrorOf("db"))
 		for range 3 {
 			p.Syncing(web)
 			p.MirrorChanged(podmgr.Remove, mirrorOf("web"))
@@ -218,7 +237,7 @@ func TestNoOrphansBeforeAllHaveSpoken(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.SetMirrors(mirrorOf("web"))
-	p.Housekeep(nil)
+	p.Housekeep([]*v1.Pod{static("db")})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Run(ctx); err != nil { // it waits for all calls
