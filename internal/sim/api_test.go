@@ -63,6 +63,68 @@ func (a *api) token(_ kubeapitest.Request, body runtime.Object) (runtime.Object,
 	return req, nil
 }
 
+// strike has something happen to the API server, and reports whether it lasts until it is
+// healed. machine.mu is held.
+func (a *api) strike(how string) (lasts bool) {
+	switch how {
+	case "hang": // calls wait, and watches that are open go on
+		a.server.Hang()
+	case "slow":
+		a.server.Fail(kubeapitest.Slow(8*time.Second, kubeapitest.Any))
+	case "errors": // every second call fails
+		n := 0
+		a.server.Fail(func(kubeapitest.Request) (time.Duration, error) {
+			if n++; n%2 == 0 {
+				return 0, kubeapitest.Status([]int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout}[n/2%3])
+			}
+			return 0, nil
+		})
+	case "busy": // it asks for patience
+		a.server.Fail(kubeapitest.Refuse(-1, kubeapitest.TooMany(20*time.Second), kubeapitest.Any))
+	case "silent": // watches that are open tell of nothing any more
+		a.server.Silence()
+	default:
+		a.m.apiHealed = time.Now()
+		switch how {
+		case "conflict": // somebody else writes as well
+			a.server.Fail(kubeapitest.Refuse(10, kubeapitest.Status(http.StatusConflict), func(q kubeapitest.Request) bool { return q.Verb == "patch" || q.Verb == "update" }))
+		case "cut":
+			a.server.EndWatches()
+		case "gone": // watches begin with a list
+			a.server.Compact()
+			a.server.EndWatches()
+		case "nodeless": // somebody deletes the Node, and what it owns goes with it
+			a.server.Remove(apiclient.Nodes, "", nodeName)
+			a.server.Remove(apiclient.Leases, v1.NamespaceNodeLease, nodeName)
+			for _, o := range a.server.All(apiclient.Pods) {
+				if podmeta.IsMirror(o.(*v1.Pod)) {
+					a.server.Remove(apiclient.Pods, "default", o.(*v1.Pod).Name)
+				}
+			}
+			a.ready, a.m.healed, a.m.well = false, time.Now(), time.Now()
+		default:
+			a.m.wrong("schedule: api %s is not known", how)
+		}
+		return false
+	}
+	return true
+}
+
+// heal takes back all of strike. machine.mu is held.
+func (a *api) heal() {
+	if a != nil {
+		a.server.Heal()
+		a.server.EndWatches() // those that are silent stay so
+	}
+}
+
+// cut ends the watches. machine.mu is held.
+func (a *api) cut() {
+	if a != nil {
+		a.server.EndWatches()
+	}
+}
+
 // publish has the API server and the manifests follow the machine's pods and objects.
 func (m *machine) publish() {
 	if m.api == nil {
@@ -383,6 +445,9 @@ func (a *api) published(name string) {
 		a.m.wrong("status of %s: %s after its end", p.object.Name, o.Status.Phase)
 		return
 	}
+	if p.revived && o.Status.Phase == v1.PodFailed {
+		return // a status of the API server does not go back
+	}
 	if a.m.trail {
 		a.m.lines = append(a.m.lines, "    "+shown(p.object.Name, o.Status))
 	}
@@ -495,7 +560,7 @@ func (m *machine) judgeMirror(p *pod) {
 		} else if !p.wanted {
 			m.wrong("%s is gone, and its mirror is there", p.object.Name)
 		}
-	case p.wanted && !m.waits(p): // one that waits or is rejected has none, as with the kubelet
+	case p.wanted:
 		m.wrong("%s has no mirror", p.object.Name)
 	}
 }

@@ -112,6 +112,8 @@ func (g *generator) one() {
 		g.add("heal")
 	case n < 94:
 		g.add("runtime %s", g.pick("down", "up"))
+	case n < 96 && g.node:
+		g.add("api %s", g.pick("down", "up", "up", "hang", "slow", "errors", "busy", "silent", "conflict", "cut", "gone", "nodeless"))
 	case n < 96:
 		g.add("api %s", g.pick("down", "up"))
 	case n < 97:

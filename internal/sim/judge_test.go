@@ -76,7 +76,7 @@ func (m *machine) endKnown(p *pod) bool {
 		since = m.live.spoken
 	}
 	if !p.static {
-		if m.apiDown {
+		if m.apiDown || m.apiBad {
 			return false
 		}
 		if m.apiHealed.After(since) {
@@ -156,6 +156,9 @@ func (m *machine) judgeSandbox(uid types.UID) {
 		return
 	case m.endKnown(p):
 		m.wrong("a sandbox is made for %s, which has not been wanted for %v", p.object.Name, time.Since(p.since))
+	case p.over && m.node && p.static && p.rejected:
+		// Only its mirror says that it was, of which an agent may hear too late that begins.
+		p.over, p.revived = false, true
 	case p.over:
 		m.wrong("a sandbox is made for %s, which came to its end", p.object.Name)
 	}
@@ -274,7 +277,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 	}
-	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
+	if p.rejected = st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0; p.rejected {
 		clear(p.counted)
 		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
 	}

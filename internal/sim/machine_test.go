@@ -52,6 +52,7 @@ type machine struct {
 	faults    []fault
 	down      bool // the runtime
 	apiDown   bool
+	apiBad    bool      // the API server is there, and of little use
 	apiHealed time.Time // when it came back
 	healed    time.Time // when the last trouble ended that strikes everybody
 	troubled  int       // troubles of that kind that are there

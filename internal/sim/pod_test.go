@@ -32,6 +32,8 @@ type pod struct {
 	resizable bool
 	guessed   bool // its restart counts go on from what was published, and its containers may have begun anew
 	takenBack bool // a volume of it, after its end
+	rejected  bool // its last status says so
+	revived   bool // it was, and began anew
 
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
