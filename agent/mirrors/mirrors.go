@@ -105,6 +105,12 @@ func (p *Part) ensure(pod *v1.Pod) {
 			return false, nil
 		}
 		there, _ := p.host.Mirror(pod.Namespace, pod.Name)
+		if there != nil && p.outlived(pod, there) {
+			if err := p.cfg.API.Remove(ctx, there); err != nil {
+				return true, err
+			}
+			there = nil
+		}
 		return true, p.cfg.API.Ensure(ctx, pod, there)
 	})
 }
@@ -164,10 +170,25 @@ func (p *Part) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 	}
 }
 
+// outlived reports whether a mirror says that its pod is over, which is not so: an agent
+// before this one rejected the pod, and this one admits it anew, as the kubelet does. The
+// phase of a pod of the API does not go back, so that it takes another mirror. A pod
+// that had run and ended stays over: its mirror may be all that is left of it.
+func (p *Part) outlived(pod, mirror *v1.Pod) bool {
+	if !podmeta.IsTerminal(mirror.Status.Phase) {
+		return false
+	}
+	st, known := p.host.Status(pod.UID)
+	if !known || st.Phase == "" {
+		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0
+	}
+	return !podmeta.IsTerminal(st.Phase)
+}
+
 // PublishAs implements part.Publisher: a static pod's status is shown by its
-// mirror, unless that is missing or being deleted, or stands for an earlier version of
-// the pod: what that one has come to is not this one's status. Any other pod's is shown by
-// itself.
+// mirror, unless that is missing or being deleted, stands for an earlier version of
+// the pod, or says that the pod is over which goes on: what became of another run is not
+// this one's status. Any other pod's is shown by itself.
 func (p *Part) PublishAs(pod *v1.Pod) (*v1.Pod, bool) {
 	if !podmeta.IsStatic(pod) {
 		return pod, true
@@ -177,7 +198,7 @@ func (p *Part) PublishAs(pod *v1.Pod) (*v1.Pod, bool) {
 		return nil, false
 	}
 	hash, known := pod.Annotations[podmeta.AnnotationHash]
-	if known && m.Annotations[podmeta.AnnotationMirror] != hash {
+	if known && m.Annotations[podmeta.AnnotationMirror] != hash || p.outlived(pod, m) {
 		return nil, false
 	}
 	return m, true

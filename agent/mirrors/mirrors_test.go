@@ -151,6 +151,51 @@ func TestHousekeepingMakesMirrors(t *testing.T) {
 	})
 }
 
+// A mirror of a pod that an earlier agent rejected, and that runs now, makes room for
+// another one.
+func TestMirrorThatItsPodHasOutlived(t *testing.T) {
+	ran := v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}}}
+	for _, tc := range []struct {
+		name   string
+		mirror v1.PodStatus
+		status v1.PodPhase // "": not known yet
+		shown  bool
+	}{
+		{"rejected before", v1.PodStatus{Phase: v1.PodFailed}, "", false},
+		{"rejected before, runs", v1.PodStatus{Phase: v1.PodFailed}, v1.PodRunning, false},
+		{"rejected now", v1.PodStatus{Phase: v1.PodFailed}, v1.PodFailed, true},
+		{"ended before", ran, "", true},
+		{"ended before, runs", ran, v1.PodPending, false},
+		{"runs", v1.PodStatus{Phase: v1.PodRunning}, v1.PodRunning, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &api{}
+				p, h := start(t, a)
+				web, mirror := static("web"), mirrorOf("web")
+				mirror.Status = tc.mirror
+				h.SetPods(web)
+				h.SetMirrors(mirror)
+				if tc.status != "" {
+					h.SetStatus(web.UID, v1.PodStatus{Phase: tc.status})
+				}
+				if _, shown := p.PublishAs(web); shown != tc.shown {
+					t.Errorf("shown by the mirror: %t, want %t", shown, tc.shown)
+				}
+				want := ""
+				if !tc.shown {
+					want = "remove mirror-web; ensure web"
+				}
+				p.Housekeep(h.Pods())
+				synctest.Wait()
+				if got := a.taken(); got != want {
+					t.Errorf("called %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
 // A call that fails is made again later and later, and not once it is needed no
 // more.
 func TestFailuresAreRetried(t *testing.T) {
