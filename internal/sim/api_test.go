@@ -441,17 +441,15 @@ func (a *api) published(name string) {
 	if p == nil || !p.gone.IsZero() {
 		return
 	}
-	if p.over && o.Status.Phase != v1.PodSucceeded && o.Status.Phase != v1.PodFailed {
+	if p.over && !podmeta.IsTerminal(o.Status.Phase) && !p.beginsAnew() {
 		a.m.wrong("status of %s: %s after its end", p.object.Name, o.Status.Phase)
 		return
-	}
-	if p.revived && o.Status.Phase == v1.PodFailed {
-		return // a status of the API server does not go back
 	}
 	if a.m.trail {
 		a.m.lines = append(a.m.lines, "    "+shown(p.object.Name, o.Status))
 	}
 	a.m.judgeStatus(p, o.Status)
+	a.m.judgeEvicted(p, &o.Status)
 	p.object = p.object.DeepCopy()
 	p.object.Status = *o.Status.DeepCopy()
 }
@@ -559,6 +557,8 @@ func (m *machine) judgeMirror(p *pod) {
 			m.wrong("the mirror of %s stands for %q", p.object.Name, of)
 		} else if !p.wanted {
 			m.wrong("%s is gone, and its mirror is there", p.object.Name)
+		} else if podmeta.IsTerminal(o.Status.Phase) && m.running(p.object.UID, p.object.Spec.Containers[0].Name) > 0 {
+			m.wrong("%s runs, and its mirror says %s", p.object.Name, o.Status.Phase)
 		}
 	case p.wanted:
 		m.wrong("%s has no mirror", p.object.Name)

@@ -108,6 +108,8 @@ func (g *generator) one() {
 		g.add("object %s %s", g.pick(g.objects...), g.pick("change", "change", "change", "gone"))
 	case n < 91 && g.disks:
 		g.storage()
+	case n < 92 && g.node && g.rnd.IntN(2) == 0:
+		g.pressure()
 	case n < 92:
 		g.add("heal")
 	case n < 94:
@@ -215,4 +217,13 @@ func (g *generator) storage() {
 		method := g.pick("NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume")
 		g.add("call %s %s %s", method, g.pick("fail", "hang", "lost", "lost", "lie"), pod)
 	}
+}
+
+// pressure has a pod use much, or little again.
+func (g *generator) pressure() {
+	what, much := "memory", g.pick("1500", "2500", "3500", "5000")
+	if g.rnd.IntN(3) == 0 {
+		what, much = "disk", g.pick("40000", "60000", "95000")
+	}
+	g.add("uses %s %s %s", g.name(), what, g.pick(much, much, "8"))
 }

@@ -49,7 +49,7 @@ var errDead = errors.New("sim: the agent was killed")
 // death. After that, nothing that it does has an effect.
 type life struct {
 	m       *machine
-	agent   *agent.Agent // nil until a whole node is made
+	agent   *agent.Agent  // nil until a whole node is made
 	made    chan struct{} // closed when the agent is
 	offers  offers
 	sources []*source // none, of a whole node

@@ -38,10 +38,11 @@ type machine struct {
 	storage *storage // nil where no pod has a volume of a driver
 	began   time.Time
 	booted  time.Time // mu guards it
-	trail   bool // keeps a line for each effect
-	links   bool // see options
-	node    bool // see options
-	api     *api // nil without whole nodes
+	trail   bool      // keeps a line for each effect
+	links   bool      // see options
+	node    bool      // see options
+	api     *api      // nil without whole nodes
+	needs   *needs    // nil without whole nodes
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod

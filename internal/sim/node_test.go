@@ -14,7 +14,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -60,7 +61,8 @@ clusters: [{name: c, cluster: {server: "http://kubeapitest"}}], contexts: [{name
 
 // becomeNode has the lives on the machine be whole nodes.
 func (m *machine) becomeNode() error {
-	m.node, m.api = true, newAPI(m)
+	m.node, m.api, m.needs = true, newAPI(m), newNeeds()
+	m.rt.OfferImage(image, secondImage) // garbage collection may remove them
 	m.rt.SetImageFS(m.dir)
 	conf := nodeConfig + fmt.Sprintf("staticPodPath: %q\npodLogsDir: %q\n", m.manifests(), m.logs())
 	if err := os.MkdirAll(m.manifests(), 0o700); err != nil {
@@ -111,6 +113,7 @@ func (m *machine) hardware() *nodeagent.Hardware {
 	m.mu.Unlock()
 	return &nodeagent.Hardware{
 		IPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, NUMA: node(), Booted: booted,
+		Notices: []eviction.Notifier{{Source: notices{m}, Signal: threshold.Memory}},
 		Machine: status.Facts{
 			Capacity: v1.ResourceList{
 				v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"),
@@ -119,11 +122,6 @@ func (m *machine) hardware() *nodeagent.Hardware {
 			MachineID: "m", SystemUUID: "m", BootID: m.driver.bootID(), Kernel: "0", OSImage: "sim",
 		},
 	}
-}
-
-// figures has evictions decide by what the machine says that its pods use.
-func (l *life) figures(b *nodeagent.Builder) (part.Part, error) {
-	return nil, nil //nolint:nilnil // it has no hooks
 }
 
 // plainName is the name of a pod without that of the node, which those of static pods end

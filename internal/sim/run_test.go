@@ -207,6 +207,9 @@ func (m *machine) judgeDelays() {
 			}
 		}
 		bound := startBound + p.grace
+		if m.pressed(bound + pressureBound) {
+			continue // new pods are not admitted
+		}
 		if !p.wanted || !p.stable || p.over || p.unwell() || m.struck(p) || m.lacks(p) || time.Since(since) < bound {
 			continue
 		}
@@ -264,7 +267,7 @@ func (m *machine) judgeRest() {
 		m.judgeReady(p)
 		m.judgeVolumes(p, true)
 		m.judgeMemory(p)
-		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) {
+		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) && !p.evicted {
 			m.wrong("status of %s: %s, and it never ends: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason, p.object.Status.Message)
 		}
 	}

@@ -38,6 +38,7 @@ func init() {
 		"resize":  (*machine).doResize,  // NAME SIZE: its memory, in Mi
 		"wall":    (*machine).doWall,    // DURATION: how far the machine's clock is from the right time
 		"object":  (*machine).doObject,  // config|secret NAME change|gone
+		"uses":    (*machine).doUses,    // NAME memory|disk MI, of whole nodes
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
 	}
 }
@@ -80,7 +81,7 @@ func (m *machine) doEdit(s step) error {
 		o.UID, o.Status = m.uid(), v1.PodStatus{}
 		now := *p
 		now.counts, now.over, now.stopping, now.epoch = map[string]int32{}, false, time.Time{}, 0
-		now.counted, now.deleted, now.takenBack, now.guessed, now.rejected, now.revived = map[string]counted{}, false, false, false, false, false
+		now.counted, now.deleted, now.takenBack, now.guessed, now.rejected = map[string]counted{}, false, false, false, false
 		p = &now
 		m.pods[o.UID], m.names[o.Name] = p, o.UID
 	}
@@ -126,7 +127,7 @@ func (m *machine) doBack(s step) error {
 	if p := m.newest(s.arg(0)); p != nil && p.static && !p.wanted {
 		p.wanted, p.gone, p.since, p.trouble = true, time.Time{}, time.Now(), time.Now()
 		p.epoch++
-		p.over, p.guessed, p.revived = false, true, false
+		p.over, p.guessed, p.rejected = false, true, false
 	}
 	m.mu.Unlock()
 	m.tell()
@@ -317,6 +318,7 @@ func (m *machine) healAll() error {
 		}
 	}
 	m.healProbes()
+	m.healUses()
 	m.healObjects()
 	if err := m.healStorage(); err != nil {
 		return err
