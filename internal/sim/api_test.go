@@ -36,8 +36,9 @@ type api struct {
 
 	// machine.mu guards these.
 	versions map[string]int // of the objects that it has
-	reads    int            // calls that change nothing
+	reads    map[string]int // calls that change nothing, by what they ask for
 	beats    int            // see isBeat
+	atRest   int            // beats when the rest began
 	ready    bool           // the Node, as it was last
 }
 
@@ -46,7 +47,7 @@ func newAPI(m *machine) *api {
 	if err != nil {
 		panic(err)
 	}
-	a := &api{m: m, server: kubeapitest.New(), codecs: serializer.NewCodecFactory(scheme), versions: map[string]int{}}
+	a := &api{m: m, server: kubeapitest.New(), codecs: serializer.NewCodecFactory(scheme), versions: map[string]int{}, reads: map[string]int{}}
 	a.server.Lean(1000)
 	a.server.Handle("serviceaccounts/token", a.token)
 	a.server.Create(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})
@@ -93,7 +94,11 @@ func (a *api) strike(how string) (lasts bool) {
 		case "gone": // watches begin with a list
 			a.server.Compact()
 			a.server.EndWatches()
-		case "nodeless": // somebody deletes the Node, and what it owns goes with it
+		case "nodeless":
+			// Somebody deletes the Node, what it owns goes with it, and the agent is started
+			// again: as with the kubelet, it takes that to have another Node.
+			defer a.m.killLive()
+			a.m.forgetMirrored()
 			a.server.Remove(apiclient.Nodes, "", nodeName)
 			a.server.Remove(apiclient.Leases, v1.NamespaceNodeLease, nodeName)
 			for _, o := range a.server.All(apiclient.Pods) {
@@ -108,6 +113,25 @@ func (a *api) strike(how string) (lasts bool) {
 		return false
 	}
 	return true
+}
+
+// killLive kills the agent that lives. machine.mu is held.
+func (m *machine) killLive() {
+	if l := m.live; l != nil {
+		go l.kill()
+	}
+}
+
+// forgetMirrored has nothing be known any more of the past of static pods: it is in their
+// mirrors, and what is left of them in the runtime. machine.mu is held.
+func (m *machine) forgetMirrored() {
+	for _, p := range m.pods {
+		if p.static {
+			clear(p.counts)
+			clear(p.counted)
+			p.rejected = p.rejected || p.over
+		}
+	}
 }
 
 // heal takes back all of strike. machine.mu is held.
@@ -362,7 +386,7 @@ func (m *machine) before(c call, body []byte) (done func(*life)) {
 	defer m.mu.Unlock()
 	a := m.api
 	if c.harmless() {
-		a.reads++
+		a.reads[c.resource]++
 	}
 	switch c.resource {
 	case "pods":
@@ -527,6 +551,30 @@ func (a *api) beatsSoFar() int {
 		return 0
 	}
 	return a.beats
+}
+
+// rests begins to count what a node at rest asks for. machine.mu is held.
+func (a *api) rests() {
+	if a != nil {
+		clear(a.reads)
+		a.atRest = a.beats
+	}
+}
+
+// judgeRequests looks at what a node at rest has asked for in restFor, and how often it said
+// that it lives. machine.mu is held.
+func (a *api) judgeRequests() {
+	if a == nil {
+		return
+	}
+	for what, n := range a.reads {
+		if n > readsBound {
+			a.m.wrong("%d calls about %s in %v at rest", n, what, restFor)
+		}
+	}
+	if n, most := a.beats-a.atRest, int(restFor/renewEvery+restFor/reportEvery)+tokensBound; n > most {
+		a.m.wrong("%d leases and statuses of the node in %v at rest, want %d at most", n, restFor, most)
+	}
 }
 
 // judgeBeats looks at the lease, unless something is in its way. machine.mu is held.

@@ -211,6 +211,14 @@ func (m *machine) start() error {
 	}
 	m.mu.Lock()
 	m.live = l
+	if m.node {
+		for _, p := range m.pods {
+			if p.static { // an agent may begin before it hears of its mirror, as the kubelet does
+				clear(p.counts)
+				clear(p.counted)
+			}
+		}
+	}
 	m.trouble("no agent", false)
 	m.healed = time.Now()
 	m.mu.Unlock()

@@ -166,6 +166,14 @@ const (
 	// reconnectBound is how long a watch may take to begin again that was cut, or whose
 	// server was away: the longest back-off of it.
 	reconnectBound = time.Minute
+	// renewEvery and reportEvery are how often a node at rest says that it lives: at a
+	// fourth of its lease's duration, and as nodeStatusReportFrequency says.
+	renewEvery, reportEvery = 10 * time.Second, 5 * time.Minute
+	// readsBound is how often a node at rest may ask for one resource in restFor: its watches
+	// end after 5 to 10 minutes, and an object that pods refer to has a watch of its own.
+	readsBound = 80
+	// tokensBound is how many writes a node at rest has for tokens that are renewed.
+	tokensBound = 100
 	// rescan is how often manifests are looked at.
 	rescan = 5 * time.Second
 )

@@ -166,6 +166,7 @@ func (m *machine) quiet() error {
 	m.judgeRest()
 	m.mu.Lock()
 	before, lines := m.effects-m.api.beatsSoFar(), len(m.lines)
+	m.api.rests()
 	m.mu.Unlock()
 	if err := m.wait(restFor); err != nil {
 		return err
@@ -174,6 +175,7 @@ func (m *machine) quiet() error {
 	m.judgeRest()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.api.judgeRequests()
 	if n := m.effects - m.api.beatsSoFar() - before; n > 0 {
 		since := m.lines[min(lines, len(m.lines)):]
 		m.wrong("%d effects at rest, the first: %v", n, since[:min(10, len(since))])
