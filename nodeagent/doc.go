@@ -57,10 +57,18 @@
 // for package agent: see machine.LockDirs.
 //
 // New looks at the machine, asks the runtime for its cgroup driver for two seconds at
-// most, and getsubids(1), where it is there, for the IDs of pods, for ten at most; it
+// most, and, on the machine's own hardware, getsubids(1), where it is there, for the IDs of
+// pods, for ten at most; it
 // moves no process and starts nothing. [Node.Run] owns every
 // goroutine, and closes the client of the runtime that New has made. It stops no
 // container.
+//
+// # Without the kernel
+//
+// A node of described hardware (Options.Hardware) with Settings.LeaveHost, PollFiles and
+// NoPluginSockets, a mounter of its own (agent.VolumeConfig) and a runtime in memory waits
+// for nothing but time: it lives in a bubble of testing/synctest, without services, and
+// joined to a cluster by cluster.Through and kubeapitest.
 //
 // # As the kubelet
 //

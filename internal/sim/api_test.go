@@ -568,7 +568,11 @@ func (a *api) judgeRequests() {
 		return
 	}
 	for what, n := range a.reads {
-		if n > readsBound {
+		bound := readsBound
+		if what == "resourceclaims" {
+			bound = claimsBound
+		}
+		if n > bound {
 			a.m.wrong("%d calls about %s in %v at rest", n, what, restFor)
 		}
 	}

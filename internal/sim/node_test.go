@@ -172,6 +172,9 @@ const (
 	// readsBound is how often a node at rest may ask for one resource in restFor: its watches
 	// end after 5 to 10 minutes, and an object that pods refer to has a watch of its own.
 	readsBound = 80
+	// claimsBound is that for ResourceClaims, which a node may not watch: it reads each of
+	// them every minute, and there are 20 pods at most.
+	claimsBound = 24 * int(restFor/time.Minute)
 	// tokensBound is how many writes a node at rest has for tokens that are renewed.
 	tokensBound = 100
 	// rescan is how often manifests are looked at.

@@ -199,8 +199,8 @@ func (m *machine) mayEvict(p *pod) bool {
 	return true
 }
 
-// greedier names a pod that should have been evicted before another one for want of memory
-// or disk; "" if there is none. m.mu is held.
+// greedier names a pod that should have been evicted before p when memory or disk is short; ""
+// if there is none. m.mu is held.
 func (m *machine) greedier(what string, p *pod) string {
 	exceeds := func(q *pod) int64 {
 		var asks int64

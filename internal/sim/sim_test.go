@@ -105,36 +105,52 @@ func report(t *testing.T, dir string, seed uint64, steps []step, r result) {
 
 func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
-// Each schedule of testdata once led to a problem. Whole nodes live through them as well.
+// Each schedule of testdata once led to a problem. Whole nodes live through them as well,
+// where the race detector leaves time for that, and through those that are for them alone.
 func TestSchedules(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	agents, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps, err := parse(string(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		through := func(o options) func(*testing.T) {
-			return func(t *testing.T) {
-				r := run(t, workDir(t), steps, o)
-				for _, p := range r.problems {
-					t.Error(p)
-				}
-				for _, l := range r.lines {
-					t.Log(l)
-				}
-			}
-		}
-		o := options{trail: testing.Verbose(), links: true}
-		t.Run(filepath.Base(f), through(o))
-		if o.node = true; !withStorage(steps) {
-			t.Run("node/"+filepath.Base(f), through(o))
-		}
+	nodes, err := filepath.Glob("testdata/node/*.txt")
+	if err != nil {
+		t.Fatal(err)
 	}
+	for _, f := range agents {
+		through(t, f, filepath.Base(f), options{links: true})
+	}
+	if allAsNodes {
+		nodes = append(nodes, agents...)
+	} else {
+		nodes = append(nodes, "testdata/smoke.txt")
+	}
+	for _, f := range nodes {
+		through(t, f, "node/"+filepath.Base(f), options{node: true})
+	}
+}
+
+// through lives through the schedule of a file. Whole nodes have no CSI driver.
+func through(t *testing.T, file, name string, o options) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.node && withStorage(steps) {
+		return
+	}
+	o.trail = testing.Verbose()
+	t.Run(name, func(t *testing.T) {
+		r := run(t, workDir(t), steps, o)
+		for _, p := range r.problems {
+			t.Error(p)
+		}
+		for _, l := range r.lines {
+			t.Log(l)
+		}
+	})
 }
