@@ -187,7 +187,8 @@
 // those above. Reads of a disk neither fail nor hang, only its changes do; writes of volumes'
 // content, of manifests and of what the API server keeps do neither. What is known of a static pod's past
 // is in its mirror: an agent that begins before it hears of that, as the kubelet does,
-// counts restarts by what the runtime has, which is not judged over a start. Nor does
+// counts restarts by what the runtime has, which is not judged over a start, nor is
+// readiness, if the disk failed that keeps it. Nor does
 // an agent register a Node again that somebody has deleted, before its next start.
 // A mutex that is held while its holder waits stops a bubble for good: locks that are held
 // over a disk are channels. Without make clocks the wall clock of the agent does not

@@ -212,18 +212,33 @@ func (m *machine) start() error {
 	m.mu.Lock()
 	m.live = l
 	if m.node {
-		for _, p := range m.pods {
-			if p.static { // an agent may begin before it hears of its mirror, as the kubelet does
-				clear(p.counts)
-				clear(p.counted)
-			}
-		}
+		m.forgetStatic()
 	}
 	m.trouble("no agent", false)
 	m.healed = time.Now()
 	m.mu.Unlock()
 	l.begin()
 	return nil
+}
+
+// forgetStatic has what was published of static pods not be held against a whole node that
+// begins: it may begin before it hears of their mirrors, as the kubelet does. The readiness of
+// their containers is on the disk, unless that fails. m.mu is held.
+func (m *machine) forgetStatic() {
+	for _, p := range m.pods {
+		if p.static {
+			clear(p.counts)
+			clear(p.counted)
+		}
+	}
+	if !m.unheal["disk"] && time.Since(m.well) > startBound {
+		return
+	}
+	for _, i := range m.made {
+		if m.pods[i.uid].static {
+			i.shown = shownReady{}
+		}
+	}
 }
 
 // reap waits for the end of a life that ends.
