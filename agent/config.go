@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
 // Reaper is a runtime whose containers' processes are not in this machine's cgroups.
@@ -112,6 +113,11 @@ type VolumeConfig struct {
 	Certificates content.Certificates
 	// Plugins make kinds of volumes beside those of this module; none.
 	Plugins []volumemgr.Plugin
+	// Mounter makes and lists the mounts; the kernel's, of this machine.
+	Mounter mount.Mounter
+	// BootID names the present boot of the machine, with which what is in memory went;
+	// that of the kernel.
+	BootID string
 	// SubPaths gives containers parts of volumes; bind mounts of this machine.
 	SubPaths podruntime.SubPaths
 }

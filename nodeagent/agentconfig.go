@@ -48,6 +48,9 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 		DNS:     agent.DNS{ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: cmp.Or(*c.ResolverConfig, "-")},
 		Log:     b.Log, Metrics: b.Metrics,
 	}
+	if h := b.Hardware; h != nil {
+		cfg.Volumes.BootID = h.Machine.BootID
+	}
 	// A cluster takes the statuses; alone, files in the root directory do.
 	if b.Cluster != nil {
 		b.Cluster.into(&cfg)
@@ -89,7 +92,7 @@ func (b *Builder) sources() (sources []podmgr.Source, err error) {
 		running := &staticPods{runtime: b.Runtime, dir: filepath.Join(c.RootDir, "pods"), log: log}
 		s, err := podmgr.Directory(podmgr.DirectoryConfig{
 			Found: running.find,
-			Path:  c.StaticPodPath, NodeName: b.Node.Name, Rescan: c.FileCheckFrequency.Duration,
+			Path:  c.StaticPodPath, NodeName: b.Node.Name, Rescan: c.FileCheckFrequency.Duration, Poll: b.Settings.PollFiles,
 			Memory: part.OpenStore(filepath.Join(c.RootDir, "manifests"), b.Log), Log: log,
 		})
 		if err != nil {

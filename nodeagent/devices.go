@@ -1,7 +1,7 @@
 package nodeagent
 
 import (
-	"os"
+	"context"
 
 	"go.uber.org/zap"
 
@@ -12,7 +12,6 @@ import (
 	"github.com/nodewright/nodewright/agent/podresources"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
-	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
@@ -47,7 +46,7 @@ func (b *Builder) roomForSockets() bool {
 // do: see package agent/devices. A root directory whose path is too long for
 // sockets goes without.
 func Devices(b *Builder) (part.Part, error) {
-	if !b.roomForSockets() {
+	if !b.Settings.NoPluginSockets && !b.roomForSockets() {
 		b.Log.Warn("no device plugins, and no pod resources: the path of the root directory is too long for sockets", zap.String("dir", b.Config.RootDir))
 		return nil, nil //nolint:nilnil // a node without this part
 	}
@@ -57,8 +56,12 @@ func Devices(b *Builder) (part.Part, error) {
 	}
 	// The NUMA nodes are those of placement: empty, if nothing is placed, and
 	// devices are then chosen by their own order.
+	sockets := b.Path(devicePluginDir)
+	if b.Settings.NoPluginSockets {
+		sockets = ""
+	}
 	m, err := devicemgr.New(devicemgr.Config{
-		SocketDir: b.Path(devicePluginDir), Store: b.Store("devices", "devicemgr"), Machine: fit.Machine, Claimed: dra.Claimed,
+		SocketDir: sockets, Store: b.Store("devices", "devicemgr"), Machine: fit.Machine, Claimed: dra.Claimed,
 		Log: b.Log.Named("devicemgr"), Metrics: b.Metrics,
 	})
 	if err != nil {
@@ -70,7 +73,7 @@ func Devices(b *Builder) (part.Part, error) {
 	}
 	f := b.Facts
 	// For the node's status and pod resources, which are made later.
-	f.Devices, f.FreshDevices = m, p.FreshDevices
+	f.Devices, f.FreshDevices, f.OfferDevices = m, p.FreshDevices, m.Offer
 	f.Checks = append(f.Checks, Check{Name: devicePluginCheck, Err: m.Healthy})
 	f.PluginHandlers[pluginmgr.DevicePlugin] = append(f.PluginHandlers[pluginmgr.DevicePlugin], m.Registrar())
 	// Plugins are found only when it is known which devices running pods have:
@@ -82,7 +85,7 @@ func Devices(b *Builder) (part.Part, error) {
 // Claims gives pods the devices of their ResourceClaims, those of manifests among
 // them: see package agent/claims.
 func Claims(b *Builder) (part.Part, error) {
-	boot, err := bootid.Read(os.DirFS("/"))
+	boot, err := b.boot()
 	if err != nil {
 		b.Log.Warn("it is not known whether the machine was booted since; what no running pod uses is prepared again", zap.Error(err))
 	}
@@ -94,12 +97,12 @@ func Claims(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := claims.New(claims.Config{Manager: m, Lookup: lookup, Log: b.Log.Named("dra")})
+	f := b.Facts
+	p, err := claims.New(claims.Config{Manager: toldDrivers{m, f}, Lookup: lookup, Log: b.Log.Named("dra")})
 	if err != nil {
 		return nil, err
 	}
-	f := b.Facts
-	f.Claims = p.Held()
+	f.Claims, f.OfferDriver = p.Held(), m.Offer
 	f.Drivers = func() (names []string) {
 		for _, d := range m.Drivers() {
 			if d.Connected {
@@ -108,22 +111,33 @@ func Claims(b *Builder) (part.Part, error) {
 		}
 		return names
 	}
-	// The cluster learns by it that a driver has come or gone.
-	m.Subscribe(func(c dra.Change) {
-		if len(c.Drivers)+len(c.Lost) > 0 {
-			f.DriversChanged()
-		}
-	})
 	f.PluginHandlers[pluginmgr.DRAPlugin] = append(f.PluginHandlers[pluginmgr.DRAPlugin], m.Registrar())
 	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
 	return p, nil
+}
+
+// toldDrivers is a manager that lets the cluster know when a driver has come or gone. It
+// subscribes when it runs: a node that is made and closed has started nothing.
+type toldDrivers struct {
+	*dra.Manager
+	facts *Facts
+}
+
+// Run is that of the manager.
+func (m toldDrivers) Run(ctx context.Context) error {
+	defer m.Subscribe(func(c dra.Change) {
+		if len(c.Drivers)+len(c.Lost) > 0 {
+			m.facts.DriversChanged()
+		}
+	})()
+	return m.Manager.Run(ctx)
 }
 
 // Plugins finds plugins by their sockets in the kubelet's directory, for the parts
 // before it, if any of them takes some: see package agent/plugins. It has to be
 // listed after the makers whose plugins it finds.
 func Plugins(b *Builder) (part.Part, error) {
-	if len(b.Facts.PluginHandlers) == 0 {
+	if len(b.Facts.PluginHandlers) == 0 || b.Settings.NoPluginSockets {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
 	return plugins.New(plugins.Config{
@@ -135,7 +149,7 @@ func Plugins(b *Builder) (part.Part, error) {
 // PodResources serves which pods have what of the parts before it, at the
 // kubelet's socket: see package agent/podresources.
 func PodResources(b *Builder) (part.Part, error) {
-	if !b.roomForSockets() {
+	if b.Settings.NoPluginSockets || !b.roomForSockets() {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
 	// What is nil here is left out of the answers.

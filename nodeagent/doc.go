@@ -54,9 +54,17 @@
 // between the two, or takes the locks itself for package agent: see machine.LockDirs.
 //
 // New inspects the machine, asks the runtime for its cgroup driver (two seconds at most),
-// and getsubids(1), where installed, for the user IDs of pods (ten seconds at most). It
-// moves no process and starts none that outlives it. [Node.Run] owns every goroutine, and
-// closes the runtime client that New created. It stops no container.
+// and, on the machine's own hardware, getsubids(1), where installed, for the user IDs of pods
+// (ten seconds at most). It moves no process and starts none that outlives it. [Node.Run]
+// owns every goroutine, and closes the runtime client that New created. It stops no
+// container.
+//
+// # Without the kernel
+//
+// A node of described hardware (Options.Hardware) with Settings.LeaveHost, PollFiles and
+// NoPluginSockets, a mounter of its own (agent.VolumeConfig) and a runtime in memory waits
+// for nothing but time: it lives in a bubble of testing/synctest, without services, and
+// joined to a cluster by cluster.Through and kubeapitest.
 //
 // # As the kubelet
 //

@@ -8,7 +8,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/stats"
+	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/devicemgr/podresources"
+	"github.com/nodewright/nodewright/dra"
 	"github.com/nodewright/nodewright/eviction"
 	block "github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/pluginmgr"
@@ -50,6 +52,11 @@ type Facts struct {
 	// Drivers are the DRA drivers that are connected, by name; nil where no part has
 	// any. It answers from memory.
 	Drivers func() []string
+	// OfferDevices takes a device plugin and OfferDriver a DRA driver of this process, as
+	// the methods Offer of devicemgr.Manager and dra.Manager do: once the agent is ready.
+	// nil where no part has any.
+	OfferDevices func(ctx context.Context, resource string, p devicemgr.Plugin) error
+	OfferDriver  func(name, instance string, d dra.Driver) error
 	// PluginHandlers take plugins by type, once all of PluginsAfter are closed.
 	PluginHandlers map[string][]pluginmgr.Handler
 	PluginsAfter   []<-chan struct{}

@@ -13,7 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node/oom"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/numa/sysfs"
@@ -33,6 +36,12 @@ type Hardware struct {
 	NUMA numa.Machine
 	// Booted is when it has started; not known.
 	Booted time.Time
+	// Notices wake evictions ahead of time when it runs short of memory; nobody does. The
+	// kernel of the machine below knows nothing of this one.
+	Notices []eviction.Notifier
+	// KernelLog opens the log of its kernel, for OOM kills, as oom.OpenKmsg does for the
+	// machine below; OOM kills are not recorded.
+	KernelLog func(fromEnd bool) (oom.Log, error)
 }
 
 // validate returns the first field that is wrong.
@@ -126,4 +135,13 @@ func (b *Builder) numa() (numa.Machine, error) {
 		return b.Hardware.NUMA, nil
 	}
 	return sysfs.Read(os.DirFS("/"))
+}
+
+// boot names the present boot of the node's machine: what was prepared before another
+// one is gone. The error means that it is not known.
+func (b *Builder) boot() (string, error) {
+	if b.Hardware != nil {
+		return b.Hardware.Machine.BootID, nil
+	}
+	return bootid.Read(os.DirFS("/"))
 }

@@ -1,13 +1,18 @@
 package nodeagent
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/node/oom"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -85,5 +90,42 @@ func TestNodeOfOtherHardware(t *testing.T) {
 	c.CPUManagerPolicy = "static"
 	if _, err := placementOf(t.TempDir(), c, n.Capacity, b.numa); err == nil {
 		t.Error("CPUs are placed on a machine that is not known")
+	}
+}
+
+// What a node of other hardware knows of its machine is what the description says: its
+// boot, its kernel's notices and log.
+func TestNothingOfTheMachineBelow(t *testing.T) {
+	c, _, err := load(t, configHead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hardware("8", "16Gi")
+	h.Machine.BootID = "boot-7"
+	b := &Builder{Config: c, Hardware: h, Facts: newFacts(), Log: zap.NewNop()}
+	if boot, err := b.boot(); boot != "boot-7" || err != nil {
+		t.Errorf("boot %q, %v", boot, err)
+	}
+	list := []threshold.Threshold{{Signal: threshold.Memory}}
+	if got := b.notices(list); len(got) != 0 {
+		t.Errorf("notices of another kernel: %v", got)
+	}
+	h.Notices = []eviction.Notifier{{Signal: threshold.Memory}}
+	if got := b.notices(list); len(got) != 1 {
+		t.Errorf("notices %v; want that of the hardware", got)
+	}
+	if p, err := OOM(b); p != nil || err != nil {
+		t.Errorf("OOM kills of another kernel: %v, %v", p, err)
+	}
+	h.KernelLog = func(bool) (oom.Log, error) { return nil, errors.New("none") }
+	if p, err := OOM(b); p == nil || err != nil {
+		t.Errorf("no OOM kills: %v", err)
+	}
+	cfg, err := b.agent(nil, nil)
+	if err != nil || cfg.Volumes.BootID != "boot-7" {
+		t.Errorf("volumes know the boot %q, %v", cfg.Volumes.BootID, err)
+	}
+	if (&Builder{}).notices(list) == nil {
+		t.Error("no notices of this kernel")
 	}
 }

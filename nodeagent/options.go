@@ -102,6 +102,14 @@ type Settings struct {
 	// agent's own OOM score and the firewall, whatever the configuration says of them.
 	// It is for agents on a machine that is somebody's own.
 	LeaveHost bool
+	// PollFiles has manifests and logs looked at from time to time (fileCheckFrequency,
+	// containerLogMonitorInterval) and no notices of changes asked of the kernel: for file
+	// systems that give none, and for many nodes on a machine, whose watches are few.
+	PollFiles bool
+	// NoPluginSockets opens none of the sockets below the root directory that plugins and
+	// clients of pod resources use, and looks for none: device plugins and DRA drivers are
+	// those that the program offers itself, with Facts.OfferDevices and Facts.OfferDriver.
+	NoPluginSockets bool
 	// PinnedImages are names of images that are never removed; see
 	// collection.Config. None.
 	PinnedImages []string

@@ -10,6 +10,8 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/preemption"
 	"github.com/nodewright/nodewright/agent/stats"
+	block "github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 // Makers of what measures the node and acts when it runs short: each takes the
@@ -50,7 +52,7 @@ func (b *Builder) collection() collection.Config {
 		Runtime: b.Runtime, Images: b.Images,
 		ImagePolicy: &images, ContainerPolicy: &containers, PinnedImages: b.Settings.PinnedImages,
 		Logs: collection.LogRotation{
-			Off: !rotate, MaxSize: logs.MaxSize, MaxFiles: logs.MaxFiles, PodBudget: b.Settings.PodLogBudget, Workers: logs.Workers, Longest: logs.Longest,
+			Off: !rotate, MaxSize: logs.MaxSize, MaxFiles: logs.MaxFiles, PodBudget: b.Settings.PodLogBudget, Workers: logs.Workers, Longest: logs.Longest, Poll: b.Settings.PollFiles,
 		},
 		PodLogsDir: c.PodLogsDir, ContainerLogsDir: b.containerLogs(),
 		Store: b.Store("imagegc", "imagegc"), Log: b.Log, Metrics: b.Metrics,
@@ -83,12 +85,20 @@ func (b *Builder) eviction() (eviction.Config, error) {
 	}
 	return eviction.Config{
 		Stats: b.Facts.EvictionStats, Reclaim: b.Facts.Reclaimer,
-		Thresholds: list, Notify: eviction.KernelNotices(b.PodsCgroup(), machine.CgroupV2(), list),
+		Thresholds: list, Notify: b.notices(list),
 		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil }, Changed: b.Facts.Changed,
 		Transition: c.EvictionPressureTransitionPeriod.Duration, MaxPodGraceSeconds: int64(c.EvictionMaxPodGracePeriod),
 		IgnoreLimits: !*c.LocalStorageCapacityIsolation,
 		Log:          b.Log.Named("eviction"), Metrics: b.Metrics,
 	}, nil
+}
+
+// notices are those of the kernel of the node's machine.
+func (b *Builder) notices(list []threshold.Threshold) []block.Notifier {
+	if b.Hardware != nil {
+		return b.Hardware.Notices
+	}
+	return eviction.KernelNotices(b.PodsCgroup(), machine.CgroupV2(), list)
 }
 
 // Preemption ends lesser pods for critical ones that do not fit: see package
@@ -101,9 +111,17 @@ func Preemption(b *Builder) (part.Part, error) {
 }
 
 // OOM records the OOM kills of the kernel: see package
-// agent/oomkill.
+// agent/oomkill. Of other hardware it knows the log that Hardware.KernelLog opens, and goes
+// without one.
 func OOM(b *Builder) (part.Part, error) {
 	cfg := oomkill.Config{Log: b.Log.Named("oom"), Metrics: b.Metrics}
+	if h := b.Hardware; h != nil {
+		if h.KernelLog == nil {
+			return nil, nil //nolint:nilnil // a node without this part
+		}
+		cfg.Open = h.KernelLog
+		return oomkill.New(cfg)
+	}
 	// In a container the kernel's log may be out of reach; cgroup v2 counts OOM
 	// kills by itself.
 	if root := b.PodsCgroup(); root != "" && machine.CgroupV2() {

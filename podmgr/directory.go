@@ -76,6 +76,10 @@ type DirectoryConfig struct {
 	// Rescan is how often the directory is read although nothing was heard
 	// of a change; 20s, the kubelet's fileCheckFrequency.
 	Rescan time.Duration
+	// Poll has the directory read every Rescan alone, and no notice of changes asked of
+	// the kernel: for file systems that give none, such as those of a network. A file that
+	// is removed and put back in between was never gone.
+	Poll bool
 	// Memory remembers the last good version of each file; nothing does,
 	// and a file that is broken when the process starts wants no pods.
 	Memory Memory
@@ -163,7 +167,7 @@ func (d *directory) Name() string { return "file" }
 // known then of what should run. deliver is called before anything is remembered, so pods
 // do not wait for the disk.
 func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
-	w := newWatcher(d.cfg.Path, d.cfg.Log)
+	w := newWatcher(d.cfg.Path, d.cfg.Poll, d.cfg.Log)
 	defer w.close()
 	first := true
 	for {

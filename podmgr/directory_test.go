@@ -236,7 +236,7 @@ func TestDirectoryMadeAnew(t *testing.T) {
 		if err := os.Mkdir(path, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		w := newWatcher(path, zap.NewNop())
+		w := newWatcher(path, false, zap.NewNop())
 		defer w.close()
 		w.arm(t.Context())
 		was, err := os.Stat(path)

@@ -39,6 +39,7 @@ const armPatience = 10 * time.Second
 type watcher struct {
 	// path is clean, without a slash at its end: events are compared with it.
 	path  string
+	poll  bool // nothing is watched, and nothing missed by it
 	log   *zap.Logger
 	calls detached.Group[armed]
 	// now is the result of the last call of arm that came back in time.
@@ -60,8 +61,8 @@ type armed struct {
 }
 
 // newWatcher opens nothing: arm does.
-func newWatcher(path string, log *zap.Logger) *watcher {
-	return &watcher{path: filepath.Clean(path), log: log, on: map[string]os.FileInfo{}}
+func newWatcher(path string, poll bool, log *zap.Logger) *watcher {
+	return &watcher{path: filepath.Clean(path), poll: poll, log: log, on: map[string]os.FileInfo{}}
 }
 
 // close ends it. A call that is under way does so when it returns, if ever.
@@ -77,6 +78,9 @@ func (w *watcher) close() {
 // each scan, so that nothing between the two is missed. It blocks for at most armPatience.
 // Where the file system does not answer, the watches of before stay.
 func (w *watcher) arm(ctx context.Context) {
+	if w.poll {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, armPatience)
 	defer cancel()
 	now, err := w.calls.Do(ctx, w.path, func() (now armed, err error) {
@@ -179,7 +183,7 @@ func (w *watcher) watch(want map[string]bool) {
 // and false when ctx ended.
 func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
 	// Without a watch no event will end the wait.
-	if !w.now.watched {
+	if !w.now.watched && !w.poll {
 		limit = min(limit, missingPoll)
 	}
 	t := time.NewTimer(limit)

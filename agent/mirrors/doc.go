@@ -3,9 +3,10 @@
 //
 //	p, err := mirrors.New(mirrors.Config{API: client})
 //
-// A mirror that lacks is made when its pod is synced and when it disappears;
-// one whose pod is gone, and over, is removed by housekeeping. The statuses of
-// static pods are published under their mirrors.
+// A mirror that lacks is made when its pod is synced, when it disappears, and by
+// housekeeping, of pods that have ended or were rejected as well; one whose pod is gone,
+// and over, is removed by housekeeping. The statuses of static pods are published under
+// their mirrors.
 //
 // # Hooks
 //

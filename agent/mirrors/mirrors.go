@@ -101,26 +101,37 @@ func (p *Part) ensure(pod *v1.Pod) {
 	uid := pod.UID
 	p.calls.until(podmeta.FullName(pod.Namespace, pod.Name), func(ctx context.Context) (bool, error) {
 		pod, ok := p.host.Pod(uid)
-		if !ok || p.ending(pod) {
+		if !ok {
 			return false, nil
 		}
 		there, _ := p.host.Mirror(pod.Namespace, pod.Name)
+		if there != nil && p.outlived(pod, there) {
+			if err := p.cfg.API.Remove(ctx, there); err != nil {
+				return true, err
+			}
+			there = nil
+		}
 		return true, p.cfg.API.Ensure(ctx, pod, there)
 	})
 }
 
-// ending reports whether the pod is to end, or has ended.
-func (p *Part) ending(pod *v1.Pod) bool {
-	w, ok := p.host.Worker(pod.UID)
-	return ok && !w.TerminatingAt.IsZero()
-}
-
 // Housekeep implements part.Housekeeper: it removes the mirrors of static pods
-// that are gone, and over. Before every source has spoken a pod that nobody
+// that are gone, and over, and makes those that lack: of pods that came before the Node
+// was registered, that were rejected, or that ended while the cluster did not answer.
+// None of them may ever be synced again. Before every source has spoken a pod that nobody
 // wants may still be wanted.
-func (p *Part) Housekeep([]*v1.Pod) {
+func (p *Part) Housekeep(desired []*v1.Pod) {
 	if !p.host.AllReady() {
 		return
+	}
+	for _, pod := range desired {
+		// The mirror of an earlier version stays until that has ended.
+		if !podmeta.IsStatic(pod) || p.host.Terminating(podmeta.FullName(pod.Namespace, pod.Name)) {
+			continue
+		}
+		if _, shown := p.PublishAs(pod); !shown {
+			p.ensure(pod)
+		}
 	}
 	for _, m := range p.host.Mirrors() {
 		if _, ok := p.host.PodByName(m.Namespace, m.Name); !ok {
@@ -159,14 +170,35 @@ func (p *Part) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 	}
 }
 
+// outlived reports whether a mirror says that its pod is over, which is not so: an agent
+// before this one rejected the pod, and this one admits it anew, as the kubelet does. The
+// phase of a pod of the API does not go back, so that it takes another mirror. A pod
+// that had run and ended stays over: its mirror may be all that is left of it.
+func (p *Part) outlived(pod, mirror *v1.Pod) bool {
+	if !podmeta.IsTerminal(mirror.Status.Phase) {
+		return false
+	}
+	st, known := p.host.Status(pod.UID)
+	if !known || st.Phase == "" {
+		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0
+	}
+	return !podmeta.IsTerminal(st.Phase)
+}
+
 // PublishAs implements part.Publisher: a static pod's status is shown by its
-// mirror, unless that is missing or being deleted; any other pod's by itself.
+// mirror, unless that is missing or being deleted, stands for an earlier version of
+// the pod, or says that the pod is over which goes on: what became of another run is not
+// this one's status. Any other pod's is shown by itself.
 func (p *Part) PublishAs(pod *v1.Pod) (*v1.Pod, bool) {
 	if !podmeta.IsStatic(pod) {
 		return pod, true
 	}
 	m, ok := p.host.Mirror(pod.Namespace, pod.Name)
 	if !ok || m.DeletionTimestamp != nil {
+		return nil, false
+	}
+	hash, known := pod.Annotations[podmeta.AnnotationHash]
+	if known && m.Annotations[podmeta.AnnotationMirror] != hash || p.outlived(pod, m) {
 		return nil, false
 	}
 	return m, true

@@ -112,11 +112,10 @@ func TestSyncEnsuresTheMirror(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &api{}
 		p, h := start(t, a)
-		web, ending, other := static("web"), static("ending"), static("other")
+		web, other := static("web"), static("other")
 		other.Annotations[podmeta.AnnotationSource] = podmeta.SourceAPI
-		h.SetPods(web, ending, other)
-		h.SetWorker(podworker.Status{UID: ending.UID, Pod: ending, TerminatingAt: time.Now()})
-		for _, pod := range []*v1.Pod{web, ending, other, static("unwanted")} {
+		h.SetPods(web, other)
+		for _, pod := range []*v1.Pod{web, other, static("unwanted")} {
 			p.Syncing(pod)
 		}
 		synctest.Wait()
@@ -130,6 +129,71 @@ func TestSyncEnsuresTheMirror(t *testing.T) {
 			t.Errorf("called %q", got)
 		}
 	})
+}
+
+// A pod that is not synced any more gets its mirror by housekeeping: it has ended, or was
+// rejected, while the cluster did not answer.
+func TestHousekeepingMakesMirrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		p, h := start(t, a)
+		shown, ended, ending, other := static("shown"), static("ended"), static("ending"), static("other")
+		other.Annotations[podmeta.AnnotationSource] = podmeta.SourceAPI
+		h.SetPods(shown, ended, ending, other)
+		h.SetMirrors(mirrorOf("shown"))
+		h.SetWorker(podworker.Status{UID: ended.UID, Namespace: "default", Name: "ended", Kind: podworker.Terminated, TerminatingAt: time.Now()})
+		h.SetWorker(podworker.Status{UID: "earlier", Namespace: "default", Name: "ending", Kind: podworker.Terminating, TerminatingAt: time.Now()})
+		p.Housekeep(h.Pods())
+		synctest.Wait()
+		if got := a.taken(); got != "ensure ended" {
+			t.Errorf("called %q", got)
+		}
+	})
+}
+
+// A mirror of a pod that an earlier agent rejected, and that runs now, makes room for
+// another one.
+func TestMirrorThatItsPodHasOutlived(t *testing.T) {
+	ran := v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}}}
+	for _, tc := range []struct {
+		name   string
+		mirror v1.PodStatus
+		status v1.PodPhase // "": not known yet
+		shown  bool
+	}{
+		{"rejected before", v1.PodStatus{Phase: v1.PodFailed}, "", false},
+		{"rejected before, runs", v1.PodStatus{Phase: v1.PodFailed}, v1.PodRunning, false},
+		{"rejected now", v1.PodStatus{Phase: v1.PodFailed}, v1.PodFailed, true},
+		{"ended before", ran, "", true},
+		{"ended before, runs", ran, v1.PodPending, false},
+		{"runs", v1.PodStatus{Phase: v1.PodRunning}, v1.PodRunning, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := &api{}
+				p, h := start(t, a)
+				web, mirror := static("web"), mirrorOf("web")
+				mirror.Status = tc.mirror
+				h.SetPods(web)
+				h.SetMirrors(mirror)
+				if tc.status != "" {
+					h.SetStatus(web.UID, v1.PodStatus{Phase: tc.status})
+				}
+				if _, shown := p.PublishAs(web); shown != tc.shown {
+					t.Errorf("shown by the mirror: %t, want %t", shown, tc.shown)
+				}
+				want := ""
+				if !tc.shown {
+					want = "remove mirror-web; ensure web"
+				}
+				p.Housekeep(h.Pods())
+				synctest.Wait()
+				if got := a.taken(); got != want {
+					t.Errorf("called %q, want %q", got, want)
+				}
+			})
+		})
+	}
 }
 
 // A call that fails is made again later and later, and not once it is needed no
@@ -170,7 +234,7 @@ func TestClusterHangs(t *testing.T) {
 		p, h := start(t, a)
 		web, db := static("web"), static("db")
 		h.SetPods(web, db)
-		h.SetMirrors(mirrorOf("gone"))
+		h.SetMirrors(mirrorOf("gone"), mirrorOf("db"))
 		for range 3 {
 			p.Syncing(web)
 			p.MirrorChanged(podmgr.Remove, mirrorOf("web"))
@@ -218,7 +282,7 @@ func TestNoOrphansBeforeAllHaveSpoken(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.SetMirrors(mirrorOf("web"))
-	p.Housekeep(nil)
+	p.Housekeep([]*v1.Pod{static("db")})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := p.Run(ctx); err != nil { // it waits for all calls
@@ -267,6 +331,8 @@ func TestPublishAs(t *testing.T) {
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	plain := static("web")
 	plain.Annotations = nil
+	this, edited := static("web"), static("web")
+	this.Annotations[podmeta.AnnotationHash], edited.Annotations[podmeta.AnnotationHash] = "hash", "other"
 	for _, tc := range []struct {
 		name        string
 		pod, mirror *v1.Pod
@@ -276,6 +342,8 @@ func TestPublishAs(t *testing.T) {
 		{"static", static("web"), mirrorOf("web"), "mirror-web"},
 		{"no mirror", static("web"), mirrorOf("db"), ""},
 		{"mirror is being deleted", static("web"), deleted, ""},
+		{"mirror of this version", this, mirrorOf("web"), "mirror-web"},
+		{"mirror of an earlier version", edited, mirrorOf("web"), ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, err := mirrors.New(mirrors.Config{API: &api{}})

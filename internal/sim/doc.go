@@ -20,9 +20,23 @@
 // plugin, a DRA driver, a CSI driver with the controller that attaches its volumes
 // (internal/csitest, over a connection in memory), a mount table, and a directory
 // with the agent's files. Each life of the agent on it is a real agent.Agent with
-// the parts of a node, in a bubble of testing/synctest. It is not nodeagent: that
-// speaks to its runtime over a socket, serves TLS and reads the machine's
-// cgroups, and a bubble's time stands still while anybody waits for the kernel.
+// the parts of a node, in a bubble of testing/synctest: a bubble's time stands still
+// while anybody waits for the kernel.
+//
+// # Whole nodes
+//
+// With every fourth seed, and in the schedules of testdata once more, each life is a whole
+// node (node_test.go): package nodeagent with all its parts, made from a
+// KubeletConfiguration and joined to an API server in memory (kubeapi/kubeapitest) by
+// nodeagent/cluster and the real client, with its watches, events, leases, mirrors, tokens
+// and what it keeps for a start without a network. Static pods are files. What would wait
+// for the kernel is left out by what embedders have for that as well: manifests and logs are
+// polled, plugins are offered by the program, mounts go to a table, the hardware is
+// described, and with it come the notices of memory pressure and the figures that
+// evictions decide by. Effects are counted at the same gate, each request that changes
+// something among them. Steps for whole nodes alone are "uses", which has a pod use memory or
+// disk, and what may happen to an API server: it hangs, is slow, fails, asks for patience,
+// conflicts, its watches are cut, silent or too old, and somebody deletes the Node.
 //
 // Whatever an agent does passes a gate: calls of the runtime, steps of its
 // disk, mounts, statuses, allocations. There faults strike (fail, hang, lose the answer),
@@ -63,9 +77,22 @@
 //     convergeBound, nothing is left of pods that are gone, and then, for
 //     restFor, nothing is called or written.
 //
+// And of whole nodes:
+//
+//   - the lease is never older than its duration, unless something is in its way;
+//   - the Node is ready at rest, and no start of the agent makes it unready that was ready;
+//   - each static pod has one mirror, of its present version, whose phase is the pod's, and
+//     which goes with it; a pod is deleted by its UID;
+//   - a phase does not go back once it is terminal;
+//   - a pod is evicted only when its node runs short, and no pod before one that uses more
+//     beyond its request; the node's conditions are over at rest;
+//   - at rest there are leases and statuses of the node at their periods, tokens, and a
+//     bounded number of reads.
+//
 // # Runs
 //
 //	go test ./internal/sim                                   # 100 schedules of hours, 15 with -race; make test runs 300 beside
+//	go test ./internal/sim -run TestSeeds -seeds 100 -node   # of whole nodes alone, which take three times as long
 //	go test ./internal/sim -run TestSeeds -seeds 10000       # a night's
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one again
 //	go test ./internal/sim -run TestReplay -v -replays 20    # how often a seed takes the same way
@@ -144,12 +171,25 @@
 //	nothing of a pod was restarted by an agent that began after the pod's ConfigMap had been deleted, not even what a liveness probe found dead
 //	a pod that was rejected while the API server was away, and edited then, was published as failed and run
 //
+// And by whole nodes:
+//
+//	a Node that was ready was published as not ready at each start of its agent, for a moment, since the runtime answered before the agent had looked at its pods
+//	a static pod that had ended and was edited took over its earlier version's end from the mirror that was still there, and was killed as it began
+//	a static pod that was rejected, or that came and ended while the API server was away, was never shown there
+//	a static pod that was rejected and admitted by the next agent had its sandbox made and ended, and never ran, as its mirror said that it had failed
+//	a node that was made, and could not be run, left a goroutine behind
+//
 // # What is left out
 //
-// nodeagent's wiring, its API and its cgroups, and the API server's client with its watches,
-// since they need sockets, TLS and the kernel: a bubble's time stands still in these
-// calls. Block devices, and volumes of other kinds than those above. Reads of a disk
-// neither fail nor hang, only its changes do; writes of volumes' content do neither.
+// The node's API, its sockets for plugins, and its cgroups, since they need sockets, TLS
+// and the kernel: a bubble's time stands still in these calls. Of whole nodes CSI drivers,
+// OOM kills and shutdowns of the machine. Block devices, and volumes of other kinds than
+// those above. Reads of a disk neither fail nor hang, only its changes do; writes of volumes'
+// content, of manifests and of what the API server keeps do neither. What is known of a static pod's past
+// is in its mirror: an agent that begins before it hears of that, as the kubelet does,
+// counts restarts by what the runtime has, which is not judged over a start, nor is
+// readiness, if the disk failed that keeps it. Nor does
+// an agent register a Node again that somebody has deleted, before its next start.
 // A mutex that is held while its holder waits stops a bubble for good: locks that are held
 // over a disk are channels. Without make clocks the wall clock of the agent does not
 // jump, as that of a bubble cannot; the runtime's does, by years.

@@ -54,7 +54,7 @@ func (d *driver) has(uid types.UID) bool {
 
 // come registers the driver with a life of the agent.
 func (d *driver) come(l *life) {
-	for pause := 10 * time.Millisecond; l.claims.Offer(draDriver, "1", driving{d, l}) != nil; pause = min(2*pause, time.Minute) {
+	for pause := 10 * time.Millisecond; l.offers.driver(draDriver, "1", driving{d, l}) != nil; pause = min(2*pause, time.Minute) {
 		select {
 		case <-l.ctx.Done():
 			return

@@ -106,7 +106,7 @@ func (m *machine) nameOf(id string) string {
 
 func (g *gate) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
 	m, uid := g.l.m, types.UID(conf.GetMetadata().GetUid())
-	err = g.call(ctx, "RunPodSandbox", conf.GetMetadata().GetName(), true, func() { m.judgeSandbox(uid) }, func() error {
+	err = g.call(ctx, "RunPodSandbox", plainName(conf), true, func() { m.judgeSandbox(uid) }, func() error {
 		id, err = g.Runtime.RunPodSandbox(context.WithoutCancel(ctx), conf, handler)
 		if err == nil {
 			m.mu.Lock()
@@ -135,7 +135,7 @@ func (g *gate) RemovePodSandbox(ctx context.Context, id string) error {
 func (g *gate) CreateContainer(ctx context.Context, box string, conf *runtimeapi.ContainerConfig, boxConf *runtimeapi.PodSandboxConfig) (id string, err error) {
 	m := g.l.m
 	uid := types.UID(boxConf.GetMetadata().GetUid())
-	err = g.call(ctx, "CreateContainer", boxConf.GetMetadata().GetName(), true, nil, func() error {
+	err = g.call(ctx, "CreateContainer", plainName(boxConf), true, nil, func() error {
 		id, err = g.Runtime.CreateContainer(context.WithoutCancel(ctx), box, conf, boxConf)
 		if err == nil {
 			m.mu.Lock()
@@ -183,7 +183,7 @@ func (g *gate) UpdateContainerResources(ctx context.Context, id string, r *runti
 }
 
 func (g *gate) PullImage(ctx context.Context, i *runtimeapi.ImageSpec, a *runtimeapi.AuthConfig, s *runtimeapi.PodSandboxConfig) (ref string, err error) {
-	err = g.call(ctx, "PullImage", s.GetMetadata().GetName(), true, nil, func() error {
+	err = g.call(ctx, "PullImage", plainName(s), true, nil, func() error {
 		ref, err = g.Runtime.PullImage(ctx, i, a, s)
 		return err
 	})

@@ -10,7 +10,7 @@ import (
 // generate makes the schedule of a seed: some hours, or with long some days, with up
 // to 20 pods at a time.
 func generate(seed uint64, long bool) []step {
-	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0}
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0 && !ofNodes(seed), node: ofNodes(seed)}
 	n := 10 + g.rnd.IntN(50)
 	for len(g.out) < n {
 		g.one()
@@ -24,6 +24,7 @@ type generator struct {
 	names []string
 	long  bool
 	disks bool // there is a CSI driver
+	node  bool // lives are whole nodes
 	count int
 
 	probed  [][2]string // pods with probes, and their kinds
@@ -107,10 +108,14 @@ func (g *generator) one() {
 		g.add("object %s %s", g.pick(g.objects...), g.pick("change", "change", "change", "gone"))
 	case n < 91 && g.disks:
 		g.storage()
+	case n < 92 && g.node && g.rnd.IntN(2) == 0:
+		g.pressure()
 	case n < 92:
 		g.add("heal")
 	case n < 94:
 		g.add("runtime %s", g.pick("down", "up"))
+	case n < 96 && g.node:
+		g.add("api %s", g.pick("down", "up", "up", "hang", "slow", "errors", "busy", "silent", "conflict", "cut", "gone", "nodeless"))
 	case n < 96:
 		g.add("api %s", g.pick("down", "up"))
 	case n < 97:
@@ -212,4 +217,13 @@ func (g *generator) storage() {
 		method := g.pick("NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume")
 		g.add("call %s %s %s", method, g.pick("fail", "hang", "lost", "lost", "lie"), pod)
 	}
+}
+
+// pressure has a pod use much, or little again.
+func (g *generator) pressure() {
+	what, much := "memory", g.pick("1500", "2500", "3500", "5000")
+	if g.rnd.IntN(3) == 0 {
+		what, much = "disk", g.pick("40000", "60000", "95000")
+	}
+	g.add("uses %s %s %s", g.name(), what, g.pick(much, much, "8"))
 }

@@ -76,14 +76,36 @@ func (m *machine) endKnown(p *pod) bool {
 		since = m.live.spoken
 	}
 	if !p.static {
-		if m.apiDown {
+		if m.apiDown || m.apiBad {
 			return false
 		}
 		if m.apiHealed.After(since) {
 			since = m.apiHealed
 		}
 	}
-	return time.Since(since) > knowledge
+	return time.Since(since) > m.knowledge(p)
+}
+
+// knowledge is how long the agent may act on an order about a pod that was taken back.
+func (m *machine) knowledge(p *pod) time.Duration {
+	switch {
+	case !m.node:
+		return knowledge
+	case p.static:
+		return knowledge + rescan
+	default:
+		return knowledge + reconnectBound
+	}
+}
+
+// beginsAnew has a static pod that was rejected be one that is wanted, and reports whether
+// it is one: the next agent admits it anew.
+func (p *pod) beginsAnew() bool {
+	if p.static && p.rejected {
+		p.over, p.rejected = false, false
+		return true
+	}
+	return false
 }
 
 // noteContainer keeps what was made, and looks at what it was given.
@@ -144,7 +166,7 @@ func (m *machine) judgeSandbox(uid types.UID) {
 		return
 	case m.endKnown(p):
 		m.wrong("a sandbox is made for %s, which has not been wanted for %v", p.object.Name, time.Since(p.since))
-	case p.over:
+	case p.over && !(m.node && p.beginsAnew()):
 		m.wrong("a sandbox is made for %s, which came to its end", p.object.Name)
 	}
 	boxes, _ := m.look()
@@ -208,11 +230,15 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	}
 	p := m.pods[i.uid]
 	name := p.object.Name + "/" + i.name
-	if !m.mayEnd(p, i) {
+	cause := m.mayEnd(p, i)
+	if !cause && !m.mayEvict(p) {
 		m.wrong("%s of %s has no cause", how, name)
 	}
 	if p.stopping.IsZero() {
 		p.stopping = time.Now()
+	}
+	if !cause { // an eviction has no grace
+		return
 	}
 	if left := p.grace - time.Since(p.stopping); timeout < left-slack {
 		m.wrong("%s of %s leaves it %v, %v of its grace period are left", how, name, timeout, left)
@@ -263,6 +289,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		}
 	}
 	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
+		p.rejected = true
 		clear(p.counted)
 		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
 	}

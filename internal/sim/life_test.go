@@ -49,10 +49,10 @@ var errDead = errors.New("sim: the agent was killed")
 // death. After that, nothing that it does has an effect.
 type life struct {
 	m       *machine
-	agent   *agent.Agent
-	devices *devicemgr.Manager
-	claims  *dra.Manager
-	sources []*source
+	agent   *agent.Agent  // nil until a whole node is made
+	made    chan struct{} // closed when the agent is
+	offers  offers
+	sources []*source // none, of a whole node
 	cache   *cache
 	csi     *agentcsi.Part // nil without storage
 	cancel  context.CancelFunc
@@ -67,9 +67,19 @@ type life struct {
 	events context.CancelFunc
 }
 
+// offers take plugins of this process.
+type offers struct {
+	devices func(ctx context.Context, resource string, p devicemgr.Plugin) error
+	driver  func(name, instance string, d dra.Driver) error
+}
+
 func newLife(m *machine) (*life, error) {
-	l := &life{m: m, ended: make(chan error, 1), died: make(chan struct{})}
+	l := &life{m: m, ended: make(chan error, 1), died: make(chan struct{}), made: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	if m.node {
+		return l, nil // begin makes it: that writes to the disk
+	}
+	defer close(l.made)
 	l.sources = []*source{
 		{l: l, static: true, news: make(chan struct{}, 1)},
 		{l: l, news: make(chan struct{}, 1)},
@@ -106,7 +116,7 @@ func (l *life) parts() ([]part.Part, error) {
 	store := func(name string) part.Store { return part.OpenStore(filepath.Join(m.root(), name), nil) }
 	rt := &gate{Runtime: m.rt, l: l}
 	var err error
-	l.devices, err = devicemgr.New(devicemgr.Config{Store: store("devices"), Machine: node()})
+	devs, err := devicemgr.New(devicemgr.Config{Store: store("devices"), Machine: node()})
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +138,7 @@ func (l *life) parts() ([]part.Part, error) {
 	add(us, e)
 	re, e := resize.New(resize.Config{Store: store("grants")})
 	add(re, e)
-	de, e := devices.New(devices.Config{Manager: l.devices})
+	de, e := devices.New(devices.Config{Manager: devs})
 	add(de, e)
 	pl, e := placement.New(placement.Config{
 		Fit:     fit.PlacementConfig{Machine: node(), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)}},
@@ -136,12 +146,13 @@ func (l *life) parts() ([]part.Part, error) {
 	})
 	add(pl, e)
 	lookup := &claims.Lookup{}
-	l.claims, e = dra.New(dra.Config{Store: store("claims"), Claims: lookup, Boot: m.driver.bootID()})
+	held, e := dra.New(dra.Config{Store: store("claims"), Claims: lookup, Boot: m.driver.bootID()})
 	if e != nil {
 		return nil, e
 	}
-	cl, e := claims.New(claims.Config{Manager: l.claims, Lookup: lookup})
+	cl, e := claims.New(claims.Config{Manager: held, Lookup: lookup})
 	add(cl, e)
+	l.offers = offers{devs.Offer, held.Offer}
 	return out, err
 }
 
@@ -149,16 +160,37 @@ func (l *life) parts() ([]part.Part, error) {
 func node() numa.Machine { return numa.Uniform(1, 1, 8, 1, 4<<30) }
 
 func (l *life) begin() {
-	go func() { l.ended <- l.agent.Run(l.ctx) }()
+	go func() { l.ended <- l.run() }()
 	go func() {
-		select {
-		case <-l.agent.Ready():
+		if l.ready() {
 			go l.m.driver.come(l)
 			go l.m.storage.come(l)
 			l.m.plugin.come(l)
-		case <-l.ctx.Done():
 		}
 	}()
+}
+
+// run is the process, from its beginning to its end.
+func (l *life) run() error {
+	if l.m.node {
+		return l.runNode()
+	}
+	return l.agent.Run(l.ctx)
+}
+
+// ready waits until the agent is, and reports whether it lives.
+func (l *life) ready() bool {
+	select {
+	case <-l.made:
+	case <-l.ctx.Done():
+		return false
+	}
+	select {
+	case <-l.agent.Ready():
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
 }
 
 // kill ends the process between two effects.

@@ -37,8 +37,12 @@ type machine struct {
 	mounts  *mounts
 	storage *storage // nil where no pod has a volume of a driver
 	began   time.Time
-	trail   bool // keeps a line for each effect
-	links   bool // see options
+	booted  time.Time // mu guards it
+	trail   bool      // keeps a line for each effect
+	links   bool      // see options
+	node    bool      // see options
+	api     *api      // nil without whole nodes
+	needs   *needs    // nil without whole nodes
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod
@@ -49,9 +53,11 @@ type machine struct {
 	faults    []fault
 	down      bool // the runtime
 	apiDown   bool
+	apiBad    bool      // the API server is there, and of little use
 	apiHealed time.Time // when it came back
 	healed    time.Time // when the last trouble ended that strikes everybody
 	troubled  int       // troubles of that kind that are there
+	well      time.Time // when the last of them ended that was more than an agent's end
 	live      *life
 	problems  []string
 	allocated bool // the agent has given somebody a device, and knows from then on that there are some
@@ -69,7 +75,7 @@ type machine struct {
 // newMachine makes a machine in an empty directory.
 func newMachine(dir string) *machine {
 	m := &machine{
-		rt: critest.New(), dir: dir, began: time.Now(), healed: time.Now(),
+		rt: critest.New(), dir: dir, began: time.Now(), booted: time.Now(), healed: time.Now(),
 		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
 		mounts: &mounts{}, objects: map[string]*object{},
 	}
@@ -108,6 +114,9 @@ func (m *machine) failed() []string {
 // note counts an effect. m.mu is held.
 func (m *machine) note(what, target string) {
 	m.effects++
+	if m.api != nil && isBeat(target) {
+		m.api.beats++
+	}
 	if now := int(time.Since(m.began) / time.Minute); now != m.minute {
 		m.minute, m.busy = now, 0
 	}
@@ -146,6 +155,7 @@ func (m *machine) snapshot(static bool) (s podmgr.Snapshot) {
 
 // tell has the agent that lives hear of its sources again.
 func (m *machine) tell() {
+	m.publish()
 	m.mu.Lock()
 	l := m.live
 	m.mu.Unlock()
@@ -159,7 +169,7 @@ func (m *machine) newest(name string) *pod { return m.pods[m.names[name]] }
 
 func (m *machine) uid() types.UID {
 	m.next++
-	return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", m.next))
+	return types.UID(fmt.Sprintf("00000000-0000-4000-a000-%012d", m.next))
 }
 
 // look is the truth about the runtime.
@@ -181,6 +191,9 @@ func (m *machine) trouble(what string, on bool) {
 	}
 	m.troubled--
 	m.healed = time.Now()
+	if what != "no agent" {
+		m.well = time.Now()
+	}
 }
 
 // start begins a life, unless there is one.
@@ -198,11 +211,34 @@ func (m *machine) start() error {
 	}
 	m.mu.Lock()
 	m.live = l
+	if m.node {
+		m.forgetStatic()
+	}
 	m.trouble("no agent", false)
 	m.healed = time.Now()
 	m.mu.Unlock()
 	l.begin()
 	return nil
+}
+
+// forgetStatic has what was published of static pods not be held against a whole node that
+// begins: it may begin before it hears of their mirrors, as the kubelet does. The readiness of
+// their containers is on the disk, unless that fails. m.mu is held.
+func (m *machine) forgetStatic() {
+	for _, p := range m.pods {
+		if p.static {
+			clear(p.counts)
+			clear(p.counted)
+		}
+	}
+	if !m.unheal["disk"] && time.Since(m.well) > startBound {
+		return
+	}
+	for _, i := range m.made {
+		if m.pods[i.uid].static {
+			i.shown = shownReady{}
+		}
+	}
 }
 
 // reap waits for the end of a life that ends.

@@ -38,7 +38,7 @@ func (p *plugin) come(l *life) {
 	if down || l.isDead() {
 		return
 	}
-	for pause := 10 * time.Millisecond; l.devices.Offer(l.ctx, device, session{p, l, died}) != nil; pause = min(2*pause, time.Minute) {
+	for pause := 10 * time.Millisecond; l.offers.devices(l.ctx, device, session{p, l, died}) != nil; pause = min(2*pause, time.Minute) {
 		// Its manager does not run yet, or cannot reach its disk.
 		select {
 		case <-l.ctx.Done():
@@ -68,10 +68,8 @@ func (p *plugin) set(down bool) {
 	p.m.mu.Unlock()
 	if !down && l != nil {
 		go func() {
-			select {
-			case <-l.agent.Ready():
+			if l.ready() {
 				p.come(l)
-			case <-l.ctx.Done():
 			}
 		}()
 	}

@@ -30,8 +30,11 @@ type pod struct {
 
 	deleted   bool // by the agent
 	resizable bool
-	guessed   bool // its restart counts go on from what was published, and its containers may have begun anew
-	takenBack bool // a volume of it, after its end
+	guessed   bool      // its restart counts go on from what was published, and its containers may have begun anew
+	takenBack bool      // a volume of it, after its end
+	rejected  bool      // its last status says so
+	evicted   bool      // as well
+	evicting  time.Time // when it was chosen
 
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32

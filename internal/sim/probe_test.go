@@ -189,7 +189,11 @@ func (m *machine) judgeReadiness(p *pod, st v1.PodStatus) {
 			continue
 		}
 		a := i.probed["ready"]
-		switch since := was.at.Add(-knowledge); {
+		late := knowledge
+		if m.apiBad || time.Since(m.apiHealed) < reconnectBound {
+			late += reconnectBound // statuses take their time to arrive
+		}
+		switch since := was.at.Add(-late); {
 		case c.Ready && (a == nil || !a.success.After(since)):
 			m.wrong("%s/%s became ready, and no probe has said so since %v", p.object.Name, c.Name, was.at.Sub(m.began))
 		case !c.Ready && (a == nil || !a.failure.After(since)) && p.wanted:

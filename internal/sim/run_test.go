@@ -47,6 +47,14 @@ type result struct {
 type options struct {
 	trail bool // keep a line for each effect
 	links bool // the agent keeps links to the logs of containers, which takes a fourth of the time
+	node  bool // lives are whole nodes, see node_test.go
+}
+
+// withStorage reports whether a schedule has a CSI driver.
+func withStorage(steps []step) bool {
+	return slices.ContainsFunc(steps, func(s step) bool {
+		return slices.ContainsFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "csi=") })
+	})
 }
 
 // run lives through a schedule in a bubble, on an empty machine in dir.
@@ -58,9 +66,12 @@ func run(t *testing.T, dir string, steps []step, o options) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		m := newMachine(dir)
 		m.trail, m.links = o.trail, o.links
-		if slices.ContainsFunc(steps, func(s step) bool {
-			return slices.ContainsFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "csi=") })
-		}) {
+		if o.node {
+			if err := m.becomeNode(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if withStorage(steps) {
 			if err := m.makeStorage(); err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +165,8 @@ func (m *machine) quiet() error {
 	synctest.Wait()
 	m.judgeRest()
 	m.mu.Lock()
-	before, lines := m.effects, len(m.lines)
+	before, lines := m.effects-m.api.beatsSoFar(), len(m.lines)
+	m.api.rests()
 	m.mu.Unlock()
 	if err := m.wait(restFor); err != nil {
 		return err
@@ -163,7 +175,8 @@ func (m *machine) quiet() error {
 	m.judgeRest()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.effects - before; n > 0 {
+	m.api.judgeRequests()
+	if n := m.effects - m.api.beatsSoFar() - before; n > 0 {
 		since := m.lines[min(lines, len(m.lines)):]
 		m.wrong("%d effects at rest, the first: %v", n, since[:min(10, len(since))])
 	}
@@ -175,6 +188,7 @@ func (m *machine) judgeDelays() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judgeSecrets()
+	m.judgeBeats()
 	for _, file := range m.disk.unsafe() {
 		m.wrong("the directory of %s was not synced after it was written", file)
 	}
@@ -195,6 +209,9 @@ func (m *machine) judgeDelays() {
 			}
 		}
 		bound := startBound + p.grace
+		if m.pressed(bound + pressureBound) {
+			continue // new pods are not admitted
+		}
 		if !p.wanted || !p.stable || p.over || p.unwell() || m.struck(p) || m.lacks(p) || time.Since(since) < bound {
 			continue
 		}
@@ -252,7 +269,7 @@ func (m *machine) judgeRest() {
 		m.judgeReady(p)
 		m.judgeVolumes(p, true)
 		m.judgeMemory(p)
-		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) {
+		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) && !p.evicted {
 			m.wrong("status of %s: %s, and it never ends: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason, p.object.Status.Message)
 		}
 	}
@@ -273,6 +290,7 @@ func (m *machine) judgeRest() {
 		}
 	}
 	m.judgeStorage()
+	m.judgeNode()
 	for _, file := range m.filesOf() {
 		m.wrong("left on the disk: %s", file)
 	}

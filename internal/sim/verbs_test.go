@@ -29,7 +29,7 @@ func init() {
 		"heal":    (*machine).doHeal,    // takes back all calls
 		"runtime": (*machine).doRuntime, // down or up
 		"events":  (*machine).doEvents,  // lost or kept
-		"api":     (*machine).doAPI,     // down or up
+		"api":     (*machine).doAPI,     // down or up, and for whole nodes what api.strike has
 		"disk":    (*machine).doDisk,    // fail, hang or ok
 		"plugin":  (*machine).doPlugin,  // down or up
 		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
@@ -38,6 +38,7 @@ func init() {
 		"resize":  (*machine).doResize,  // NAME SIZE: its memory, in Mi
 		"wall":    (*machine).doWall,    // DURATION: how far the machine's clock is from the right time
 		"object":  (*machine).doObject,  // config|secret NAME change|gone
+		"uses":    (*machine).doUses,    // NAME memory|disk MI, of whole nodes
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
 	}
 }
@@ -80,7 +81,7 @@ func (m *machine) doEdit(s step) error {
 		o.UID, o.Status = m.uid(), v1.PodStatus{}
 		now := *p
 		now.counts, now.over, now.stopping, now.epoch = map[string]int32{}, false, time.Time{}, 0
-		now.counted, now.deleted, now.takenBack, now.guessed = map[string]counted{}, false, false, false
+		now.counted, now.deleted, now.takenBack, now.guessed, now.rejected = map[string]counted{}, false, false, false, false
 		p = &now
 		m.pods[o.UID], m.names[o.Name] = p, o.UID
 	}
@@ -126,7 +127,7 @@ func (m *machine) doBack(s step) error {
 	if p := m.newest(s.arg(0)); p != nil && p.static && !p.wanted {
 		p.wanted, p.gone, p.since, p.trouble = true, time.Time{}, time.Now(), time.Now()
 		p.epoch++
-		p.over, p.guessed = false, true
+		p.over, p.guessed, p.rejected = false, true, false
 	}
 	m.mu.Unlock()
 	m.tell()
@@ -213,6 +214,7 @@ func (m *machine) doPower(step) error {
 	m.mounts.losePower()
 	m.storage.losePower()
 	m.mu.Lock()
+	m.booted = time.Now()
 	m.stopBoxes(func(*runtimeapi.PodSandbox) bool { return true })
 	for _, p := range m.pods {
 		p.trouble = time.Now()
@@ -256,11 +258,23 @@ func (m *machine) doEvents(s step) error {
 
 func (m *machine) doAPI(s step) error {
 	m.mu.Lock()
-	was := m.apiDown
-	m.apiDown = s.arg(0) == "down"
-	m.trouble("api", m.apiDown)
-	if was && !m.apiDown {
+	was := m.apiDown || m.apiBad
+	switch how := s.arg(0); {
+	case how == "down" || how == "up":
+		m.apiDown, m.apiBad = how == "down", false
+	case m.api == nil: // an agent alone has no client of it
+		m.mu.Unlock()
+		return nil
+	case !m.apiDown:
+		m.apiBad = m.api.strike(how) || m.apiBad
+	}
+	m.trouble("api", m.apiDown || m.apiBad)
+	if was && !m.apiDown && !m.apiBad {
 		m.apiHealed = time.Now()
+		m.api.heal()
+	}
+	if m.apiDown {
+		m.api.cut()
 	}
 	m.mu.Unlock()
 	m.tell()
@@ -304,6 +318,7 @@ func (m *machine) healAll() error {
 		}
 	}
 	m.healProbes()
+	m.healUses()
 	m.healObjects()
 	if err := m.healStorage(); err != nil {
 		return err

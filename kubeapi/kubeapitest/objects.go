@@ -3,6 +3,7 @@ package kubeapitest
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -44,6 +45,32 @@ func (s *Server) Put(obj object) {
 	}
 	s.typed(o)
 	s.commit(k.resource, watch.Modified, o)
+}
+
+// Edit has change make another version of the object of that name, with its status and
+// all, and reports whether it is there. Nobody else writes it in between: change must not
+// call the server. into says of which type it is.
+func (s *Server) Edit(into object, namespace, name string, change func(runtime.Object)) bool {
+	k, err := s.kindOf(into)
+	if err != nil {
+		panic(fmt.Sprintf("kubeapitest: %v", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.objects[k.resource][apiclient.Key{Namespace: namespace, Name: name}]
+	if old == nil {
+		return false
+	}
+	o := old.DeepCopyObject().(object)
+	change(o)
+	if !sameField(o, old, "Spec") {
+		o.SetGeneration(old.GetGeneration() + 1)
+	}
+	s.typed(o)
+	if !equality.Semantic.DeepEqual(o, old) {
+		s.commit(k.resource, watch.Modified, o)
+	}
+	return true
 }
 
 // Get returns a copy of an object by what it is to be read into, or nil.

@@ -196,8 +196,15 @@ func New(cfg Config) (*Manager, error) {
 func (m *Manager) Changes() <-chan struct{} { return m.changes }
 
 // Changed notes that what the functions of Config tell is another, or may be:
-// pressures, devices, volumes in use, a shutdown. It returns at once.
-func (m *Manager) Changed() { nudge(m.changes) }
+// pressures, devices, volumes in use, a shutdown. Before the first look at everything it
+// does nothing: that is told of as a whole. It returns at once.
+func (m *Manager) Changed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open {
+		nudge(m.changes)
+	}
+}
 
 // ImagesChanged notes that images were pulled or removed. They are listed a second
 // later, with those of other pulls. It returns at once.

@@ -181,6 +181,33 @@ func TestReadyAtOnceAndThenQuiet(t *testing.T) {
 	})
 }
 
+// A Node that was ready before the agent's restart stays so, although the agent's own
+// checks succeed a moment later than the runtime answers.
+func TestNotReadyIsNotToldWhileTheAgentBegins(t *testing.T) {
+	for _, tc := range []struct {
+		well time.Duration // after the start
+		told time.Duration // at the latest
+		want v1.ConditionStatus
+	}{
+		{600 * time.Millisecond, time.Second, v1.ConditionTrue},
+		{time.Hour, 10 * time.Second, v1.ConditionFalse},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			w.sick = errors.New("pleg has yet to be successful")
+			m := w.start(t, nil)
+			time.AfterFunc(tc.well, func() { w.set(func() { w.sick = nil }) })
+			m.Changed() // some part has something to say meanwhile
+			if after, ok := changed(m, time.Minute); !ok || after > tc.told || after < min(tc.well, tc.told) {
+				t.Errorf("told after %v, %t", after, ok)
+			}
+			if ready, _ := fill(t, m, &v1.Node{}); ready.Status != tc.want {
+				t.Errorf("well after %v: %+v", tc.well, ready)
+			}
+		})
+	}
+}
+
 func TestRuntimeComesUpLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

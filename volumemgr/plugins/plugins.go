@@ -23,6 +23,8 @@ type Config struct {
 	Certificates content.Certificates
 	// Allocatable is what the node has for pods.
 	Allocatable func() v1.ResourceList
+	// BootID names the present boot of the machine; that of the kernel.
+	BootID string
 	// Quota, if not nil, is for emptyDir volumes.
 	Quota Quota
 }
@@ -46,7 +48,7 @@ func New(cfg Config) ([]volumemgr.Plugin, error) {
 	for _, kind := range []content.Kind{content.ConfigMap, content.Secret, content.DownwardAPI, content.Projected} {
 		c, err := content.New(kind, content.Config{
 			Mounter: cfg.Mounter, Source: cfg.Source, Tokens: cfg.Tokens, Bundles: cfg.Bundles,
-			Certificates: cfg.Certificates, Allocatable: cfg.Allocatable,
+			Certificates: cfg.Certificates, Allocatable: cfg.Allocatable, BootID: cfg.BootID,
 		})
 		add(c, err)
 	}

@@ -40,6 +40,10 @@ type Config struct {
 	Tokens       content.Tokens
 	Bundles      content.Bundles
 	Certificates content.Certificates
+	// Mounter makes and lists the mounts; the kernel's.
+	Mounter mount.Mounter
+	// BootID names the present boot of the machine; that of the kernel.
+	BootID string
 	// Plugins make kinds of volumes beside those of this module; none.
 	Plugins []volumemgr.Plugin
 	// Node is the node as the affinity of volumes sees it.
@@ -55,9 +59,9 @@ type Config struct {
 
 // New returns the manager, at rest.
 func New(cfg Config) (*volumemgr.Manager, error) {
-	kernel := &mount.Kernel{}
+	mounter := orKernel(cfg.Mounter)
 	list, err := plugins.New(plugins.Config{
-		Mounter: kernel, Root: cfg.Root, Source: objects{cfg.Sources},
+		Mounter: mounter, BootID: cfg.BootID, Root: cfg.Root, Source: objects{cfg.Sources},
 		Tokens: cfg.Tokens, Bundles: cfg.Bundles, Certificates: cfg.Certificates,
 		Allocatable: func() v1.ResourceList { return cfg.Allocatable },
 	})
@@ -70,9 +74,17 @@ func New(cfg Config) (*volumemgr.Manager, error) {
 		return nil, err
 	}
 	return volumemgr.New(volumemgr.Config{
-		Root: cfg.Root, Plugins: list, Mounter: plugins.Mounter(kernel), Events: cfg.Events,
+		Root: cfg.Root, Plugins: list, Mounter: plugins.Mounter(mounter), Events: cfg.Events,
 		Claims: resolver, Node: cfg.Node, Ready: cfg.Ready, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
+}
+
+// orKernel returns m, or the kernel's mounts for nil.
+func orKernel(m mount.Mounter) mount.Mounter {
+	if m == nil {
+		return &mount.Kernel{}
+	}
+	return m
 }
 
 // objects are the ConfigMaps and Secrets of the sources, as volumes show them.
@@ -112,9 +124,9 @@ func (b bound) Volume(_ context.Context, name string) (*v1.PersistentVolume, err
 // SubPaths binds the parts of volumes that containers mount.
 type SubPaths struct{ binder *subpath.Binder }
 
-// NewSubPaths returns a binder that mounts by the kernel.
-func NewSubPaths() (SubPaths, error) {
-	b, err := subpath.New(subpath.Config{Mounter: &mount.Kernel{}})
+// NewSubPaths returns a binder; without a mounter it mounts by the kernel.
+func NewSubPaths(m mount.Mounter) (SubPaths, error) {
+	b, err := subpath.New(subpath.Config{Mounter: orKernel(m)})
 	return SubPaths{b}, err
 }
 
