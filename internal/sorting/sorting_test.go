@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// element is sorted by its key; at tells where it was.
+// element is sorted by its key; at is where it was before.
 type element struct {
 	key, at int
 	name    string
