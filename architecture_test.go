@@ -69,18 +69,18 @@ var podTypes = []string{
 // shared lists the packages of support that any floor may import, and what
 // each of them may import beside the standard library.
 var shared = map[string][]string{
-	"internal/bootid":         nil,      // which boot of the machine this is
-	"internal/callerror":      nil,      // what a call said, for people
-	"internal/detached":       nil,      // calls that may never return
-	"internal/ownerlock":      nil,      // files that one process has
-	"internal/podtext":        podTypes, // tables and descriptions for people
-	"internal/podcgroup":      nil,      // pods in the names of cgroups
-	"internal/retry":          nil,      // back-off
-	"internal/seconds":        nil,      // durations that do not overflow
-	"internal/slots":          nil,      // so much at a time, and what hangs does not count
-	"internal/strategicpatch": nil,      // patches for API servers
-	"internal/subscription":   nil,      // who is told of changes
-	"internal/wirecount":      nil,      // how much a message would become
+	"internal/bootid":         nil, // which boot of the machine this is
+	"internal/callerror":      nil, // what a call said, for people
+	"internal/detached":       nil, // calls that may never return
+	"internal/ownerlock":      nil, // files that one process has
+	"internal/podcgroup":      nil, // pods in the names of cgroups
+	"internal/retry":          nil, // back-off
+	"internal/seconds":        nil, // durations that do not overflow
+	"internal/slots":          nil, // so much at a time, and what hangs does not count
+	"internal/sorting":        nil, // slices sorted without code for each of their types
+	"internal/strategicpatch": nil, // patches for API servers
+	"internal/subscription":   nil, // who is told of changes
+	"internal/wirecount":      nil, // how much a message would become
 
 	// Metrics of several values on one registerer.
 	"internal/promshare": {"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_model/go"},
@@ -89,6 +89,9 @@ var shared = map[string][]string{
 	"internal/wirecodec": {
 		"google.golang.org/grpc/mem", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect", "internal/wirecount",
 	},
+
+	// Tables and descriptions for people.
+	"internal/podtext": append([]string{"internal/sorting"}, podTypes...),
 
 	// Pods that may be nonsense; where their in-tree volumes have gone.
 	"internal/podcheck":     append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),

@@ -40,7 +40,7 @@ var ceilings = map[string]float64{
 	"podworker":        13.5, "pleg": 13.5, "podmgr": 14, "statusmgr": 13.5, "probe": 13.5,
 	"probe/check": 7.5, "probe/schedule": 7.5,
 	"cri": 21, "podspec": 21, "images": 21, "podruntime": 21,
-	"agent/local": 21, "agent/ui": 21, "agent": 30, "kubeletconfig": 15, "examples/agent": 41.5, "examples/edge": 29,
+	"agent/local": 21, "agent/ui": 21, "agent": 30, "kubeletconfig": 15, "examples/agent": 39, "examples/edge": 27,
 	"nodeagent": 24, "nodeagent/cluster": 25.5, "nodeagent/hollow": 29,
 	"agent/part": 21, "agent/part/parttest": 21, "agent/agenttest": 30, "cri/critest": 21,
 	"agent/eventlog": 13.5, "agent/machine": 13.5,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -68,7 +69,7 @@ func Diff(from, to State) []Step {
 	}
 	// Stable: within a rank the order is that of UIDs and names, and the same each
 	// time.
-	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
+	sorting.Stable(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
 	steps := make([]Step, len(all))
 	for i, r := range all {
 		steps[i] = r.Step

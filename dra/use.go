@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Questions about prepared claims: CDI devices for the runtime, devices for the
@@ -143,6 +145,6 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.Stable(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

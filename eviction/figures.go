@@ -1,10 +1,10 @@
 package eviction
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Figure is a threshold, and what its signal was when it was looked at last.
@@ -49,6 +49,6 @@ func (m *Manager) Figures() []Figure {
 	for _, c := range conditionTypes() {
 		out = append(out, m.figures[c]...)
 	}
-	slices.SortStableFunc(out, func(a, b Figure) int { return threshold.Compare(a.Threshold.Signal, b.Threshold.Signal) })
+	sorting.Stable(out, func(a, b Figure) int { return threshold.Compare(a.Threshold.Signal, b.Threshold.Signal) })
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // One condition's goroutine: when it looks, and the order in which it acts. What it
@@ -92,7 +93,7 @@ func (l *lane) setList() {
 		l.m.cfg.Log.Error("threshold ignored: those of containerfs follow from the filesystem it is on",
 			zap.String("signal", string(t.Signal)))
 	}
-	slices.SortStableFunc(list, func(a, b threshold.Threshold) int { return threshold.Compare(a.Signal, b.Signal) })
+	sorting.Stable(list, func(a, b threshold.Threshold) int { return threshold.Compare(a.Signal, b.Signal) })
 	// What is remembered of a threshold that is no longer there must not keep its
 	// condition on.
 	for t := range l.watches {

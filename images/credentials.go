@@ -16,6 +16,8 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // dockerEntry is one registry of a docker configuration file. Auth is
@@ -99,7 +101,7 @@ func choose(image string, all []credential) (found []credential) {
 			found = append(found, c)
 		}
 	}
-	slices.SortStableFunc(found, func(a, b credential) int {
+	sorting.Stable(found, func(a, b credential) int {
 		if d := len(b.pattern) - len(a.pattern); d != 0 {
 			return d
 		}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // maxSecrets bounds the credentials that are kept for one repository of an
@@ -49,7 +51,7 @@ func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 		}
 	}
 	grown := len(all) > len(have)
-	slices.SortFunc(all, compare)
+	sorting.Func(all, compare)
 	return all, grown
 }
 
@@ -66,9 +68,9 @@ func trimmed(all, newest []pullSecret) []pullSecret {
 		}
 		return 1
 	}
-	slices.SortStableFunc(all, func(a, b pullSecret) int { return cmp.Compare(rank(a), rank(b)) })
+	sorting.Stable(all, func(a, b pullSecret) int { return cmp.Compare(rank(a), rank(b)) })
 	all = all[:maxSecrets]
-	slices.SortFunc(all, comparePullSecrets)
+	sorting.Func(all, comparePullSecrets)
 	return all
 }
 

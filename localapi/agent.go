@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -81,7 +82,7 @@ func (s *Server) delivered() []object {
 				out = append(out, it.object)
 			}
 		}
-		slices.SortFunc(out[from:], func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
+		sorting.Func(out[from:], func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
 	}
 	return out
 }

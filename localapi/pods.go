@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -63,7 +64,7 @@ func (s *Server) bind() {
 		}
 	}
 	s.mu.Unlock()
-	slices.SortFunc(waiting, func(a, b item) int { return keyOf(a.object).compare(keyOf(b.object)) })
+	sorting.Func(waiting, func(a, b item) int { return keyOf(a.object).compare(keyOf(b.object)) })
 	for _, it := range waiting {
 		p := it.object.(*v1.Pod).DeepCopy()
 		s.place(p)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -59,7 +60,7 @@ func (e *PlacementError) Error() string {
 	nodes := e.Nodes
 	if len(nodes) > listed {
 		nodes = slices.Clone(nodes)
-		slices.SortStableFunc(nodes, func(x, y NodeStats) int { return cmp.Compare(e.free(y), e.free(x)) })
+		sorting.Stable(nodes, func(x, y NodeStats) int { return cmp.Compare(e.free(y), e.free(x)) })
 		nodes = nodes[:listed]
 	}
 	for _, n := range nodes {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -17,7 +18,8 @@ import (
 // same resource; what has nothing of its own needs no blocks. It is also an
 // error to give more to a container of a pod that has blocks as a whole.
 func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error) {
-	blocks = slices.SortedFunc(slices.Values(blocks), func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
+	blocks = slices.Clone(blocks)
+	sorting.Func(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
 	if err := checkBlocks(blocks); err != nil {
 		return s, err
 	}

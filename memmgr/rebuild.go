@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -98,7 +99,8 @@ var errUnpinned = errors.New("runs on any node, so its memory is not accounted f
 // NB: of a pod with resources of its own, it is taken for certain that it was
 // given them as a whole if a container that shares them has nodes.
 func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
-	pods = slices.SortedFunc(slices.Values(pods), func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	pods = slices.Clone(pods)
+	sorting.Func(pods, func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	s, problems := p.drop(s)
 	var more []Problem
 	for _, pod := range pods {

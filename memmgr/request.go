@@ -1,8 +1,7 @@
 package memmgr
 
 import (
-	"slices"
-
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -25,7 +24,7 @@ func (p *Static) request(pod numa.Pod, container int) []Amount {
 	for _, b := range charges(holders) {
 		sum = append(sum, b.Amount)
 	}
-	slices.SortFunc(sum, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
+	sorting.Func(sum, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
 	return sum
 }
 

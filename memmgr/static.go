@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -71,7 +72,7 @@ func NewStatic(cfg Config) (*Static, error) {
 			}
 		}
 	}
-	slices.SortFunc(p.resources, compareResources)
+	sorting.Func(p.resources, compareResources)
 	for _, n := range cfg.Machine.Nodes {
 		give := make([]uint64, len(p.resources))
 		for i, r := range p.resources {

@@ -34,7 +34,7 @@ func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx
 		defer cancel()
 		defer func() {
 			if p := recover(); p != nil {
-				n.cfg.Log.Error("call panicked", zap.String("of", who), zap.String("call", verb), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+				n.cfg.Log.Error("call panicked", zap.String("of", who), zap.String("call", verb), zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
 				o.err = bounded(fmt.Errorf("%s: %s: panic: %v", who, verb, p))
 			}
 		}()

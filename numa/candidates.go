@@ -3,6 +3,8 @@ package numa
 import (
 	"cmp"
 	"slices"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // maxAllSubsets is the number of nodes up to which every set of them is a
@@ -49,7 +51,7 @@ func Candidates(m Machine) []NodeSet {
 		sets = append(sets, all)
 	}
 	// Groups overlap: equal sets become neighbours and go.
-	slices.SortFunc(sets, bySize)
+	sorting.Func(sets, bySize)
 	return slices.Compact(sets)
 }
 

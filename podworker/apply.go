@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"fmt"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -133,7 +134,7 @@ func (m *Manager) after(fn func()) {
 // Errors of other kinds are logged elsewhere.
 func (m *Manager) logPanic(message string, err error) {
 	if p, ok := err.(*serial.PanicError); ok { //nolint:errorlint // of Recover, as it is
-		m.cfg.Log.Error(message, zap.Any("panic", p.Value), zap.ByteString("stack", p.Stack))
+		m.cfg.Log.Error(message, zap.String("panic", fmt.Sprint(p.Value)), zap.ByteString("stack", p.Stack))
 	}
 }
 

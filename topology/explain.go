@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -50,7 +51,7 @@ func agreement(lists []numa.Hints) string {
 		preferred[i] = preferredBy(h)
 		sets = append(sets, preferred[i]...)
 	}
-	slices.SortFunc(sets, func(a, b numa.NodeSet) int {
+	sorting.Func(sets, func(a, b numa.NodeSet) int {
 		return cmp.Or(cmp.Compare(a.Len(), b.Len()), cmp.Compare(a, b))
 	})
 	sets = slices.Compact(sets)

@@ -126,7 +126,7 @@ func (m *Manager) start(v *volume, o op) {
 func (m *Manager) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			m.cfg.Log.Error("a volume plugin panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			m.cfg.Log.Error("a volume plugin panicked", zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
 			// Where the plugin was when it panicked is not known, so that a
 			// TearDown is owed.
 			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)

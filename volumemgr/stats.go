@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/diskusage"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // How full volumes are. Nothing is measured in the background; a measure that has
@@ -135,7 +136,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 		}
 		break
 	}
-	slices.SortFunc(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
+	sorting.Func(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
 	return out, errors.Join(errs...)
 }
 

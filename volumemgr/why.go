@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // What the manager knows about volumes, for people, status pages and tests. Nothing
@@ -80,7 +82,7 @@ func (m *Manager) Why(uid types.UID) []Status {
 	for _, v := range p.volumes {
 		out = append(out, v.status(now))
 	}
-	slices.SortFunc(out, func(a, b Status) int {
+	sorting.Func(out, func(a, b Status) int {
 		return strings.Compare(a.Plugin+"/"+a.Volume, b.Plugin+"/"+b.Volume)
 	})
 	return out

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -149,7 +150,7 @@ func (p *Part) takeOver(found []checkpoint) (r restoration) {
 	}
 	// Where two claim the same CPUs, one of them was given them after the other had
 	// ended, whose checkpoint a disk kept: what runs comes first.
-	slices.SortStableFunc(pods, func(a, b numa.Pod) int {
+	sorting.Stable(pods, func(a, b numa.Pod) int {
 		return first(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
 	})
 	s, more := p.node.Adopt(pods, running)

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Agent answers questions about a node. A *local.Client is one.
@@ -78,7 +79,7 @@ func gather(ctx context.Context, a Agent) *overview {
 	note(err)
 	if err == nil {
 		o.pods = list.Items
-		slices.SortStableFunc(o.pods, func(a, b v1.Pod) int {
+		sorting.Stable(o.pods, func(a, b v1.Pod) int {
 			return cmp.Or(cmp.Compare(settled(&a), settled(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})
 		if o.more = max(0, len(o.pods)-MaxPods); o.more > 0 {
@@ -87,7 +88,7 @@ func gather(ctx context.Context, a Agent) *overview {
 		o.askAboutPods(ctx, a)
 	}
 	wg.Wait()
-	slices.SortStableFunc(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
+	sorting.Stable(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
 	o.events = o.events[:min(len(o.events), maxEvents)]
 	o.next = evictedNext(list, o.summary)
 	return o

@@ -3,11 +3,11 @@ package rank
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Rules are what an order depends on besides the pods. The zero value is the
@@ -105,7 +105,7 @@ func Sort(r Rules, s threshold.Signal, list []Candidate) []Ranked {
 		ranked[i] = Of(r, s, c)
 		order[i] = &ranked[i]
 	}
-	slices.SortStableFunc(order, compare)
+	sorting.Stable(order, compare)
 	out := make([]Ranked, len(list))
 	for i, p := range order {
 		out[i] = *p

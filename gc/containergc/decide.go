@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The decisions, as pure functions of lists: no runtime, no disk and no clock is asked in
@@ -169,7 +170,7 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 	for u, vs := range units {
 		// made never falls from one attempt to the next, whatever the clock did: from the
 		// oldest to the newest it is the highest time so far.
-		slices.SortFunc(vs, byAttempt)
+		sorting.Func(vs, byAttempt)
 		made := time.Time{}
 		for _, v := range slices.Backward(vs) {
 			if v.CreatedAt.After(made) {
@@ -208,7 +209,7 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 			for _, vs := range units {
 				left = append(left, keep(vs, each)...)
 			}
-			slices.SortFunc(left, newestFirst)
+			sorting.Func(left, newestFirst)
 			// The verdicts are changed through their pointers; what is left is of no use
 			// here.
 			keep(left, p.MaxContainers)
@@ -220,7 +221,7 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 			out[i].made = out[i].CreatedAt
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Verdict) int {
+	sorting.Stable(out, func(a, b Verdict) int {
 		if a.Fate != Remove || b.Fate != Remove {
 			// Those that stay keep the order in which they came.
 			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
@@ -290,7 +291,7 @@ func DecideSandboxes(s Situation, sandboxes []Sandbox, containers []Container) [
 			out = append(out, *sb)
 		}
 	}
-	slices.SortFunc(out, func(a, b Sandbox) int { return older(&a, &b) })
+	sorting.Func(out, func(a, b Sandbox) int { return older(&a, &b) })
 	return out
 }
 

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The decision, as pure functions: which images may go, in which order, and how many bytes
@@ -117,7 +118,7 @@ func Decide(p Policy, facts []Fact, now time.Time) []Judged {
 		order[i] = &judged[i]
 	}
 	// The order is a total one, so equal facts give equal reports.
-	slices.SortFunc(order, byTurn)
+	sorting.Func(order, byTurn)
 	out := make([]Judged, len(facts))
 	for i, j := range order {
 		out[i] = *j

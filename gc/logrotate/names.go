@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The names of rotated files, and the decisions that depend on names and sizes alone. The
@@ -96,7 +98,7 @@ func plan(base string, names []string, keep int) (t tidy) {
 		}
 		return twice
 	})
-	slices.SortFunc(there, func(a, b rotated) int { return strings.Compare(a.stamp, b.stamp) })
+	sorting.Func(there, func(a, b rotated) int { return strings.Compare(a.stamp, b.stamp) })
 	if n := len(there); n > 0 {
 		t.newest = there[n-1].stamp
 	}
@@ -134,7 +136,7 @@ func trim(files []podFile, budget int64) (drop []string, left int64) {
 	}
 	// Stamps are those of one clock, so the oldest go first whichever container they are of.
 	// Equal ones go by path: the result must not depend on the order of a directory.
-	slices.SortFunc(old, func(a, b podFile) int {
+	sorting.Func(old, func(a, b podFile) int {
 		if c := strings.Compare(a.stamp, b.stamp); c != 0 {
 			return c
 		}

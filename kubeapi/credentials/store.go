@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // ErrNone means that a store has no certificate.
@@ -182,7 +183,7 @@ func (s *Store) prune() {
 	if err != nil {
 		return
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	sorting.Func(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	var old []string
 	for _, e := range entries { // by name, and so by time
 		name, ok := strings.CutPrefix(e.Name(), s.Prefix+"-")

@@ -179,7 +179,7 @@ func (s *Source) follow(o *object) {
 		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
 	}
 	if err != nil {
-		s.cfg.Log.Error("an object cannot be followed", zap.Any("object", o.ref), zap.Error(err))
+		s.cfg.Log.Error("an object cannot be followed", zap.Reflect("object", o.ref), zap.Error(err))
 	}
 }
 
@@ -200,7 +200,7 @@ func begin[T follow.Object](ctx context.Context, s *Source, o *object, r apiclie
 		// The pods' own follower reports trouble with the server; a line for each
 		// object would say the same.
 		Failed: func(err error, again time.Duration) {
-			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", again))
+			s.cfg.Log.Debug("an object cannot be read", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", again))
 		},
 		Gate: &s.gate,
 	})

@@ -48,7 +48,7 @@ func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empt
 		case apierrors.IsNotFound(err):
 			s.know(o, nil)
 		case ctx.Err() == nil:
-			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
+			s.cfg.Log.Debug("an object cannot be read", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
 		}
 		// Spread over one pause and a half, so that nodes which started together do not
 		// ask together.

@@ -47,7 +47,7 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 // that call.
 func (s *Server) caught(method string, err *error) {
 	if p := recover(); p != nil {
-		s.cfg.Log.Error("call panicked", zap.String("method", method), zap.Any("panic", p), zap.Stack("stack"))
+		s.cfg.Log.Error("call panicked", zap.String("method", method), zap.String("panic", fmt.Sprint(p)), zap.Stack("stack"))
 		*err = status.Error(codes.Internal, fmt.Sprintf("%s panicked: %v", method, p))
 	}
 }

@@ -122,7 +122,7 @@ func (s *streams) PortForward(ctx context.Context, sandbox string, port int32, s
 
 func (s *streams) caught(what string, err *error) {
 	if p := recover(); p != nil {
-		s.log.Error("stream panicked", zap.String("stream", what), zap.Any("panic", p), zap.Stack("stack"))
+		s.log.Error("stream panicked", zap.String("stream", what), zap.String("panic", fmt.Sprint(p)), zap.Stack("stack"))
 		*err = fmt.Errorf("%s panicked: %v", what, p)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // SystemCritical is the least priority of a pod that the system needs
@@ -63,7 +65,7 @@ func Validate(requested, critical time.Duration, groups []Group) error {
 // sorted returns the groups by priority, the lowest first.
 func sorted(groups []Group) []Group {
 	out := slices.Clone(groups)
-	slices.SortFunc(out, func(a, b Group) int { return cmp.Compare(a.Priority, b.Priority) })
+	sorting.Func(out, func(a, b Group) int { return cmp.Compare(a.Priority, b.Priority) })
 	return out
 }
 

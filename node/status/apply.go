@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Apply writes into node what in says: its status, and the annotation of its
@@ -91,6 +93,6 @@ func (seen *Seen) schedulable(node *v1.Node) []Event {
 // reports them in another order changes nothing. h is not changed.
 func SortedHandlers(h []v1.NodeRuntimeHandler) []v1.NodeRuntimeHandler {
 	out := slices.Clone(h)
-	slices.SortStableFunc(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.Stable(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

@@ -7,6 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Same reports that two statuses say the same: conditions in any order and whatever
@@ -27,7 +29,7 @@ func Same(a, b *v1.NodeStatus) bool {
 // themselves. Transition times count.
 func withoutHeartbeats(all []v1.NodeCondition) []v1.NodeCondition {
 	out := slices.Clone(all)
-	slices.SortStableFunc(out, func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
+	sorting.Stable(out, func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
 	for i := range out {
 		out[i].LastHeartbeatTime = metav1.Time{}
 	}

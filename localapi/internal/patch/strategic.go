@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
@@ -282,7 +283,7 @@ func ordered(list, before, order []any, key string) []any {
 			others = append(others, x)
 		}
 	}
-	slices.SortStableFunc(named, func(a, b any) int { return place[keyOf(a, key)] - place[keyOf(b, key)] })
+	sorting.Stable(named, func(a, b any) int { return place[keyOf(a, key)] - place[keyOf(b, key)] })
 	position := func(x any) int {
 		if i, ok := was[hashable(keyOf(x, key))]; ok {
 			return i

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/localcri/ocispec"
 )
 
@@ -116,7 +117,7 @@ func (w *walk) dir(dir, as string, except []string, depth int) error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int {
+	sorting.Func(entries, func(a, b fs.DirEntry) int {
 		if a.Name() < b.Name() {
 			return -1
 		}
