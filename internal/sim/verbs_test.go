@@ -128,6 +128,10 @@ func (m *machine) doBack(s step) error {
 		p.wanted, p.gone, p.since, p.trouble = true, time.Time{}, time.Now(), time.Now()
 		p.epoch++
 		p.over, p.guessed, p.rejected = false, true, false
+		if m.node { // its mirror went, with what was published
+			clear(p.counts)
+			clear(p.counted)
+		}
 	}
 	m.mu.Unlock()
 	m.tell()
