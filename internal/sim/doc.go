@@ -177,6 +177,7 @@
 //	a static pod that had ended and was edited took over its earlier version's end from the mirror that was still there, and was killed as it began
 //	a static pod that was rejected, or that came and ended while the API server was away, was never shown there
 //	a static pod that was rejected and admitted by the next agent had its sandbox made and ended, and never ran, as its mirror said that it had failed
+//	statuses of a pod were never published again after a server had asked for patience, since each try that was too early had the time begin anew
 //	a node that was made, and could not be run, left a goroutine behind
 //
 // # What is left out
