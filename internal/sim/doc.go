@@ -85,7 +85,8 @@
 //     which goes with it; a pod is deleted by its UID;
 //   - a phase does not go back once it is terminal;
 //   - a pod is evicted only when its node runs short, and no pod before one that uses more
-//     beyond its request; the node's conditions are over at rest;
+//     beyond its request, or for a static pod that waits for what it has; the node's
+//     conditions are over at rest;
 //   - at rest there are leases and statuses of the node at their periods, tokens, and a
 //     bounded number of reads.
 //

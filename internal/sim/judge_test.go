@@ -230,7 +230,7 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	}
 	p := m.pods[i.uid]
 	name := p.object.Name + "/" + i.name
-	cause := m.mayEnd(p, i)
+	cause := m.mayEnd(p, i) || m.mayPreempt(p)
 	if !cause && !m.mayEvict(p) {
 		m.wrong("%s of %s has no cause", how, name)
 	}
