@@ -85,7 +85,8 @@
 //     which goes with it; a pod is deleted by its UID;
 //   - a phase does not go back once it is terminal;
 //   - a pod is evicted only when its node runs short, and no pod before one that uses more
-//     beyond its request; the node's conditions are over at rest;
+//     beyond its request, or for a static pod that waits for what it has; the node's
+//     conditions are over at rest;
 //   - at rest there are leases and statuses of the node at their periods, tokens, and a
 //     bounded number of reads.
 //
@@ -177,6 +178,7 @@
 //	a static pod that had ended and was edited took over its earlier version's end from the mirror that was still there, and was killed as it began
 //	a static pod that was rejected, or that came and ended while the API server was away, was never shown there
 //	a static pod that was rejected and admitted by the next agent had its sandbox made and ended, and never ran, as its mirror said that it had failed
+//	statuses of a pod were never published again after a server had asked for patience, since each try that was too early had the time begin anew
 //	a node that was made, and could not be run, left a goroutine behind
 //
 // # What is left out

@@ -102,7 +102,7 @@ func (m *machine) knowledge(p *pod) time.Duration {
 // it is one: the next agent admits it anew.
 func (p *pod) beginsAnew() bool {
 	if p.static && p.rejected {
-		p.over, p.rejected = false, false
+		p.over, p.rejected, p.anew = false, false, true
 		return true
 	}
 	return false
@@ -230,7 +230,7 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	}
 	p := m.pods[i.uid]
 	name := p.object.Name + "/" + i.name
-	cause := m.mayEnd(p, i)
+	cause := m.mayEnd(p, i) || m.mayPreempt(p)
 	if !cause && !m.mayEvict(p) {
 		m.wrong("%s of %s has no cause", how, name)
 	}
@@ -288,8 +288,11 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 	}
+	if p.anew && terminal && p.wanted && len(st.ContainerStatuses) > 0 && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
+		m.wrong("status of %s, which was rejected and began anew: %s", p.object.Name, st.Phase)
+	}
 	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
-		p.rejected = true
+		p.rejected, p.anew = true, false
 		clear(p.counted)
 		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
 	}

@@ -176,6 +176,20 @@ func (n notices) Run(ctx context.Context, wake func(cause string)) error {
 	}
 }
 
+// mayPreempt reports whether a pod of the API server may have to make room for a static one,
+// which is critical, and waits for what the pod has. m.mu is held.
+func (m *machine) mayPreempt(p *pod) bool {
+	if !m.node || p.static || !m.waits(p) {
+		return false
+	}
+	for _, q := range m.pods {
+		if q.static && q.wanted && !q.over && m.waits(q) && m.running(q.object.UID, q.object.Spec.Containers[0].Name) == 0 {
+			p.preempted = true
+		}
+	}
+	return p.preempted
+}
+
 // mayEvict reports whether an instance may be ended since its node runs short, and looks at
 // the choice of the pod. m.mu is held.
 func (m *machine) mayEvict(p *pod) bool {

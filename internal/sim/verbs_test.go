@@ -81,7 +81,7 @@ func (m *machine) doEdit(s step) error {
 		o.UID, o.Status = m.uid(), v1.PodStatus{}
 		now := *p
 		now.counts, now.over, now.stopping, now.epoch = map[string]int32{}, false, time.Time{}, 0
-		now.counted, now.deleted, now.takenBack, now.guessed, now.rejected = map[string]counted{}, false, false, false, false
+		now.counted, now.deleted, now.takenBack, now.guessed, now.rejected, now.anew = map[string]counted{}, false, false, false, false, false
 		p = &now
 		m.pods[o.UID], m.names[o.Name] = p, o.UID
 	}
@@ -127,7 +127,11 @@ func (m *machine) doBack(s step) error {
 	if p := m.newest(s.arg(0)); p != nil && p.static && !p.wanted {
 		p.wanted, p.gone, p.since, p.trouble = true, time.Time{}, time.Now(), time.Now()
 		p.epoch++
-		p.over, p.guessed, p.rejected = false, true, false
+		p.over, p.guessed, p.rejected, p.anew = false, true, false, false
+		if m.node { // its mirror went, with what was published
+			clear(p.counts)
+			clear(p.counted)
+		}
 	}
 	m.mu.Unlock()
 	m.tell()

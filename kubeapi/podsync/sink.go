@@ -125,6 +125,11 @@ func NewSink(cfg SinkConfig) (*Sink, error) {
 
 // Update publishes a pod's status. It blocks for at most four calls to the server.
 func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	// Not an outcome: the server was not asked, and the time that it wants does not begin
+	// anew with each try that is too early.
+	if err := s.mustWait(pod); err != nil {
+		return err
+	}
 	api, err := s.before(ctx, pod)
 	if err == nil {
 		err = s.patch(ctx, pod, api, status)
@@ -166,9 +171,6 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 
 // before is the newest status that is known to be published.
 func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
-	if err := s.mustWait(pod); err != nil {
-		return v1.PodStatus{}, err
-	}
 	s.mu.Lock()
 	k := s.pods[pod.UID]
 	s.mu.Unlock()

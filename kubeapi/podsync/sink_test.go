@@ -243,6 +243,26 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
+// Tries that are too early do not have the time begin anew: a server that asked for
+// patience once gets the status when that is over, however often it is tried meanwhile.
+func TestRetryAfterIsNotExtendedByTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, seen, sink := sinkSetup(t, `{"phase":"Pending"}`)
+		p := seen.see(srv)
+		srv.Fail(kubeapitest.Refuse(1, kubeapitest.TooMany(20*time.Second), kubeapitest.Any))
+		for after := time.Duration(0); after <= 20*time.Second; after += 5 * time.Second {
+			err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodRunning})
+			if over := after == 20*time.Second; over != (err == nil) {
+				t.Errorf("after %v: %v", after, err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if shown(srv) != `{"phase":"Running"}` {
+			t.Errorf("shows %s", shown(srv))
+		}
+	})
+}
+
 func TestSinkConfig(t *testing.T) {
 	if _, err := podsync.NewSink(podsync.SinkConfig{}); err == nil || !strings.Contains(err.Error(), "Client is required") {
 		t.Errorf("got %v", err)
