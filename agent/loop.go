@@ -30,8 +30,9 @@ const (
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
 	// sweepEvery is the longest time between two sweeps that have no cause: they look at
-	// all directories.
-	sweepEvery = time.Hour
+	// all directories. Some of what a sweep cannot remove is no error of it, but tried
+	// again by the next one.
+	sweepEvery = 10 * time.Minute
 )
 
 // sweepNet times the sweeps that come without a cause. The first one comes a minute after a
