@@ -2,5 +2,9 @@
 
 package sim
 
-// defaultSeeds is how many schedules TestSeeds runs unless it is told.
-const defaultSeeds = 100
+const (
+	// defaultSeeds is how many schedules TestSeeds runs unless it is told.
+	defaultSeeds = 100
+	// garbage is GOGC: some 100 MB.
+	garbage = 1600
+)

@@ -2,5 +2,9 @@
 
 package sim
 
-// defaultSeeds is what the race detector leaves time for.
-const defaultSeeds = 15
+const (
+	// defaultSeeds is what the race detector leaves time for.
+	defaultSeeds = 15
+	// garbage is GOGC: the race detector takes ten times the memory.
+	garbage = 400
+)

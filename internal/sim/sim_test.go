@@ -24,7 +24,7 @@ var (
 
 // A schedule makes much garbage and keeps little.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(garbage)
 	os.Exit(m.Run())
 }
 
@@ -81,8 +81,15 @@ func TestSeeds(t *testing.T) {
 		time.Duration(virtual.Load()).Hours()/24, effects.Load(), time.Since(began).Round(time.Millisecond))
 }
 
-// linked are the options of a seed: every fourth has links to logs.
-func linked(seed uint64) options { return options{links: seed%4 == 0} }
+// linked are the options of a seed: every fourth has links to logs, another fourth frequent
+// looks at all pods.
+func linked(seed uint64) options {
+	o := options{links: seed%4 == 0, syncs: rareSyncs}
+	if seed%4 == 1 {
+		o.syncs = syncFrequency
+	}
+	return o
+}
 
 // report says what went wrong in a schedule, and makes it short.
 func report(t *testing.T, dir string, seed uint64, steps []step, r result) {
