@@ -70,13 +70,14 @@ type running struct {
 	readmit chan struct{} // asks the loop about pods that wait; capacity 1
 	// changed, toSweep and sweeps are set from any goroutine and read by the loop;
 	// none is ever waited for.
-	changed atomic.Bool               // an answer of a part has, since they were asked about
-	beat    atomic.Pointer[time.Time] // when the loop last turned
-	sweeps  atomic.Bool               // one is under way
-	toSweep atomic.Bool               // one is to come with the next housekeeping
-	results sync.Mutex                // held while readiness goes from probes to statuses
-	resolv  atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
-	wg      sync.WaitGroup            // what runs beside the loop
+	changed  atomic.Bool               // an answer of a part has, since they were asked about
+	beat     atomic.Pointer[time.Time] // when the loop last turned
+	sweeps   atomic.Bool               // one is under way
+	toSweep  atomic.Bool               // one is to come with the next housekeeping
+	leftOver atomic.Bool               // the last one could not remove something
+	results  sync.Mutex                // held while readiness goes from probes to statuses
+	resolv   atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
+	wg       sync.WaitGroup            // what runs beside the loop
 }
 
 // New checks cfg and builds an Agent at rest. Nothing is opened, made or started

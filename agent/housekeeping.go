@@ -90,7 +90,7 @@ func (a *Agent) beginSweep(ctx context.Context, known map[types.UID]bool) {
 		return
 	}
 	a.background(ctx, func(ctx context.Context) {
-		a.sweep(ctx, known)
+		a.run.leftOver.Store(a.sweep(ctx, known) != nil)
 		a.run.sweeps.Store(false)
 		// Asked for while this one ran: what it missed, the next one finds.
 		if a.run.toSweep.Load() {
@@ -147,23 +147,29 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 
 // sweep removes what is left of pods that nothing knows. It runs beside the loop
 // and may block on disks. Each step sees pods that came after known was made. Every
-// step is tried, whatever becomes of the others.
-func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
+// step is tried, whatever becomes of the others; their errors, which it returns as well, are
+// logged.
+func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) error {
+	var errs []error
+	failed := func(what string, err error, fields ...zap.Field) {
+		a.logged(what, err, fields...)
+		errs = append(errs, err)
+	}
 	keep := func(uid types.UID) bool { return known[uid] || a.wanted(uid) }
-	a.sweepCgroups(ctx, keep) // it goes by the directories
+	failed("failed to remove cgroups of pods that are gone", a.sweepCgroups(ctx, keep)) // it goes by the directories
 	// A volume that will not go keeps its directory. Those of pods that were rejected after a
 	// restart have nobody else who takes them down, and others wait for their devices.
-	a.logged("failed to remove directories of pods that are gone", a.volumes.Sweep(ctx, func(uid types.UID) bool {
+	failed("failed to remove directories of pods that are gone", a.volumes.Sweep(ctx, func(uid types.UID) bool {
 		return keep(uid) && !a.rejectedAtRest(uid)
 	}))
 	for _, h := range a.hooks.Sweepers {
 		err := a.guard.Call(h.Name, func() error { return h.Hook.Sweep(ctx, keep) })
-		a.logged("failed to sweep", err, zap.String("part", h.Name))
+		failed("failed to sweep", err, zap.String("part", h.Name))
 	}
-	a.logged("failed to remove statuses of pods that are gone", a.pruneSink(known))
+	failed("failed to remove statuses of pods that are gone", a.pruneSink(known))
 	a.runtime.Retain(keep)
 	a.images.Retain(keep)
-	a.finish(ctx, keep)
+	return errors.Join(append(errs, a.finish(ctx, keep))...)
 }
 
 // rejectedAtRest reports whether a pod was rejected and nothing of it runs. A zero
@@ -184,7 +190,8 @@ func (a *Agent) rejectedAtRest(uid types.UID) bool {
 
 // finish informs the parts of pods of which nothing is left, and forgets those. One
 // that a part cannot finish is told of again with the next sweep.
-func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) {
+func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) error {
+	var errs []error
 	for uid, e := range a.book.At(book.Unknown, book.Waiting, book.Admitted, book.Rejected) {
 		if keep(uid) || a.mayHaveDir(uid) {
 			continue
@@ -194,12 +201,14 @@ func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) {
 		if e.Stage == book.Admitted && len(a.hooks.Finishers) > 0 {
 			if err := hooks.InTurn(a.guard, a.hooks.Finishers, func(f part.Finisher) error { return f.Gone(ctx, e.Ref) }); err != nil {
 				a.logged("failed to finish a pod that is gone", err, zap.String("uid", string(uid)))
+				errs = append(errs, err)
 				continue
 			}
 		}
 		// Unless the entry has changed since it was read: the pod may be back.
 		a.book.ForgetIf(uid, e.Changes)
 	}
+	return errors.Join(errs...)
 }
 
 // mayHaveDir reports whether a pod may have a directory. One with a UID that would
@@ -228,17 +237,17 @@ func (a *Agent) pruneSink(known map[types.UID]bool) error {
 
 // sweepCgroups removes the cgroups of pods that are gone. Only those that this
 // agent has a directory of were its own.
-func (a *Agent) sweepCgroups(ctx context.Context, keep func(types.UID) bool) {
+func (a *Agent) sweepCgroups(ctx context.Context, keep func(types.UID) bool) error {
 	if a.cfg.Cgroups == nil {
-		return
+		return nil
 	}
 	gone, err := a.cfg.Cgroups.Sweep(ctx, func(uid types.UID) bool {
 		return keep(uid) || !a.mayHaveDir(uid)
 	})
-	a.logged("failed to remove cgroups of pods that are gone", err)
 	for _, uid := range gone {
 		a.log.Info("removed the cgroup of a pod that is gone", zap.String("uid", string(uid)))
 	}
+	return err
 }
 
 func isCanceled(err error) bool { return errors.Is(err, context.Canceled) }

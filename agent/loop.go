@@ -29,7 +29,34 @@ const (
 	// The kubelet has a pass every 2 s, needed or not.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
+	// sweepEvery is the longest time between two sweeps that have no cause: they look at
+	// all directories. Some of what a sweep cannot remove is no error of it, but tried
+	// again by the next one.
+	sweepEvery = 10 * time.Minute
 )
+
+// sweepNet times the sweeps that come without a cause. The first one comes a minute after a
+// sweep that had one, or that failed, and each other one after twice the time: what a sweep
+// passed over, for being in use, is gone soon after that ends.
+type sweepNet struct {
+	last  time.Time // of all sweeps
+	pause time.Duration
+}
+
+// due reports whether housekeeping is to bring a sweep, given that somebody asked for one, or
+// that the last one failed.
+func (n *sweepNet) due(now time.Time, asked, failed bool) bool {
+	switch {
+	case asked, failed && now.Sub(n.last) >= housekeepingEvery:
+		n.pause = housekeepingEvery
+	case now.Sub(n.last) >= n.pause:
+		n.pause = min(2*n.pause, sweepEvery)
+	default:
+		return false
+	}
+	n.last = now
+	return true
+}
 
 // loop is the one goroutine that decides: it hands causes to the pod workers
 // and never waits for any of them, for the runtime or for a disk.
@@ -42,7 +69,7 @@ func (a *Agent) loop(ctx context.Context) error {
 	pause, due := time.NewTimer(housekeepingEvery), time.NewTimer(housekeepingEvery)
 	defer pause.Stop()
 	defer due.Stop()
-	soon := false
+	soon, net := false, sweepNet{last: time.Now(), pause: housekeepingEvery}
 	for {
 		// Whoever watches the agent sees by this whether the loop hangs.
 		a.turned()
@@ -87,12 +114,12 @@ func (a *Agent) loop(ctx context.Context) error {
 				pause.Reset(housekeepingPause)
 			}
 		// One timer for both: it fires soon after a cause, or after a minute
-		// without any, which brings a sweep as well.
+		// without any.
 		case <-pause.C:
-			if !soon {
+			soon = false
+			if net.due(time.Now(), a.run.toSweep.Load(), a.run.leftOver.Load()) {
 				a.run.toSweep.Store(true)
 			}
-			soon = false
 			if changes != nil {
 				a.housekeeping(ctx)
 			}

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,17 +17,23 @@ import (
 )
 
 // sweeper counts sweeps.
-type sweeper struct{ sweeps atomic.Int32 }
+type sweeper struct {
+	sweeps atomic.Int32
+	fails  atomic.Bool
+}
 
 func (*sweeper) Name() string { return "sweeper" }
 
 func (s *sweeper) Sweep(context.Context, func(types.UID) bool) error {
 	s.sweeps.Add(1)
+	if s.fails.Load() {
+		return errors.New("disk failed")
+	}
 	return nil
 }
 
 // Nothing is looked for on disks when pods come, or when the source shows what the
-// node has published; when one goes, and once a minute, it is.
+// node has published; when one goes, and a minute later, it is.
 func TestSweepsAreForPodsThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, s := agenttest.New(t), &sweeper{}
@@ -64,6 +71,42 @@ func TestSweepsAreForPodsThatGo(t *testing.T) {
 		synctest.Wait()
 		if s.sweeps.Load() == gone {
 			t.Error("no sweep within a minute")
+		}
+	})
+}
+
+// A node at rest looks at its disks ever more rarely: after a minute, and then after twice the
+// time until ten minutes. What could not be removed is tried each minute.
+func TestSweepsAreRareAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, s := agenttest.New(t), &sweeper{}
+		n.Config.Parts = []part.Part{s}
+		n.Start()
+		n.Want(agenttest.Pod("a", agenttest.Container("c")), agenttest.Pod("b", agenttest.Container("c")))
+		n.Await("a", agenttest.Ready)
+		n.Await("b", agenttest.Ready)
+		sweeps := func(d time.Duration) int32 {
+			before := s.sweeps.Load()
+			time.Sleep(d)
+			synctest.Wait()
+			return s.sweeps.Load() - before
+		}
+		if got := sweeps(16 * time.Minute); got < 3 || got > 5 {
+			t.Errorf("%d sweeps in the first 16 minutes, want those after 1, 2, 4 and 8", got)
+		}
+		if got := sweeps(24 * time.Hour); got < 142 || got > 144 {
+			t.Errorf("%d sweeps in a day, want one every ten minutes", got)
+		}
+		n.Want(agenttest.Pod("a", agenttest.Container("c")))
+		n.AwaitGone("b")
+		sweeps(time.Second)
+		if got := sweeps(4 * time.Minute); got < 2 {
+			t.Errorf("%d sweeps in the minutes after a pod went, want those after 1 and 3", got)
+		}
+		s.fails.Store(true)
+		sweeps(2 * time.Hour)
+		if got := sweeps(time.Hour); got < 58 || got > 60 {
+			t.Errorf("%d sweeps in an hour in which each fails, want one a minute", got)
 		}
 	})
 }

@@ -7,6 +7,7 @@ package eventlog
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -192,11 +193,13 @@ func add(evs []v1.Event, ev v1.Event, now time.Time) []v1.Event {
 		if was := evs[i]; was.Reason == ev.Reason && was.Message == ev.Message && was.Type == ev.Type && was.InvolvedObject.FieldPath == ev.InvolvedObject.FieldPath {
 			was.Count++
 			was.LastTimestamp = metav1.NewTime(now)
-			return append(append(evs[:i:i], evs[i+1:]...), was)
+			copy(evs[i:], evs[i+1:])
+			evs[len(evs)-1] = was
+			return evs
 		}
 	}
 	if len(evs) >= perObject {
-		evs = append(evs[:0:0], evs[1:]...)
+		evs = slices.Delete(evs, 0, 1)
 	}
 	ev.Count, ev.FirstTimestamp, ev.LastTimestamp = 1, metav1.NewTime(now), metav1.NewTime(now)
 	return append(evs, ev)

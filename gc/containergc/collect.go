@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -147,9 +148,11 @@ func (r *round) collect(ctx context.Context, pod types.UID) error {
 	// the oldest instance goes first, as DecideContainers orders them: whatever interrupts
 	// the pass, the newest stay.
 	doomed := map[types.UID][]Verdict{}
+	ids := map[string]bool{}
 	for _, v := range DecideContainers(policy, r.situation, containers) {
 		if v.Fate == Remove {
 			doomed[v.Pod] = append(doomed[v.Pod], v)
+			ids[v.ID] = true
 		}
 	}
 	each(r.m, doomed, func(uid types.UID) {
@@ -170,7 +173,8 @@ func (r *round) collect(ctx context.Context, pod types.UID) error {
 			r.do(ctx, uid, sandbox, sb.ID, func(ctx context.Context) error { return r.m.cfg.Runtime.RemoveSandbox(ctx, sb.ID) })
 		}
 	})
-	return r.failures()
+	maps.DeleteFunc(ids, func(id string, _ bool) bool { return !r.gone[id] })
+	return errors.Join(r.failures(), r.unlinkLogsOf(ctx, ids))
 }
 
 // each calls f for each pod, for Config.Parallel of them at a time, and returns when all

@@ -377,6 +377,56 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// With a container goes the link to its log, and no other one, without a look at all links.
+func TestLinksGoWithTheirContainers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs, links := t.TempDir(), t.TempDir()
+		gone := filepath.Join(logs, "ns_web_l", "a", "0.log")
+		for _, name := range []string{"web_ns_a-l_a_1.log", "web_ns_a-l_a_2.log", "web_ns_a-other.log", "web_ns_a-l_a_1.txt"} {
+			if err := os.Symlink(gone, filepath.Join(links, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dead := instances("l/a/1", "l/a/2")
+		for i := range dead {
+			dead[i].ID = strings.ReplaceAll(dead[i].ID, "/", "_")
+		}
+		rt := &fakeRuntime{}
+		m := newManager(t, Config{Runtime: rt, PodLogsDir: logs, ContainerLogsDir: links})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- m.Run(ctx) }()
+		synctest.Wait()
+		if err := os.Symlink(gone, filepath.Join(links, "web_ns_a-l_a_1.log")); err != nil { // the first pass took it
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Symlink(gone, filepath.Join(links, "web_ns_a-l_a_2.log")), os.Symlink(gone, filepath.Join(links, "web_ns_a-other.log"))); err != nil {
+			t.Fatal(err)
+		}
+		rt.mu.Lock()
+		rt.containers = dead
+		rt.mu.Unlock()
+		m.Died("l")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		entries, err := os.ReadDir(links)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		if want := []string{"web_ns_a-l_a_1.txt", "web_ns_a-l_a_2.log", "web_ns_a-other.log"}; !slices.Equal(left, want) {
+			t.Errorf("links %q, want %q", left, want)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // What goes wrong in one part of a pass is told, and keeps no other from its
 // work.
 func TestEachPartOfAPassIsMade(t *testing.T) {

@@ -33,7 +33,8 @@
 // # When
 //
 // A second after [Manager.Died] for the pod it names, and every five minutes for
-// all: the kubelet looks at all of them each minute.
+// all: the kubelet looks at all of them each minute. The link to the log of a
+// container goes with the container.
 //
 // # Faults
 //

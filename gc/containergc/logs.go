@@ -119,8 +119,7 @@ func (m *Manager) dangling(ctx context.Context) ([]string, error) {
 		list, err := entries(m.cfg.ContainerLogsDir)
 		var out []string
 		for _, e := range list {
-			// Other files in that directory belong to others, as to a log collector.
-			if e.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(e.Name(), linkSuffix) && m.dangles(filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
+			if isLink(e) && m.dangles(filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
 				out = append(out, e.Name())
 			}
 		}
@@ -151,19 +150,14 @@ func (m *Manager) missing(path string) bool {
 		_, err := os.Lstat(path)
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	within, err := filepath.Rel(root, filepath.Dir(path))
+	within, err := filepath.Rel(root, path)
 	if err != nil || !filepath.IsLocal(within) {
 		return false
 	}
-	dir, err := safefile.OpenDir(root, within)
-	if err != nil {
-		// With the pod's directory the log has gone. Any other error, as that of a link on
-		// the way, leaves the link.
-		return errors.Is(err, fs.ErrNotExist)
-	}
-	defer func() { _ = dir.Close() }()
-	_, err = dir.Lstat(filepath.Base(path))
-	return errors.Is(err, fs.ErrNotExist)
+	// With the pod's directory the log has gone. Any error, as that of a link on the way,
+	// leaves the link.
+	there, err := safefile.Exists(root, within)
+	return err == nil && !there
 }
 
 // removeLinks removes links whose container has ended or is unknown. One that
@@ -176,6 +170,36 @@ func (m *Manager) removeLinks(ctx context.Context, names []string, containers []
 		alive[containers[i].ID] = containers[i].State != observed.Exited
 	}
 	return onDisk(ctx, m, m.cfg.ContainerLogsDir, func() (int, error) { return m.unlink(ctx, names, alive) })
+}
+
+// unlinkLogsOf removes the links to the logs of containers that were removed, by their IDs.
+// What it passes over, such as a link whose name was cut, sweep finds.
+func (r *round) unlinkLogsOf(ctx context.Context, ids map[string]bool) error {
+	m := r.m
+	if m.cfg.ContainerLogsDir == "" || len(ids) == 0 {
+		return nil
+	}
+	n, err := onDisk(ctx, m, m.cfg.ContainerLogsDir, func() (int, error) {
+		list, _ := entries(m.cfg.ContainerLogsDir) // sweep reports a directory that cannot be listed
+		var names []string
+		for _, e := range list {
+			if id, whole := linkedID(e.Name()); whole && ids[id] && isLink(e) {
+				names = append(names, e.Name())
+			}
+		}
+		return m.unlink(ctx, names, nil)
+	})
+	r.removed.Add(int64(n))
+	if err != nil {
+		return fmt.Errorf("remove links to logs: %w", err)
+	}
+	return nil
+}
+
+// isLink reports whether an entry of the directory of links is one: other files there belong
+// to others, as to a log collector.
+func isLink(e fs.DirEntry) bool {
+	return e.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(e.Name(), linkSuffix)
 }
 
 // unlink removes those of the links that may go, and counts them. It may run on after its

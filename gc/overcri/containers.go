@@ -136,8 +136,8 @@ func (s *Containers) StopContainer(ctx context.Context, id string) error {
 }
 
 // RemoveContainer removes a container and then its logs: in the other order a failure
-// would leave a container without its logs. The link to them is found by containergc
-// when it leads nowhere.
+// would leave a container without its logs. The link to them is removed by
+// containergc.
 func (s *Containers) RemoveContainer(ctx context.Context, c containergc.Container) error {
 	if c.LogPath == "" {
 		resp, err := s.rt.ContainerStatus(ctx, c.ID, false)

@@ -50,6 +50,9 @@ func reach(dir, name string, missing func(in *os.Root, element string) error) (*
 	}
 	path := filepath.Join(dir, name)
 	for element := range strings.SplitSeq(filepath.Clean(name), string(filepath.Separator)) {
+		if element == "." { // name is dir itself
+			break
+		}
 		next, err := descend(at, element, missing)
 		_ = at.Close()
 		if err != nil {

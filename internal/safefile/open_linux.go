@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -90,6 +91,15 @@ func hold(dir, name string, how follow) (int, error) {
 		}
 	}
 	return -1, unix.EAGAIN
+}
+
+// exists takes hold of what there is, and lets go of it.
+func exists(dir, name string) error {
+	held, err := hold(dir, name, noLinks)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: filepath.Join(dir, name), Err: err}
+	}
+	return unix.Close(held)
 }
 
 func openDirectory(path string) (*os.File, error) {

@@ -52,6 +52,17 @@ func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	return f, nil
 }
 
+// exists looks at what there is, in the directory that it is in.
+func exists(dir, name string) error {
+	in, err := OpenDir(dir, filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	_, err = in.Lstat(filepath.Base(name))
+	return err
+}
+
 func openDirectory(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	if err == nil && !info.IsDir() {

@@ -45,6 +45,20 @@ func OpenIn(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, noLinks)
 }
 
+// Exists reports whether there is anything at name, which is relative and may have
+// several elements, below the directory dir: a link at its end counts, wherever it leads.
+// A link on the way below dir is not followed, but an error.
+func Exists(dir, name string) (bool, error) {
+	if err := local(name); err != nil {
+		return false, err
+	}
+	err := exists(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // OpenWithin is OpenIn, but follows links that stay below dir, as those of a
 // volume that is written atomically do.
 func OpenWithin(dir, name string) (*os.File, error) {

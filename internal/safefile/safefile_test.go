@@ -198,3 +198,24 @@ func TestOpenRooted(t *testing.T) {
 		}
 	}
 }
+
+func TestExists(t *testing.T) {
+	dir := tree(t)
+	for _, c := range []struct {
+		name        string
+		there, fail bool
+	}{
+		{"file", true, false}, {"sub", true, false}, {"sub/file", true, false}, {"pipe", true, false}, {".", true, false},
+		{"absolute", true, false}, {"out", true, false}, {"loop", true, false}, // links count as they are
+		{"none", false, false}, {"sub/none", false, false}, {"none/file", false, false},
+		{"inside/file", false, true}, {"up/secret", false, true}, {"loop/file", false, true}, // links on the way
+		{"file/none", false, true}, {"../secret", false, true}, {"", false, true},
+	} {
+		if there, err := Exists(dir, c.name); there != c.there || (err != nil) != c.fail {
+			t.Errorf("%q: %v, %v; want %v, an error: %v", c.name, there, err, c.there, c.fail)
+		}
+	}
+	if there, err := Exists(filepath.Join(dir, "none"), "file"); there || err != nil {
+		t.Errorf("below a directory that is not there: %v, %v", there, err)
+	}
+}

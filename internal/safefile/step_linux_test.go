@@ -25,6 +25,7 @@ func TestWithoutOpenat2(t *testing.T) {
 			t.Run("what is read", TestWhatIsRead)
 			t.Run("held directories", TestAHeldDirectoryStaysTheSame)
 			t.Run("writes", TestWrite)
+			t.Run("what there is", TestExists)
 		})
 	}
 }

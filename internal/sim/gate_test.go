@@ -95,7 +95,7 @@ func (m *machine) nameOf(id string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	uid, ok := m.boxes[id]
-	if i := m.made[id]; i != nil {
+	if i := m.instanceOf(id); i != nil {
 		uid, ok = i.uid, true
 	}
 	if p := m.pods[uid]; ok && p != nil {

@@ -151,10 +151,26 @@ func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.
 }
 
 func (m *machine) noteStart(id string) {
-	if i := m.made[id]; i != nil {
-		i.started = time.Now()
-		m.pods[i.uid].stopping = time.Time{}
+	i := m.instanceOf(id)
+	if i == nil {
+		return
 	}
+	i.started = time.Now()
+	m.pods[i.uid].stopping = time.Time{}
+	for _, o := range m.made { // a week has thousands, and only the latest have a say
+		if o != i && o.uid == i.uid && o.name == i.name && !o.started.IsZero() && !m.runs(o) && o.dead {
+			m.past[o.id] = o
+			delete(m.made, o.id)
+		}
+	}
+}
+
+// instanceOf is the instance with an ID, or nil.
+func (m *machine) instanceOf(id string) *instance {
+	if i := m.made[id]; i != nil {
+		return i
+	}
+	return m.past[id]
 }
 
 // judgeSandbox looks at the making of a sandbox.
@@ -179,7 +195,7 @@ func (m *machine) judgeSandbox(uid types.UID) {
 
 // judgeStart looks at the start of a container.
 func (m *machine) judgeStart(id string) {
-	i := m.made[id]
+	i := m.instanceOf(id)
 	if i == nil {
 		return
 	}
@@ -224,7 +240,7 @@ func (m *machine) judgeStart(id string) {
 
 // judgeEnd looks at what ends a container, after a timeout at the latest.
 func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
-	i := m.made[id]
+	i := m.instanceOf(id)
 	if i == nil || !m.runs(i) {
 		return
 	}
@@ -325,7 +341,7 @@ type counted struct {
 func (m *machine) sameBox(a, b string) bool {
 	_, a, _ = strings.Cut(a, "://")
 	_, b, _ = strings.Cut(b, "://")
-	x, y := m.made[a], m.made[b]
+	x, y := m.instanceOf(a), m.instanceOf(b)
 	return a != b && x != nil && y != nil && x.box == y.box && !x.started.IsZero() && !y.started.IsZero()
 }
 

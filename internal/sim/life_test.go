@@ -39,8 +39,12 @@ import (
 var compare = strings.Compare
 
 // syncFrequency is ten times what it is by default: what happens shall be seen for
-// itself and not at the next look at everything, and a week of looks takes long.
-const syncFrequency = 10 * time.Minute
+// itself and not at the next look at everything, and a week of looks takes long. Most seeds
+// have rareSyncs, which come later than anything may take: startBound and convergeBound.
+const (
+	syncFrequency = 10 * time.Minute
+	rareSyncs     = 30 * time.Minute
+)
 
 // errDead is what a process that was killed gets of everything that it still does.
 var errDead = errors.New("sim: the agent was killed")
@@ -104,7 +108,7 @@ func newLife(m *machine) (*life, error) {
 		Runtime: &gate{Runtime: m.rt, l: l}, Images: agent.Images{Service: &gate{Runtime: m.rt, l: l}},
 		Sources: []podmgr.Source{l.sources[0], l.sources[1]},
 		Volumes: agent.VolumeConfig{Manager: volumes},
-		Pods:    agent.Pods{SyncFrequency: syncFrequency},
+		Pods:    agent.Pods{SyncFrequency: cmp.Or(m.syncs, syncFrequency)},
 		DNS:     agent.DNS{ResolvConf: "-"}, Status: agent.Status{Sink: sink{l}}, Parts: parts,
 	})
 	return l, err
@@ -327,8 +331,9 @@ func (s sink) Update(_ context.Context, o *v1.Pod, st v1.PodStatus) error {
 		return nil
 	}
 	m.judgeStatus(p, st)
-	p.object = p.object.DeepCopy()
-	p.object.Status = *st.DeepCopy()
+	now := *p.object
+	now.Status = *st.DeepCopy()
+	p.object = &now
 	return nil
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"os"
@@ -43,12 +44,14 @@ type machine struct {
 	node    bool      // see options
 	api     *api      // nil without whole nodes
 	needs   *needs    // nil without whole nodes
+	syncs   time.Duration
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod
 	names     map[string]types.UID // the newest pod of each name
 	next      int                  // of UIDs
 	made      map[string]*instance // containers by ID
+	past      map[string]*instance // those that ended, and were followed by another one that was started
 	boxes     map[string]types.UID // sandboxes by ID
 	faults    []fault
 	down      bool // the runtime
@@ -65,18 +68,20 @@ type machine struct {
 	minute    int    // the last one that had an effect, since the beginning
 	busy      int    // effects in it
 	hash, sum uint64 // of all effects, in order and in any
+	hashed    []byte // what went into them last
 	lines     []string
 	unheal    map[string]bool
 	wall      time.Duration      // how far the clock of the machine is from the right time
 	objects   map[string]*object // ConfigMaps and Secrets, by kind and name
 	secretive bool               // some pod has a secret
+	looked    map[string]looked  // where judgeSecrets found none, by path
 }
 
 // newMachine makes a machine in an empty directory.
 func newMachine(dir string) *machine {
 	m := &machine{
 		rt: critest.New(), dir: dir, began: time.Now(), booted: time.Now(), healed: time.Now(),
-		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
+		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, past: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
 		mounts: &mounts{}, objects: map[string]*object{},
 	}
 	m.rt.AddImage(image, secondImage)
@@ -123,12 +128,14 @@ func (m *machine) note(what, target string) {
 	if m.busy++; m.busy == busyBound {
 		m.wrong("%d effects within a minute, the latest %s %s", busyBound, what, target)
 	}
+	m.hashed = binary.LittleEndian.AppendUint64(m.hashed[:0], uint64(time.Since(m.began)/time.Second))
+	m.hashed = append(append(append(m.hashed, what...), ' '), target...)
 	h := fnv.New64a()
-	_, _ = fmt.Fprintf(h, "%d %d %s %s", m.hash, time.Since(m.began)/time.Second, what, target)
-	m.hash = h.Sum64()
-	h.Reset()
-	_, _ = fmt.Fprintf(h, "%d %s %s", time.Since(m.began)/time.Second, what, target)
+	_, _ = h.Write(m.hashed)
 	m.sum += h.Sum64()
+	m.hashed = binary.LittleEndian.AppendUint64(m.hashed, m.hash)
+	_, _ = h.Write(m.hashed[len(m.hashed)-8:])
+	m.hash = h.Sum64()
 	if m.trail {
 		m.lines = append(m.lines, fmt.Sprintf("%v %s %s", time.Since(m.began).Round(time.Millisecond), what, target))
 	}

@@ -2,11 +2,12 @@ package sim
 
 import (
 	"context"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -123,18 +124,75 @@ func (m *machine) judgeSecrets() {
 	if !m.secretive {
 		return
 	}
-	_ = filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it went meanwhile
+	inMemory := map[string]bool{}
+	all, _ := m.mounts.Memory.Table(context.Background())
+	for _, e := range all {
+		inMemory[e.Target] = inMemory[e.Target] || e.Type == "tmpfs"
+	}
+	now := map[string]looked{}
+	var look func(dir string)
+	look = func(dir string) {
+		if inMemory[dir] {
+			return
 		}
-		if d.IsDir() && m.mounts.inMemory(path) {
-			return fs.SkipDir
-		}
-		if d.Type().IsRegular() {
-			if b, _ := os.ReadFile(path); strings.Contains(string(b), secretMark) {
-				m.wrong("a secret is on the disk: %s", strings.TrimPrefix(path, m.dir))
+		d := m.looked[dir]
+		if state, settled := stateOf(dir); !settled || d.state != state {
+			d = looked{state: state}
+			entries, _ := os.ReadDir(dir) // it may have gone meanwhile
+			for _, e := range entries {
+				switch path := filepath.Join(dir, e.Name()); {
+				case e.IsDir():
+					d.dirs = append(d.dirs, path)
+				case e.Type().IsRegular():
+					d.files = append(d.files, path)
+				}
 			}
 		}
-		return nil
-	})
+		now[dir] = d
+		for _, path := range d.files {
+			state, settled := stateOf(path)
+			if !settled || m.looked[path].state != state {
+				if b, _ := os.ReadFile(path); strings.Contains(string(b), secretMark) {
+					m.wrong("a secret is on the disk: %s", strings.TrimPrefix(path, m.dir))
+					continue
+				}
+			}
+			now[path] = looked{state: state}
+		}
+		for _, path := range d.dirs {
+			look(path)
+		}
+	}
+	look(m.dir)
+	m.looked = now
+}
+
+// looked is what judgeSecrets found at a path: a file without a secret in it, or a directory
+// with the paths of its entries.
+type looked struct {
+	state       fileState
+	dirs, files []string
+}
+
+// fileState is what one content of a file or a directory has otherwise than another: what is
+// written to it later, or renamed to its place, differs in one of them.
+type fileState struct {
+	inode   uint64
+	size    int64
+	changed int64 // in nanoseconds of the disk's own clock
+}
+
+// ticks is more than the disk's clock stands still: what was changed that long ago has
+// another time when it changes again.
+const ticks = 20 * time.Millisecond
+
+// stateOf is the state of what is at a path, and whether each later one is another.
+func stateOf(path string) (_ fileState, settled bool) {
+	var st syscall.Stat_t
+	var now syscall.Timeval // that of the machine that runs the test: a bubble's is another
+	if syscall.Lstat(path, &st) != nil || syscall.Gettimeofday(&now) != nil {
+		return fileState{}, false
+	}
+	changed := st.Ctim.Nano()
+	return fileState{st.Ino, st.Size, changed}, now.Nano()-changed > int64(ticks)
 }

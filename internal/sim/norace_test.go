@@ -2,8 +2,11 @@
 
 package sim
 
-// defaultSeeds is how many schedules TestSeeds runs unless it is told.
-const defaultSeeds = 100
-
-// allAsNodes has whole nodes live through every schedule of testdata.
-const allAsNodes = true
+const (
+	// defaultSeeds is how many schedules TestSeeds runs unless it is told.
+	defaultSeeds = 100
+	// garbage is GOGC: some 100 MB.
+	garbage = 1600
+	// allAsNodes has whole nodes live through every schedule of testdata.
+	allAsNodes = true
+)

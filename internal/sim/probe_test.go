@@ -71,7 +71,7 @@ func (g *gate) ExecSync(ctx context.Context, id string, cmd []string, timeout ti
 
 // probed are the answers that probes of a kind were given about a container. m.mu is held.
 func (m *machine) probed(id, kind string) *answers {
-	i := m.made[id]
+	i := m.instanceOf(id)
 	if i == nil {
 		return &answers{}
 	}
@@ -91,7 +91,7 @@ func (a *answers) fails() {
 
 func (m *machine) answer(ctx context.Context, id, kind string, timeout time.Duration) error {
 	m.mu.Lock()
-	i := m.made[id]
+	i := m.instanceOf(id)
 	if i == nil || !m.runs(i) {
 		m.mu.Unlock()
 		return status.Error(codes.NotFound, "no such container runs")
@@ -176,7 +176,7 @@ func (i *instance) failed() bool {
 func (m *machine) judgeReadiness(p *pod, st v1.PodStatus) {
 	for _, c := range st.ContainerStatuses {
 		_, id, _ := strings.Cut(c.ContainerID, "://")
-		i := m.made[id]
+		i := m.instanceOf(id)
 		if i == nil || c.State.Running == nil || c.Name != p.object.Spec.Containers[0].Name || p.object.Spec.Containers[0].ReadinessProbe == nil {
 			continue
 		}

@@ -2,8 +2,11 @@
 
 package sim
 
-// defaultSeeds is what the race detector leaves time for.
-const defaultSeeds = 15
-
-// allAsNodes has whole nodes live through every schedule of testdata.
-const allAsNodes = false
+const (
+	// defaultSeeds is what the race detector leaves time for.
+	defaultSeeds = 15
+	// garbage is GOGC: the race detector takes ten times the memory.
+	garbage = 400
+	// allAsNodes has whole nodes live through every schedule of testdata.
+	allAsNodes = false
+)

@@ -28,8 +28,8 @@ const (
 	// convergeBound is how long everything may take when all troubles are over: the
 	// longest back-offs, of a container and of a sync.
 	convergeBound = 20 * time.Minute
-	// restAfter and restFor are the time in which the agent may still tidy up, and
-	// the time in which then nothing happens.
+	// restAfter and restFor are the time in which the agent may still tidy up, with one more
+	// look at all pods, and the time in which then nothing happens.
 	restAfter, restFor = 20 * time.Minute, 2 * time.Hour
 )
 
@@ -45,9 +45,10 @@ type result struct {
 
 // options are how a schedule is run.
 type options struct {
-	trail bool // keep a line for each effect
-	links bool // the agent keeps links to the logs of containers, which takes a fourth of the time
-	node  bool // lives are whole nodes, see node_test.go
+	trail bool          // keep a line for each effect
+	links bool          // the agent keeps links to the logs of containers
+	node  bool          // lives are whole nodes, see node_test.go
+	syncs time.Duration // how often pods are looked at although nothing happened; syncFrequency
 }
 
 // withStorage reports whether a schedule has a CSI driver.
@@ -65,7 +66,7 @@ func run(t *testing.T, dir string, steps []step, o options) (r result) {
 	}
 	synctest.Test(t, func(*testing.T) {
 		m := newMachine(dir)
-		m.trail, m.links = o.trail, o.links
+		m.trail, m.links, m.syncs = o.trail, o.links, o.syncs
 		if o.node {
 			if err := m.becomeNode(); err != nil {
 				t.Fatal(err)
@@ -159,7 +160,7 @@ func (m *machine) quiet() error {
 			return err
 		}
 	}
-	if err := m.wait(restAfter); err != nil {
+	if err := m.wait(restAfter + m.syncs); err != nil {
 		return err
 	}
 	synctest.Wait()
@@ -274,7 +275,7 @@ func (m *machine) judgeRest() {
 		}
 	}
 	for _, c := range containers {
-		if i := m.made[c.GetId()]; i != nil && c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		if i := m.instanceOf(c.GetId()); i != nil && c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
 			sets[m.pods[i.uid].object.Name+"/"+i.name] = m.status(i.id).GetResources().GetLinux().GetCpusetCpus()
 		}
 	}

@@ -25,7 +25,7 @@ var (
 
 // A schedule makes much garbage and keeps little.
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(garbage)
 	os.Exit(m.Run())
 }
 
@@ -82,9 +82,15 @@ func TestSeeds(t *testing.T) {
 		time.Duration(virtual.Load()).Hours()/24, effects.Load(), time.Since(began).Round(time.Millisecond))
 }
 
-// linked are the options of a seed: every fourth has links to logs, and every fourth is one
-// of whole nodes.
-func linked(seed uint64) options { return options{links: seed%4 == 0, node: ofNodes(seed)} }
+// linked are the options of a seed: every fourth has links to logs, another fourth frequent
+// looks at all pods, and another one is of whole nodes.
+func linked(seed uint64) options {
+	o := options{links: seed%4 == 0, syncs: rareSyncs, node: ofNodes(seed)}
+	if seed%4 == 1 {
+		o.syncs = syncFrequency
+	}
+	return o
+}
 
 // ofNodes reports whether the lives of a seed are whole nodes.
 func ofNodes(seed uint64) bool { return *nodes || seed%4 == 3 }
