@@ -256,7 +256,8 @@ func (m *machine) judgeEvicted(p *pod, st *v1.PodStatus) {
 	if strings.HasPrefix(st.Message, "The node was low on resource") {
 		bound = 2 * time.Minute
 	}
-	if !m.pressed(bound) && m.troubled == 0 {
+	// One that ran was judged when it was ended; a status may come long after that.
+	if p.evicting.IsZero() && !m.pressed(bound) && m.troubled == 0 && time.Since(m.apiHealed) > reconnectBound {
 		m.wrong("%s was evicted, and there was no pressure: %s", p.object.Name, st.Message)
 	}
 }
