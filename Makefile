@@ -150,6 +150,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -seed $$(date +%s)0000 -v
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -node -seeds 1000 -seed $$(date +%s)0000 -v
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -long -seeds 300 -seed $$(date +%s)0000 -v
 	$(MAKE) clocks
 	$(MAKE) fuzz TIME=5m

@@ -25,7 +25,7 @@
 //
 // # Whole nodes
 //
-// With every fourth seed, and in the schedules of testdata once more, each life is a whole
+// With every sixteenth seed, and in the schedules of testdata once more, each life is a whole
 // node (node_test.go): package nodeagent with all its parts, made from a
 // KubeletConfiguration and joined to an API server in memory (kubeapi/kubeapitest) by
 // nodeagent/cluster and the real client, with its watches, events, leases, mirrors, tokens
@@ -207,7 +207,9 @@
 // content, of manifests and of what the API server keeps do neither. What is known of a static pod's past
 // is in its mirror: an agent that begins before it hears of that, as the kubelet does,
 // counts restarts by what the runtime has, which is not judged over a start, nor is
-// readiness, if the disk failed that keeps it. Nor does
+// readiness, if the disk failed that keeps it. The same holds for the readiness of pods of an API
+// server that does not answer then: the agent publishes them as unready until their first
+// checks, which it could keep back. Nor does
 // an agent register a Node again that somebody has deleted, before its next start.
 // A mutex that is held while its holder waits stops a bubble for good: locks that are held
 // over a disk are channels. Without make clocks the wall clock of the agent does not

@@ -219,7 +219,7 @@ func (m *machine) start() error {
 	m.mu.Lock()
 	m.live = l
 	if m.node {
-		m.forgetStatic()
+		m.forgetUntold()
 	}
 	m.trouble("no agent", false)
 	m.healed = time.Now()
@@ -228,10 +228,13 @@ func (m *machine) start() error {
 	return nil
 }
 
-// forgetStatic has what was published of static pods not be held against a whole node that
-// begins: it may begin before it hears of their mirrors, as the kubelet does. The readiness of
-// their containers is on the disk, unless that fails. m.mu is held.
-func (m *machine) forgetStatic() {
+// forgetUntold has what was published not be held against a whole node that begins and cannot
+// know it. It may begin before it hears of static pods' mirrors, as the kubelet does. The
+// readiness of containers is on the disk and, of pods of the API server, there.
+//
+// NB: where both fail, the agent publishes its containers as unready until their first
+// checks. It could keep that back until the server has answered. m.mu is held.
+func (m *machine) forgetUntold() {
 	for _, p := range m.pods {
 		if p.static {
 			clear(p.counts)
@@ -241,8 +244,9 @@ func (m *machine) forgetStatic() {
 	if !m.unheal["disk"] && time.Since(m.well) > startBound {
 		return
 	}
+	silent := m.apiDown || m.apiBad || time.Since(m.apiHealed) < reconnectBound
 	for _, i := range m.made {
-		if m.pods[i.uid].static {
+		if silent || m.pods[i.uid].static {
 			i.shown = shownReady{}
 		}
 	}

@@ -16,7 +16,7 @@ var (
 	seeds   = flag.Int("seeds", defaultSeeds, "how many schedules TestSeeds runs")
 	first   = flag.Uint64("seed", 1, "the first of them")
 	workers = flag.Int("sims", 2, "how many run at a time")
-	nodes   = flag.Bool("node", false, "whole nodes only, instead of with every fourth seed")
+	nodes   = flag.Bool("node", false, "whole nodes only, instead of with every sixteenth seed")
 	long    = flag.Bool("long", false, "schedules of days instead of hours")
 	trace   = flag.Bool("trace", false, "show the effects of the shortest schedule that fails")
 	enough  = flag.Int64("failures", 5, "failing schedules after which TestSeeds ends")
@@ -83,7 +83,7 @@ func TestSeeds(t *testing.T) {
 }
 
 // linked are the options of a seed: every fourth has links to logs, another fourth frequent
-// looks at all pods, and another one is of whole nodes.
+// looks at all pods, and every sixteenth is one of whole nodes, which take eight times the CPU.
 func linked(seed uint64) options {
 	o := options{links: seed%4 == 0, syncs: rareSyncs, node: ofNodes(seed)}
 	if seed%4 == 1 {
@@ -93,7 +93,7 @@ func linked(seed uint64) options {
 }
 
 // ofNodes reports whether the lives of a seed are whole nodes.
-func ofNodes(seed uint64) bool { return *nodes || seed%4 == 3 }
+func ofNodes(seed uint64) bool { return *nodes || seed%16 == 3 }
 
 // report says what went wrong in a schedule, and makes it short.
 func report(t *testing.T, dir string, seed uint64, steps []step, r result) {
