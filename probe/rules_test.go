@@ -218,10 +218,14 @@ func TestThresholds(t *testing.T) {
 					}
 					r.wait(sec / 2)
 				}
-				// A new container counts afresh.
+				// A new container counts afresh. Its first check begins at once, and has no
+				// answer while the runtime's lock is held.
 				r.runtime.say("x", nil)
+				r.runtime.mu.Lock()
 				r.Observe(pod, running("a", "c2"))
-				if got, _ := r.Result(c.typ, "c2"); got != initial[c.typ] {
+				got, _ := r.Result(c.typ, "c2")
+				r.runtime.mu.Unlock()
+				if got != initial[c.typ] {
 					t.Errorf("a new container begins with %v, want %v", got, initial[c.typ])
 				}
 				r.wait(time.Duration(c.success)*sec - sec/2)
