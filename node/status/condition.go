@@ -103,6 +103,10 @@ func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
 		return nil
 	}
 	was := &node.Status.Conditions[i]
+	if was.Status == v1.ConditionTrue && in.begins(node.Status.Capacity) {
+		was.LastHeartbeatTime = now
+		return nil
+	}
 	if was.Status == want.Status {
 		want.LastTransitionTime = was.LastTransitionTime
 		*was = want
@@ -110,6 +114,14 @@ func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
 	}
 	*was = want
 	return []Event{statusEvent(node.Name, event)}
+}
+
+// begins reports whether the node would be ready but for an agent that has only begun. A
+// restart would otherwise make it not ready for an instant, and its pods with it.
+func (in *Inputs) begins(capacity v1.ResourceList) bool {
+	rest := *in
+	rest.Problems.Runtime = nil
+	return in.Problems.Beginning && rest.notReady(capacity) == ""
 }
 
 // notReady is the text of all that keeps the node from being ready, in an order

@@ -44,10 +44,17 @@ type RuntimeState struct {
 	Features *v1.NodeFeatures // nil: it does not say
 }
 
+// beginning is how long an agent's own checks may fail after its start without an effect on
+// a Node that is ready: as long as between two looks at everything.
+const beginning = refreshEvery
+
 // Problems keep a node from being ready. All are nil on a healthy one. Their texts
 // become the message of Ready, in this order.
 type Problems struct {
 	Runtime, Network, Storage, Shutdown error
+	// Beginning means that Runtime is due to the agent's own checks alone, and that it
+	// began a moment ago: a Node that is ready stays so.
+	Beginning bool
 }
 
 // Addressing is what a node's addresses are made of.

@@ -42,9 +42,7 @@ func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Durat
 }
 
 // watchRuntime asks the runtime and the checks of health. first is closed after the
-// first look, or after a later one in refreshEvery if checks fail: they are those of an
-// agent that has only begun, and a Node that was ready before its restart would not be
-// for an instant, nor would its pods. It is the only goroutine that asks for the state.
+// first look. It is the only goroutine that asks for the state.
 func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 	start, everWell, told := time.Now(), false, ""
 	for {
@@ -53,15 +51,11 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 			return
 		}
 		// The first look is reported by watchMachine, together with the machine's.
-		m.mu.Lock()
-		wait := len(m.unwell) > 0 && time.Since(start) < refreshEvery
-		m.mu.Unlock()
-		switch {
-		case first == nil:
-			m.notice()
-		case !wait:
+		if first != nil {
 			close(first)
 			first = nil
+		} else {
+			m.notice()
 		}
 		m.mu.Lock()
 		problem, network, good := m.runtimeErr(), m.network, m.lastGood

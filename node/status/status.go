@@ -138,8 +138,9 @@ type Manager struct {
 	unwell   []string // what the checks of health say
 	// seen is of what others know; pending replaces it in Reported.
 	seen    Seen
-	pending Seen    // of the last Fill
-	open    bool    // all was looked at once
+	pending Seen // of the last Fill
+	open    bool // all was looked at once
+	began   time.Time
 	last    *Inputs // those of the last Fill
 }
 
@@ -300,6 +301,8 @@ func (m *Manager) inputs() Inputs {
 	in.RuntimeName, in.RuntimeVersion = m.runtime.Name, m.runtime.Version
 	in.Handlers, in.Features = m.runtime.Handlers, m.runtime.Features
 	in.Problems.Runtime, in.Problems.Network = m.runtimeErr(), m.network
+	in.Problems.Beginning = len(m.unwell) > 0 && time.Since(m.began) < beginning &&
+		runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, nil, m.runtime.NotReady) == nil
 	return in
 }
 
@@ -340,6 +343,9 @@ func withTexts(in Inputs) any {
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	first := make(chan struct{})
+	m.mu.Lock()
+	m.began = time.Now()
+	m.mu.Unlock()
 	// Each source has a goroutine: one that hangs does not make the others' facts
 	// stale.
 	wg.Go(func() { m.watchRuntime(ctx, first) })

@@ -182,27 +182,45 @@ func TestReadyAtOnceAndThenQuiet(t *testing.T) {
 }
 
 // A Node that was ready before the agent's restart stays so, although the agent's own
-// checks succeed a moment later than the runtime answers.
-func TestNotReadyIsNotToldWhileTheAgentBegins(t *testing.T) {
+// checks succeed a moment later than the runtime answers. Everything else is told at once.
+func TestReadyStaysWhileTheAgentBegins(t *testing.T) {
 	for _, tc := range []struct {
-		well time.Duration // after the start
-		told time.Duration // at the latest
-		want v1.ConditionStatus
+		was  v1.ConditionStatus // "" if the Node is new
+		well time.Duration      // after the start
+		want v1.ConditionStatus // at the first report
+		last v1.ConditionStatus // after a minute
 	}{
-		{600 * time.Millisecond, time.Second, v1.ConditionTrue},
-		{time.Hour, 10 * time.Second, v1.ConditionFalse},
+		{v1.ConditionTrue, 600 * time.Millisecond, v1.ConditionTrue, v1.ConditionTrue},
+		{v1.ConditionTrue, time.Hour, v1.ConditionTrue, v1.ConditionFalse},
+		{v1.ConditionFalse, 600 * time.Millisecond, v1.ConditionFalse, v1.ConditionTrue},
+		{"", 600 * time.Millisecond, v1.ConditionFalse, v1.ConditionTrue},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld()
 			w.sick = errors.New("pleg has yet to be successful")
 			m := w.start(t, nil)
-			time.AfterFunc(tc.well, func() { w.set(func() { w.sick = nil }) })
+			well := time.AfterFunc(tc.well, func() { w.set(func() { w.sick = nil }) })
+			defer well.Stop()
+			node := &v1.Node{}
+			if tc.was != "" {
+				node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: tc.was}}
+			}
 			m.Changed() // some part has something to say meanwhile
-			if after, ok := changed(m, time.Minute); !ok || after > tc.told || after < min(tc.well, tc.told) {
+			if after, ok := changed(m, time.Minute); !ok || after != 0 {
 				t.Errorf("told after %v, %t", after, ok)
 			}
-			if ready, _ := fill(t, m, &v1.Node{}); ready.Status != tc.want {
-				t.Errorf("well after %v: %+v", tc.well, ready)
+			if ready, _ := fill(t, m, node); ready.Status != tc.want || len(node.Status.Capacity) == 0 {
+				t.Errorf("was %q: at first %+v, capacity %v", tc.was, ready, node.Status.Capacity)
+			}
+			began := time.Now()
+			for time.Since(began) < time.Minute {
+				if _, ok := changed(m, time.Minute); !ok {
+					break
+				}
+				fill(t, m, node)
+			}
+			if ready, _ := fill(t, m, node); ready.Status != tc.last {
+				t.Errorf("was %q, well after %v: in the end %+v", tc.was, tc.well, ready)
 			}
 		})
 	}
