@@ -61,12 +61,17 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		}
 	}
 	// Pods of the runtime that nobody wants, such as those that the sources have
-	// dropped while there was no agent.
+	// dropped while there was no agent. A source may only remember yet, and the disk may not
+	// have taken all that it had: what it does not name is left alone until it is confirmed.
+	complete := a.pods.Complete()
 	for _, l := range a.pleg.Pods() {
 		if known[l.UID] {
 			continue
 		}
 		known[l.UID] = true // its directories go after it
+		if !complete {
+			continue
+		}
 		a.metrics.Orphans.Inc()
 		a.workers.Update(podworker.Update{
 			Type:       podworker.KillUpdate,

@@ -111,6 +111,23 @@ func TestMergeTellsThatASourceSpoke(t *testing.T) {
 	}
 }
 
+// A source that only remembers has spoken, and its word is not the last one.
+func TestComplete(t *testing.T) {
+	m := newSilent(t, "file", "api")
+	m.merge("file", Snapshot{})
+	if m.Complete() {
+		t.Error("complete while api has not spoken")
+	}
+	m.merge("api", Snapshot{Partial: true})
+	if !m.AllReady() || m.Complete() {
+		t.Errorf("api only remembers: ready %t, complete %t", m.AllReady(), m.Complete())
+	}
+	m.merge("api", Snapshot{})
+	if !m.Complete() {
+		t.Error("not complete though all have spoken for themselves")
+	}
+}
+
 func TestMergeTellsOfConfiguration(t *testing.T) {
 	cm := func(v string) []*v1.ConfigMap {
 		return []*v1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}, Data: map[string]string{"k": v}}}

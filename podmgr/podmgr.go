@@ -65,6 +65,9 @@ type Snapshot struct {
 	// ResourceClaims are allocated.
 	ResourceClaims []*resourceapi.ResourceClaim
 	Problems       []Problem
+	// Partial means that there may be pods which are not in it: the source has what it
+	// remembers, and nobody has confirmed that yet. What runs is not ended for it.
+	Partial bool
 }
 
 // Problem is something in a source that is not in effect.
@@ -241,6 +244,19 @@ func (m *Manager) AllReady() bool {
 	default:
 		return false
 	}
+}
+
+// Complete reports whether every source has spoken, and for itself: none has given what it
+// remembers alone. Only then is a pod that no source names known to be unwanted.
+func (m *Manager) Complete() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, st := range m.sources {
+		if !st.spoken || st.snapshot.Partial {
+			return false
+		}
+	}
+	return true
 }
 
 // spoke notes that a source has spoken for the first time. m.mu is held. It must be called

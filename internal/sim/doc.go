@@ -197,14 +197,7 @@
 //	a static pod that was rejected and admitted by the next agent had its sandbox made and ended, and never ran, as its mirror said that it had failed
 //	statuses of a pod were never published again after a server had asked for patience, since each try that was too early had the time begin anew
 //	a node that was made, and could not be run, left a goroutine behind
-//
-// # What is open
-//
-// Of ten thousand seeds some of whole nodes still fail. A node that begins with a record of some of its
-// pods, and an API server that does not answer within a second, takes these for all of
-// them: a pod that runs, and whose record a failing disk did not take, is ended as an
-// unknown one (seed 73363). What the memory of an API server lacks is to be left alone until the
-// server has answered.
+//	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, the API server was slow, and other pods were on record
 //
 // # What is left out
 //

@@ -290,6 +290,8 @@ func (s *Source) well() {
 	if s.troubled {
 		s.cfg.Log.Info("pods are read from the API server again")
 	}
+	// What was remembered is confirmed, also where nothing is another.
+	s.changed = s.changed || !s.synced && s.spoken
 	s.troubled, s.synced = false, true
 	s.gate.Open()
 }

@@ -181,6 +181,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	s.addObjects(&snap)
+	snap.Partial = !s.synced
 	s.changed, s.spoken = false, true
 	return snap, true, next
 }

@@ -22,6 +22,40 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
+// partial reports whether what was told last may lack pods.
+func (r *running) partial() bool {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.snaps[len(r.snaps)-1].Partial
+}
+
+// What is remembered may not be all there is: it is told as partial, and again when the
+// server has confirmed it.
+func TestWhatIsRememberedIsPartial(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m})
+		r.want(t, "a")
+		if r.partial() {
+			t.Error("the server's own answer is partial")
+		}
+		r.stop()
+		srv.Fail(kubeapitest.Slow(8*time.Second, kubeapitest.Any))
+		r = start(t, srv, podsync.SourceConfig{Memory: m})
+		time.Sleep(2 * time.Second)
+		if r.want(t, "a"); !r.partial() {
+			t.Error("what is remembered alone is complete")
+		}
+		time.Sleep(time.Minute)
+		if r.want(t, "a"); r.partial() {
+			t.Error("still partial after the server's answer")
+		}
+		r.stop()
+	})
+}
+
 // uids are those of the pods that were told of last, by name.
 func (r *running) uids() map[string]string {
 	synctest.Wait()
