@@ -247,7 +247,7 @@ func (m *machine) forgetUntold() {
 	silent := m.apiDown || m.apiBad || time.Since(m.apiHealed) < reconnectBound
 	for _, i := range m.made {
 		if silent || m.pods[i.uid].static {
-			i.shown = shownReady{}
+			i.shown.at = time.Time{}
 		}
 	}
 }

@@ -196,7 +196,8 @@ func (m *machine) judgeReadiness(p *pod, st v1.PodStatus) {
 		switch since := was.at.Add(-late); {
 		case c.Ready && (a == nil || !a.success.After(since)):
 			m.wrong("%s/%s became ready, and no probe has said so since %v", p.object.Name, c.Name, was.at.Sub(m.began))
-		case !c.Ready && (a == nil || !a.failure.After(since)) && p.wanted:
+		// Without a time the agent could not know what was published: see forgetUntold.
+		case !c.Ready && !was.at.IsZero() && (a == nil || !a.failure.After(since)) && p.wanted:
 			m.wrong("%s/%s became unready, and no probe has said so since %v", p.object.Name, c.Name, was.at.Sub(m.began))
 		}
 	}
