@@ -164,7 +164,7 @@ func (b *batch) abandon(ctx context.Context, why error) (left time.Duration, err
 	if b.target == "" {
 		return 0, why // none was made yet
 	}
-	// Others may hang at the same target; the older mark stays.
+	// Others may hang at the same target; the older mark is kept.
 	if _, other := b.stuck[b.target]; !other {
 		b.stuck[b.target] = b.start
 		b.met.stuck.Set(float64(len(b.stuck)))

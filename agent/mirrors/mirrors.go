@@ -125,7 +125,7 @@ func (p *Part) Housekeep(desired []*v1.Pod) {
 		return
 	}
 	for _, pod := range desired {
-		// The mirror of an earlier version stays until that has ended.
+		// The mirror of an earlier version is kept until that has ended.
 		if !podmeta.IsStatic(pod) || p.host.Terminating(podmeta.FullName(pod.Namespace, pod.Name)) {
 			continue
 		}
@@ -173,7 +173,7 @@ func (p *Part) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 // outlived reports whether a mirror says that its pod is over, which is not so: an agent
 // before this one rejected the pod, and this one admits it anew, as the kubelet does. The
 // phase of a pod of the API does not go back, so that it takes another mirror. A pod
-// that had run and ended stays over: its mirror may be all that is left of it.
+// that had run and ended is not run again: its mirror may be all that is left of it.
 func (p *Part) outlived(pod, mirror *v1.Pod) bool {
 	if !podmeta.IsTerminal(mirror.Status.Phase) {
 		return false

@@ -98,8 +98,8 @@ type Config struct {
 	Memory  Memory  // no memory
 	Claims  Claims  // no claims
 
-	// Ready is waited for by each call until it is closed, or the call is given up. The socket
-	// is there before: clients that connect early are not refused. Calls do not wait.
+	// Ready holds back each call until it is closed, or until the call is given up. The socket
+	// is there before, so that clients which connect early are not refused; nil: no call waits.
 	Ready <-chan struct{}
 
 	QPS, Burst int // calls a second, and at once; 100 and 10

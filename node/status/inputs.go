@@ -52,8 +52,8 @@ const beginning = refreshEvery
 // become the message of Ready, in this order.
 type Problems struct {
 	Runtime, Network, Storage, Shutdown error
-	// Beginning means that Runtime is due to the agent's own checks alone, and that it
-	// began a moment ago: a Node that is ready stays so.
+	// Beginning means that Runtime is due to the agent's own checks alone, and that the
+	// agent began a moment ago. A condition Ready that is True is left alone meanwhile.
 	Beginning bool
 }
 
