@@ -124,7 +124,7 @@ kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the age
 
 critest: tools shells ## Kubernetes' own suite for runtimes against localcri on this machine, as root; ARGS='-critest.args "-ginkgo.focus=Streaming"' for a part
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
-	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
+	go test -count=1 -v -timeout 1h -run TestCritest ./localcri -args -critest $(BIN)/critest $(ARGS)
 
 compare: tools build ## the agent with localcri and with containerd in turns: starts, memory, CPU, logs, images; ARGS='-compare.rounds 1 -compare.only starts'
 	PATH=$(BIN):$$PATH go test -tags compare -count=1 -timeout 60m -v -run TestCompare ./examples/agent $(ARGS)

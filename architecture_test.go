@@ -36,10 +36,7 @@ var joins = map[string][]string{
 
 // parts are the packages of the agent's concerns: they import the contract, the
 // conversation with people and blocks, and neither the core nor each other.
-var parts = []string{
-	"claims", "collection", "csi", "devices", "eviction", "hostsetup", "mirrors", "oomkill", "placement", "plugins", "podresources", "podstart", "preemption",
-	"resize", "shutdown", "stats", "startorder", "swap", "tokens", "userns",
-}
+var parts = []string{"csi", "lifecycle", "pressure", "resources"}
 
 // insides are packages below agent/internal that parts may import: they are
 // blocks that nobody else needs. The others are the core's.
@@ -48,7 +45,7 @@ var insides = []string{"hostchains", "kernel", "preempt"}
 // kits are for the tests of those who use this module, and for ours: no package that
 // is none of them imports them.
 var kits = []string{
-	"agent/agenttest", "agent/part/parttest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "nodeagent/hollow", "volumemgr/mount/mounttest",
+	"agent/agenttest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "nodeagent/hollow", "volumemgr/plugintest",
 }
 
 // benches are programs for the tests of others, which are made of kits.
@@ -173,7 +170,7 @@ var pure = map[string][]string{
 	"podspec":   {"os", "net/http", "time.Now", "time.Sleep"},
 	"podstatus": {"os", "net/http", "time.Now", "time.Sleep"},
 	"podmeta":   {"os", "net/http", "time.Now", "time.Sleep"},
-	"numa":      {"os", "net/http", "time.Now", "time.Sleep"},
+	"numa":      {"net/http", "time.Now", "time.Sleep"},
 	"cpumgr":    {"os", "net/http", "time.Now", "time.Sleep"},
 	"memmgr":    {"os", "net/http", "time.Now", "time.Sleep"},
 	"topology":  {"os", "net/http", "time.Now", "time.Sleep"},

@@ -10,7 +10,8 @@
 // # An agent of your own
 //
 // [agent] runs pods from any source; what one node does and another does without is a
-// part of it ([agent/part]). [agent/agenttest] tests both.
+// part of it ([agent/part]); ours are in [agent/resources], [agent/pressure], [agent/lifecycle]
+// and [agent/csi]. [agent/agenttest] tests agents and parts.
 //
 // # Single blocks
 //
@@ -19,13 +20,12 @@
 //   - Lifecycle: [podworker] and [podworker/serial] serialize work by pod or by any key,
 //     [podruntime] plans and executes the next step, [pleg] sees changes.
 //   - Runtimes: [cri] is a client, [localcri] a runtime in the process, [images] pulls.
-//   - Health: [probe], [probe/check] and [probe/schedule].
+//   - Health: [probe], with checks and schedules that work without pods.
 //   - Resources: [fit] answers whether a pod would fit, of [topology], [cpumgr] and
 //     [memmgr]; [devicemgr], [dra] and [pluginmgr] speak with plugins; [cgroups] limits.
 //   - Storage and network: [volumemgr], [csi], [network].
-//   - The node: [eviction], [gc/imagegc], [gc/containergc], [gc/logrotate], [node/oom],
-//     [node/shutdown], [node/stats], [node/status].
-//   - A cluster: the packages below kubeapi, and [server], the kubelet's HTTPS API.
+//   - The node: [eviction], [gc], and [node]: status, usage, OOM kills, shutdown.
+//   - A cluster: [kubeapi] and [kubeapi/podsync], and [server], the kubelet's HTTPS API.
 //   - State: [checkpoint] keeps small values over crashes, [statusmgr] publishes statuses.
 //
 // Guides, operations and decisions are in the repository's docs directory.
@@ -36,6 +36,10 @@
 // [kubeletconfig]: https://pkg.go.dev/github.com/nodewright/nodewright/kubeletconfig
 // [agent]: https://pkg.go.dev/github.com/nodewright/nodewright/agent
 // [agent/part]: https://pkg.go.dev/github.com/nodewright/nodewright/agent/part
+// [agent/resources]: https://pkg.go.dev/github.com/nodewright/nodewright/agent/resources
+// [agent/pressure]: https://pkg.go.dev/github.com/nodewright/nodewright/agent/pressure
+// [agent/lifecycle]: https://pkg.go.dev/github.com/nodewright/nodewright/agent/lifecycle
+// [agent/csi]: https://pkg.go.dev/github.com/nodewright/nodewright/agent/csi
 // [agent/agenttest]: https://pkg.go.dev/github.com/nodewright/nodewright/agent/agenttest
 // [podspec]: https://pkg.go.dev/github.com/nodewright/nodewright/podspec
 // [podstatus]: https://pkg.go.dev/github.com/nodewright/nodewright/podstatus
@@ -49,8 +53,6 @@
 // [localcri]: https://pkg.go.dev/github.com/nodewright/nodewright/localcri
 // [images]: https://pkg.go.dev/github.com/nodewright/nodewright/images
 // [probe]: https://pkg.go.dev/github.com/nodewright/nodewright/probe
-// [probe/check]: https://pkg.go.dev/github.com/nodewright/nodewright/probe/check
-// [probe/schedule]: https://pkg.go.dev/github.com/nodewright/nodewright/probe/schedule
 // [fit]: https://pkg.go.dev/github.com/nodewright/nodewright/fit
 // [topology]: https://pkg.go.dev/github.com/nodewright/nodewright/topology
 // [cpumgr]: https://pkg.go.dev/github.com/nodewright/nodewright/cpumgr
@@ -63,13 +65,10 @@
 // [csi]: https://pkg.go.dev/github.com/nodewright/nodewright/csi
 // [network]: https://pkg.go.dev/github.com/nodewright/nodewright/network
 // [eviction]: https://pkg.go.dev/github.com/nodewright/nodewright/eviction
-// [gc/imagegc]: https://pkg.go.dev/github.com/nodewright/nodewright/gc/imagegc
-// [gc/containergc]: https://pkg.go.dev/github.com/nodewright/nodewright/gc/containergc
-// [gc/logrotate]: https://pkg.go.dev/github.com/nodewright/nodewright/gc/logrotate
-// [node/oom]: https://pkg.go.dev/github.com/nodewright/nodewright/node/oom
-// [node/shutdown]: https://pkg.go.dev/github.com/nodewright/nodewright/node/shutdown
-// [node/stats]: https://pkg.go.dev/github.com/nodewright/nodewright/node/stats
-// [node/status]: https://pkg.go.dev/github.com/nodewright/nodewright/node/status
+// [gc]: https://pkg.go.dev/github.com/nodewright/nodewright/gc
+// [node]: https://pkg.go.dev/github.com/nodewright/nodewright/node
+// [kubeapi]: https://pkg.go.dev/github.com/nodewright/nodewright/kubeapi
+// [kubeapi/podsync]: https://pkg.go.dev/github.com/nodewright/nodewright/kubeapi/podsync
 // [server]: https://pkg.go.dev/github.com/nodewright/nodewright/server
 // [checkpoint]: https://pkg.go.dev/github.com/nodewright/nodewright/checkpoint
 // [statusmgr]: https://pkg.go.dev/github.com/nodewright/nodewright/statusmgr

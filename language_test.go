@@ -35,7 +35,7 @@ type language struct {
 
 // core are the packages that an embedder reads before the others: the blocks.
 var core = []string{
-	"agent", "cgroups", "checkpoint", "cpumgr", "cri", "csi", "devicemgr", "dra", "eviction", "fit", "gc/containergc", "gc/imagegc", "gc/logrotate",
+	"agent", "cgroups", "checkpoint", "cpumgr", "cri", "csi", "devicemgr", "dra", "eviction", "fit", "gc",
 	"images", "numa", "pleg", "podmgr", "podruntime", "podspec", "podstatus", "podworker", "probe", "statusmgr", "topology", "volumemgr",
 }
 

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/eventlog"
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/query"
-	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
@@ -53,7 +53,7 @@ type Agent struct {
 	probes   *probe.Manager
 	statuses *statusmgr.Manager
 
-	events *eventlog.Log
+	events *local.EventLog
 	node   *fit.Node
 	facts  facts
 	// book has the stage of each pod's admission; only the loop decides by it.
@@ -118,7 +118,7 @@ const endPatience = 30 * time.Second
 // Run takes the lock of the agent's directories and runs pods until ctx ends. Then it
 // stops its own work, leaves every container running, and returns nil. An error
 // means that it could not begin (the directory cannot be used, another agent
-// holds it: machine.ErrLocked, it has run before: [ErrStarted]), or that a block
+// holds it: node.ErrLocked, it has run before: [ErrStarted]), or that a block
 // or a part has ended with that error, which ends everything else. Work that
 // hangs half a minute after the end is abandoned, with the lock.
 func (a *Agent) Run(ctx context.Context) error {
@@ -167,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 // then, as is that of the pods' logs: nothing in them is opened, made or removed
 // before that. Log collectors see the pods' logs, and anybody who can open a
 // lock's file can hold it, so that there is none among the logs.
-func (a *Agent) lock() (*machine.Lock, error) {
+func (a *Agent) lock() (*node.DirLock, error) {
 	if l := a.cfg.Lock; l != nil {
 		return l, l.Hold()
 	}
@@ -177,7 +177,7 @@ func (a *Agent) lock() (*machine.Lock, error) {
 	if err := os.MkdirAll(a.cfg.Paths.PodLogs, 0o755); err != nil { //nolint:gosec // log collectors are other users
 		return nil, fmt.Errorf("directory of pod logs: %w", err)
 	}
-	return machine.LockRoot(a.cfg.Paths.Root)
+	return node.LockRoot(a.cfg.Paths.Root)
 }
 
 // work is Run, once it has begun; end ends it. It blocks until everything has

@@ -16,9 +16,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	evictionpart "github.com/nodewright/nodewright/agent/eviction"
-	"github.com/nodewright/nodewright/agent/part/parttest"
-	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
+	"github.com/nodewright/nodewright/agent/agenttest"
+	"github.com/nodewright/nodewright/agent/lifecycle"
+	"github.com/nodewright/nodewright/agent/pressure"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -29,12 +29,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/collection"
-	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/agent/oomkill"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/fit"
+	nodeblock "github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -79,16 +77,16 @@ type node struct {
 	admitters []part.Part
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
-	gc        collection.Config
+	gc        pressure.CollectionConfig
 	devices   *fakeDevices // nil: none
 	claims    *fakeClaims  // nil: none
-	eviction  *evictionpart.Config
-	shutdown  *shutdownpart.Config
-	oom       *oomkill.Config
-	measured  *measured           // nil: the runtime measures nothing
-	hung      *parttest.HungStore // nil: the parts' disk answers
-	forgetful bool                // containers do not tell what they were made with
-	parts     []part.Part         // beside those
+	eviction  *pressure.EvictionConfig
+	shutdown  *lifecycle.ShutdownConfig
+	oom       *pressure.OOMKillsConfig
+	measured  *measured            // nil: the runtime measures nothing
+	hung      *agenttest.HungStore // nil: the parts' disk answers
+	forgetful bool                 // containers do not tell what they were made with
+	parts     []part.Part          // beside those
 	configure func(*agent.Config)
 }
 
@@ -124,7 +122,7 @@ func (n *node) start() *life {
 	}
 	list := n.list(rt, images, &l.has)
 	cfg := agent.Config{
-		Node: machine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
+		Node: nodeblock.Machine{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		Paths:   agent.Paths{Root: filepath.Join(n.root, "root"), PodLogs: filepath.Join(n.root, "logs")},
@@ -818,11 +816,11 @@ func TestLockOfTheCaller(t *testing.T) {
 		if err := os.MkdirAll(root, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		lock, err := machine.LockRoot(root)
+		lock, err := nodeblock.LockRoot(root)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := <-n.start().ended; !errors.Is(err, machine.ErrLocked) {
+		if err := <-n.start().ended; !errors.Is(err, nodeblock.ErrLocked) {
 			t.Errorf("without the lock: %v", err)
 		}
 		if made, err := os.ReadDir(root); len(made) != 1 || err != nil {
@@ -832,11 +830,11 @@ func TestLockOfTheCaller(t *testing.T) {
 		l := n.start()
 		settle()
 		l.stop()
-		if _, err := machine.LockRoot(root); !errors.Is(err, machine.ErrLocked) {
+		if _, err := nodeblock.LockRoot(root); !errors.Is(err, nodeblock.ErrLocked) {
 			t.Errorf("after Run its owner has lost the lock: %v", err)
 		}
 		lock.Release()
-		if err := <-n.start().ended; !errors.Is(err, machine.ErrReleased) {
+		if err := <-n.start().ended; !errors.Is(err, nodeblock.ErrReleased) {
 			t.Errorf("with a lock that was released: %v", err)
 		}
 	})
@@ -875,7 +873,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 		l := n.start()
 		settle()
 		second := n.start()
-		if err := <-second.ended; !errors.Is(err, machine.ErrLocked) {
+		if err := <-second.ended; !errors.Is(err, nodeblock.ErrLocked) {
 			t.Errorf("second agent: %v, want ErrLocked", err)
 		}
 		l.stop()

@@ -10,19 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
 
-	"github.com/nodewright/nodewright/agent/eventlog"
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/probeperiod"
 	"github.com/nodewright/nodewright/agent/internal/probing"
 	"github.com/nodewright/nodewright/agent/internal/volumes"
-	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
@@ -51,10 +51,10 @@ func (a *Agent) buildBlocks() error {
 	note(err)
 	// The guard comes early: values of the embedder are only called through it.
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
-	a.events = eventlog.New(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
+	a.events = local.NewEventLog(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
 	a.node = &fit.Node{
 		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
-		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(machine.AppArmorEnabled),
+		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(node.AppArmorEnabled),
 		GroupsPolicy: a.facts.handlers.GroupsPolicy, Taints: c.Cluster.NodeTaints, Features: c.Cluster.Features,
 	}
 	if len(a.hooks.Providers) > 0 {
@@ -169,5 +169,5 @@ func reaper(rt criapi.RuntimeService) func(id string) (killed int, err error) {
 	if own, ok := rt.(Reaper); ok {
 		return own.Reap
 	}
-	return machine.Reap
+	return node.ReapContainer
 }

@@ -14,18 +14,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	criapi "k8s.io/cri-api/pkg/apis"
 
-	"github.com/nodewright/nodewright/agent/eventlog"
-	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
-	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // Reaper is a runtime whose containers' processes are not in this machine's cgroups.
@@ -39,7 +39,7 @@ type Reaper interface {
 // Images.Service and Sources are required; the zero value of every other field
 // means the default named beside it.
 type Config struct {
-	Node  machine.Node // machine.Detect looks at this machine
+	Node  node.Machine // node.DetectMachine looks at this machine
 	Paths Paths
 	// Runtime runs the pods; a *cri.Client is one, and an Images.Service. Processes that it
 	// has lost sight of are killed in the machine's cgroups that bear their container's ID,
@@ -61,12 +61,12 @@ type Config struct {
 	Status  Status
 	Cluster Cluster
 	// Events gets every event; none, they are kept for local readers. One that
-	// is an eventlog.NodeRecorder or an eventlog.AnnotatedRecorder gets more.
-	Events eventlog.Recorder
+	// is an local.NodeEventRecorder or an local.AnnotatedEventRecorder gets more.
+	Events local.EventRecorder
 	// Lock is that of Paths.Root, which the caller has taken before
 	// it opened anything there, and releases when it has ended itself. Run holds it
 	// as long as it works. nil: Run takes one.
-	Lock *machine.Lock
+	Lock *node.DirLock
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -108,9 +108,9 @@ type VolumeConfig struct {
 	Manager Volumes
 	// Tokens, Bundles and Certificates are for projected volumes; pods that
 	// want one wait for it in vain without.
-	Tokens       content.Tokens
-	Bundles      content.Bundles
-	Certificates content.Certificates
+	Tokens       plugins.Tokens
+	Bundles      plugins.Bundles
+	Certificates plugins.Certificates
 	// Plugins make kinds of volumes beside those of this module; none.
 	Plugins []volumemgr.Plugin
 	// Mounter makes and lists the mounts; the kernel's, of this machine.
@@ -169,7 +169,7 @@ type Probes struct {
 	// Network makes the checks that connect to a pod, and HTTPHook the requests of
 	// lifecycle hooks, for pods that no network of this machine leads to; connections are
 	// made. They return when ctx ends.
-	Network  func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
+	Network  func(ctx context.Context, p *v1.Probe) (probe.Outcome, string, error)
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
 }
 

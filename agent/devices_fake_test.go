@@ -15,7 +15,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent/devices"
+	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -48,7 +48,7 @@ func (r recording) CreateContainer(ctx context.Context, sandbox string, conf *ru
 
 func newFakeDevices() *fakeDevices { return &fakeDevices{values: map[string]string{}} }
 
-func (f *fakeDevices) manager(n *node) devices.Manager {
+func (f *fakeDevices) manager(n *node) resources.DeviceManager {
 	if f == nil {
 		return nil
 	}

@@ -2,7 +2,7 @@
 // on a CRI runtime, and publishes their statuses.
 //
 //	a, err := agent.New(agent.Config{
-//		Node:    node,                            // machine.Detect looks at this machine
+//		Node:    node,                            // node.DetectMachine looks at this machine
 //		Paths:   agent.Paths{Root: "/var/lib/edge"},
 //		Runtime: client,                          // a *cri.Client is both
 //		Images:  agent.Images{Service: client},

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/claims"
+	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/dra"
 )
 
@@ -43,11 +43,11 @@ func claimNode(t *testing.T) *node {
 }
 
 // manager makes what prepares the claims for an agent.
-func (f *fakeClaims) manager(n *node) (claims.Manager, *claims.Lookup) {
+func (f *fakeClaims) manager(n *node) (resources.ClaimManager, *resources.ClaimLookup) {
 	if f == nil {
 		return nil, nil
 	}
-	lookup := &claims.Lookup{}
+	lookup := &resources.ClaimLookup{}
 	var store dra.Store = f
 	if n.hung != nil {
 		store = n.hung

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	evictionpart "github.com/nodewright/nodewright/agent/eviction"
+	"github.com/nodewright/nodewright/agent/pressure"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,8 +20,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -64,7 +62,7 @@ func (f *figures) Memory(context.Context) (eviction.Memory, error) {
 			free += used // it has ended
 		}
 	}
-	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: threshold.Observation{Available: free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
+	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: eviction.Observation{Available: free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
 }
 
 func (f *figures) Disks(context.Context) (eviction.Disks, error) {
@@ -73,21 +71,21 @@ func (f *figures) Disks(context.Context) (eviction.Disks, error) {
 	if f.disk == nil {
 		return eviction.Disks{}, nil
 	}
-	return eviction.Disks{Node: eviction.Filesystem{Device: "d", Bytes: &threshold.Observation{
+	return eviction.Disks{Node: eviction.Filesystem{Device: "d", Bytes: &eviction.Observation{
 		Available: f.disk() * mi, Capacity: 1000 * mi, Time: time.Now(),
 	}}}, nil
 }
 
-func (f *figures) Processes(context.Context) (threshold.Observation, error) {
-	return threshold.Observation{Available: 1000, Capacity: 1000}, nil
+func (f *figures) Processes(context.Context) (eviction.Observation, error) {
+	return eviction.Observation{Available: 1000, Capacity: 1000}, nil
 }
 
-func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
+func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[types.UID]*rank.Usage{}
+	out := map[types.UID]*eviction.Usage{}
 	for _, p := range pods {
-		out[p.UID] = &rank.Usage{Time: time.Now(), Memory: f.memory[p.UID] * mi, Containers: []rank.ContainerUsage{{Name: "c", Memory: f.memory[p.UID] * mi}}}
+		out[p.UID] = &eviction.Usage{Time: time.Now(), Memory: f.memory[p.UID] * mi, Containers: []eviction.ContainerUsage{{Name: "c", Memory: f.memory[p.UID] * mi}}}
 	}
 	return out, nil
 }
@@ -99,9 +97,9 @@ func (n *node) evicts(standalone bool) *figures {
 		_, running := n.containers()
 		return running
 	}
-	n.eviction = &evictionpart.Config{
+	n.eviction = &pressure.EvictionConfig{
 		Stats: f, Standalone: standalone,
-		Thresholds: []threshold.Threshold{{Signal: threshold.Memory, Value: threshold.Amount{Value: 100 * mi}}},
+		Thresholds: []eviction.Threshold{{Signal: eviction.SignalMemory, Value: eviction.ThresholdAmount{Value: 100 * mi}}},
 	}
 	return f
 }
@@ -248,7 +246,7 @@ func (n *node) evictedOnce(p *v1.Pod) (l *life, dir string) {
 		n.t.Fatal(err)
 	}
 	n.sink = sink
-	n.eviction = &evictionpart.Config{Standalone: true}
+	n.eviction = &pressure.EvictionConfig{Standalone: true}
 	n.measures()
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 	p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("16Ki"))}}}}
@@ -393,7 +391,7 @@ func TestEvictionReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		f := n.evicts(true)
-		n.eviction.Thresholds = []threshold.Threshold{{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 100 * mi}}}
+		n.eviction.Thresholds = []eviction.Threshold{{Signal: eviction.SignalNodeFs, Value: eviction.ThresholdAmount{Value: 100 * mi}}}
 		const unused = "localhost/unused:1"
 		n.rt.AddImage(unused)
 		low := atomic.Bool{}
@@ -422,9 +420,9 @@ func TestEvictionReclaims(t *testing.T) {
 func TestFiguresOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		n.eviction = &evictionpart.Config{Thresholds: []threshold.Threshold{
-			{Signal: threshold.Memory, Value: threshold.Amount{Value: 1}}, {Signal: threshold.PIDs, Value: threshold.Amount{Value: 1}},
-			{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 1}}, {Signal: threshold.ImageFs, Value: threshold.Amount{Value: 1}},
+		n.eviction = &pressure.EvictionConfig{Thresholds: []eviction.Threshold{
+			{Signal: eviction.SignalMemory, Value: eviction.ThresholdAmount{Value: 1}}, {Signal: eviction.SignalPIDs, Value: eviction.ThresholdAmount{Value: 1}},
+			{Signal: eviction.SignalNodeFs, Value: eviction.ThresholdAmount{Value: 1}}, {Signal: eviction.SignalImageFs, Value: eviction.ThresholdAmount{Value: 1}},
 		}}
 		n.measures()
 		n.want = []*v1.Pod{newPod("web", runs("c"))}
@@ -459,7 +457,7 @@ func TestLimitOfEmptyDir(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)
-				n.eviction = &evictionpart.Config{Standalone: true}
+				n.eviction = &pressure.EvictionConfig{Standalone: true}
 				n.measures()
 				c := runs("c")
 				c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri/critest"
+	nodeblock "github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -70,7 +70,7 @@ func Example_ownControlPlane() {
 
 	p := &plane{orders: make(chan []*v1.Pod, 1), reports: make(chan string, 100)}
 	a, err := agent.New(agent.Config{
-		Node: machine.Node{Name: "edge-7", Capacity: v1.ResourceList{
+		Node: nodeblock.Machine{Name: "edge-7", Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("10"),
 		}},
 		Paths:   agent.Paths{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "logs")},

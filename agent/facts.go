@@ -10,9 +10,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/runtimeinfo"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -23,7 +23,7 @@ import (
 // facts are what the agent knows of the machine and the runtime below it.
 type facts struct {
 	cgroupV2 bool
-	files    *machine.Files
+	files    *node.MachineFiles
 	handlers *runtimeinfo.Handlers
 	name     *runtimeinfo.Name
 }
@@ -32,7 +32,7 @@ type facts struct {
 // Everything else is looked at when a pod needs it.
 func newFacts(c *Config) facts {
 	return facts{
-		cgroupV2: machine.CgroupV2(), files: &machine.Files{ResolvConf: c.DNS.ResolvConf},
+		cgroupV2: node.CgroupV2(), files: &node.MachineFiles{ResolvConf: c.DNS.ResolvConf},
 		handlers: &runtimeinfo.Handlers{Runtime: c.Runtime, Classes: c.Cluster.RuntimeClasses},
 		name:     &runtimeinfo.Name{Runtime: c.Runtime},
 	}

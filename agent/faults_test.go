@@ -12,17 +12,17 @@ import (
 	"time"
 	"weak"
 
-	evictionpart "github.com/nodewright/nodewright/agent/eviction"
-	"github.com/nodewright/nodewright/agent/machine"
-	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
+	"github.com/nodewright/nodewright/agent/lifecycle"
+	"github.com/nodewright/nodewright/agent/pressure"
+	nodeblock "github.com/nodewright/nodewright/node"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/part/parttest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -173,7 +173,7 @@ func TestPartThatDoesNotEnd(t *testing.T) {
 		if took := time.Since(at); took < 10*time.Second || took > time.Minute {
 			t.Errorf("the agent ended after %v", took)
 		}
-		if err := <-n.start().ended; !errors.Is(err, machine.ErrLocked) {
+		if err := <-n.start().ended; !errors.Is(err, nodeblock.ErrLocked) {
 			t.Errorf("the next agent: %v, want ErrLocked", err)
 		}
 		close(s.free)
@@ -242,8 +242,8 @@ func (v *visitor) Join(h part.Host) error { v.host = h; return nil }
 func TestHungDiskHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := claimNode(t)
-		n.hung = &parttest.HungStore{}
-		n.eviction, n.shutdown = &evictionpart.Config{}, &shutdownpart.Config{Requested: time.Minute, Machine: &fakeMachine{}}
+		n.hung = &agenttest.HungStore{}
+		n.eviction, n.shutdown = &pressure.EvictionConfig{}, &lifecycle.ShutdownConfig{Requested: time.Minute, Machine: &fakeMachine{}}
 		n.cluster = newCluster()
 		n.cpus, n.placement = "8", pinnedNode(t).placement
 		apart := newPod("apart", runs("c"))
@@ -294,7 +294,7 @@ func TestManyAgentsInOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := claimNode(t)
 		n.evicts(true)
-		n.shutdown, n.cluster = &shutdownpart.Config{Requested: time.Minute, Machine: &fakeMachine{}}, newCluster()
+		n.shutdown, n.cluster = &lifecycle.ShutdownConfig{Requested: time.Minute, Machine: &fakeMachine{}}, newCluster()
 		n.parts = []part.Part{part.AdmitFunc("never", func(p *v1.Pod, _ []*v1.Pod) *part.Rejection {
 			if p.Name != "waits" {
 				return nil

@@ -16,16 +16,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent/collection"
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri/critest"
-	"github.com/nodewright/nodewright/gc/containergc"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/gc"
 )
 
 // greedy has every image go that may.
-func greedy() collection.Config {
-	return collection.Config{ImagePolicy: &imagegc.Policy{}}
+func greedy() pressure.CollectionConfig {
+	return pressure.CollectionConfig{ImagePolicy: &gc.ImagePolicy{}}
 }
 
 // images are the names of the images that are there.
@@ -140,7 +139,7 @@ func TestImageCollectionThatFails(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		got := l.NodeEvents()
-		if len(got) != 1 || got[0].Reason != imagegc.ReasonFailed || got[0].Count != 2 {
+		if len(got) != 1 || got[0].Reason != gc.ReasonImageGCFailed || got[0].Count != 2 {
 			t.Errorf("events %+v", got)
 		}
 		l.stop()
@@ -150,15 +149,15 @@ func TestImageCollectionThatFails(t *testing.T) {
 // A crash loop leaves as many dead containers as the policy says, for as long.
 func TestDeadContainersOfACrashLoop(t *testing.T) {
 	for _, tc := range []struct {
-		policy *containergc.Policy
+		policy *gc.ContainerPolicy
 		want   int // dead ones, at most and in the end; it dies 10 times
 	}{
 		{nil, 1},
-		{&containergc.Policy{MaxPerContainer: 3, MaxContainers: -1}, 3},
-		{&containergc.Policy{MaxPerContainer: 0, MaxContainers: -1}, 1}, // the last state is the pod's
-		{&containergc.Policy{MaxPerContainer: -1, MaxContainers: -1}, 10},
-		{&containergc.Policy{MaxPerContainer: -1, MaxContainers: 2}, 2},
-		{&containergc.Policy{MinAge: time.Hour, MaxPerContainer: 1, MaxContainers: -1}, 10},
+		{&gc.ContainerPolicy{MaxPerContainer: 3, MaxContainers: -1}, 3},
+		{&gc.ContainerPolicy{MaxPerContainer: 0, MaxContainers: -1}, 1}, // the last state is the pod's
+		{&gc.ContainerPolicy{MaxPerContainer: -1, MaxContainers: -1}, 10},
+		{&gc.ContainerPolicy{MaxPerContainer: -1, MaxContainers: 2}, 2},
+		{&gc.ContainerPolicy{MinAge: time.Hour, MaxPerContainer: 1, MaxContainers: -1}, 10},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t)
@@ -303,7 +302,7 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 		n := newNode(t)
 		n.rt.SetImageFS(n.root)
 		n.gc = greedy()
-		n.gc.ContainerPolicy = &containergc.Policy{MaxPerContainer: 0, MaxContainers: 0}
+		n.gc.ContainerPolicy = &gc.ContainerPolicy{MaxPerContainer: 0, MaxContainers: 0}
 		var names []string
 		for i := range 3 {
 			names = append(names, fmt.Sprintf("localhost/app:%d", i))
@@ -403,4 +402,4 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 	return images, containers
 }
 
-var _ local.Imager = (*collection.Part)(nil)
+var _ local.Imager = (*pressure.Collection)(nil)

@@ -8,30 +8,22 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/agent/claims"
-	"github.com/nodewright/nodewright/agent/collection"
-	"github.com/nodewright/nodewright/agent/devices"
-	evictionpart "github.com/nodewright/nodewright/agent/eviction"
+	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/agent/mirrors"
-	"github.com/nodewright/nodewright/agent/oomkill"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/placement"
-	"github.com/nodewright/nodewright/agent/resize"
-	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
-	"github.com/nodewright/nodewright/agent/stats"
-	"github.com/nodewright/nodewright/agent/userns"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/agent/resources"
+	"github.com/nodewright/nodewright/gc"
 )
 
 // has are those parts of one agent that tests ask.
 type has struct {
-	placement  *placement.Part
-	devices    *devices.Part
-	collection *collection.Part
-	stats      *stats.Part
-	eviction   *evictionpart.Part
-	shutdown   *shutdownpart.Part
+	placement  *resources.Placement
+	devices    *resources.Devices
+	collection *pressure.Collection
+	stats      *pressure.Stats
+	eviction   *pressure.Eviction
+	shutdown   *lifecycle.Shutdown
 }
 
 // must is for parts of tests, which can be made.
@@ -56,17 +48,17 @@ func (n *node) list(rt criapi.RuntimeService, images criapi.ImageManagerService,
 		return part.OpenStore(filepath.Join(root, name), nil)
 	}
 
-	h.stats = must[*stats.Part](n)(stats.New(stats.Config{
-		NodeName: "n1", Runtime: rt, Images: images, RootDir: root, LogDir: filepath.Join(n.root, "logs"), PodsCgroup: stats.NoCgroup, Metrics: n.metrics,
+	h.stats = must[*pressure.Stats](n)(pressure.NewStats(pressure.StatsConfig{
+		NodeName: "n1", Runtime: rt, Images: images, RootDir: root, LogDir: filepath.Join(n.root, "logs"), PodsCgroup: pressure.NoCgroup, Metrics: n.metrics,
 	}))
-	gc := n.gc
-	gc.Runtime, gc.Images, gc.Store, gc.Metrics = rt, images, store("imagegc"), n.metrics
-	gc.PodLogsDir, gc.ContainerLogsDir = filepath.Join(n.root, "logs"), filepath.Join(n.root, "containers")
-	gc.Logs.Poll = true // the kernel's word is not waited for in a bubble
-	if gc.ImagePolicy == nil {
-		gc.ImagePolicy = &imagegc.Policy{High: 100, Low: 99} // however full the disk of this machine is
+	collect := n.gc
+	collect.Runtime, collect.Images, collect.Store, collect.Metrics = rt, images, store("imagegc"), n.metrics
+	collect.PodLogsDir, collect.ContainerLogsDir = filepath.Join(n.root, "logs"), filepath.Join(n.root, "containers")
+	collect.Logs.Poll = true // the kernel's word is not waited for in a bubble
+	if collect.ImagePolicy == nil {
+		collect.ImagePolicy = &gc.ImagePolicy{High: 100, Low: 99} // however full the disk of this machine is
 	}
-	h.collection = must[*collection.Part](n)(collection.New(gc))
+	h.collection = must[*pressure.Collection](n)(pressure.NewCollection(collect))
 	out := []part.Part{h.stats, h.collection}
 	if n.eviction != nil {
 		c := *n.eviction
@@ -77,33 +69,33 @@ func (n *node) list(rt criapi.RuntimeService, images criapi.ImageManagerService,
 			c.Reclaim = h.collection.Reclaimer()
 		}
 		c.Hold, c.Metrics = func() bool { return h.ShuttingDown() != nil }, n.metrics
-		h.eviction = must[*evictionpart.Part](n)(evictionpart.New(c))
+		h.eviction = must[*pressure.Eviction](n)(pressure.NewEviction(c))
 		out = append(out, h.eviction)
 	}
 	if n.shutdown != nil {
 		c := *n.shutdown
 		c.Store, c.Metrics = store("shutdown"), n.metrics
-		h.shutdown = must[*shutdownpart.Part](n)(shutdownpart.New(c))
+		h.shutdown = must[*lifecycle.Shutdown](n)(lifecycle.NewShutdown(c))
 		out = append(out, h.shutdown)
 	}
 	out = append(out, n.admitters...)
 	if n.oom != nil {
-		out = append(out, must[*oomkill.Part](n)(oomkill.New(*n.oom)))
+		out = append(out, must[*pressure.OOMKills](n)(pressure.NewOOMKills(*n.oom)))
 	}
 	if n.cluster != nil {
-		out = append(out, must[*mirrors.Part](n)(mirrors.New(mirrors.Config{API: n.cluster})))
+		out = append(out, must[*lifecycle.Mirrors](n)(lifecycle.NewMirrors(lifecycle.MirrorsConfig{API: n.cluster})))
 	}
 	out = append(out,
-		must[*userns.Part](n)(userns.New(userns.Config{Store: store("userns")})),
-		must[*resize.Part](n)(resize.New(resize.Config{Store: store("grants"), Metrics: n.metrics})))
+		must[*resources.UserNamespaces](n)(resources.NewUserNamespaces(resources.UserNamespacesConfig{Store: store("userns")})),
+		must[*resources.Resize](n)(resources.NewResize(resources.ResizeConfig{Store: store("grants"), Metrics: n.metrics})))
 	if m := n.devices.manager(n); m != nil {
-		h.devices = must[*devices.Part](n)(devices.New(devices.Config{Manager: m}))
+		h.devices = must[*resources.Devices](n)(resources.NewDevices(resources.DevicesConfig{Manager: m}))
 		out = append(out, h.devices)
 	}
-	h.placement = must[*placement.Part](n)(placement.New(placement.Config{Fit: n.placement, Runtime: rt, Store: store("placement"), Metrics: n.metrics}))
+	h.placement = must[*resources.Placement](n)(resources.NewPlacement(resources.PlacementConfig{Fit: n.placement, Runtime: rt, Store: store("placement"), Metrics: n.metrics}))
 	out = append(out, h.placement)
 	if m, lookup := n.claims.manager(n); m != nil {
-		out = append(out, must[*claims.Part](n)(claims.New(claims.Config{Manager: m, Lookup: lookup})))
+		out = append(out, must[*resources.Claims](n)(resources.NewClaims(resources.ClaimsConfig{Manager: m, Lookup: lookup})))
 	}
 	return append(out, n.parts...)
 }
@@ -136,7 +128,7 @@ func (h *has) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return h.stats.CPUAndMemory(ctx)
 }
 
-func (h *has) Details() ([]stats.PodDetail, error) { return h.stats.Details() }
+func (h *has) Details() ([]pressure.PodDetail, error) { return h.stats.Details() }
 
 func (h *has) ReclaimImages(ctx context.Context) error { return h.collection.Reclaimer().Images(ctx) }
 

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/podstart"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -45,7 +45,7 @@ func TestPodCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, reg := newNode(t), prometheus.NewRegistry()
 		n.metrics = reg
-		starts, err := podstart.New(podstart.Config{Metrics: reg})
+		starts, err := lifecycle.NewPodStarts(lifecycle.PodStartsConfig{Metrics: reg})
 		if err != nil {
 			t.Fatal(err)
 		}

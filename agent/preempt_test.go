@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/preemption"
+	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -20,7 +20,7 @@ import (
 // preempts has the node's agents end pods for critical ones.
 func (n *node) preempts(standalone bool) {
 	n.t.Helper()
-	p, err := preemption.New(preemption.Config{Standalone: standalone, Metrics: n.metrics})
+	p, err := pressure.NewPreemption(pressure.PreemptionConfig{Standalone: standalone, Metrics: n.metrics})
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
+	"github.com/nodewright/nodewright/agent/lifecycle"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/oomkill"
-	"github.com/nodewright/nodewright/node/oom"
+	"github.com/nodewright/nodewright/agent/pressure"
+	nodeblock "github.com/nodewright/nodewright/node"
 )
 
 // fakeMachine is one that the test takes down.
@@ -80,7 +80,7 @@ func TestShutdown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)
 				m := &fakeMachine{}
-				n.shutdown = &shutdownpart.Config{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
+				n.shutdown = &lifecycle.ShutdownConfig{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
 				system := newPod("system", runs("c", "sleep", "forever"))
 				system.Spec.Priority = new(int32(2_000_000_000))
 				n.want = []*v1.Pod{newPod("web", runs("c")), system}
@@ -135,7 +135,7 @@ func TestShutdownAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		m := &fakeMachine{}
-		n.shutdown = &shutdownpart.Config{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
+		n.shutdown = &lifecycle.ShutdownConfig{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
 		n.want = []*v1.Pod{newPod("web", runs("c"))}
 		l := n.start()
 		settle()
@@ -195,7 +195,7 @@ func TestOOMKills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		log := &kernelLog{records: make(chan string, 10), closed: make(chan struct{})}
-		n.oom = &oomkill.Config{Open: func(bool) (oom.Log, error) { return log, nil }}
+		n.oom = &pressure.OOMKillsConfig{Open: func(bool) (nodeblock.KernelLog, error) { return log, nil }}
 		p := withMemory(newPod("web", runs("c")), "10Mi")
 		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
 		n.want = []*v1.Pod{p}

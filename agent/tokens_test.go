@@ -12,16 +12,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
-	tokenspart "github.com/nodewright/nodewright/agent/tokens"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // keeping are tokens that outlast the agent.
 type keeping struct{ known atomic.Value }
 
-func (*keeping) Token(context.Context, string, string, authv1.TokenRequestSpec) (content.Token, error) {
-	return content.Token{}, errors.New("none")
+func (*keeping) Token(context.Context, string, string, authv1.TokenRequestSpec) (plugins.Token, error) {
+	return plugins.Token{}, errors.New("none")
 }
 func (*keeping) Forget(types.UID) {}
 func (k *keeping) Retain(known func(types.UID) bool) {
@@ -31,7 +31,7 @@ func (k *keeping) Retain(known func(types.UID) bool) {
 func TestTokensOfPodsThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, k := newNode(t), &keeping{}
-		p, err := tokenspart.New(tokenspart.Config{Tokens: k})
+		p, err := lifecycle.NewTokens(lifecycle.TokensConfig{Tokens: k})
 		if err != nil {
 			t.Fatal(err)
 		}

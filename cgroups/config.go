@@ -20,7 +20,7 @@ type Config struct {
 	// machine need different roots: Sweep removes all pods' cgroups below its own.
 	Root   string // /
 	Driver Driver // Cgroupfs
-	// Units is systemd, for Driver Systemd: package cgroups/systemd has it.
+	// Units is systemd, for Driver Systemd, such as [SystemdUnits].
 	Units Units
 	// Version is what the machine must have; 0 takes either.
 	Version Version

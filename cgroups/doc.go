@@ -22,8 +22,7 @@
 //	kubepods/besteffort/pod<uid>
 //
 // The cgroups of containers belong to the runtime. With [Systemd], the same tree consists of
-// slices; package cgroups/systemd implements the [Units] for it, apart for the weight of
-// D-Bus.
+// slices; [SystemdUnits] are the [Units] for it.
 //
 // # Decisions
 //
@@ -54,6 +53,19 @@
 // restart the tiers start from the kernel's current values for the existing pods, so that no
 // limit is lowered below what containers may be using. A memory limit is never set below the
 // current usage.
+//
+// # Slices of systemd
+//
+// [SystemdUnits] makes the slices of systemd in which package cgroups keeps
+// pods, over D-Bus and through opencontainers/cgroups. It stands apart so that
+// those who drive cgroups themselves link no D-Bus.
+//
+//	m, err := cgroups.New(cgroups.Config{Driver: cgroups.Systemd, Units: cgroups.SystemdUnits{Version: cgroups.V2}})
+//
+// The calls of that library have no deadline; cgroups.Manager waits for them no
+// longer than Config.CallTimeout.
+//
+// It is there on Linux alone.
 //
 // Tier: beta.
 package cgroups

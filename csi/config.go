@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // What an embedder sets, and the interfaces through which the package reads a
@@ -32,7 +32,7 @@ type Secrets interface {
 type Tokens interface {
 	// Token returns a token that is valid for now, and when it should be fetched
 	// again. It is called at each publication of a volume whose driver wants tokens.
-	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (content.Token, error)
+	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (plugins.Token, error)
 }
 
 // Config holds what a Manager needs. Root, NodeName and Mounter are required; the
@@ -51,7 +51,7 @@ type Config struct {
 	// Then no volume is attached, every driver makes persistent and ephemeral
 	// volumes and is told whose they are, and one that has its volumes attached
 	// by a controller is refused.
-	Cluster content.StorageCluster
+	Cluster plugins.StorageCluster
 	Secrets Secrets // volumes that name a Secret fail
 	Tokens  Tokens  // drivers that want one are refused
 

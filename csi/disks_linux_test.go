@@ -11,13 +11,13 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/internal/loopdev"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // onDisks is a node whose driver has real disks: loop devices that the kernel mounts.
 func onDisks(t *testing.T) *node {
 	t.Helper()
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	disks := csitest.NewLoops(t)
 	n := newNode(t, nil, func(c *csitest.Config) {
 		c.Capabilities = []spec.NodeServiceCapability_RPC_Type{csitest.Stage, csitest.Expand}
@@ -39,7 +39,7 @@ func (n *node) free(handle string) {
 // Wherever the agent dies (with -every: at every step), no disk that a container has a file open on is unmounted,
 // none is mounted twice, and no loop device is left in the end.
 func TestDeathAtEveryStepOnDisks(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	dying(t, 60, func(t *testing.T) *csitest.Loops { return csitest.NewLoops(t) })
 }
 

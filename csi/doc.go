@@ -26,7 +26,7 @@
 //
 // # Clusters
 //
-// Config.Cluster (package volumemgr/content) gives access to CSIDriver, CSINode and
+// Config.Cluster (a [plugins.StorageCluster]) gives access to CSIDriver, CSINode and
 // VolumeAttachment objects. The node's own objects are written in the background: a driver is
 // usable before that, and [Manager.Ready] reports when they are written. Without a cluster a
 // node needs no CSIDriver objects: see Config.Cluster.

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/csi"
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // A volume of a driver, without a volume manager around it.
@@ -23,7 +23,7 @@ func Example() {
 		return
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	mounts := &mounttest.Memory{} // a *mount.Kernel mounts
+	mounts := &plugintest.MountMemory{} // a *mount.Kernel mounts
 	socket := filepath.Join(dir, "csi.sock")
 	driver, err := csitest.Start(csitest.Config{Socket: socket, Mounter: mounts})
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 const testDriver = "disk.example.com"
@@ -38,10 +38,10 @@ type node struct {
 
 // table is a mount table whose bind mounts are of the source's file system, as the
 // kernel's are.
-type table struct{ *mounttest.Memory }
+type table struct{ *plugintest.MountMemory }
 
 func (t table) Table(ctx context.Context) (mount.Table, error) {
-	all, err := t.Memory.Table(ctx)
+	all, err := t.MountMemory.Table(ctx)
 	for i := range all {
 		if at := all.At(all[i].Source); strings.HasPrefix(all[i].Source, "/") && len(at) > 0 {
 			all[i].Root, all[i].Source = at[0].Root, at[0].Source
@@ -51,7 +51,7 @@ func (t table) Table(ctx context.Context) (mount.Table, error) {
 }
 
 // newNode starts a driver; change may change what it is like.
-func newNode(t testing.TB, cluster content.StorageCluster, change func(*csitest.Config)) *node {
+func newNode(t testing.TB, cluster plugins.StorageCluster, change func(*csitest.Config)) *node {
 	t.Helper()
 	top, err := os.MkdirTemp("", "csi") // paths of sockets are short
 	if err != nil {
@@ -61,7 +61,7 @@ func newNode(t testing.TB, cluster content.StorageCluster, change func(*csitest.
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
-	n := &node{TB: t, root: filepath.Join(top, "root"), socket: filepath.Join(top, "csi.sock"), mounts: table{&mounttest.Memory{}}}
+	n := &node{TB: t, root: filepath.Join(top, "root"), socket: filepath.Join(top, "csi.sock"), mounts: table{&plugintest.MountMemory{}}}
 	cfg := csitest.Config{Socket: n.socket, Mounter: n.mounts, Capabilities: nil}
 	if change != nil {
 		change(&cfg)
@@ -277,13 +277,13 @@ func (s secretsMap) Secret(_ context.Context, namespace, name string) (map[strin
 	if namespace == "shop" && name == "key" {
 		return map[string][]byte{"password": []byte("hunter22")}, nil
 	}
-	return nil, content.ErrNotFound
+	return nil, plugins.ErrNotFound
 }
 
 type fakeTokens struct{}
 
-func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv1.TokenRequestSpec) (content.Token, error) {
-	return content.Token{
+func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv1.TokenRequestSpec) (plugins.Token, error) {
+	return plugins.Token{
 		Value: "token of " + namespace + "/" + account + " for " + strings.Join(spec.Audiences, ","), Refresh: 20 * time.Second,
 		Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
 	}, nil
@@ -291,31 +291,31 @@ func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv
 
 // fakeCluster is what a cluster says.
 type fakeCluster struct {
-	drivers map[string]content.CSIDriver
+	drivers map[string]plugins.CSIDriver
 	away    bool
-	apply   func(installed []content.CSINodeDriver, removed []string) error
-	wait    func(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error)
+	apply   func(installed []plugins.CSINodeDriver, removed []string) error
+	wait    func(ctx context.Context, a plugins.Attachment, note func(string)) (map[string]string, error)
 }
 
-func (c *fakeCluster) Driver(_ context.Context, name string) (content.CSIDriver, error) {
+func (c *fakeCluster) Driver(_ context.Context, name string) (plugins.CSIDriver, error) {
 	if c.away {
-		return content.CSIDriver{}, errors.New("the API server does not answer")
+		return plugins.CSIDriver{}, errors.New("the API server does not answer")
 	}
 	d, ok := c.drivers[name]
 	if !ok {
-		return d, content.ErrNotFound
+		return d, plugins.ErrNotFound
 	}
 	return d, nil
 }
 
-func (c *fakeCluster) Apply(_ context.Context, installed []content.CSINodeDriver, removed []string) error {
+func (c *fakeCluster) Apply(_ context.Context, installed []plugins.CSINodeDriver, removed []string) error {
 	if c.apply == nil {
 		return nil
 	}
 	return c.apply(installed, removed)
 }
 
-func (c *fakeCluster) Wait(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error) {
+func (c *fakeCluster) Wait(ctx context.Context, a plugins.Attachment, note func(string)) (map[string]string, error) {
 	if c.wait == nil {
 		return map[string]string{"lun": "7"}, nil
 	}
@@ -323,10 +323,10 @@ func (c *fakeCluster) Wait(ctx context.Context, a content.Attachment, note func(
 }
 
 // object is a CSIDriver that makes all kinds of volumes.
-func object(change func(*content.CSIDriver)) *fakeCluster {
-	d := content.CSIDriver{Name: testDriver, Persistent: true, Ephemeral: true, FSGroupPolicy: content.FSGroupNone}
+func object(change func(*plugins.CSIDriver)) *fakeCluster {
+	d := plugins.CSIDriver{Name: testDriver, Persistent: true, Ephemeral: true, FSGroupPolicy: plugins.FSGroupNone}
 	if change != nil {
 		change(&d)
 	}
-	return &fakeCluster{drivers: map[string]content.CSIDriver{testDriver: d}}
+	return &fakeCluster{drivers: map[string]plugins.CSIDriver{testDriver: d}}
 }

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(plugintest.MainWithMounts(m)) }

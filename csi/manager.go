@@ -15,7 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // errEnded means that the manager's Run has ended.
@@ -247,21 +247,21 @@ func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 
 // alone stands for the CSIDriver object on a node without a cluster: it allows
 // whatever a driver could ask for, since nobody is there to say more.
-func alone(name string, attaches bool) content.CSIDriver {
-	return content.CSIDriver{
-		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: content.FSGroupByType,
+func alone(name string, attaches bool) plugins.CSIDriver {
+	return plugins.CSIDriver{
+		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: plugins.FSGroupByType,
 	}
 }
 
 // missing stands for the CSIDriver object that a cluster does not have. Its values
 // are the API's defaults; pods' own volumes need an object that allows them.
-func missing(name string) content.CSIDriver {
-	return content.CSIDriver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: content.FSGroupByType}
+func missing(name string) plugins.CSIDriver {
+	return plugins.CSIDriver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: plugins.FSGroupByType}
 }
 
 // object is what is known of a driver's volumes. A cluster that cannot be asked is a
 // transient error: to guess could mount a volume without its attachment.
-func (m *Manager) object(ctx context.Context, name string) (content.CSIDriver, error) {
+func (m *Manager) object(ctx context.Context, name string) (plugins.CSIDriver, error) {
 	if m.cfg.Cluster == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -269,7 +269,7 @@ func (m *Manager) object(ctx context.Context, name string) (content.CSIDriver, e
 		return alone(name, all != nil && all.list[len(all.list)-1].attaches), nil
 	}
 	o, err := m.cfg.Cluster.Driver(ctx, name)
-	if errors.Is(err, content.ErrNotFound) {
+	if errors.Is(err, plugins.ErrNotFound) {
 		return missing(name), nil
 	}
 	if err != nil {

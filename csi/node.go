@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/retry"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // The node's objects in a cluster: the CSINode, and the labels and the annotation of
@@ -39,7 +39,7 @@ func (m *Manager) lookAtNode() {
 // wanted is what the node's objects are to show, and what they are to show no more.
 // Drivers in neither list stay as they are: they may be about to register again after
 // a restart of the agent.
-func (m *Manager) wanted() (installed []content.CSINodeDriver, removed []string) {
+func (m *Manager) wanted() (installed []plugins.CSINodeDriver, removed []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(m.drivers)) {

@@ -7,7 +7,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // A driver's answer to NodeGetInfo. It becomes parts of API objects: an answer that
@@ -65,6 +65,6 @@ func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 
 // driver is the driver's entry for the node's objects. The map is shared and
 // read-only.
-func (n nodeInfo) driver(name string) content.CSINodeDriver {
-	return content.CSINodeDriver{Name: name, NodeID: n.id, Topology: n.topology, Limit: n.limit}
+func (n nodeInfo) driver(name string) plugins.CSINodeDriver {
+	return plugins.CSINodeDriver{Name: name, NodeID: n.id, Topology: n.topology, Limit: n.limit}
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // The plugin of the volume manager, and volumes with file systems. The manager makes
@@ -133,7 +133,7 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 
 // publish publishes a volume with a file system: record, call, check, group. again is
 // when to do it once more, for drivers that want that.
-func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (again time.Duration, err error) {
+func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {
 		return 0, transient(err)

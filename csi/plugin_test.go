@@ -19,7 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 func stages(c *csitest.Config) { c.Capabilities = append(c.Capabilities, csitest.Stage) }
@@ -182,7 +182,7 @@ func TestFailedCallsLeaveWhatTheyMayHaveMade(t *testing.T) {
 // A set-up that fails takes nothing away from containers that use the volume.
 func TestFailuresKeepWhatContainersUse(t *testing.T) {
 	fails := false
-	n := newNode(t, object(func(d *content.CSIDriver) { d.RequiresRepublish = true }), func(c *csitest.Config) {
+	n := newNode(t, object(func(d *plugins.CSIDriver) { d.RequiresRepublish = true }), func(c *csitest.Config) {
 		c.Fault = func(m string, _ proto.Message) csitest.Fault {
 			if fails && m == "NodePublishVolume" {
 				return csitest.Code(codes.Internal)
@@ -276,9 +276,9 @@ func TestAMissingSecretIsNamed(t *testing.T) {
 // Tokens are where the driver wants them, the same until they are renewed.
 func TestTokensTravelAsTheDriverWants(t *testing.T) {
 	for _, inSecrets := range []bool{false, true} {
-		n := newNode(t, object(func(d *content.CSIDriver) {
+		n := newNode(t, object(func(d *plugins.CSIDriver) {
 			d.RequiresRepublish, d.TokensInSecrets = true, inSecrets
-			d.TokenRequests = []content.TokenRequest{{Audience: "vault"}, {}}
+			d.TokenRequests = []plugins.TokenRequest{{Audience: "vault"}, {}}
 		}), nil)
 		n.register()
 		v := n.volume("u1", inline("scratch"))
@@ -305,9 +305,9 @@ func TestTokensTravelAsTheDriverWants(t *testing.T) {
 
 // A volume that is not attached is waited for, and the wait is explained.
 func TestVolumesWaitForTheirAttachment(t *testing.T) {
-	attached, asked := make(chan struct{}), make(chan content.Attachment, 1)
-	cluster := object(func(d *content.CSIDriver) { d.AttachRequired = true })
-	cluster.wait = func(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error) {
+	attached, asked := make(chan struct{}), make(chan plugins.Attachment, 1)
+	cluster := object(func(d *plugins.CSIDriver) { d.AttachRequired = true })
+	cluster.wait = func(ctx context.Context, a plugins.Attachment, note func(string)) (map[string]string, error) {
 		note("its attacher")
 		asked <- a
 		<-attached
@@ -353,8 +353,8 @@ func TestVolumesWaitForTheirAttachment(t *testing.T) {
 func TestAWaitThatWasCutShortLeavesNothingInUse(t *testing.T) {
 	for name, change := range map[string][]func(*v1.PersistentVolume){"file system": nil, "block": {block}} {
 		t.Run(name, func(t *testing.T) {
-			cluster := object(func(d *content.CSIDriver) { d.AttachRequired = true })
-			cluster.wait = func(ctx context.Context, _ content.Attachment, _ func(string)) (map[string]string, error) {
+			cluster := object(func(d *plugins.CSIDriver) { d.AttachRequired = true })
+			cluster.wait = func(ctx context.Context, _ plugins.Attachment, _ func(string)) (map[string]string, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -382,15 +382,15 @@ func TestAWaitThatWasCutShortLeavesNothingInUse(t *testing.T) {
 
 // A node without room is told of, and is asked how much it has.
 func TestANodeWithoutRoomIsToldOf(t *testing.T) {
-	cluster := object(func(d *content.CSIDriver) { d.AttachRequired = true })
-	cluster.wait = func(context.Context, content.Attachment, func(string)) (map[string]string, error) {
-		return nil, content.ErrExhausted
+	cluster := object(func(d *plugins.CSIDriver) { d.AttachRequired = true })
+	cluster.wait = func(context.Context, plugins.Attachment, func(string)) (map[string]string, error) {
+		return nil, plugins.ErrExhausted
 	}
 	n := newNode(t, cluster, stages)
 	var told []string
 	n.cfg.Exhausted = func(pod *v1.Pod, _ error) { told = append(told, string(pod.UID)) }
 	n.register()
-	if _, err := n.mount(n.volume("u1", persistent("h1"))); !errors.Is(err, content.ErrExhausted) || !errors.Is(err, volumemgr.ErrTransient) {
+	if _, err := n.mount(n.volume("u1", persistent("h1"))); !errors.Is(err, plugins.ErrExhausted) || !errors.Is(err, volumemgr.ErrTransient) {
 		t.Errorf("got %v", err)
 	}
 	if !reflect.DeepEqual(told, []string{"u1"}) {
@@ -416,8 +416,8 @@ func TestKindsOfVolumes(t *testing.T) {
 		persistent, inline bool
 	}{
 		"no object":  {&fakeCluster{}, true, false},
-		"persistent": {object(func(d *content.CSIDriver) { d.Ephemeral = false }), true, false},
-		"ephemeral":  {object(func(d *content.CSIDriver) { d.Persistent = false }), false, true},
+		"persistent": {object(func(d *plugins.CSIDriver) { d.Ephemeral = false }), true, false},
+		"ephemeral":  {object(func(d *plugins.CSIDriver) { d.Persistent = false }), false, true},
 		"both":       {object(nil), true, true},
 		"not known":  {&fakeCluster{away: true}, false, false},
 	} {
@@ -543,22 +543,22 @@ func TestWhoseFilesAreGivenToAGroup(t *testing.T) {
 	rwo, rwx, rox := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}
 	for name, c := range map[string]struct {
 		s      source
-		policy content.FSGroupPolicy
+		policy plugins.FSGroupPolicy
 		group  *int64
 		want   bool
 	}{
-		"no group":              {source{fsType: "ext4", modes: rwo}, content.FSGroupByType, nil, false},
-		"read-only":             {source{fsType: "ext4", modes: rwo, readOnly: true}, content.FSGroupFile, group, false},
-		"none":                  {source{fsType: "ext4", modes: rwo}, content.FSGroupNone, group, false},
-		"file":                  {source{modes: rwx}, content.FSGroupFile, group, true},
-		"by type, no type":      {source{modes: rwo}, content.FSGroupByType, group, false},
-		"by type, once":         {source{fsType: "ext4", modes: rwo}, content.FSGroupByType, group, true},
-		"by type, one pod":      {source{fsType: "ext4", modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}}, content.FSGroupByType, group, true},
-		"by type, many":         {source{fsType: "ext4", modes: rwx}, content.FSGroupByType, group, false},
-		"by type, read by many": {source{fsType: "ext4", modes: rox}, content.FSGroupByType, group, false},
-		"by type, no modes":     {source{fsType: "ext4"}, content.FSGroupByType, group, false},
-		"by type, inline":       {source{fsType: "ext4", ephemeral: true}, content.FSGroupByType, group, true},
-		"block":                 {source{block: true, modes: rwo}, content.FSGroupFile, group, false},
+		"no group":              {source{fsType: "ext4", modes: rwo}, plugins.FSGroupByType, nil, false},
+		"read-only":             {source{fsType: "ext4", modes: rwo, readOnly: true}, plugins.FSGroupFile, group, false},
+		"none":                  {source{fsType: "ext4", modes: rwo}, plugins.FSGroupNone, group, false},
+		"file":                  {source{modes: rwx}, plugins.FSGroupFile, group, true},
+		"by type, no type":      {source{modes: rwo}, plugins.FSGroupByType, group, false},
+		"by type, once":         {source{fsType: "ext4", modes: rwo}, plugins.FSGroupByType, group, true},
+		"by type, one pod":      {source{fsType: "ext4", modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}}, plugins.FSGroupByType, group, true},
+		"by type, many":         {source{fsType: "ext4", modes: rwx}, plugins.FSGroupByType, group, false},
+		"by type, read by many": {source{fsType: "ext4", modes: rox}, plugins.FSGroupByType, group, false},
+		"by type, no modes":     {source{fsType: "ext4"}, plugins.FSGroupByType, group, false},
+		"by type, inline":       {source{fsType: "ext4", ephemeral: true}, plugins.FSGroupByType, group, true},
+		"block":                 {source{block: true, modes: rwo}, plugins.FSGroupFile, group, false},
 	} {
 		if got := ownsFiles(c.s, c.policy, c.group); got != c.want {
 			t.Errorf("%s: %t", name, got)
@@ -568,7 +568,7 @@ func TestWhoseFilesAreGivenToAGroup(t *testing.T) {
 
 // A driver that mounts with a group gets it, and no file is touched here.
 func TestADriverMountsWithTheGroup(t *testing.T) {
-	n := newNode(t, object(func(d *content.CSIDriver) { d.FSGroupPolicy = content.FSGroupFile }), func(c *csitest.Config) {
+	n := newNode(t, object(func(d *plugins.CSIDriver) { d.FSGroupPolicy = plugins.FSGroupFile }), func(c *csitest.Config) {
 		c.Capabilities = []spec.NodeServiceCapability_RPC_Type{csitest.Stage, csitest.MountGroup}
 	})
 	n.register()
@@ -584,7 +584,7 @@ func TestADriverMountsWithTheGroup(t *testing.T) {
 
 // A context that only one pod can have is among the mount options.
 func TestSELinuxContextsAreMountOptions(t *testing.T) {
-	n := newNode(t, object(func(d *content.CSIDriver) { d.SELinuxMount = true }), stages)
+	n := newNode(t, object(func(d *plugins.CSIDriver) { d.SELinuxMount = true }), stages)
 	n.cfg.FileLabel = func(o *v1.SELinuxOptions) (string, bool) {
 		return "system_u:object_r:container_file_t:" + o.Level, true
 	}

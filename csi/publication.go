@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // The request of a publication: all that a driver is told beside the volume's own
@@ -23,7 +23,7 @@ import (
 
 // publication is the request to publish a volume, without where it is staged, and
 // when what is in it has to be renewed. Errors change nothing.
-func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
+func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
 	if err := mayPublish(src, object); err != nil {
 		return nil, 0, transient(err)
 	}
@@ -101,7 +101,7 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 // attacher has to say; nil for volumes that are not attached. It blocks for
 // attachTime at most. The answer is kept until the volume is in use no more, so that
 // staging and all publications of it take one wait.
-func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (map[string]string, error) {
+func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (map[string]string, error) {
 	if src.ephemeral || !object.AttachRequired {
 		return nil, nil //nolint:nilnil // it is not attached
 	}
@@ -123,10 +123,10 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	ctx, done := context.WithTimeout(ctx, attachTime)
 	defer done()
 	attachment := attachmentName(src.handle, src.driver, m.cfg.NodeName)
-	metadata, err := m.cfg.Cluster.Wait(ctx, content.Attachment{Name: attachment, Volume: name}, note)
+	metadata, err := m.cfg.Cluster.Wait(ctx, plugins.Attachment{Name: attachment, Volume: name}, note)
 	// The scheduler believed in a free place: it is told the limit of now, and the
 	// pod has to go elsewhere.
-	if errors.Is(err, content.ErrExhausted) {
+	if errors.Is(err, plugins.ErrExhausted) {
 		m.Refresh(src.driver)
 		m.cfg.Exhausted(v.Pod, err)
 	}
@@ -145,7 +145,7 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 // tokensOf are the tokens that a driver wants of the pod, as JSON by audience, and
 // when they have to be renewed; "" if it wants none. Drivers without tokens have
 // again as well, for they may want to be asked anyway (requiresRepublish).
-func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object content.CSIDriver) (_ string, again time.Duration, err error) {
+func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
 	if len(object.TokenRequests) == 0 || pod == nil {
 		return "", again, nil
@@ -185,7 +185,7 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object content.CSID
 // only this pod can have, whose containers agree on one, and whose driver knows of
 // contexts. With "" the runtime relabels the files one by one, which is slower and
 // always right.
-func (m *Manager) context(v *volumemgr.Volume, src source, object content.CSIDriver) string {
+func (m *Manager) context(v *volumemgr.Volume, src source, object plugins.CSIDriver) string {
 	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {
 		return ""
 	}

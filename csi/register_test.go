@@ -18,7 +18,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 func TestVersionsThatAreTaken(t *testing.T) {
@@ -136,7 +136,7 @@ func TestTheNodesObjectsFollow(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	fails := 3
-	c := &fakeCluster{apply: func(installed []content.CSINodeDriver, removed []string) error {
+	c := &fakeCluster{apply: func(installed []plugins.CSINodeDriver, removed []string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if fails > 0 {
@@ -207,7 +207,7 @@ func TestANodeIsReadyWhenItsObjectsStand(t *testing.T) {
 // A driver's limit is read again on demand, and shown.
 func TestLimitsAreReadAgain(t *testing.T) {
 	limits := make(chan int32, 10)
-	n := newNode(t, &fakeCluster{apply: func(installed []content.CSINodeDriver, _ []string) error {
+	n := newNode(t, &fakeCluster{apply: func(installed []plugins.CSINodeDriver, _ []string) error {
 		for _, d := range installed {
 			limits <- d.Limit
 		}

@@ -11,18 +11,18 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/nodewright/nodewright/internal/csitest"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // An idle day with mounted volumes costs no call, on a node that stands alone and on
 // one in a cluster. A driver that wants its limit asked for is called for that alone.
 func TestNoCallsAtRest(t *testing.T) {
 	for name, c := range map[string]struct {
-		cluster content.StorageCluster
+		cluster plugins.StorageCluster
 		want    int
 	}{
 		"alone": {}, "cluster": {cluster: object(nil)},
-		"limit": {cluster: object(func(d *content.CSIDriver) { d.UpdatePeriod = time.Hour }), want: 23},
+		"limit": {cluster: object(func(d *plugins.CSIDriver) { d.UpdatePeriod = time.Hour }), want: 23},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

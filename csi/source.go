@@ -12,8 +12,8 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // A volume as its driver sees it, from a spec. Nothing here asks a driver or the
@@ -163,7 +163,7 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 // mayPublish returns why a driver may not make a volume, by its volumeLifecycleModes. A
 // driver that does not expect pods' own volumes could take their attributes, which
 // anybody who makes pods writes, for those of an administrator.
-func mayPublish(s source, o content.CSIDriver) error {
+func mayPublish(s source, o plugins.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {
 		kind, may = lifecycleEphemeral, o.Ephemeral
@@ -177,14 +177,14 @@ func mayPublish(s source, o content.CSIDriver) error {
 // ownsFiles reports whether the files of a volume are given to the pod's fsGroup
 // here, by the kubelet's rules. Volumes that several nodes write are left alone
 // unless the policy is File: their files may not be this pod's to give away.
-func ownsFiles(s source, policy content.FSGroupPolicy, group *int64) bool {
+func ownsFiles(s source, policy plugins.FSGroupPolicy, group *int64) bool {
 	switch {
 	case group == nil || s.readOnly || s.block:
 		return false
-	case policy == content.FSGroupFile:
+	case policy == plugins.FSGroupFile:
 		return true
 	// Without a type of file system the volume may have no owners of files at all.
-	case policy == content.FSGroupNone || s.fsType == "":
+	case policy == plugins.FSGroupNone || s.fsType == "":
 		return false
 	case s.ephemeral:
 		return true

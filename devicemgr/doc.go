@@ -18,7 +18,7 @@
 //	m.Release(pod.UID)                           // when all of its containers have ended
 //
 // It needs a [Store] and nothing else. Package pluginmgr can register further plugins with it
-// ([Manager.Registrar]), and devicemgr/podresources reports allocations to other programs.
+// ([Manager.Registrar]), and [PodResources] reports allocations to other programs.
 //
 // # Admission
 //
@@ -51,6 +51,33 @@
 // plugin takes over a resource, the end of the old one does not affect it. After a crash at
 // any moment, each pod has either its previous devices or the newly allocated ones. A damaged
 // record blocks its resource while its pod runs, so that no device is allocated twice.
+//
+// # The podresources API
+//
+// [PodResources] serves the kubelet's podresources API, v1, on a unix socket: the
+// devices, CPUs and memory of each pod.
+//
+//	s, err := devicemgr.NewPodResources(devicemgr.PodResourcesConfig{
+//		Socket:  "/var/lib/kubelet/pod-resources/kubelet.sock",
+//		Pods:    pods,    // those that are active
+//		Devices: devices, // a *devicemgr.Manager
+//		CPUs:    cpus,    // may be nil, and so may the others
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	return s.Run(ctx)
+//
+// Clients made for the kubelet work unchanged. Devices of a resource that are
+// near the same NUMA nodes are in one entry, as the API has it; the kubelet
+// makes an entry for each, and several for one that is near several nodes. All
+// lists are sorted.
+//
+// # The podresources API: faults
+//
+// Calls beyond Config.QPS are refused, as by the kubelet. Nothing waits for a
+// plugin. A socket that was left behind is replaced; one that cannot be made is
+// tried again, with back-off, for as long as Run runs.
 //
 // Tier: beta.
 package devicemgr

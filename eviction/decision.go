@@ -8,9 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 // Records of decisions, for people who ask why a pod was evicted, or why none was.
@@ -68,8 +65,8 @@ type Decision struct {
 	// Cause is why the figures were looked at: start, interval, the end of
 	// an eviction, or what a notifier said.
 	Cause  string
-	Signal threshold.Signal // empty if it is about a limit
-	Limit  rank.Limit
+	Signal Signal // empty if it is about a limit
+	Limit  Limit
 	Soft   bool
 	Since  time.Time // since when the threshold was met
 
@@ -102,7 +99,7 @@ func (d *Decision) String() string {
 
 // rank notes the candidates with their verdicts. A node may have hundreds of pods:
 // all that were chosen are kept, and the first of the others.
-func (d *Decision) rank(ranked []rank.Ranked, verdicts []Verdict) {
+func (d *Decision) rank(ranked []Ranked, verdicts []Verdict) {
 	for i := range ranked {
 		if r := &ranked[i]; i < shown || verdicts[i] == Chosen {
 			d.Considered = append(d.Considered, Considered{

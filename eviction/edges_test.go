@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 // Whose pods are spared, to the last one that is not.
@@ -26,7 +24,7 @@ func TestWhoIsCritical(t *testing.T) {
 		n.add("system", 2_000_000_000, 0, 200)
 		n.add("node", 2_000_001_000, 0, 200)
 		n.add("api", 1_999_999_999, 0, 150).Annotations = map[string]string{"kubernetes.io/config.source": "api"}
-		killed, m := run(t, n, time.Minute, n.config(at(threshold.Memory, 100)))
+		killed, m := run(t, n, time.Minute, n.config(at(eviction.SignalMemory, 100)))
 		wantKilled(t, killed, "api")
 		var critical []string
 		for _, c := range m.Decisions()[0].Considered {
@@ -48,7 +46,7 @@ func TestDeadlineOfAKill(t *testing.T) {
 			n := newNode()
 			n.add("stuck", 0, 0, 950).Spec.TerminationGracePeriodSeconds = &grace
 			n.hang["stuck"] = true
-			soft := at(threshold.Memory, 100)
+			soft := at(eviction.SignalMemory, 100)
 			soft.Grace = time.Second
 			cfg := n.config(soft)
 			cfg.MaxPodGraceSeconds = 3600
@@ -102,7 +100,7 @@ func TestKindsOfLimits(t *testing.T) {
 				}
 				tt.spec(&n.add("p", 0, 0, 50).Spec)
 				u := n.use["p"]
-				u.Volumes = []rank.VolumeUsage{{Name: "tmp", Used: rank.Disk{Bytes: 5 * mi}}}
+				u.Volumes = []eviction.VolumeUsage{{Name: "tmp", Used: eviction.UsedDisk{Bytes: 5 * mi}}}
 				n.use["p"] = u
 				reg := prometheus.NewRegistry()
 				cfg := n.config()
@@ -140,22 +138,22 @@ func TestAdmissionByCondition(t *testing.T) {
 		return p
 	}
 	for _, tt := range []struct {
-		signals []threshold.Signal
+		signals []eviction.Signal
 		message string
 		key     string // which is tolerated
 		sized   bool   // a pod that requests memory may begin
 		tolerant,
 		both bool
 	}{
-		{signals: []threshold.Signal{threshold.Memory}, message: "The node had condition: [MemoryPressure]. ", key: v1.TaintNodeMemoryPressure, sized: true, tolerant: true, both: true},
-		{signals: []threshold.Signal{threshold.NodeFs}, message: "The node had condition: [DiskPressure]. ", key: v1.TaintNodeDiskPressure},
-		{signals: []threshold.Signal{threshold.PIDs}, message: "The node had condition: [PIDPressure]. ", key: v1.TaintNodePIDPressure},
-		{signals: []threshold.Signal{threshold.Memory, threshold.NodeFs}, message: "The node had condition: [MemoryPressure DiskPressure]. ", key: v1.TaintNodeMemoryPressure},
+		{signals: []eviction.Signal{eviction.SignalMemory}, message: "The node had condition: [MemoryPressure]. ", key: v1.TaintNodeMemoryPressure, sized: true, tolerant: true, both: true},
+		{signals: []eviction.Signal{eviction.SignalNodeFs}, message: "The node had condition: [DiskPressure]. ", key: v1.TaintNodeDiskPressure},
+		{signals: []eviction.Signal{eviction.SignalPIDs}, message: "The node had condition: [PIDPressure]. ", key: v1.TaintNodePIDPressure},
+		{signals: []eviction.Signal{eviction.SignalMemory, eviction.SignalNodeFs}, message: "The node had condition: [MemoryPressure DiskPressure]. ", key: v1.TaintNodeMemoryPressure},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode()
 			n.add("system", 2_000_000_000, 0, 950)
-			var list []threshold.Threshold
+			var list []eviction.Threshold
 			for _, s := range tt.signals {
 				list = append(list, at(s, 100))
 			}
@@ -192,9 +190,9 @@ func TestFiguresOfOneGroupAlone(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 850)
 		pods, whole := &told{wake: make(chan string)}, &told{wake: make(chan string)}
-		cfg := n.config(at(threshold.AllocatableMemory, 200), at(threshold.Memory, 100))
+		cfg := n.config(at(eviction.SignalAllocatableMemory, 200), at(eviction.SignalMemory, 100))
 		cfg.Stats = partial{n}
-		cfg.Notify = []eviction.Notifier{{Source: pods, Signal: threshold.AllocatableMemory}, {Source: whole, Signal: threshold.Memory}}
+		cfg.Notify = []eviction.Notifier{{Source: pods, Signal: eviction.SignalAllocatableMemory}, {Source: whole, Signal: eviction.SignalMemory}}
 		m := manager(t, cfg)
 		time.Sleep(time.Minute - time.Second)
 		synctest.Wait()
@@ -215,7 +213,7 @@ func TestLayoutChanges(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 950)
 		n.refuse["p"] = true
-		m := manager(t, n.config(at(threshold.NodeFs, 100), at(threshold.ContainerFs, 1)))
+		m := manager(t, n.config(at(eviction.SignalNodeFs, 100), at(eviction.SignalContainerFs, 1)))
 		derived := func() (out []string) {
 			for _, f := range m.Figures() {
 				q := f.Threshold.Value.Quantity(0)

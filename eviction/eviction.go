@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -51,9 +50,9 @@ type Config struct {
 	// to run; podmeta.IsCritical: those that are static or of the system.
 	Critical func(*v1.Pod) bool
 
-	// Thresholds, by threshold.Parse; none. Without any, only limits of
+	// Thresholds, by eviction.ParseThresholds; none. Without any, only limits of
 	// local storage are watched.
-	Thresholds []threshold.Threshold
+	Thresholds []Threshold
 	Reclaim    Reclaimer  // nothing can be reclaimed
 	Notify     []Notifier // none: figures are looked at on time alone
 	Events     Events     // none
@@ -140,16 +139,16 @@ func (c Config) validate() error {
 	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
 	// The watches of a lane are kept by threshold: of two that are the same, one
 	// would overwrite the other.
-	seen := map[threshold.Threshold]bool{}
+	seen := map[Threshold]bool{}
 	for i, t := range c.Thresholds {
-		require(t.Signal.Known(), "field Config.Thresholds[%d].Signal is %q; want a signal of package threshold", i, t.Signal)
+		require(t.Signal.Known(), "field Config.Thresholds[%d].Signal is %q; want a known signal", i, t.Signal)
 		require(t.Grace >= 0, "field Config.Thresholds[%d].Grace is %v; want 0 or more", i, t.Grace)
 		require(!seen[t], "field Config.Thresholds[%d] is the same as one before; want each once", i)
 		seen[t] = true
 	}
 	for i, n := range c.Notify {
 		require(n.Source != nil, "field Config.Notify[%d].Source is required", i)
-		require(n.Signal.Known(), "field Config.Notify[%d].Signal is %q; want a signal of package threshold", i, n.Signal)
+		require(n.Signal.Known(), "field Config.Notify[%d].Signal is %q; want a known signal", i, n.Signal)
 	}
 	return errors.Join(errs...)
 }

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 func ExampleManager() {
@@ -16,7 +15,7 @@ func ExampleManager() {
 	n.add("web", 1000, 600, 550)
 	n.add("batch", 0, 100, 400)
 
-	thresholds, err := threshold.Parse(threshold.Text{Hard: map[string]string{"memory.available": "100Mi"}})
+	thresholds, err := eviction.ParseThresholds(eviction.ThresholdText{Hard: map[string]string{"memory.available": "100Mi"}})
 	if err != nil {
 		panic(err)
 	}

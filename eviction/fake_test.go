@@ -18,8 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 const mi = 1 << 20
@@ -34,7 +32,7 @@ type node struct {
 	images   int64 // unused ones, bytes; on the image filesystem
 	dead     int64 // ended containers, bytes
 	pods     map[types.UID]*v1.Pod
-	use      map[types.UID]rank.Usage
+	use      map[types.UID]eviction.Usage
 	unknown  map[types.UID]bool
 	statErr  error         // of reading node figures
 	podsErr  error         // of reading pods
@@ -58,7 +56,7 @@ type node struct {
 func newNode() *node {
 	return &node{
 		memory: 1000 * mi, disk: 1000 * mi, pids: 1000,
-		pods: map[types.UID]*v1.Pod{}, use: map[types.UID]rank.Usage{}, unknown: map[types.UID]bool{},
+		pods: map[types.UID]*v1.Pod{}, use: map[types.UID]eviction.Usage{}, unknown: map[types.UID]bool{},
 		hang: map[types.UID]bool{}, refuse: map[types.UID]bool{}, spare: map[types.UID]bool{}, grace: map[string]int64{},
 		status: map[string]v1.PodStatus{}, marks: map[string]map[string]string{}, looks: map[string]int{},
 	}
@@ -88,9 +86,9 @@ func (n *node) add(name string, priority int32, request, used int64) *v1.Pod {
 
 // set changes what a pod uses.
 func (n *node) set(name string, used int64) {
-	n.use[types.UID(name)] = rank.Usage{
+	n.use[types.UID(name)] = eviction.Usage{
 		Memory: used * mi, Processes: used, EphemeralStorage: used * mi,
-		Containers: []rank.ContainerUsage{{Name: "main", Memory: used * mi, Rootfs: &rank.Disk{Bytes: used * mi, Inodes: used}, Logs: &rank.Disk{}}},
+		Containers: []eviction.ContainerUsage{{Name: "main", Memory: used * mi, Rootfs: &eviction.UsedDisk{Bytes: used * mi, Inodes: used}, Logs: &eviction.UsedDisk{}}},
 	}
 }
 
@@ -100,7 +98,7 @@ func (n *node) change(f func()) {
 	f()
 }
 
-func (n *node) sum(of func(rank.Usage) int64) (total int64) {
+func (n *node) sum(of func(eviction.Usage) int64) (total int64) {
 	for uid := range n.pods {
 		total += of(n.use[uid])
 	}
@@ -114,8 +112,8 @@ func (n *node) now() time.Time {
 	return time.Now()
 }
 
-func (n *node) obs(capacity, used int64) *threshold.Observation {
-	return &threshold.Observation{Available: capacity - used, Capacity: capacity, Time: n.now()}
+func (n *node) obs(capacity, used int64) *eviction.Observation {
+	return &eviction.Observation{Available: capacity - used, Capacity: capacity, Time: n.now()}
 }
 
 func (n *node) Memory(context.Context) (eviction.Memory, error) {
@@ -125,7 +123,7 @@ func (n *node) Memory(context.Context) (eviction.Memory, error) {
 	if n.statErr != nil {
 		return eviction.Memory{}, n.statErr
 	}
-	o := *n.obs(n.memory, n.sum(func(u rank.Usage) int64 { return u.Memory }))
+	o := *n.obs(n.memory, n.sum(func(u eviction.Usage) int64 { return u.Memory }))
 	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: o, InactiveFile: 7}, Pods: &eviction.MemoryFigure{Observation: o}}, nil
 }
 
@@ -136,7 +134,7 @@ func (n *node) Disks(context.Context) (eviction.Disks, error) {
 	if n.statErr != nil {
 		return eviction.Disks{}, n.statErr
 	}
-	written := n.sum(func(u rank.Usage) int64 { return u.EphemeralStorage }) + n.dead
+	written := n.sum(func(u eviction.Usage) int64 { return u.EphemeralStorage }) + n.dead
 	if n.image == 0 {
 		return eviction.Disks{Node: eviction.Filesystem{Device: "8:1", Bytes: n.obs(n.disk, written+n.images)}}, nil
 	}
@@ -146,14 +144,14 @@ func (n *node) Disks(context.Context) (eviction.Disks, error) {
 	}, nil
 }
 
-func (n *node) Processes(context.Context) (threshold.Observation, error) {
+func (n *node) Processes(context.Context) (eviction.Observation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks["pid"]++
-	return *n.obs(n.pids, n.sum(func(u rank.Usage) int64 { return u.Processes })), n.statErr
+	return *n.obs(n.pids, n.sum(func(u eviction.Usage) int64 { return u.Processes })), n.statErr
 }
 
-func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*rank.Usage, error) {
+func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*eviction.Usage, error) {
 	n.mu.Lock()
 	take := n.podsTake
 	n.mu.Unlock()
@@ -167,7 +165,7 @@ func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (ma
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks["pods "+want.String()]++
-	out := map[types.UID]*rank.Usage{}
+	out := map[types.UID]*eviction.Usage{}
 	for _, p := range pods {
 		if u, ok := n.use[p.UID]; ok && !n.unknown[p.UID] {
 			out[p.UID] = &u
@@ -249,7 +247,7 @@ func (n *node) changed() int {
 	return n.changes
 }
 
-func (n *node) config(thresholds ...threshold.Threshold) eviction.Config {
+func (n *node) config(thresholds ...eviction.Threshold) eviction.Config {
 	return eviction.Config{
 		Stats: n, Pods: n.list, Kill: n.kill, Reclaim: n, Events: n, Thresholds: thresholds,
 		Changed: func() { n.mu.Lock(); n.changes++; n.mu.Unlock() },
@@ -276,11 +274,11 @@ func manager(t *testing.T, cfg eviction.Config) *eviction.Manager {
 }
 
 // at is a hard threshold, in MiB or processes.
-func at(s threshold.Signal, n int64) threshold.Threshold {
-	if s != threshold.PIDs {
+func at(s eviction.Signal, n int64) eviction.Threshold {
+	if s != eviction.SignalPIDs {
 		n *= mi
 	}
-	return threshold.Threshold{Signal: s, Value: threshold.Amount{Value: n, Format: resource.BinarySI}}
+	return eviction.Threshold{Signal: s, Value: eviction.ThresholdAmount{Value: n, Format: resource.BinarySI}}
 }
 
 // samples is the count of a metric with that value of its label.

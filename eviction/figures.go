@@ -3,16 +3,15 @@ package eviction
 import (
 	"time"
 
-	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Figure is a threshold, and what its signal was when it was looked at last.
 type Figure struct {
-	Threshold threshold.Threshold
+	Threshold Threshold
 	// Observation is the last one there was; Known reports that it could be read
 	// at the last look.
-	Observation threshold.Observation
+	Observation Observation
 	Known       bool
 	// Met reports that the threshold is met, since Since, and Acting that
 	// something is being done about it: its grace is over.
@@ -49,6 +48,6 @@ func (m *Manager) Figures() []Figure {
 	for _, c := range conditionTypes() {
 		out = append(out, m.figures[c]...)
 	}
-	sorting.Stable(out, func(a, b Figure) int { return threshold.Compare(a.Threshold.Signal, b.Threshold.Signal) })
+	sorting.Stable(out, func(a, b Figure) int { return CompareSignals(a.Threshold.Signal, b.Threshold.Signal) })
 	return out
 }

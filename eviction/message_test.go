@@ -7,20 +7,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 // What users read, and what tools read of its events.
 func TestMessages(t *testing.T) {
 	const mi = 1 << 20
-	memory := threshold.Threshold{Signal: threshold.Memory, Value: threshold.Amount{Value: 100 * mi, Format: resource.BinarySI}}
-	disk := threshold.Threshold{Signal: threshold.NodeFs, Value: threshold.Amount{Fraction: 0.1}}
-	inodes := threshold.Threshold{Signal: threshold.NodeFsInodes, Value: threshold.Amount{Fraction: 0.05}}
-	pids := threshold.Threshold{Signal: threshold.PIDs, Value: threshold.Amount{Value: 1000}}
-	seen := threshold.Observation{Available: 50 * mi, Capacity: 1000 * mi}
-	few := threshold.Observation{Available: 40, Capacity: 1000}
+	memory := Threshold{Signal: SignalMemory, Value: ThresholdAmount{Value: 100 * mi, Format: resource.BinarySI}}
+	disk := Threshold{Signal: SignalNodeFs, Value: ThresholdAmount{Fraction: 0.1}}
+	inodes := Threshold{Signal: SignalNodeFsInodes, Value: ThresholdAmount{Fraction: 0.05}}
+	pids := Threshold{Signal: SignalPIDs, Value: ThresholdAmount{Value: 1000}}
+	seen := Observation{Available: 50 * mi, Capacity: 1000 * mi}
+	few := Observation{Available: 40, Capacity: 1000}
 	container := func(name, request string) v1.Container {
 		c := v1.Container{Name: name}
 		if request != "" {
@@ -35,18 +32,18 @@ func TestMessages(t *testing.T) {
 	}}
 	sized := pod.DeepCopy()
 	sized.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("30Mi")}}
-	uses := func(name string, memory, rootfs, logs int64) rank.ContainerUsage {
-		u := rank.ContainerUsage{Name: name, Memory: memory * mi}
+	uses := func(name string, memory, rootfs, logs int64) ContainerUsage {
+		u := ContainerUsage{Name: name, Memory: memory * mi}
 		if rootfs >= 0 {
-			u.Rootfs = &rank.Disk{Bytes: rootfs * mi}
+			u.Rootfs = &UsedDisk{Bytes: rootfs * mi}
 		}
 		if logs >= 0 {
-			u.Logs = &rank.Disk{Bytes: logs * mi}
+			u.Logs = &UsedDisk{Bytes: logs * mi}
 		}
 		return u
 	}
-	all := func(list ...rank.ContainerUsage) *rank.Usage {
-		u := &rank.Usage{Containers: list}
+	all := func(list ...ContainerUsage) *Usage {
+		u := &Usage{Containers: list}
 		for _, c := range list {
 			u.Memory += c.Memory
 		}
@@ -56,10 +53,10 @@ func TestMessages(t *testing.T) {
 	const lowDisk = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: 50Mi. "
 	for _, tt := range []struct {
 		name    string
-		t       threshold.Threshold
-		seen    threshold.Observation
+		t       Threshold
+		seen    Observation
 		pod     *v1.Pod
-		usage   *rank.Usage
+		usage   *Usage
 		message string
 		marks   map[string]string
 	}{
@@ -88,7 +85,7 @@ func TestMessages(t *testing.T) {
 		{"processes", pids, few, pod, all(uses("a", 99, 99, 99)), "The node was low on resource: pids. Threshold quantity: 1k, available: 40. ", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := rank.Candidate{Pod: tt.pod, Usage: tt.usage}
+			c := Candidate{Pod: tt.pod, Usage: tt.usage}
 			if got := lowMessage(tt.t, tt.seen, c); got != tt.message {
 				t.Errorf("got  %s\nwant %s", got, tt.message)
 			}
@@ -99,7 +96,7 @@ func TestMessages(t *testing.T) {
 			}
 		})
 	}
-	if got := limitMessage(rank.Violation{Limit: rank.ContainerLimit, Name: "c", Max: 2 * mi}); got != `Container c exceeded its local ephemeral storage limit "2Mi". ` {
+	if got := limitMessage(Violation{Limit: ContainerLimit, Name: "c", Max: 2 * mi}); got != `Container c exceeded its local ephemeral storage limit "2Mi". ` {
 		t.Errorf("of a container's limit: %s", got)
 	}
 }

@@ -7,12 +7,11 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Source reports at once when the kernel sees a shortage coming. Package notify
-// has those of Linux.
+// Source reports at once when the kernel sees a shortage coming. [KernelSource]
+// is that of Linux.
 type Source interface {
 	// Run calls wake, with a word for the cause, at each sign of a shortage.
 	// It returns when ctx ends, or with an error; then it is called again
@@ -31,7 +30,7 @@ type Aimer interface {
 // Notifier is a Source and the signal that its signs are about.
 type Notifier struct {
 	Source Source
-	Signal threshold.Signal
+	Signal Signal
 }
 
 const (
@@ -81,7 +80,7 @@ func (l *lane) aim(mem Memory) {
 	for _, n := range l.m.cfg.Notify {
 		a, ok := n.Source.(Aimer)
 		fig := mem.Node
-		if n.Signal == threshold.AllocatableMemory {
+		if n.Signal == SignalAllocatableMemory {
 			fig = mem.Pods
 		}
 		if !ok || fig == nil || n.Signal.Condition() != l.condition {

@@ -9,9 +9,6 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 // What is done about a threshold that is met: free what no pod needs, then choose
@@ -31,7 +28,7 @@ const defaultGrace = 30
 // relieve does what it takes for one threshold, and reports whether a pod is
 // evicted for it. It blocks for as long as reclaiming and reading take. Whatever it
 // comes to is recorded.
-func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string) (evicts bool) {
+func (l *lane) relieve(ctx context.Context, t Threshold, cause string) (evicts bool) {
 	w := l.watches[t]
 	d := &Decision{
 		Time: time.Now(), Cause: cause, Signal: t.Signal, Soft: !t.Hard(), Since: w.since,
@@ -67,13 +64,13 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 	if !w.obs.Time.IsZero() {
 		l.m.met.age(t.Signal, time.Since(w.obs.Time))
 	}
-	ranked := rank.Sort(l.rules(), t.Signal, list)
+	ranked := SortRanked(l.rules(), t.Signal, list)
 	now := time.Now()
 	// Asked again: evictions of other lanes may have begun while this one read.
 	coming, running, other := l.m.underWay(l, t.Signal, now)
 	verdicts := choose(ranked, situation{
 		need: d.Need, coming: coming, running: running, any: running > 0 || other,
-		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != threshold.Pids,
+		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != ResourcePIDs,
 		status: l.m.statusOf(now), critical: l.m.cfg.Critical,
 	})
 	d.rank(ranked, verdicts)
@@ -98,7 +95,7 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 
 // grace is the time a pod gets, in seconds. At a soft threshold that is its own,
 // within Config.MaxPodGraceSeconds.
-func (l *lane) grace(t threshold.Threshold, pod *v1.Pod) int64 {
+func (l *lane) grace(t Threshold, pod *v1.Pod) int64 {
 	if t.Hard() {
 		return hardGrace
 	}
@@ -116,7 +113,7 @@ func (l *lane) grace(t threshold.Threshold, pod *v1.Pod) int64 {
 
 // reclaim frees what no pod needs, step by step, and reports whether that was
 // not enough. After each step the figures are read again.
-func (l *lane) reclaim(ctx context.Context, t threshold.Threshold, d *Decision) (more bool) {
+func (l *lane) reclaim(ctx context.Context, t Threshold, d *Decision) (more bool) {
 	steps := l.steps(t.Signal)
 	floor := l.floorNow()
 	if len(steps) == 0 || !l.reclaimed.IsZero() && time.Since(l.reclaimed) < reclaimAgain && !floor.After(l.reclaimed) {
@@ -159,20 +156,20 @@ type step struct {
 // steps are what can be reclaimed of a signal's filesystem, as with the kubelet: on
 // a filesystem without images and layers of containers, removing those frees
 // nothing.
-func (l *lane) steps(s threshold.Signal) []step {
+func (l *lane) steps(s Signal) []step {
 	r := l.m.cfg.Reclaim
 	if r == nil || l.condition != v1.NodeDiskPressure {
 		return nil
 	}
 	containers, images := step{"containers", r.Containers}, step{"images", r.Images}
-	node := s == threshold.NodeFs || s == threshold.NodeFsInodes
-	image := s == threshold.ImageFs || s == threshold.ImageFsInodes
+	node := s == SignalNodeFs || s == SignalNodeFsInodes
+	image := s == SignalImageFs || s == SignalImageFsInodes
 	switch {
-	case l.layout == threshold.Dedicated && node:
+	case l.layout == LayoutDedicated && node:
 		return nil
-	case l.layout == threshold.Split && image:
+	case l.layout == LayoutSplit && image:
 		return []step{images}
-	case l.layout == threshold.Split:
+	case l.layout == LayoutSplit:
 		return []step{containers}
 	default:
 		return []step{containers, images}
@@ -192,7 +189,7 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	status := l.m.statusOf(time.Now())
 	// Only pods with limits are measured: that reads directories, at each pass.
 	pods := slices.DeleteFunc(slices.Clone(l.m.cfg.Pods()), func(p *v1.Pod) bool {
-		return !rank.HasLimits(p) || status(p.UID) != ""
+		return !HasLimits(p) || status(p.UID) != ""
 	})
 	if len(pods) == 0 {
 		return false
@@ -200,7 +197,7 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	list, err := l.candidates(ctx, pods)
 	l.failed("pods", err)
 	for _, c := range list {
-		v, ok := rank.Violated(c, l.layout == threshold.Dedicated)
+		v, ok := Violated(c, l.layout == LayoutDedicated)
 		if !ok {
 			continue
 		}
@@ -208,11 +205,11 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 			Time: time.Now(), Cause: cause, Limit: v.Limit, Threshold: v.Max, Available: v.Max - v.Used, Need: v.Used - v.Max,
 			Outcome: "evicting",
 		}
-		r := rank.Of(l.rules(), threshold.NodeFs, c)
-		verdict := choose([]rank.Ranked{r}, situation{
+		r := Rank(l.rules(), SignalNodeFs, c)
+		verdict := choose([]Ranked{r}, situation{
 			budget: 1, status: func(types.UID) Verdict { return "" }, critical: l.m.cfg.Critical,
 		})
-		d.rank([]rank.Ranked{r}, verdict)
+		d.rank([]Ranked{r}, verdict)
 		if verdict[0] != Chosen {
 			d.Outcome = "no pod to evict"
 			l.m.record(d)

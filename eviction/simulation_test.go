@@ -18,9 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/notify"
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
 const (
@@ -195,7 +192,7 @@ func (l *life) Memory(context.Context) (eviction.Memory, error) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	used, _ := l.used(now)
-	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: threshold.Observation{Available: simMemory - used, Capacity: simMemory, Time: now}}}, nil
+	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: eviction.Observation{Available: simMemory - used, Capacity: simMemory, Time: now}}}, nil
 }
 
 func (l *life) Disks(context.Context) (eviction.Disks, error) {
@@ -204,23 +201,23 @@ func (l *life) Disks(context.Context) (eviction.Disks, error) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	_, used := l.used(now)
-	return eviction.Disks{Node: eviction.Filesystem{Device: "8:1", Bytes: &threshold.Observation{Available: simDisk - used, Capacity: simDisk, Time: now}}}, nil
+	return eviction.Disks{Node: eviction.Filesystem{Device: "8:1", Bytes: &eviction.Observation{Available: simDisk - used, Capacity: simDisk, Time: now}}}, nil
 }
 
-func (l *life) Processes(context.Context) (threshold.Observation, error) {
-	return threshold.Observation{Available: 1, Capacity: 1}, nil
+func (l *life) Processes(context.Context) (eviction.Observation, error) {
+	return eviction.Observation{Available: 1, Capacity: 1}, nil
 }
 
-func (p *simPod) usage(s float64) *rank.Usage {
-	return &rank.Usage{Memory: p.memory(s), EphemeralStorage: p.disk(s),
-		Containers: []rank.ContainerUsage{{Name: "main", Memory: p.memory(s), Rootfs: &rank.Disk{Bytes: p.disk(s)}}}}
+func (p *simPod) usage(s float64) *eviction.Usage {
+	return &eviction.Usage{Memory: p.memory(s), EphemeralStorage: p.disk(s),
+		Containers: []eviction.ContainerUsage{{Name: "main", Memory: p.memory(s), Rootfs: &eviction.UsedDisk{Bytes: p.disk(s)}}}}
 }
 
-func (l *life) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
+func (l *life) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
 	time.Sleep(l.podsTake)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s, out := l.at(time.Now()), map[types.UID]*rank.Usage{}
+	s, out := l.at(time.Now()), map[types.UID]*eviction.Usage{}
 	for i := range l.pods {
 		if !l.ended[l.pods[i].pod.UID] {
 			out[l.pods[i].pod.UID] = l.pods[i].usage(s)
@@ -300,14 +297,14 @@ func (r *result) measure(available int64, since *time.Duration) {
 
 func simulate(t *testing.T, sc scenario) *life {
 	l := &life{scenario: sc, start: time.Now(), images: sc.images, ended: map[types.UID]bool{}, dying: map[types.UID]bool{}}
-	var psi notify.Fake
+	var psi eviction.FakeSource
 	m, err := eviction.New(eviction.Config{
 		Stats: l, Pods: l.list, Kill: l.kill, Reclaim: l,
-		Thresholds: []threshold.Threshold{
-			{Signal: threshold.Memory, Value: threshold.Amount{Value: simThreshold}},
-			{Signal: threshold.NodeFs, Value: threshold.Amount{Fraction: .1}},
+		Thresholds: []eviction.Threshold{
+			{Signal: eviction.SignalMemory, Value: eviction.ThresholdAmount{Value: simThreshold}},
+			{Signal: eviction.SignalNodeFs, Value: eviction.ThresholdAmount{Fraction: .1}},
 		},
-		Notify: []eviction.Notifier{{Source: &psi, Signal: threshold.Memory}},
+		Notify: []eviction.Notifier{{Source: &psi, Signal: eviction.SignalMemory}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -369,16 +366,16 @@ func reference(sc scenario) (r result) {
 			continue
 		}
 		seen = figures
-		var list []rank.Candidate
+		var list []eviction.Candidate
 		for i := range sc.pods {
 			if p := &sc.pods[i]; !gone(p, at) {
-				list = append(list, rank.Candidate{Pod: p.pod, Usage: p.usage(figures.Seconds())})
+				list = append(list, eviction.Candidate{Pod: p.pod, Usage: p.usage(figures.Seconds())})
 			}
 		}
 		if len(list) == 0 {
 			continue
 		}
-		victim := rank.Sort(rank.Rules{}, threshold.Memory, list)[0].Pod
+		victim := eviction.SortRanked(eviction.RankRules{}, eviction.SignalMemory, list)[0].Pod
 		p := &sc.pods[slices.IndexFunc(sc.pods, func(p simPod) bool { return p.pod == victim })]
 		ended[victim.UID] = at + p.dies
 		r.victims++

@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/nodewright/nodewright/gc/containergc"
+	"github.com/nodewright/nodewright/gc"
 )
 
 // Config is the configuration of a node: files and flags together, with defaults,
@@ -46,7 +46,7 @@ type Config struct {
 	ExitOnLockContention bool
 
 	RuntimeCgroup  string             // of the runtime; "" for that of the process behind its socket
-	DeadContainers containergc.Policy // how many stay
+	DeadContainers gc.ContainerPolicy // how many stay
 
 	verbosity int      // --v
 	used      []string // of Options

@@ -12,7 +12,7 @@
 //	for _, w := range warnings {
 //		log.Warn("configuration", zap.String("warning", w))
 //	}
-//	manager, err := imagegc.New(imagegc.Config{Policy: cfg.ImageGC(), ...})
+//	manager, err := gc.NewImageCollector(gc.ImageConfig{Policy: cfg.ImageGC(), ...})
 //
 // # Merging
 //

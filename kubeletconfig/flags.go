@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/nodewright/nodewright/gc/containergc"
+	"github.com/nodewright/nodewright/gc"
 )
 
 // DefaultRootDir is the kubelet's --root-dir.
@@ -35,7 +35,7 @@ type Flags struct {
 
 	RuntimeCgroup  string // --runtime-cgroups
 	Verbosity      int    // --v
-	DeadContainers containergc.Policy
+	DeadContainers gc.ContainerPolicy
 
 	over   v1beta1.KubeletConfiguration // what the flags for its fields say
 	fields map[string]any               // what other such flags say, by their names
@@ -49,7 +49,7 @@ const externalProvider = "external"
 func NewFlags() *Flags {
 	return &Flags{
 		RootDir:        DefaultRootDir,
-		DeadContainers: containergc.Policy{MaxPerContainer: 1, MaxContainers: -1},
+		DeadContainers: gc.ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1},
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodewright/nodewright/gc/containergc"
+	"github.com/nodewright/nodewright/gc"
 )
 
 // Every error names the flag, the value and what is allowed.
@@ -114,7 +114,7 @@ func TestFlagsEach(t *testing.T) {
 		{"", func(c *Config) any { return c.RootDir }, "/var/lib/kubelet"},
 		{"", func(c *Config) any { return c.CertDir }, "/var/lib/kubelet/pki"},
 		{"", func(c *Config) any { return *c.RegisterNode }, true},
-		{"", func(c *Config) any { return c.DeadContainers }, containergc.Policy{MaxPerContainer: 1, MaxContainers: -1}},
+		{"", func(c *Config) any { return c.DeadContainers }, gc.ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1}},
 		{"--kubeconfig=", func(c *Config) any { return c.Kubeconfig }, ""},
 		{"--lock-file /run/../l --exit-on-lock-contention", func(c *Config) any { return fmt.Sprint(c.LockFile, " ", c.ExitOnLockContention) }, "/l true"},
 		{"-kubeconfig /k --bootstrap-kubeconfig /b", func(c *Config) any { return c.Kubeconfig + c.BootstrapKubeconfig }, "/k/b"},
@@ -136,7 +136,7 @@ func TestFlagsEach(t *testing.T) {
 		{"--image-credential-provider-config /c --image-credential-provider-bin-dir /d", func(c *Config) any { return c.CredentialProviderConfig + c.CredentialProviderDir }, "/c/d"},
 		{"--v 4", func(c *Config) any { return c.Verbosity() }, 4},
 		{"--minimum-container-ttl-duration 1m --maximum-dead-containers 20 --maximum-dead-containers-per-container 2",
-			func(c *Config) any { return c.DeadContainers }, containergc.Policy{MinAge: time.Minute, MaxPerContainer: 2, MaxContainers: 20}},
+			func(c *Config) any { return c.DeadContainers }, gc.ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 2, MaxContainers: 20}},
 		{"--eviction-max-pod-grace-period 0x10", func(c *Config) any { return c.EvictionMaxPodGracePeriod }, int32(16)},
 		{"--merge-default-eviction-settings --eviction-hard memory.available<1Gi --eviction-hard pid.available<5%", func(c *Config) any {
 			return (&pairsValue{"<", &c.EvictionHard}).String()

@@ -6,24 +6,23 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/nodewright/nodewright/gc/imagegc"
-	"github.com/nodewright/nodewright/gc/logrotate"
+	"github.com/nodewright/nodewright/gc"
 )
 
 // ImageGC returns which images are removed, and when.
-func (c *Config) ImageGC() imagegc.Policy {
-	return imagegc.Policy{
+func (c *Config) ImageGC() gc.ImagePolicy {
+	return gc.ImagePolicy{
 		High: int(*c.ImageGCHighThresholdPercent), Low: int(*c.ImageGCLowThresholdPercent),
 		MinAge: c.ImageMinimumGCAge.Duration, MaxAge: c.ImageMaximumGCAge.Duration,
 	}
 }
 
-// LogRotation is what a configuration says of package logrotate's: sizes, numbers
+// LogRotation is what a configuration says of package gc's: sizes, numbers
 // and periods. ok is false if logs are not to be rotated at all (a negative
 // containerLogMaxSize).
-func (c *Config) LogRotation() (cfg logrotate.Config, ok bool) {
+func (c *Config) LogRotation() (cfg gc.LogConfig, ok bool) {
 	size, err := Bytes(c.ContainerLogMaxSize)
-	return logrotate.Config{
+	return gc.LogConfig{
 		MaxSize: size, MaxFiles: int(*c.ContainerLogMaxFiles),
 		Workers: int(*c.ContainerLogMaxWorkers), Longest: c.ContainerLogMonitorInterval.Duration,
 	}, err == nil && size > 0

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/eviction/threshold"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/gc"
 	"github.com/nodewright/nodewright/memmgr"
-	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -29,9 +29,9 @@ func TestTranslate(t *testing.T) {
 		got           func(c *Config) any
 		want          any
 	}{
-		{"images by default", "", func(c *Config) any { return c.ImageGC() }, imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}},
+		{"images by default", "", func(c *Config) any { return c.ImageGC() }, gc.ImagePolicy{High: 85, Low: 80, MinAge: 2 * time.Minute}},
 		{"images", "imageGCHighThresholdPercent: 90\nimageGCLowThresholdPercent: 50\nimageMinimumGCAge: 1m\nimageMaximumGCAge: 24h",
-			func(c *Config) any { return c.ImageGC() }, imagegc.Policy{High: 90, Low: 50, MinAge: time.Minute, MaxAge: 24 * time.Hour}},
+			func(c *Config) any { return c.ImageGC() }, gc.ImagePolicy{High: 90, Low: 50, MinAge: time.Minute, MaxAge: 24 * time.Hour}},
 		{"logs", "containerLogMaxSize: 1Mi\ncontainerLogMaxFiles: 3", func(c *Config) any {
 			l, ok := c.LogRotation()
 			return []any{ok, l.MaxSize, l.MaxFiles, l.Workers, l.Longest}
@@ -43,7 +43,7 @@ func TestTranslate(t *testing.T) {
 			[]any{30 * time.Second, 10 * time.Second, 30 * time.Second}},
 		{"shutdown by priority", "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 20}, {priority: 9, shutdownGracePeriodSeconds: 5}]",
 			func(c *Config) any { return []any{c.Shutdown().Groups, c.ShutdownTime()} },
-			[]any{[]shutdown.Group{{Priority: 0, Time: 20 * time.Second}, {Priority: 9, Time: 5 * time.Second}}, 25 * time.Second}},
+			[]any{[]node.ShutdownGroup{{Priority: 0, Time: 20 * time.Second}, {Priority: 9, Time: 5 * time.Second}}, 25 * time.Second}},
 		{"pods", "", func(c *Config) any { return c.PodLimit(4) }, int64(110)},
 		{"pods by core", "podsPerCore: 10", func(c *Config) any { return c.PodLimit(4) }, int64(40)},
 		{"fewer pods than by core", "podsPerCore: 10\nmaxPods: 30", func(c *Config) any { return c.PodLimit(4) }, int64(30)},
@@ -91,7 +91,7 @@ func TestTranslate(t *testing.T) {
 		{"thresholds", "evictionHard: {memory.available: 1Gi}\nenforceNodeAllocatable: [none]", func(c *Config) any {
 			list, err := c.Thresholds()
 			return []any{len(list), list[0].Signal, list[0].Value.Value, err}
-		}, []any{1, threshold.Memory, int64(1 << 30), nil}},
+		}, []any{1, eviction.SignalMemory, int64(1 << 30), nil}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, _, err := load(t, configHead+tc.content+"\n")

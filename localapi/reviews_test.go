@@ -11,12 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi"
-	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // Clients learn who they are and what they may do, and nobody learns it of others.
 func TestReviews(t *testing.T) {
-	a := start(t, &store.Memory{})
+	a := start(t, &localapi.MemoryStore{})
 	root := a.url
 	for group, can := range map[string]map[authorizationv1.ResourceAttributes]bool{
 		localapi.GroupView: {

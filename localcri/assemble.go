@@ -20,8 +20,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/facts"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
-	"github.com/nodewright/nodewright/localcri/ocispec"
 )
 
 // assemble puts the real parts where there are no others, and checks the machine

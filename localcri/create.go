@@ -25,8 +25,8 @@ import (
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
-	"github.com/nodewright/nodewright/localcri/ocispec"
 )
 
 // CreateContainer makes a container in a sandbox that is ready. No process

@@ -17,7 +17,7 @@
 //	id, err := rt.RunPodSandbox(ctx, config, "")
 //
 // [Runtime] has the methods of cri-api's RuntimeService, and [Streams] those of
-// exec, attach and port forwarding, as plain calls. localcri/serve puts both
+// exec, attach and port forwarding, as plain calls. A [Server] puts both
 // behind a socket.
 //
 // # Processes
@@ -38,6 +38,67 @@
 // Operations belong to the runtime and not to the caller: a cancelled context ends the wait,
 // and the next call for the same object joins the operation in progress. No lock is held
 // during I/O, and no pod waits for another one.
+//
+// # A whole runtime in one call
+//
+// [NewInProcess] puts a whole container runtime into a program: package localcri
+// with images, a network, streams and CDI devices, made of one Config. Nothing but
+// runc or crun has to be on the machine.
+//
+//	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{RootDir: "/var/lib/edge/localcri", Program: monitor})
+//	go rt.Run(ctx)
+//	a, err := agent.New(agent.Config{Runtime: rt.Runtime(), Images: agent.Images{Service: rt.Images()}, ...})
+//
+// Who wants other parts (a network or a store of images of his own) uses package
+// localcri itself.
+//
+// Containers outlive the program, and its end; [Reset] ends them and takes back
+// everything that was made.
+//
+// # A whole runtime in one call: network
+//
+// Pods get their addresses by the CNI plugins of the machine, if it has a
+// configuration for them or is one of a cluster, and otherwise by the bridge of
+// package network/bridge. Config.Network decides otherwise. The node's network is on
+// record, and is kept until Config.Network names another one; pods that have the
+// former keep it.
+//
+// # A whole runtime in one call: devices
+//
+// Containers get the devices of the Container Device Interface that device plugins
+// and DRA drivers name, from the specifications in Config.CDIDirs. See package
+// localcri/cdi for which files count.
+//
+// # A whole runtime in one call: directories
+//
+// InProcessConfig.RootDir has images, records and writable layers. What does not outlast a
+// reboot is in /run/nodewright, and for another root directory than the default in
+// /run/nodewright-HASH: two runtimes with directories of their own do not meet.
+//
+// # CRI over a socket
+//
+// [Server] puts a runtime of this process behind a unix socket, for crictl, critest
+// and every other client of CRI v1 over gRPC.
+//
+//	s, err := localcri.NewServer(localcri.ServerConfig{
+//		Socket:  "/run/agent/cri.sock",
+//		Runtime: runtime, // a localcri.Runtime
+//		Images:  images,  // an image.Store
+//		Streams: runtime.Streams(),
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	return s.Run(ctx)
+//
+// Exec, attach and port forwarding answer with a URL of a server on the loopback
+// interface, with a token that is good once and for a minute. That server asks
+// nobody who they are: the token is all.
+//
+// # CRI over a socket: ownership
+//
+// [NewServer] has no side effects. [Server.Run] listens, blocks, and has ended all
+// calls and streams when it returns; the runtime stays the caller's.
 //
 // Tier: beta.
 package localcri

@@ -360,7 +360,7 @@ func (c *capture) close() {
 	_ = c.read.Close()
 }
 
-// Exec, Attach and PortForward have no URLs here: package serve makes those of
+// Exec, Attach and PortForward have no URLs here: a [Streaming] makes those of
 // [Streams].
 
 // Exec is not implemented: see [Streams].

@@ -29,9 +29,9 @@ import (
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 	"github.com/nodewright/nodewright/localcri/internal/usage"
-	"github.com/nodewright/nodewright/localcri/ocispec"
 	"github.com/nodewright/nodewright/network"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
-	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
 // infraUser is whom the process of a shared PID namespace runs as: nobody's ID,

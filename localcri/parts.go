@@ -13,9 +13,9 @@ import (
 
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 	"github.com/nodewright/nodewright/localcri/internal/usage"
-	"github.com/nodewright/nodewright/localcri/ocispec"
 )
 
 // parts are what the runtime is put together of; tests put others there.

@@ -11,7 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/retry"
-	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
 // merge puts what an update says over what is in force: 0 and "" leave it.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/networktest"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // machine is a Network with the kernel's namespaces.
@@ -27,7 +27,7 @@ type machine struct {
 }
 
 func newMachine(t *testing.T) *machine {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	m := &machine{t: t, dir: t.TempDir(), plugin: &networktest.Plugin{Lasting: true}}
 	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(m.dir, "netns"), unix.MNT_DETACH) })
 	m.start()

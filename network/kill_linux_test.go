@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/nspin"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 var kills = flag.Int("kills", 20, "how often an agent is killed")
@@ -130,7 +130,7 @@ func victim() int {
 // An agent that is killed at any moment leaves nothing that the next one does
 // not take back, and no two plugin calls run beside each other.
 func TestKilledAgents(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	dir := t.TempDir()
 	for _, d := range []string{"plugin", "netns"} {
 		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/network/cni"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // A machine is this test binary once more, as the first process of a machine
@@ -129,7 +129,7 @@ var publicPlugins = []string{"bridge", "host-local", "portmap", "loopback"}
 // returns where the public plugins are, if they are asked for.
 func needMachine(t testing.TB, plugins bool) (dir string) {
 	t.Helper()
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	give := t.Skipf
 	if os.Getenv("CI") == "true" {
 		give = t.Fatalf

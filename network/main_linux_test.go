@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // Namespaces are kept by mounts: those of the tests are in a mount namespace of
@@ -16,5 +16,5 @@ func TestMain(m *testing.M) {
 	if job, ok := Jobs[os.Getenv(JobVar)]; ok {
 		os.Exit(job())
 	}
-	os.Exit(mounttest.Main(m))
+	os.Exit(plugintest.MainWithMounts(m))
 }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/nspin"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // inside calls f in a network namespace, on a thread that ends with it.
@@ -62,7 +62,7 @@ func interfaces() ([]string, error) {
 }
 
 func TestANamespaceComesAndGoes(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	dir := filepath.Join(t.TempDir(), "netns")
 	path := filepath.Join(dir, "a")
 	var k kernelSpaces
@@ -111,7 +111,7 @@ func TestANamespaceComesAndGoes(t *testing.T) {
 
 // No thread of the program stays in a namespace of a pod.
 func TestThreadsComeBack(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	dir := t.TempDir()
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	var k kernelSpaces
@@ -148,7 +148,7 @@ func TestThreadsComeBack(t *testing.T) {
 // Whoever comes first makes the directory a mount, and no other thread does so
 // again, also while another process keeps all of them waiting.
 func TestADirectoryIsSharedOnce(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	dir := t.TempDir()
 	other, err := os.Open(dir)
 	if err != nil {
@@ -178,7 +178,7 @@ func TestADirectoryIsSharedOnce(t *testing.T) {
 }
 
 func TestForeignThingsStay(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	dir := t.TempDir()
 	if err := nspin.ShareDir(dir); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestForeignThingsStay(t *testing.T) {
 
 // A namespace for a pod with a user namespace belongs to that.
 func TestANamespaceOfAUserNamespace(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	cmd := exec.Command("/bin/sleep", "60")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
@@ -305,7 +305,7 @@ func TestANamespaceOfAUserNamespace(t *testing.T) {
 }
 
 func BenchmarkNamespace(b *testing.B) {
-	mounttest.Required(b)
+	plugintest.RequireMounts(b)
 	dir := b.TempDir()
 	b.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 	var k kernelSpaces

@@ -43,7 +43,7 @@ func (n *Node) Images(ctx context.Context) (local.Images, error) {
 	return n.builder.Facts.ListImages(ctx)
 }
 
-// Summary is what the node and its pods use; see stats.Part. The error is an
+// Summary is what the node and its pods use; see pressure.Stats. The error is an
 // errors.ErrUnsupported if no part knows.
 func (n *Node) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	if u := n.builder.Facts.Usage; u != nil {

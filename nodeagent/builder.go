@@ -9,11 +9,10 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/node"
 )
 
 // Builder is what a node is made with: what there is already when a part, or what
@@ -22,7 +21,7 @@ import (
 type Builder struct {
 	Config   *kubeletconfig.Config
 	Settings Settings
-	Node     machine.Node // what pods may know and have of it
+	Node     node.Machine // what pods may know and have of it
 	Runtime  criapi.RuntimeService
 	Images   criapi.ImageManagerService
 	// Version is the release of Kubernetes that the node presents itself as.
@@ -32,7 +31,7 @@ type Builder struct {
 	// Hardware is the node's machine; nil is the one that the agent runs on.
 	Hardware *Hardware
 	// Machine reports when the machine goes down; nil is logind.
-	Machine shutdown.Machine
+	Machine node.ShutdownMachine
 	// Facts are what parts let others know.
 	Facts *Facts
 

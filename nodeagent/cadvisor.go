@@ -8,8 +8,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent/stats"
-	block "github.com/nodewright/nodewright/node/stats"
+	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/node"
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
@@ -43,8 +43,8 @@ func (b *Builder) machine() usagemetrics.Machine {
 // tests can do without both.
 type details struct {
 	usage interface {
-		Details() ([]stats.PodDetail, error)
-		Devices() []block.Device
+		Details() ([]pressure.PodDetail, error)
+		Devices() []node.StatsDevice
 	}
 	runtime interface {
 		PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
@@ -79,7 +79,7 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 // groupUsage is a usage that knows the cgroups above those of pods too. An
 // embedder's own Usage need not.
 type groupUsage interface {
-	Groups() ([]block.Detail, error)
+	Groups() ([]node.Detail, error)
 }
 
 // Groups implements usagemetrics.Groups, if the node's usage knows them.
@@ -105,7 +105,7 @@ func (d *details) Devices() (out []usagemetrics.Device) {
 
 // detailOf converts a detail for package usage, whose types have the same fields.
 // id is the runtime's, image what the container is made of; both are "" for a pod.
-func detailOf(d *block.Detail, id, image string) usagemetrics.Detail {
+func detailOf(d *node.Detail, id, image string) usagemetrics.Detail {
 	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
 	for _, k := range d.Disks {
 		out.Disks = append(out.Disks, usagemetrics.Disk(k))
@@ -124,7 +124,7 @@ const pauseTimeout = time.Second
 // alone, and only in words of its own. Each is asked for once. d.mu is held over
 // the calls: a second scrape waits, rather than ask the same. The map is replaced
 // and so forgets sandboxes that are gone.
-func (d *details) images(ctx context.Context, pods []stats.PodDetail) map[string]string {
+func (d *details) images(ctx context.Context, pods []pressure.PodDetail) map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)

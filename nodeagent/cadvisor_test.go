@@ -8,19 +8,21 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/agent/stats"
-	block "github.com/nodewright/nodewright/node/stats"
+	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/node"
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
 type podDetails struct {
-	pods []stats.PodDetail
+	pods []pressure.PodDetail
 	err  error
 }
 
-func (p *podDetails) Details() ([]stats.PodDetail, error) { return p.pods, p.err }
+func (p *podDetails) Details() ([]pressure.PodDetail, error) { return p.pods, p.err }
 
-func (p *podDetails) Devices() []block.Device { return []block.Device{{Name: "/dev/sda", Reads: 1}} }
+func (p *podDetails) Devices() []node.StatsDevice {
+	return []node.StatsDevice{{Name: "/dev/sda", Reads: 1}}
+}
 
 // sandboxes reports one's image, and counts how often it is asked.
 type sandboxes struct {
@@ -39,11 +41,11 @@ func (s *sandboxes) PodSandboxStatus(_ context.Context, id string, verbose bool)
 
 func TestDetailsOfContainers(t *testing.T) {
 	one := uint64(1)
-	pods := &podDetails{err: errors.New("some cgroup"), pods: []stats.PodDetail{{
-		UID: "u1", Detail: block.Detail{Path: "/pods/u1"},
-		Sandbox: stats.InstanceDetail{ID: "s1", Detail: block.Detail{Path: "/pods/u1/s1", Interfaces: []block.Interface{{Name: "eth0", RxPackets: &one}}}},
-		Containers: []stats.InstanceDetail{{Name: "c", ID: "c1", Image: "web:1", Detail: block.Detail{
-			Path: "/pods/u1/c1", Cgroup: block.Cgroup{Cache: &one}, Disks: []block.DiskIO{{Device: "/dev/sda", Reads: 7}},
+	pods := &podDetails{err: errors.New("some cgroup"), pods: []pressure.PodDetail{{
+		UID: "u1", Detail: node.Detail{Path: "/pods/u1"},
+		Sandbox: pressure.InstanceDetail{ID: "s1", Detail: node.Detail{Path: "/pods/u1/s1", Interfaces: []node.StatsInterface{{Name: "eth0", RxPackets: &one}}}},
+		Containers: []pressure.InstanceDetail{{Name: "c", ID: "c1", Image: "web:1", Detail: node.Detail{
+			Path: "/pods/u1/c1", Cgroup: node.Cgroup{Cache: &one}, Disks: []node.DiskIO{{Device: "/dev/sda", Reads: 7}},
 		}}},
 	}}}
 	rt := &sandboxes{err: errors.New("busy")}
@@ -85,8 +87,8 @@ func TestMachineOf(t *testing.T) {
 
 type groupDetails struct{ podDetails }
 
-func (groupDetails) Groups() ([]block.Detail, error) {
-	return []block.Detail{{Path: "/kubepods", Usage: &statsapi.ContainerStats{Name: "x"}}}, errors.New("some cgroup")
+func (groupDetails) Groups() ([]node.Detail, error) {
+	return []node.Detail{{Path: "/kubepods", Usage: &statsapi.ContainerStats{Name: "x"}}}, errors.New("some cgroup")
 }
 
 // Cgroups above pods are known where the node's usage knows them.

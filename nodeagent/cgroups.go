@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/systemd"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -33,7 +32,7 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 	if cfg.Driver == cgroups.Systemd {
 		// systemd owns the tree then: cgroups are made by asking it, or it would
 		// remove or change them.
-		cfg.Units = systemd.Units{}
+		cfg.Units = cgroups.SystemdUnits{}
 	}
 	cfg.ExclusiveCPUs = func(pod *v1.Pod) bool { return b.Facts.OwnCPUs(pod) } // a quota would hinder them
 	cfg.Log, cfg.Metrics = b.Log.Named("cgroups"), b.Metrics

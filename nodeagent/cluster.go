@@ -8,11 +8,11 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/eventlog"
-	"github.com/nodewright/nodewright/agent/mirrors"
+	"github.com/nodewright/nodewright/agent/lifecycle"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/podmgr"
-	"github.com/nodewright/nodewright/server/auth"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // Cluster is what connects a node to one: what Options.Join returns. Package
@@ -26,23 +26,23 @@ type Cluster struct {
 	Source podmgr.Source
 	// Status takes what pods and the node report.
 	Status agent.Status
-	Events eventlog.Recorder
+	Events local.EventRecorder
 	// Node is what the cluster knows of the node.
 	Node agent.Cluster
 	// Mirrors makes pods that stand for static ones.
-	Mirrors mirrors.API
+	Mirrors lifecycle.MirrorAPI
 	// Tokens and Bundles are for projected volumes.
-	Tokens  content.Tokens
-	Bundles content.Bundles
+	Tokens  plugins.Tokens
+	Bundles plugins.Bundles
 	// Certificates are for projected volumes; nil without the gate
 	// PodCertificateRequest.
-	Certificates content.Certificates
+	Certificates plugins.Certificates
 	// ServiceAccount returns a service account; credential providers may want its
 	// annotations, and a token of Tokens beside.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	// Storage is what the cluster knows of CSI drivers, and Claims notes on claims
 	// how far volumes were made larger. Nobody is called before drivers are.
-	Storage content.StorageCluster
+	Storage plugins.StorageCluster
 	Claims  ClaimStatuses
 	// Runtime and Images take the place of the Builder's.
 	Runtime criapi.RuntimeService
@@ -67,8 +67,8 @@ type ClaimStatuses interface {
 
 // Reviewer reports whose token something is, and what its owner may do.
 type Reviewer interface {
-	auth.TokenReviewer
-	auth.AccessReviewer
+	server.TokenReviewer
+	server.AccessReviewer
 }
 
 // into has the agent use the cluster. Fields that the cluster leaves nil are nil in

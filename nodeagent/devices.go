@@ -5,11 +5,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/agent/claims"
-	"github.com/nodewright/nodewright/agent/devices"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/plugins"
-	"github.com/nodewright/nodewright/agent/podresources"
+	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
 	"github.com/nodewright/nodewright/pluginmgr"
@@ -43,7 +40,7 @@ func (b *Builder) roomForSockets() bool {
 }
 
 // Devices gives pods the devices of plugins, which register where the kubelet's
-// do: see package agent/devices. A root directory whose path is too long for
+// do: see [resources.Devices]. A root directory whose path is too long for
 // sockets goes without.
 func Devices(b *Builder) (part.Part, error) {
 	if !b.Settings.NoPluginSockets && !b.roomForSockets() {
@@ -67,7 +64,7 @@ func Devices(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := devices.New(devices.Config{Manager: m, Log: b.Log.Named("devices")})
+	p, err := resources.NewDevices(resources.DevicesConfig{Manager: m, Log: b.Log.Named("devices")})
 	if err != nil {
 		return nil, err
 	}
@@ -83,14 +80,14 @@ func Devices(b *Builder) (part.Part, error) {
 }
 
 // Claims gives pods the devices of their ResourceClaims, those of manifests among
-// them: see package agent/claims.
+// them: see [resources.Claims].
 func Claims(b *Builder) (part.Part, error) {
 	boot, err := b.boot()
 	if err != nil {
 		b.Log.Warn("it is not known whether the machine was booted since; what no running pod uses is prepared again", zap.Error(err))
 	}
 	// The manager asks for claims before the part that knows them is made.
-	lookup := &claims.Lookup{}
+	lookup := &resources.ClaimLookup{}
 	m, err := dra.New(dra.Config{
 		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, KubeletDir: b.Config.RootDir, Log: b.Log.Named("dra"), Metrics: b.Metrics,
 	})
@@ -98,7 +95,7 @@ func Claims(b *Builder) (part.Part, error) {
 		return nil, err
 	}
 	f := b.Facts
-	p, err := claims.New(claims.Config{Manager: toldDrivers{m, f}, Lookup: lookup, Log: b.Log.Named("dra")})
+	p, err := resources.NewClaims(resources.ClaimsConfig{Manager: toldDrivers{m, f}, Lookup: lookup, Log: b.Log.Named("dra")})
 	if err != nil {
 		return nil, err
 	}
@@ -134,27 +131,27 @@ func (m toldDrivers) Run(ctx context.Context) error {
 }
 
 // Plugins finds plugins by their sockets in the kubelet's directory, for the parts
-// before it, if any of them takes some: see package agent/plugins. It has to be
+// before it, if any of them takes some: see [resources.Plugins]. It has to be
 // listed after the makers whose plugins it finds.
 func Plugins(b *Builder) (part.Part, error) {
 	if len(b.Facts.PluginHandlers) == 0 || b.Settings.NoPluginSockets {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
-	return plugins.New(plugins.Config{
+	return resources.NewPlugins(resources.PluginsConfig{
 		Dir: b.Path(pluginDir), Handlers: b.Facts.PluginHandlers, After: b.Facts.PluginsAfter,
 		Log: b.Log.Named("pluginmgr"), Metrics: b.Metrics,
 	})
 }
 
 // PodResources serves which pods have what of the parts before it, at the
-// kubelet's socket: see package agent/podresources.
+// kubelet's socket: see [resources.PodResources].
 func PodResources(b *Builder) (part.Part, error) {
 	if b.Settings.NoPluginSockets || !b.roomForSockets() {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
 	// What is nil here is left out of the answers.
 	f := b.Facts
-	return podresources.New(podresources.Config{
+	return resources.NewPodResources(resources.PodResourcesConfig{
 		Socket:  b.Path(podResourcesDir, socketName),
 		Devices: f.Devices, Claims: f.Claims, CPUs: f.CPUs, Memory: f.Memory, Log: b.Log.Named("podresources"), Metrics: b.Metrics,
 	})

@@ -51,7 +51,7 @@
 // The root directory and, in a cluster, the directory of certificates belong to one node at
 // a time: New locks them before it opens any file in them, and the end of Run, or
 // [Node.Close], unlocks them last. An embedder that keeps files of its own there opens them
-// between the two, or takes the locks itself for package agent: see machine.LockDirs.
+// between the two, or takes the locks itself for package agent: see node.LockDirs.
 //
 // New inspects the machine, asks the runtime for its cgroup driver (two seconds at most),
 // and, on the machine's own hardware, getsubids(1), where installed, for the user IDs of pods
@@ -69,7 +69,7 @@
 // # As the kubelet
 //
 // The node presents itself as [KubernetesVersion], which the linker or
-// Options.KubernetesVersion sets. [LogConfig] and package nodeagent/logs write logs
+// Options.KubernetesVersion sets. [LogConfig] and [NewLogger] write logs
 // as Kubernetes' components do, and [RaiseLimits] is for the program. Without a
 // cluster the node's API is served over HTTPS to whom certificates or anonymous access
 // let in; see [NodeAPI]. Differences from the kubelet are listed in
@@ -79,6 +79,29 @@
 //
 // A failed service is logged, and everything else continues: the pods matter more. If the
 // agent or a part returns an error, so does Run.
+//
+// # Logs
+//
+// [NewLogger] writes the entries of a zap.Logger as Kubernetes' components write
+// theirs, so that whatever collects and parses those logs reads a node agent's as well:
+//
+//	I1122 23:40:05.123456    1234 node.go:42] "agent runs" logger="agent" socket="/run/agent.sock"
+//	{"ts":1763854805123.456,"caller":"nodeagent/node.go:42","msg":"agent runs","logger":"agent","v":0,"socket":"/run/agent.sock"}
+//
+// [NewLogger] makes a Logger of the settings of a KubeletConfiguration; [TextEncoder] and [JSONEncoder]
+// are encoders for a zapcore.Core of one's own. [FromSlog] is for programs that log with
+// log/slog.
+//
+// # Logs: verbosity
+//
+// The agent's lines have two levels: what is always told, klog's 0, and what only
+// who looks for a mistake wants to know, klog's 4 ([DebugFrom]). A verbosity of 4
+// and above shows the latter; VModule shows those of single files.
+//
+// # Logs: differences
+//
+// In text every string is quoted, where klog writes one of several lines as it is:
+// what a pod or a runtime said is always on one line. An error is err="..." in both.
 //
 // Tier: beta.
 package nodeagent

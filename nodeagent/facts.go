@@ -7,12 +7,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/agent/stats"
+	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/devicemgr"
-	"github.com/nodewright/nodewright/devicemgr/podresources"
 	"github.com/nodewright/nodewright/dra"
 	"github.com/nodewright/nodewright/eviction"
-	block "github.com/nodewright/nodewright/node/stats"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pluginmgr"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -45,10 +44,10 @@ type Facts struct {
 	Usage         Usage
 	EvictionStats eviction.Stats
 	Reclaimer     eviction.Reclaimer
-	CPUs          podresources.CPUs
-	Memory        podresources.Memory
-	Devices       podresources.Devices
-	Claims        podresources.Claims
+	CPUs          devicemgr.AssignedCPUs
+	Memory        devicemgr.AssignedMemory
+	Devices       devicemgr.AssignedDevices
+	Claims        devicemgr.PreparedClaims
 	// Drivers are the DRA drivers that are connected, by name; nil where no part has
 	// any. It answers from memory.
 	Drivers func() []string
@@ -78,12 +77,12 @@ type Facts struct {
 	changed, onDrivers []func()
 }
 
-// Usage is what the node and its pods use. The stats.Part of package agent/stats is
+// Usage is what the node and its pods use. [pressure.Stats] is
 // one. It also measures for /metrics/cadvisor; see details.
 type Usage interface {
 	local.Measurer
-	Details() ([]stats.PodDetail, error)
-	Devices() []block.Device
+	Details() ([]pressure.PodDetail, error)
+	Devices() []node.StatsDevice
 }
 
 // Check is one of /healthz.

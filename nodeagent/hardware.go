@@ -12,14 +12,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node/oom"
-	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/numa"
-	"github.com/nodewright/nodewright/numa/sysfs"
 )
 
 // Hardware describes a machine other than the one that the agent runs on: a virtual
@@ -30,7 +27,7 @@ type Hardware struct {
 	IPs []netip.Addr
 	// Machine is what the Node object says of it. Its capacity of cpu, in whole CPUs,
 	// and memory is required; pods are those of the configuration.
-	Machine status.Facts
+	Machine node.MachineFacts
 	// NUMA has its CPUs, as policies of placement see them: as many as Machine has.
 	// Required for policies other than none.
 	NUMA numa.Machine
@@ -39,9 +36,9 @@ type Hardware struct {
 	// Notices wake evictions ahead of time when it runs short of memory; nobody does. The
 	// kernel of the machine below knows nothing of this one.
 	Notices []eviction.Notifier
-	// KernelLog opens the log of its kernel, for OOM kills, as oom.OpenKmsg does for the
+	// KernelLog opens the log of its kernel, for OOM kills, as node.OpenKmsg does for the
 	// machine below; OOM kills are not recorded.
-	KernelLog func(fromEnd bool) (oom.Log, error)
+	KernelLog func(fromEnd bool) (node.KernelLog, error)
 }
 
 // validate returns the first field that is wrong.
@@ -73,13 +70,13 @@ func (b *Builder) cpus() int {
 	if b.Hardware != nil {
 		return int(b.Hardware.Machine.Capacity.Cpu().Value())
 	}
-	return machine.CPUs()
+	return node.CPUs()
 }
 
 // node is the hardware as pods know it. The capacity is a copy, since pods are
 // added to it.
-func (h *Hardware) node(c *kubeletconfig.Config) (machine.Node, error) {
-	n := machine.Node{Name: c.Hostname, Capacity: maps.Clone(h.Machine.Capacity)}
+func (h *Hardware) node(c *kubeletconfig.Config) (node.Machine, error) {
+	n := node.Machine{Name: c.Hostname, Capacity: maps.Clone(h.Machine.Capacity)}
 	if n.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
@@ -95,18 +92,18 @@ func (h *Hardware) node(c *kubeletconfig.Config) (machine.Node, error) {
 	return n, nil
 }
 
-// Facts implements status.Machine. The map is the caller's; the quantities are
+// Facts implements node.StatusMachine. The map is the caller's; the quantities are
 // never changed.
-func (h *Hardware) Facts(context.Context) (status.Facts, error) {
+func (h *Hardware) Facts(context.Context) (node.MachineFacts, error) {
 	f := h.Machine
 	f.Capacity = maps.Clone(f.Capacity)
 	return f, nil
 }
 
-// Interfaces implements status.Network.
+// Interfaces implements node.StatusNetwork.
 func (h *Hardware) Interfaces() ([]netip.Addr, error) { return h.IPs, nil }
 
-// Default implements status.Network. The first of the family; the zero Addr if it
+// Default implements node.StatusNetwork. The first of the family; the zero Addr if it
 // has none.
 func (h *Hardware) Default(six bool) netip.Addr {
 	for _, ip := range h.IPs {
@@ -117,16 +114,16 @@ func (h *Hardware) Default(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Lookup implements status.Network: names are not asked for. The name of such a
+// Lookup implements node.StatusNetwork: names are not asked for. The name of such a
 // machine means nothing to this one's resolver.
 func (h *Hardware) Lookup(context.Context, string) ([]netip.Addr, error) { return h.IPs, nil }
 
 // Describer describes the node's machine.
-func (b *Builder) Describer() status.Machine {
+func (b *Builder) Describer() node.StatusMachine {
 	if b.Hardware != nil {
 		return b.Hardware
 	}
-	return status.System{Files: os.DirFS("/")}
+	return node.SystemInfo{Files: os.DirFS("/")}
 }
 
 // numa looks at the CPUs and NUMA nodes of the node's machine.
@@ -134,7 +131,7 @@ func (b *Builder) numa() (numa.Machine, error) {
 	if b.Hardware != nil {
 		return b.Hardware.NUMA, nil
 	}
-	return sysfs.Read(os.DirFS("/"))
+	return numa.ReadSysfs(os.DirFS("/"))
 }
 
 // boot names the present boot of the node's machine: what was prepared before another

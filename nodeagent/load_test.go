@@ -8,9 +8,9 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node"
 )
 
 const configHead = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -40,6 +40,6 @@ func newBuilder(t *testing.T, content string, args ...string) *Builder {
 	}
 	rt := critest.New()
 	return &Builder{
-		Config: c, Node: machine.Node{Name: "n"}, Runtime: rt, Images: rt, Facts: newFacts(), Log: zap.NewNop(), host: newHostCgroups(c, ""),
+		Config: c, Node: node.Machine{Name: "n"}, Runtime: rt, Images: rt, Facts: newFacts(), Log: zap.NewNop(), host: newHostCgroups(c, ""),
 	}
 }

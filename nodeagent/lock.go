@@ -4,16 +4,16 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node"
 )
 
 // lockDirs makes the directories that a node writes to, and keeps other agents away
 // from those of its state and of its certificates, if it is to keep any. Containers
 // that collect logs see the pods' logs, and could hold a lock there themselves. The
-// error is machine.ErrLocked if another agent has one of them. The locks go with
+// error is node.ErrLocked if another agent has one of them. The locks go with
 // the process, however it ends.
-func lockDirs(c *kubeletconfig.Config) (*machine.Lock, error) {
+func lockDirs(c *kubeletconfig.Config) (*node.DirLock, error) {
 	type dir struct {
 		path string
 		mode os.FileMode
@@ -34,5 +34,5 @@ func lockDirs(c *kubeletconfig.Config) (*machine.Lock, error) {
 	if err := os.MkdirAll(c.PodLogsDir, 0o755); err != nil { // log collectors are other users
 		return nil, fmt.Errorf("directory of pod logs: %w", err)
 	}
-	return machine.LockDirs(paths...)
+	return node.LockDirs(paths...)
 }

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/node"
 )
 
 // A node ends in order when the next one opens its lock file, and that one begins then.
@@ -40,11 +40,11 @@ func TestLockFile(t *testing.T) {
 	}
 
 	// What a directory's lock refuses gives the file back.
-	held, err := machine.LockRoot(o.Config.RootDir)
+	held, err := node.LockRoot(o.Config.RootDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(t.Context(), o); !errors.Is(err, machine.ErrLocked) {
+	if _, err := New(t.Context(), o); !errors.Is(err, node.ErrLocked) {
 		t.Errorf("in a directory of another: %v", err)
 	}
 	held.Release()

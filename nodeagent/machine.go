@@ -8,13 +8,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node"
 )
 
 // node describes the node's machine as the configuration says. The description
 // comes beside an error, with what could be read.
-func (b *Builder) node() (machine.Node, error) {
+func (b *Builder) node() (node.Machine, error) {
 	if b.Hardware == nil {
 		return nodeOf(b.Config)
 	}
@@ -25,14 +25,14 @@ func (b *Builder) node() (machine.Node, error) {
 
 // nodeOf describes this machine as the configuration says. Names and addresses of
 // the configuration replace what was found.
-func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
+func nodeOf(c *kubeletconfig.Config) (node.Machine, error) {
 	dir := c.RootDir
 	// The root directory may not be there yet, and its file system is what
 	// ephemeral storage is measured by.
 	if _, err := os.Stat(dir); err != nil {
 		dir = "/"
 	}
-	node, err := machine.Detect(dir, c.PodLimit(machine.CPUs()))
+	node, err := node.DetectMachine(dir, c.PodLimit(node.CPUs()))
 	// The override is applied even if the machine could not be read.
 	if c.Hostname != "" {
 		node.Name = c.Hostname
@@ -46,7 +46,7 @@ func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
 
 // configured sets what a configuration says of any machine. Allocatable is computed
 // last: it depends on the capacity that is left.
-func configured(node *machine.Node, c *kubeletconfig.Config) {
+func configured(node *node.Machine, c *kubeletconfig.Config) {
 	if !*c.LocalStorageCapacityIsolation {
 		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
 	}

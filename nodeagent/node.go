@@ -12,8 +12,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/node"
 )
 
 // Node is a whole node: an agent with its parts, and the services beside it. It
@@ -25,8 +25,8 @@ type Node struct {
 	options  Options
 	endpoint string // of the runtime; "": it is somebody else's
 	builder  *Builder
-	file     *machine.FileLock // nil: there is no lock file
-	lock     *machine.Lock
+	file     *node.FileLock // nil: there is no lock file
+	lock     *node.DirLock
 	client   *cri.Client                 // nil: the runtime is somebody else's, or local
 	local    *LocalRuntime               // nil: it is not in this process
 	remember func(context.Context) error // records the runtime before any pod runs on it; nil: it is on record
@@ -41,7 +41,7 @@ type Node struct {
 
 // New makes a Node at rest. See the package's documentation for what it looks at,
 // and for the order. ctx bounds it alone. The node's directories are locked from the
-// beginning until the end of Run, or until Close: the error is machine.ErrLocked if
+// beginning until the end of Run, or until Close: the error is node.ErrLocked if
 // another agent has one of them, and nothing in them has been touched then. A lock
 // file comes before them, and is waited for until ctx ends.
 func New(ctx context.Context, o Options) (*Node, error) {
@@ -56,7 +56,7 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	// Before the directories: the agent that has them gives the file back last.
 	if path := o.Config.LockFile; path != "" {
 		o.Log.Info("taking lock file", zap.String("path", path))
-		if n.file, err = machine.LockFile(ctx, path); err != nil {
+		if n.file, err = node.LockFile(ctx, path); err != nil {
 			return nil, err
 		}
 	}

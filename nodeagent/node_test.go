@@ -19,9 +19,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node"
 )
 
 // options are those of a node with nothing but a runtime and a directory of
@@ -83,7 +83,7 @@ func TestNewLeavesNoTrace(t *testing.T) {
 	if err != nil || len(left) != 1 || left[0].Name() != "agent.lock" {
 		t.Errorf("%v is left, %v", left, err)
 	}
-	if _, err := New(t.Context(), o); !errors.Is(err, machine.ErrLocked) {
+	if _, err := New(t.Context(), o); !errors.Is(err, node.ErrLocked) {
 		t.Errorf("two at rest: %v", err)
 	}
 	for range 2 {
@@ -102,7 +102,7 @@ func TestNewLeavesNoTrace(t *testing.T) {
 	}
 	o.Services = []Service{badService}
 	for range 2 {
-		if _, err := New(t.Context(), o); err == nil || errors.Is(err, machine.ErrLocked) {
+		if _, err := New(t.Context(), o); err == nil || errors.Is(err, node.ErrLocked) {
 			t.Errorf("one that could not be made: %v", err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestOneNodeOnADirectory(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- first.Run(ctx) }()
 	<-first.Up()
-	if _, err := New(t.Context(), o); !errors.Is(err, machine.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+	if _, err := New(t.Context(), o); !errors.Is(err, node.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 		t.Errorf("the second one was made: %v", err)
 	}
 	if !exists(first.Builder().Path("agent.sock")) {
@@ -256,7 +256,7 @@ func TestOneNodeOnADirectory(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if !errors.Is(second, machine.ErrLocked) {
+	if !errors.Is(second, node.ErrLocked) {
 		t.Errorf("while a service ends: %v", second)
 	}
 	next, err := New(t.Context(), o)
@@ -291,7 +291,7 @@ func TestServiceThatHangs(t *testing.T) {
 		if err := <-ended; err != nil || time.Since(at) > time.Minute {
 			t.Errorf("ended after %v with %v", time.Since(at), err)
 		}
-		if _, err := New(t.Context(), o); !errors.Is(err, machine.ErrLocked) {
+		if _, err := New(t.Context(), o); !errors.Is(err, node.ErrLocked) {
 			t.Errorf("the next one: %v", err)
 		}
 		close(free)

@@ -2,7 +2,7 @@
 
 package nodeagent
 
-import "github.com/nodewright/nodewright/node/oom"
+import "github.com/nodewright/nodewright/node"
 
 // oomCounters returns nil: there are no cgroups to count in.
-func oomCounters(string) oom.Fallback { return nil }
+func oomCounters(string) node.OOMFallback { return nil }

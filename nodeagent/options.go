@@ -11,9 +11,8 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/server"
 )
@@ -49,7 +48,7 @@ type Options struct {
 	// Hardware is the node's machine; the one that the agent runs on.
 	Hardware *Hardware
 	// Machine reports when the machine goes down; logind.
-	Machine shutdown.Machine
+	Machine node.ShutdownMachine
 	// Agent is called with the agent's configuration before the agent is made,
 	// and may change it; nothing is changed.
 	Agent func(*agent.Config)
@@ -111,7 +110,7 @@ type Settings struct {
 	// those that the program offers itself, with Facts.OfferDevices and Facts.OfferDriver.
 	NoPluginSockets bool
 	// PinnedImages are names of images that are never removed; see
-	// collection.Config. None.
+	// pressure.CollectionConfig. None.
 	PinnedImages []string
 }
 
@@ -155,7 +154,7 @@ func (s *Settings) validate() error {
 // Supported returns what is wrong with a valid configuration on this machine. The
 // field is that of KEP-4569; nil and false let a machine with cgroup v1 pass.
 func Supported(c *kubeletconfig.Config) error {
-	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !machine.CgroupV2() {
+	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !node.CgroupV2() {
 		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")
 	}
 	return nil

@@ -12,9 +12,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/systemdtest"
-	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pluginmgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // api is a cluster as far as parts see it.
@@ -23,13 +23,13 @@ type api struct{}
 func (api) Ensure(context.Context, *v1.Pod, *v1.Pod) error { return nil }
 func (api) Remove(context.Context, *v1.Pod) error          { return nil }
 
-// keeper is a content.Tokens that keeps some.
-type keeper struct{ content.Tokens }
+// keeper is a plugins.Tokens that keeps some.
+type keeper struct{ plugins.Tokens }
 
 func (keeper) Retain(func(types.UID) bool) {}
 
 // steady never goes down.
-type steady struct{ shutdown.Machine }
+type steady struct{ node.ShutdownMachine }
 
 func TestStandard(t *testing.T) {
 	const alone = "podstart stats collection eviction preemption startorder devices placement claims plugins podresources resize userns oom swap hostsetup"
@@ -106,7 +106,7 @@ func TestFacts(t *testing.T) {
 		t.Errorf("facts %+v", f)
 	}
 	// Eviction was configured before the part that knows that the machine goes down.
-	f.ShuttingDown = func() error { return shutdown.ErrShuttingDown }
+	f.ShuttingDown = func() error { return node.ErrShuttingDown }
 	if !eviction.Hold() {
 		t.Error("pods that were evicted begin again while the machine goes down")
 	}

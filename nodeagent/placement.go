@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/placement"
+	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/memmgr"
@@ -19,13 +19,13 @@ import (
 const placementDir = "placement"
 
 // Placement gives containers CPUs and memory of their own, on the machine's NUMA
-// nodes: see package agent/placement.
+// nodes: see [resources.Placement].
 func Placement(b *Builder) (part.Part, error) {
 	conf, err := b.placement()
 	if err != nil {
 		return nil, err
 	}
-	p, err := placement.New(placement.Config{
+	p, err := resources.NewPlacement(resources.PlacementConfig{
 		Fit: conf, Runtime: b.Runtime, Store: b.Store(placementDir, "placement"), KubeletDir: b.Config.RootDir, Log: b.Log.Named("placement"), Metrics: b.Metrics,
 	})
 	if err != nil {

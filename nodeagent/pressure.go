@@ -3,25 +3,20 @@ package nodeagent
 import (
 	"cmp"
 
-	"github.com/nodewright/nodewright/agent/collection"
-	"github.com/nodewright/nodewright/agent/eviction"
-	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/agent/oomkill"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/preemption"
-	"github.com/nodewright/nodewright/agent/stats"
+	"github.com/nodewright/nodewright/agent/pressure"
 	block "github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/node"
 )
 
 // Makers of what measures the node and acts when it runs short: each takes the
 // figures of those before it from Facts.
 
-// Stats knows what the node and its pods use: see package agent/stats.
+// Stats knows what the node and its pods use: see [pressure.Stats].
 func Stats(b *Builder) (part.Part, error) {
-	p, err := stats.New(stats.Config{
+	p, err := pressure.NewStats(pressure.StatsConfig{
 		NodeName: b.Node.Name, Runtime: b.Runtime, Images: b.Images,
-		PodsCgroup: cmp.Or(b.PodsCgroup(), stats.NoCgroup), SystemCgroups: b.host.all,
+		PodsCgroup: cmp.Or(b.PodsCgroup(), pressure.NoCgroup), SystemCgroups: b.host.all,
 		RootDir: b.Config.RootDir, LogDir: b.Config.PodLogsDir, NoVolumes: b.Config.VolumeStatsAggPeriod.Duration < 0, Metrics: b.Metrics,
 	})
 	if err != nil {
@@ -32,9 +27,9 @@ func Stats(b *Builder) (part.Part, error) {
 }
 
 // Collection removes images, dead containers and old logs: see package
-// agent/collection.
+// [pressure.Collection].
 func Collection(b *Builder) (part.Part, error) {
-	p, err := collection.New(b.collection())
+	p, err := pressure.NewCollection(b.collection())
 	if err != nil {
 		return nil, err
 	}
@@ -44,14 +39,14 @@ func Collection(b *Builder) (part.Part, error) {
 
 // collection translates the configuration of garbage collection and log rotation.
 // Policies are pointers to copies, so that the part may keep them.
-func (b *Builder) collection() collection.Config {
+func (b *Builder) collection() pressure.CollectionConfig {
 	c := b.Config
 	images, containers := c.ImageGC(), c.DeadContainers
 	logs, rotate := c.LogRotation()
-	return collection.Config{
+	return pressure.CollectionConfig{
 		Runtime: b.Runtime, Images: b.Images,
 		ImagePolicy: &images, ContainerPolicy: &containers, PinnedImages: b.Settings.PinnedImages,
-		Logs: collection.LogRotation{
+		Logs: pressure.LogRotation{
 			Off: !rotate, MaxSize: logs.MaxSize, MaxFiles: logs.MaxFiles, PodBudget: b.Settings.PodLogBudget, Workers: logs.Workers, Longest: logs.Longest, Poll: b.Settings.PollFiles,
 		},
 		PodLogsDir: c.PodLogsDir, ContainerLogsDir: b.containerLogs(),
@@ -59,14 +54,14 @@ func (b *Builder) collection() collection.Config {
 	}
 }
 
-// Eviction ends pods when the node runs short: see package agent/eviction. It
+// Eviction ends pods when the node runs short: see [pressure.Eviction]. It
 // needs the figures of [Stats], or others in Facts.EvictionStats.
 func Eviction(b *Builder) (part.Part, error) {
 	cfg, err := b.eviction()
 	if err != nil {
 		return nil, err
 	}
-	p, err := eviction.New(cfg)
+	p, err := pressure.NewEviction(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -77,13 +72,13 @@ func Eviction(b *Builder) (part.Part, error) {
 
 // eviction translates thresholds and times. The error names a threshold that cannot
 // be.
-func (b *Builder) eviction() (eviction.Config, error) {
+func (b *Builder) eviction() (pressure.EvictionConfig, error) {
 	c := b.Config
 	list, err := c.Thresholds()
 	if err != nil {
-		return eviction.Config{}, err
+		return pressure.EvictionConfig{}, err
 	}
-	return eviction.Config{
+	return pressure.EvictionConfig{
 		Stats: b.Facts.EvictionStats, Reclaim: b.Facts.Reclaimer,
 		Thresholds: list, Notify: b.notices(list),
 		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil }, Changed: b.Facts.Changed,
@@ -94,38 +89,38 @@ func (b *Builder) eviction() (eviction.Config, error) {
 }
 
 // notices are those of the kernel of the node's machine.
-func (b *Builder) notices(list []threshold.Threshold) []block.Notifier {
+func (b *Builder) notices(list []block.Threshold) []block.Notifier {
 	if b.Hardware != nil {
 		return b.Hardware.Notices
 	}
-	return eviction.KernelNotices(b.PodsCgroup(), machine.CgroupV2(), list)
+	return pressure.KernelNotices(b.PodsCgroup(), node.CgroupV2(), list)
 }
 
 // Preemption ends lesser pods for critical ones that do not fit: see package
-// agent/preemption.
+// [pressure.Preemption].
 func Preemption(b *Builder) (part.Part, error) {
-	return preemption.New(preemption.Config{
+	return pressure.NewPreemption(pressure.PreemptionConfig{
 		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil },
 		Log: b.Log.Named("preemption"), Metrics: b.Metrics,
 	})
 }
 
 // OOM records the OOM kills of the kernel: see package
-// agent/oomkill. Of other hardware it knows the log that Hardware.KernelLog opens, and goes
+// [pressure.OOMKills]. Of other hardware it knows the log that Hardware.KernelLog opens, and goes
 // without one.
 func OOM(b *Builder) (part.Part, error) {
-	cfg := oomkill.Config{Log: b.Log.Named("oom"), Metrics: b.Metrics}
+	cfg := pressure.OOMKillsConfig{Log: b.Log.Named("oom"), Metrics: b.Metrics}
 	if h := b.Hardware; h != nil {
 		if h.KernelLog == nil {
 			return nil, nil //nolint:nilnil // a node without this part
 		}
 		cfg.Open = h.KernelLog
-		return oomkill.New(cfg)
+		return pressure.NewOOMKills(cfg)
 	}
 	// In a container the kernel's log may be out of reach; cgroup v2 counts OOM
 	// kills by itself.
-	if root := b.PodsCgroup(); root != "" && machine.CgroupV2() {
+	if root := b.PodsCgroup(); root != "" && node.CgroupV2() {
 		cfg.Fallback = oomCounters(root)
 	}
-	return oomkill.New(cfg)
+	return pressure.NewOOMKills(cfg)
 }

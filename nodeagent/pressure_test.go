@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodewright/nodewright/agent/collection"
-	"github.com/nodewright/nodewright/eviction/threshold"
-	"github.com/nodewright/nodewright/gc/containergc"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/gc"
 )
 
 func TestEvictionConfig(t *testing.T) {
@@ -39,32 +38,32 @@ func TestAllocatableThreshold(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := e.Thresholds[len(e.Thresholds)-1]
-		if got := last.Signal == threshold.AllocatableMemory && last.Value.Value == 100<<20; got != want {
+		if got := last.Signal == eviction.SignalAllocatableMemory && last.Value.Value == 100<<20; got != want {
 			t.Errorf("%q: last threshold %+v", content, last)
 		}
 	}
 }
 
 func TestCollectionConfig(t *testing.T) {
-	kubelet := collection.Config{
-		ImagePolicy:     &imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute},
-		ContainerPolicy: &containergc.Policy{MaxPerContainer: 1, MaxContainers: -1},
-		Logs:            collection.LogRotation{MaxSize: 10 << 20, MaxFiles: 5, Workers: 1, Longest: 10 * time.Second},
+	kubelet := pressure.CollectionConfig{
+		ImagePolicy:     &gc.ImagePolicy{High: 85, Low: 80, MinAge: 2 * time.Minute},
+		ContainerPolicy: &gc.ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1},
+		Logs:            pressure.LogRotation{MaxSize: 10 << 20, MaxFiles: 5, Workers: 1, Longest: 10 * time.Second},
 	}
 	for _, tc := range []struct {
 		flags   []string
 		content string
-		want    collection.Config
+		want    pressure.CollectionConfig
 	}{
 		{nil, "", kubelet},
 		{
 			[]string{"--minimum-container-ttl-duration=1m", "--maximum-dead-containers=20", "--maximum-dead-containers-per-container=2"},
 			"imageGCHighThresholdPercent: 90\nimageGCLowThresholdPercent: 50\nimageMinimumGCAge: 1m\nimageMaximumGCAge: 24h\ncontainerLogMaxSize: 1Mi\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\ncontainerLogMonitorInterval: 5s",
-			collection.Config{
-				ImagePolicy:     &imagegc.Policy{High: 90, Low: 50, MinAge: time.Minute, MaxAge: 24 * time.Hour},
+			pressure.CollectionConfig{
+				ImagePolicy:     &gc.ImagePolicy{High: 90, Low: 50, MinAge: time.Minute, MaxAge: 24 * time.Hour},
 				PinnedImages:    []string{"a:1", "b/*"},
-				ContainerPolicy: &containergc.Policy{MinAge: time.Minute, MaxPerContainer: 2, MaxContainers: 20},
-				Logs:            collection.LogRotation{MaxSize: 1 << 20, MaxFiles: 3, PodBudget: 200 << 20, Workers: 2, Longest: 5 * time.Second},
+				ContainerPolicy: &gc.ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 2, MaxContainers: 20},
+				Logs:            pressure.LogRotation{MaxSize: 1 << 20, MaxFiles: 3, PodBudget: 200 << 20, Workers: 2, Longest: 5 * time.Second},
 			},
 		},
 	} {
@@ -74,7 +73,7 @@ func TestCollectionConfig(t *testing.T) {
 		if got.Store == nil || got.PodLogsDir != "/var/log/pods" || got.ContainerLogsDir != "/var/log/containers" {
 			t.Errorf("%s: %+v", tc.content, got)
 		}
-		got = collection.Config{ImagePolicy: got.ImagePolicy, PinnedImages: got.PinnedImages, ContainerPolicy: got.ContainerPolicy, Logs: got.Logs}
+		got = pressure.CollectionConfig{ImagePolicy: got.ImagePolicy, PinnedImages: got.PinnedImages, ContainerPolicy: got.ContainerPolicy, Logs: got.Logs}
 		if !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s: %+v, want %+v", tc.content, got, tc.want)
 		}

@@ -15,14 +15,14 @@ import (
 
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // tokensOf are tokens that say what was asked for.
 type tokensOf struct{}
 
-func (tokensOf) Token(_ context.Context, namespace, account string, spec authv1.TokenRequestSpec) (content.Token, error) {
-	return content.Token{Value: namespace + "/" + account + "/" + strings.Join(spec.Audiences, "+") + "/" + spec.BoundObjectRef.Name + "/" + string(spec.BoundObjectRef.UID)}, nil
+func (tokensOf) Token(_ context.Context, namespace, account string, spec authv1.TokenRequestSpec) (plugins.Token, error) {
+	return plugins.Token{Value: namespace + "/" + account + "/" + strings.Join(spec.Audiences, "+") + "/" + spec.BoundObjectRef.Name + "/" + string(spec.BoundObjectRef.UID)}, nil
 }
 
 func (tokensOf) Forget(types.UID) {}

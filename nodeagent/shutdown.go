@@ -4,19 +4,19 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/shutdown"
-	"github.com/nodewright/nodewright/node/shutdown/logind"
+	"github.com/nodewright/nodewright/node"
 )
 
 // Shutdown ends pods in order when the machine goes down, if the configuration
-// gives them time for that: see package agent/shutdown. Without Options.Machine it
+// gives them time for that: see [lifecycle.Shutdown]. Without Options.Machine it
 // is logind that reports when.
 func Shutdown(b *Builder) (part.Part, error) {
 	if b.Config.ShutdownTime() == 0 {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
-	p, err := shutdown.New(b.shutdown())
+	p, err := lifecycle.NewShutdown(b.shutdown())
 	if err != nil {
 		return nil, err
 	}
@@ -27,15 +27,15 @@ func Shutdown(b *Builder) (part.Part, error) {
 // shutdown translates the configuration. logind waits for the node by itself; the
 // signal of another machine may come from systemd as the agent's parent, which is
 // asked for more time.
-func (b *Builder) shutdown() shutdown.Config {
+func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	said := b.Config.Shutdown()
-	cfg := shutdown.Config{
+	cfg := lifecycle.ShutdownConfig{
 		Requested: said.Requested, Critical: said.Critical, Groups: said.Groups, Machine: b.Machine,
 		Changed: func(bool) { b.Facts.Changed() },
 		Store:   b.Store("shutdown", "shutdown"), Log: b.Log.Named("shutdown"), Metrics: b.Metrics,
 	}
 	if b.Machine == nil {
-		cfg.Machine = logind.New(logind.Config{Log: b.Log.Named("logind")})
+		cfg.Machine = node.NewLogind(node.LogindConfig{Log: b.Log.Named("logind")})
 		return cfg
 	}
 	// TimeoutStopSec of the unit would kill the agent in the middle of its pods'

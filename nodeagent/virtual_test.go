@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // virtual are the options of a node with all parts that waits for nothing but time.
@@ -26,7 +26,7 @@ func virtual(t *testing.T, more string) Options {
 	o := options(t, "volumeStatsAggPeriod: -1s\nimageGCHighThresholdPercent: 100\n"+more)
 	o.Hardware, o.Parts = hardware("8", "16Gi"), Standard()
 	o.Settings = Settings{LeaveHost: true, PollFiles: true, NoPluginSockets: true}
-	o.Agent = func(c *agent.Config) { c.Volumes.Mounter = &mounttest.Memory{} }
+	o.Agent = func(c *agent.Config) { c.Volumes.Mounter = &plugintest.MountMemory{} }
 	return o
 }
 

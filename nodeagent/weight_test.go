@@ -65,14 +65,14 @@ func TestWhatIsNotNamedIsNotLinked(t *testing.T) {
 	run("build", "-trimpath", "-overlay", filepath.Join(dir, "overlay.json"), "-o", bin, "../internal/weigh/small")
 	symbols := run("tool", "nm", bin)
 	const module = "github.com/nodewright/nodewright/"
-	for _, want := range []string{"agent/stats.New", "agent.New"} {
+	for _, want := range []string{"agent/pressure.NewStats", "agent.New"} {
 		if !strings.Contains(symbols, " "+module+want+"\n") {
 			t.Errorf("%s is not linked", want)
 		}
 	}
 	for _, not := range []string{
-		"agent/collection.New", "agent/eviction.New", "agent/shutdown.New", "agent/devices.New", "agent/placement.New", "agent/claims.New",
-		"agent/plugins.New", "agent/podresources.New", "agent/resize.New", "agent/userns.New", "agent/tokens.New", "agent/mirrors.New", "agent/oomkill.New", "agent/swap.New", "agent/hostsetup.New", "agent/preemption.New", "agent/podstart.New",
+		"agent/pressure.NewCollection", "agent/pressure.NewEviction", "agent/pressure.NewOOMKills", "agent/pressure.NewPreemption",
+		"agent/resources.", "agent/lifecycle.",
 		"agent/local.Handler", "server.New", "devicemgr.New", "dra.New", "fit.NewPlacement", "kubeapi/",
 	} {
 		if strings.Contains(symbols, " "+module+not) {

@@ -2,7 +2,7 @@
 // NUMA nodes, sets of both, and hints about nodes.
 //
 // A [Machine] is a plain value. It is made by hand, or read from a running
-// kernel by the package numa/sysfs:
+// kernel by [ReadSysfs]:
 //
 //	m := numa.Machine{
 //		CPUs:  []numa.CPU{{ID: 0, Core: 0, Node: 0}, {ID: 1, Core: 1, Node: 1}},
@@ -11,6 +11,32 @@
 //
 // Everything here is a value: methods return new sets and change none. The
 // package imports nothing but the standard library.
+//
+// # The machine that Linux describes
+//
+// [ReadSysfs] reads the topology of a Linux machine, as a [numa.Machine]: CPUs, cores,
+// last-level caches, sockets, NUMA nodes with their memory and huge pages, and
+// distances.
+//
+//	m, err := numa.ReadSysfs(os.DirFS("/"))
+//
+// All comes from files below the root given (Documentation/ABI of the kernel:
+// testing/sysfs-devices-system-cpu, stable/sysfs-devices-node):
+//
+//	sys/devices/system/cpu/online
+//	sys/devices/system/cpu/cpuN/topology/{core_cpus_list,thread_siblings_list,physical_package_id}
+//	sys/devices/system/cpu/cpuN/cache/indexN/{level,type,shared_cpu_list}
+//	sys/devices/system/node/nodeN/{cpulist,meminfo,distance}
+//	sys/devices/system/node/nodeN/hugepages/hugepages-NkB/nr_hugepages
+//
+// A kernel without NUMA has no node directory. Its machine is one node, with
+// proc/meminfo and sys/kernel/mm/hugepages. What a machine may well lack is no
+// error: caches, huge pages, distances, and sockets that the firmware does not
+// number. Everything else that is missing, unreadable or at odds with the rest
+// is an error that names the file and what was found there.
+//
+// CPUs that are offline are left out. Nodes may be numbered with gaps, and have
+// CPUs alone or memory alone.
 //
 // Tier: stable.
 package numa

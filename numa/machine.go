@@ -44,7 +44,7 @@ type Node struct {
 }
 
 // Validate reports everything by which m is not a machine. It is for machines made
-// by hand: those of package sysfs have passed it.
+// by hand: those of [ReadSysfs] have passed it.
 func (m Machine) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

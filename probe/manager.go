@@ -11,8 +11,6 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/probe/check"
-	"github.com/nodewright/nodewright/probe/schedule"
 )
 
 // Manager keeps the probes of all pods. Its methods may be called from any
@@ -22,9 +20,9 @@ type Manager struct {
 	// it needs them.
 	cfg     Config
 	met     *metrics
-	engine  *schedule.Engine
+	engine  *Engine
 	journal *journal
-	client  *check.Client
+	client  *CheckClient
 	runtime *runtime
 
 	// mu guards pods, byID and all that they hold. It is taken before the locks
@@ -48,7 +46,7 @@ func New(cfg Config) (*Manager, error) {
 	if m.met, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-	m.engine, err = schedule.New(schedule.Config{
+	m.engine, err = NewEngine(EngineConfig{
 		Parallel: cfg.Parallel, ParallelExpensive: cfg.ParallelExec,
 		Late: func(d time.Duration) { m.met.late.Observe(d.Seconds()) },
 	})
@@ -56,7 +54,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	m.journal = newJournal(cfg.Journal, cfg.Log, m.met)
-	m.client = check.NewClient(check.ClientConfig{KeepAlive: cfg.KeepAlive, Graceful: cfg.Graceful})
+	m.client = NewCheckClient(CheckClientConfig{KeepAlive: cfg.KeepAlive, Graceful: cfg.Graceful})
 	m.runtime = &runtime{exec: cfg.Exec, answers: cfg.Answers}
 	return m, nil
 }

@@ -7,8 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
-	"github.com/nodewright/nodewright/probe/check"
-	"github.com/nodewright/nodewright/probe/schedule"
 )
 
 // metrics are the kubelet's, by its names, and a few of our own. Durations are
@@ -102,12 +100,12 @@ func (m *metrics) remove(s *series) {
 
 // observe counts one round. Counters are made when they are first needed: most
 // probes never fail.
-func (s *series) observe(r schedule.Round) {
+func (s *series) observe(r Round) {
 	i := 2
 	switch {
 	// The index stays that of "unknown".
 	case r.Err != nil:
-	case r.Outcome == check.Success || r.Outcome == check.Warning:
+	case r.Outcome == OutcomeSuccess || r.Outcome == OutcomeWarning:
 		i = 0
 	default:
 		i = 1

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/probe/schedule"
 )
 
 // maxAge is the longest that a container is believed to have run before it
@@ -63,7 +62,7 @@ type prober struct {
 	fresh  bool   // nothing is known of it: check at once
 	blind  bool   // only errors since long
 
-	running *schedule.Probe // nil unless it is scheduled
+	running *ScheduledProbe // nil unless it is scheduled
 	// turn is raised whenever the probe is stopped: what comes of an earlier
 	// turn is dropped.
 	turn   uint64

@@ -9,8 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/seconds"
-	"github.com/nodewright/nodewright/probe/check"
-	"github.com/nodewright/nodewright/probe/schedule"
 )
 
 // execSlack is how much longer than its timeout an exec check waits for the
@@ -32,11 +30,11 @@ func (m *Manager) timing(p *prober) Timing {
 	// Nobody waits for this answer: the first check itself is delayed by a random
 	// part of the period, so that probes of many pods do not stay in step.
 	case p.t == Liveness || p.result == Success:
-		t.Spread = schedule.SpreadFirst
+		t.Spread = SpreadFirst
 	// Readiness: the first check decides how soon the container gets traffic, so
 	// that only the later ones are spread.
 	case t.SuccessThreshold <= 1:
-		t.Spread = schedule.SpreadSecond
+		t.Spread = SpreadSecond
 	}
 	// Before the time that is over is taken off: the function sees the spec's
 	// delay.
@@ -52,10 +50,10 @@ func (m *Manager) start(p *prober) {
 	turn, id := p.turn, p.c.id
 	// Both functions are bound to the turn: what they bring after a stop is
 	// dropped.
-	s := schedule.Spec{
+	s := ScheduleSpec{
 		Timing: m.timing(p), Group: string(p.c.pod.uid),
-		Check: func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
-		Done:  func(r schedule.Round) bool { return m.done(p, turn, id, r) },
+		Check: func(ctx context.Context) (Outcome, string, error) { return m.check(ctx, p, turn) },
+		Done:  func(r Round) bool { return m.done(p, turn, id, r) },
 	}
 	// Commands cost a process each, and the runtime's answer may come after the
 	// timeout.
@@ -66,7 +64,7 @@ func (m *Manager) start(p *prober) {
 }
 
 // done takes what came of a round, and reports whether there shall be more.
-func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (again bool) {
+func (m *Manager) done(p *prober, turn uint64, id string, r Round) (again bool) {
 	m.mu.Lock()
 	if p.turn != turn {
 		m.mu.Unlock()
@@ -84,9 +82,9 @@ func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (aga
 	about := ps.pod
 	m.lookedAt(p, r)
 	// An error, or too few in a row, leaves the result as it is.
-	if r.Verdict != check.Unknown {
+	if r.Verdict != OutcomeUnknown {
 		result := Success
-		if r.Verdict == check.Failure {
+		if r.Verdict == OutcomeFailure {
 			result = Failure
 		}
 		if p.t.holds(result) {
@@ -111,7 +109,7 @@ func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (aga
 }
 
 // lookedAt notes when a probe sees nothing but errors. The caller holds m.mu.
-func (m *Manager) lookedAt(p *prober, r schedule.Round) {
+func (m *Manager) lookedAt(p *prober, r Round) {
 	threshold := int(p.spec.FailureThreshold)
 	if threshold <= 0 {
 		// The API's default.
@@ -135,14 +133,14 @@ func (m *Manager) lookedAt(p *prober, r schedule.Round) {
 // tell makes the events of a round.
 // The words are the kubelet's. It is called without m.mu, in the goroutine of
 // the check.
-func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
+func (m *Manager) tell(pod *v1.Pod, name string, t Type, r Round) {
 	reason, message := "", ""
 	switch {
 	// Additional checks of FastStart may fail without anything being wrong.
-	case r.Extra && r.Outcome != check.Warning || r.Err == nil && (r.Outcome == check.Success || r.Outcome == check.Unknown):
+	case r.Extra && r.Outcome != OutcomeWarning || r.Err == nil && (r.Outcome == OutcomeSuccess || r.Outcome == OutcomeUnknown):
 	case r.Err != nil:
 		reason, message = "Unhealthy", fmt.Sprintf("%s probe errored and resulted in %s state: %v", t, r.Outcome, r.Err)
-	case r.Outcome == check.Warning:
+	case r.Outcome == OutcomeWarning:
 		reason, message = "ProbeWarning", fmt.Sprintf("%s probe warning: %s", t, r.Output)
 	default:
 		reason, message = "Unhealthy", fmt.Sprintf("%s probe failed: %s", t, r.Output)

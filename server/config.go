@@ -11,8 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-
-	"github.com/nodewright/nodewright/server/auth"
 )
 
 // Config holds what a Server needs. Node and Pods are required, and at least
@@ -36,8 +34,8 @@ type Config struct {
 	TLS *tls.Config // see [Certs]
 	// The main port asks the first who sends a request, and the second whether they
 	// may.
-	Authenticator auth.Authenticator
-	Authorizer    auth.Authorizer
+	Authenticator Authenticator
+	Authorizer    Authorizer
 	// Inner is for a Handler that somebody else serves, who lets in whom he knows: it
 	// asks nobody who sends a request. No listener, TLS and Authenticator are required.
 	Inner bool

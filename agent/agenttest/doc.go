@@ -15,5 +15,10 @@
 // the same test runs by the machine's clock. What a container does is a script of the
 // runtime's: see package critest, which has faults, too.
 //
+// # A single part
+//
+// A [Host] is an agent for tests of one part: the test sets its pods and its runtime, and
+// it records what the part asks for. [RunPart] runs the part.
+//
 // Tier: kit.
 package agenttest

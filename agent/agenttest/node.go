@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -48,7 +48,7 @@ func New(t testing.TB) *Node {
 	dir := t.TempDir()
 	n := &Node{t: t, Runtime: rt, Source: NewSource("test", podmgr.Static), Sink: &Sink{}, Patience: time.Minute}
 	n.Config = agent.Config{
-		Node: machine.Node{Name: "node", IPs: []string{"192.0.2.1"}, Capacity: v1.ResourceList{
+		Node: node.Machine{Name: "node", IPs: []string{"192.0.2.1"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		Paths:   agent.Paths{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "logs")},

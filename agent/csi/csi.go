@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/csi"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 // ReasonLimit is the kubelet's reason for a pod that is rejected, or ended, since the
@@ -136,9 +136,9 @@ func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]b
 		return nil, errors.New("the agent is not complete")
 	}
 	if found := s.Secrets(namespace)[name]; found != nil {
-		return content.OfSecret(found).Data, nil
+		return plugins.ObjectOfSecret(found).Data, nil
 	}
-	return nil, content.ErrNotFound
+	return nil, plugins.ErrNotFound
 }
 
 // exhausted ends a pod whose volume the node has no room for.

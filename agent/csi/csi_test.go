@@ -14,14 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/csi"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/part/parttest"
 	block "github.com/nodewright/nodewright/csi"
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 const driver = "disk.example.com"
@@ -29,19 +29,19 @@ const driver = "disk.example.com"
 // node is a part with a host and a driver that is registered.
 type node struct {
 	*csi.Part
-	host   *parttest.Host
+	host   *agenttest.Host
 	driver *csitest.Driver
 	root   string
 }
 
-func start(t *testing.T, cluster content.StorageCluster, change func(*csitest.Config)) *node {
+func start(t *testing.T, cluster plugins.StorageCluster, change func(*csitest.Config)) *node {
 	t.Helper()
 	top, err := os.MkdirTemp("", "csi")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
-	mounts := &mounttest.Memory{}
+	mounts := &plugintest.MountMemory{}
 	cfg := csitest.Config{Socket: filepath.Join(top, "csi.sock"), Mounter: mounts}
 	if change != nil {
 		change(&cfg)
@@ -55,14 +55,14 @@ func start(t *testing.T, cluster content.StorageCluster, change func(*csitest.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{p, parttest.New(t), d, filepath.Join(top, "root")}
+	n := &node{p, agenttest.NewHost(t), d, filepath.Join(top, "root")}
 	if err := p.Join(n.host); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Join(n.host); err == nil {
 		t.Error("it belongs to two agents")
 	}
-	t.Cleanup(parttest.Run(t, p))
+	t.Cleanup(agenttest.RunPart(t, p))
 	if err := p.Registrar().Register(t.Context(), driver, cfg.Socket, []string{"1.0.0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestDriversWakeTheirVolumes(t *testing.T) {
 	if calls := n.host.Calls(); !slices.Contains(calls, "volumes changed CSIDriver /"+driver) {
 		t.Errorf("calls %q", calls)
 	}
-	if _, err := n.Secret(t.Context(), "vault", "key"); !errors.Is(err, content.ErrNotFound) {
+	if _, err := n.Secret(t.Context(), "vault", "key"); !errors.Is(err, plugins.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	n.host.SetStorage([]*v1.Secret{secret}, nil, nil)
@@ -159,14 +159,14 @@ func TestVolumesGrowWhileMounted(t *testing.T) {
 type hostWithout struct{ part.Host }
 
 func TestAnAgentWithoutObjectsIsRefused(t *testing.T) {
-	p, err := csi.New(csi.Config{CSI: block.Config{Root: "/root", NodeName: "n", Mounter: &mounttest.Memory{}}})
+	p, err := csi.New(csi.Config{CSI: block.Config{Root: "/root", NodeName: "n", Mounter: &plugintest.MountMemory{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Join(hostWithout{parttest.New(t)}); err == nil || !strings.Contains(err.Error(), "part.Storage") {
+	if err := p.Join(hostWithout{agenttest.NewHost(t)}); err == nil || !strings.Contains(err.Error(), "part.Storage") {
 		t.Errorf("got %v", err)
 	}
-	for _, bad := range []block.Config{{}, {Root: "relative", NodeName: "n", Mounter: &mounttest.Memory{}}} {
+	for _, bad := range []block.Config{{}, {Root: "relative", NodeName: "n", Mounter: &plugintest.MountMemory{}}} {
 		if _, err := csi.New(csi.Config{CSI: bad}); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}

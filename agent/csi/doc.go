@@ -6,7 +6,7 @@
 //	...
 //	cfg.Parts = append(cfg.Parts, p)
 //	cfg.Volumes.Plugins = append(cfg.Volumes.Plugins, p.Plugin())
-//	// and for package agent/plugins:
+//	// and for a [resources.Plugins]:
 //	handlers[pluginmgr.CSIPlugin] = []pluginmgr.Handler{p.Registrar()}
 //
 // # Hooks

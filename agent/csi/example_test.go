@@ -11,7 +11,7 @@ import (
 )
 
 // An agent whose pods have volumes of CSI drivers: the part goes into agent.Config.Parts,
-// its plugin into agent.Config.Volumes.Plugins, its registrar to package agent/plugins.
+// its plugin into agent.Config.Volumes.Plugins, its registrar to a resources.Plugins.
 func ExampleNew() {
 	p, err := csi.New(csi.Config{CSI: block.Config{Root: "/var/lib/agent", NodeName: "edge-1", Mounter: &mount.Kernel{}}})
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
@@ -146,7 +146,7 @@ func Example() {
 	}}
 	w := &witness{seen: map[string]bool{}, synced: make(chan struct{}), gone: make(chan struct{})}
 	a, err := agent.New(agent.Config{
-		Node: machine.Node{Name: "edge-7", Capacity: v1.ResourceList{
+		Node: node.Machine{Name: "edge-7", Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("10"),
 		}},
 		Paths:   agent.Paths{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "logs")},

@@ -10,7 +10,7 @@
 //
 // # Rotation
 //
-// Following goes on over rotations, as gc/logrotate and the kubelet make them:
+// Following goes on over rotations, as package gc and the kubelet make them:
 // the log is renamed to <log>.<time> and compressed to <log>.<time>.gz, and the
 // runtime begins a new one. What was written before, between and after
 // rotations comes once and in order, however many there were since the last

@@ -12,7 +12,7 @@ import (
 )
 
 // stampLayout is the time in the name of a rotated log, as the kubelet and
-// gc/logrotate write it. It sorts as the times do.
+// package gc write it. It sorts as the times do.
 const stampLayout = "20060102-150405"
 
 // stampOf reads the name of a file beside the log base: the time at which it

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
 
-	this "github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/e2e/apart"
+	"github.com/nodewright/nodewright/node"
 )
 
 // stage says to a child of this program how far apart from the machine it is, and place
@@ -64,7 +64,7 @@ func separate(ctx context.Context, processes bool) (done bool, err error) {
 			flags |= unix.CLONE_NEWPID
 		}
 		return true, again("2", flags)
-	case this.CgroupV2():
+	case node.CgroupV2():
 		return false, nil
 	}
 	dir, err := os.MkdirTemp("", "nwconformance")

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 )
 
@@ -24,16 +24,16 @@ type apiPod struct{ pod *v1.Pod }
 
 func (a *apiPod) Pod(_, _ string) (*v1.Pod, bool) { return a.pod, true }
 
-func (a *apiPod) Get(_ context.Context, _ apiclient.Resource, _ apiclient.Key, into runtime.Object, _ ...metav1.GetOptions) error {
+func (a *apiPod) Get(_ context.Context, _ kubeapi.Resource, _ kubeapi.Key, into runtime.Object, _ ...metav1.GetOptions) error {
 	a.pod.DeepCopyInto(into.(*v1.Pod))
 	return nil
 }
 
-func (a *apiPod) Delete(context.Context, apiclient.Resource, apiclient.Key, metav1.DeleteOptions) error {
+func (a *apiPod) Delete(context.Context, kubeapi.Resource, kubeapi.Key, metav1.DeleteOptions) error {
 	return nil
 }
 
-func (a *apiPod) Patch(_ context.Context, _ apiclient.Resource, _ apiclient.Key, _ types.PatchType, patch []byte, into runtime.Object, _ ...string) error {
+func (a *apiPod) Patch(_ context.Context, _ kubeapi.Resource, _ kubeapi.Key, _ types.PatchType, patch []byte, into runtime.Object, _ ...string) error {
 	doc, err := json.Marshal(a.pod)
 	if err != nil {
 		return err

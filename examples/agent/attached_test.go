@@ -17,11 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -42,10 +42,10 @@ func TestHostPort(t *testing.T) {
 	l.must(lis.Close())
 	l.write("web.yaml", strings.Replace(box("web", "serve, ':8080'"), "args:", fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}], args:", port), 1))
 	l.start()
-	node, err := machine.Detect(t.TempDir(), 1)
+	machine, err := node.DetectMachine(t.TempDir(), 1)
 	l.must(err)
 	ask := func() string {
-		res, err := http.Get("http://" + net.JoinHostPort(node.IPs[0], fmt.Sprint(port)))
+		res, err := http.Get("http://" + net.JoinHostPort(machine.IPs[0], fmt.Sprint(port)))
 		if err != nil {
 			return err.Error()
 		}
@@ -86,7 +86,7 @@ func TestAttachedSeenFromInside(t *testing.T) {
 		},
 	}
 	in := podspec.Input{
-		Pod: pod, PodDir: filepath.Join(l.root, "pods", "attached"), Node: podspec.Node{Name: "lab", PodLogsDir: l.logs, CgroupV2: machine.CgroupV2()},
+		Pod: pod, PodDir: filepath.Join(l.root, "pods", "attached"), Node: podspec.Node{Name: "lab", PodLogsDir: l.logs, CgroupV2: node.CgroupV2()},
 		Services: []*v1.Service{{
 			ObjectMeta: metav1.ObjectMeta{Name: "db", Namespace: "default"},
 			Spec:       v1.ServiceSpec{ClusterIP: "192.0.2.7", Ports: []v1.ServicePort{{Port: 5432, Protocol: v1.ProtocolTCP}}},

@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/node"
 )
 
 // cgroupRoot makes a cgroup for a lab that is made after it, and removes it when
@@ -22,7 +22,7 @@ import (
 func cgroupRoot(t *testing.T) (name string, dirs []string) {
 	t.Helper()
 	name = fmt.Sprintf("/nwlab-%d-%s", os.Getpid(), t.Name())
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		dirs = []string{filepath.Join("/sys/fs/cgroup", name)}
 	} else {
 		found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -72,7 +72,7 @@ func (l *lab) inCgroups(name string) {
 func cgroupFile(dirs []string, pod, v1Controller, v1File, v2File string) (string, error) {
 	for _, d := range dirs {
 		file := v2File
-		if !machine.CgroupV2() {
+		if !node.CgroupV2() {
 			if strings.Split(d, "/")[4] != v1Controller {
 				continue
 			}
@@ -114,7 +114,7 @@ func TestPodCgroups(t *testing.T) {
 	} {
 		got, err := cgroupFile(dirs, tc.pod, tc.v1Controller, tc.v1File, tc.v2File)
 		want := tc.v1Want
-		if machine.CgroupV2() {
+		if node.CgroupV2() {
 			want = tc.v2Want
 		}
 		if err != nil || want != "" && got != want {

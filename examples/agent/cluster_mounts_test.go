@@ -19,7 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
@@ -60,9 +60,9 @@ func TestAPodOfAClusterAfterABoot(t *testing.T) {
 	})
 	l.api.Create(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})
 	root := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("a root")}))
-	l.api.Create(&apiclient.ClusterTrustBundle{
+	l.api.Create(&kubeapi.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "example.com:ca:1"},
-		Spec:       apiclient.ClusterTrustBundleSpec{SignerName: "example.com/ca", TrustBundle: "# of the company\n" + root},
+		Spec:       kubeapi.ClusterTrustBundleSpec{SignerName: "example.com/ca", TrustBundle: "# of the company\n" + root},
 	})
 	d := l.newDRADriver()
 	d.start()
@@ -72,7 +72,7 @@ func TestAPodOfAClusterAfterABoot(t *testing.T) {
 	l.api.Create(mounting("a", "gpu"))
 	var uid types.UID
 	l.eventually("it waits for its claim, which is not there", func() error {
-		for _, o := range l.api.All(apiclient.Events) {
+		for _, o := range l.api.All(kubeapi.Events) {
 			if e := o.(*v1.Event); e.InvolvedObject.Name == "a" && e.Reason == "FailedPrepareDynamicResources" {
 				uid = e.InvolvedObject.UID
 				return nil
@@ -136,7 +136,7 @@ func TestAPodOfAClusterAfterABoot(t *testing.T) {
 
 	l.api.Start()
 	l.running("a")
-	l.api.Delete(apiclient.Pods, "default", "a")
+	l.api.Delete(kubeapi.Pods, "default", "a")
 	l.untilGone("a")
 	l.eventually("its token goes with it", func() error {
 		if left, _ := filepath.Glob(filepath.Join(l.root, "cluster", "tokens", "*")); len(left) > 0 {

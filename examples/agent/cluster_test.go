@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
@@ -160,7 +160,7 @@ func TestNodeOfACluster(t *testing.T) {
 		return nil
 	})
 	l.eventually("events are there", func() error {
-		for _, o := range l.api.All(apiclient.Events) {
+		for _, o := range l.api.All(kubeapi.Events) {
 			if e := o.(*v1.Event); e.InvolvedObject.Name == "a" && e.Reason == "Started" {
 				return nil
 			}
@@ -180,7 +180,7 @@ func TestNodeOfACluster(t *testing.T) {
 		t.Errorf("container %s was replaced by %s", id, again)
 	}
 
-	l.api.Delete(apiclient.Pods, "default", "a")
+	l.api.Delete(kubeapi.Pods, "default", "a")
 	l.eventually("the pod is gone", func() error {
 		if p := l.api.Get(&v1.Pod{}, "default", "a"); p != nil {
 			return fmt.Errorf("%+v", p)

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/critest"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
@@ -66,7 +66,7 @@ func TestCostOfAPod(t *testing.T) {
 	})
 	// The last events are on their way, as is the echo of the last status.
 	l.eventually("each pod has its events", func() error {
-		if n := l.api.Count("create", apiclient.Events); n < 3*costPods {
+		if n := l.api.Count("create", kubeapi.Events); n < 3*costPods {
 			return fmt.Errorf("%d", n)
 		}
 		return nil
@@ -76,7 +76,7 @@ func TestCostOfAPod(t *testing.T) {
 		got, max float64
 	}{
 		{"patches of its status", float64(l.count("patch", "status")), maxPatches},
-		{"events", float64(l.api.Count("create", apiclient.Events)), maxEvents},
+		{"events", float64(l.api.Count("create", kubeapi.Events)), maxEvents},
 		{"calls of the runtime", float64(len(rt.Calls())), maxCalls},
 		{"objects allocated", objects() - objectsBefore, maxObjects},
 		{"syncs", syncs() - syncsBefore, maxSyncs},
@@ -94,7 +94,7 @@ const costImage = "localhost/cost:1"
 // count counts the calls for pods of a verb and a subresource.
 func (l *clusterLab) count(verb, subresource string) (n int) {
 	for _, q := range l.api.Requests() {
-		if kubeapitest.Of(verb, apiclient.Pods)(q) && q.Subresource == subresource {
+		if kubeapitest.Of(verb, kubeapi.Pods)(q) && q.Subresource == subresource {
 			n++
 		}
 	}

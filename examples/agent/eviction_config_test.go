@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/eviction"
 )
 
 func TestEvictionConfig(t *testing.T) {
@@ -69,7 +69,7 @@ func TestEvictionConfig(t *testing.T) {
 			}
 			want := tc.hard
 			if want == nil {
-				want = threshold.Defaults()
+				want = eviction.DefaultThresholds()
 			}
 			if !maps.Equal(c.HardEviction(), want) {
 				t.Errorf("hard %v; want %v", c.HardEviction(), want)

@@ -11,8 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/node"
 )
 
 // wanting is a pod's manifest with a spec of resources, and more fields.
@@ -24,7 +24,7 @@ func wanting(name, resources, more, args string) string {
 // memoryOfMachine is in Mi.
 func memoryOfMachine(t *testing.T) int64 {
 	t.Helper()
-	node, err := machine.Detect("/", 1)
+	node, err := node.DetectMachine("/", 1)
 	if err != nil {
 		t.Log(err)
 	}

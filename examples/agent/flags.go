@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -108,8 +108,8 @@ func (f *runFlags) validate() error {
 	if f.startsInFlight < 0 {
 		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)
 	}
-	if !slices.Contains([]string{"", inprocess.CNI, inprocess.Bridge, inprocess.None}, f.network) {
-		bad("--network=%q: want %s, %s or %s", f.network, inprocess.CNI, inprocess.Bridge, inprocess.None)
+	if !slices.Contains([]string{"", localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone}, f.network) {
+		bad("--network=%q: want %s, %s or %s", f.network, localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone)
 	}
 	if f.preload != "" && !filepath.IsAbs(f.preload) {
 		bad("--preload-images=%q: want an absolute path", f.preload)

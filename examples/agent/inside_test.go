@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/node"
 )
 
 // insidePod is a pod whose one container looks around, says what it sees, and
@@ -359,7 +359,7 @@ func ownName(t *testing.T) string {
 // limitFiles has the container read its own limits, and limitValues is what
 // they are to be, by the cgroups that the machine has.
 func limitFiles() []string {
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		return []string{"cat", "/sys/fs/cgroup/cpu.max", "cat", "/sys/fs/cgroup/memory.max", "cat", "/sys/fs/cgroup/memory.oom.group"}
 	}
 	return []string{
@@ -369,7 +369,7 @@ func limitFiles() []string {
 }
 
 func limitValues() []string {
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		return []string{"50000 100000", "33554432", "1"}
 	}
 	return []string{"256", "50000", "33554432"}

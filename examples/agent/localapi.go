@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/agent/ui"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	api "github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -28,7 +27,7 @@ func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 		c.Address = ""
 	}
 	if f.localUI {
-		page, err := ui.New(ui.Config{Agent: local.NewClient(o.Socket), Log: o.Log})
+		page, err := local.NewPage(local.PageConfig{Agent: local.NewClient(o.Socket), Log: o.Log})
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	"github.com/nodewright/nodewright/localcri"
 )
 
 // monitors has the monitor's program, if it was built before the agent.
@@ -14,8 +14,8 @@ import (
 var monitors embed.FS
 
 // localRuntime is how the agent's own container runtime is made.
-func localRuntime(f *runFlags) inprocess.Config {
-	return inprocess.Config{ReadProgram: monitorProgram, Network: f.network, PreloadDir: f.preload}
+func localRuntime(f *runFlags) localcri.InProcessConfig {
+	return localcri.InProcessConfig{ReadProgram: monitorProgram, Network: f.network, PreloadDir: f.preload}
 }
 
 // monitorProgram is nil if the agent was built without it.

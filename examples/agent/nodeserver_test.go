@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/internal/systemdtest"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // A person at a node of a cluster has all that there is without one, whether
@@ -119,7 +119,7 @@ func TestPersonAtANodeOfACluster(t *testing.T) {
 	l.api.Start()
 	l.remove("static.yaml")
 	for _, name := range []string{"a", "ends"} {
-		l.api.Delete(apiclient.Pods, "default", name)
+		l.api.Delete(kubeapi.Pods, "default", name)
 	}
 	l.untilGone("a", "ends", "static")
 }

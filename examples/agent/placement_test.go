@@ -9,17 +9,16 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/numa"
-	"github.com/nodewright/nodewright/numa/sysfs"
 )
 
 // cpuset is what a container sees of the CPUs it may run on.
 func (l *lab) cpuset(pod string) string {
 	l.t.Helper()
 	file := "/sys/fs/cgroup/cpuset/cpuset.cpus"
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		file = "/sys/fs/cgroup/cpuset.cpus.effective"
 	}
 	return strings.TrimSpace(l.ask("exec", pod, "--", "/testbox", "cat", file))
@@ -29,7 +28,7 @@ func (l *lab) cpuset(pod string) string {
 func (l *lab) quota(pod string) string {
 	l.t.Helper()
 	file := "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		file = "/sys/fs/cgroup/cpu.max"
 	}
 	return strings.TrimSpace(l.ask("exec", pod, "--", "/testbox", "cat", file))
@@ -51,7 +50,7 @@ spec:
 // whatever becomes of the agent, nothing moves.
 func TestPlacementPinned(t *testing.T) {
 	t.Parallel()
-	m, err := sysfs.Read(os.DirFS("/"))
+	m, err := numa.ReadSysfs(os.DirFS("/"))
 	if err != nil || len(m.CPUs) < 2 || m.AllCPUs().Len() != runtime.NumCPU() || !m.AllCPUs().Has(0) {
 		t.Skipf("this takes at least 2 CPUs, all of them ours; there are %v (%v)", m.AllCPUs(), err)
 	}
@@ -82,7 +81,7 @@ func TestPlacementPinned(t *testing.T) {
 	}
 	check("at first")
 	// No quota takes time from it, neither its own nor its pod's.
-	quota := map[bool]string{false: "-1", true: "max 100000"}[machine.CgroupV2()]
+	quota := map[bool]string{false: "-1", true: "max 100000"}[node.CgroupV2()]
 	if got := l.quota("own"); got != quota {
 		t.Errorf("own has CPU quota %q inside, want %q", got, quota)
 	}
@@ -134,7 +133,7 @@ func (l *lab) dryRun(manifest string) string {
 // one of them, as seen from inside.
 func TestPlacementNUMA(t *testing.T) {
 	t.Parallel()
-	m, err := sysfs.Read(os.DirFS("/"))
+	m, err := numa.ReadSysfs(os.DirFS("/"))
 	if err != nil || len(m.Nodes) < 2 || m.AllCPUs().Len() != runtime.NumCPU() || !m.AllCPUs().Has(0) {
 		t.Skipf("this takes at least 2 NUMA nodes, all of them ours; there are %v (%v)", m.AllNodes(), err)
 	}
@@ -152,7 +151,7 @@ func TestPlacementNUMA(t *testing.T) {
 	cpus, err := numa.ParseCPUs(l.cpuset("own"))
 	l.must(err)
 	file := "/sys/fs/cgroup/cpuset/cpuset.mems"
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		file = "/sys/fs/cgroup/cpuset.mems.effective"
 	}
 	nodes := strings.TrimSpace(l.ask("exec", "own", "--", "/testbox", "cat", file))

@@ -8,8 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/node"
 )
 
 // sized is a pod with a UID of its own, so that an edit of its manifest is a
@@ -30,7 +30,7 @@ spec:
 func (l *lab) limits(pod string) (memory, quota string) {
 	l.t.Helper()
 	files := []string{"/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"}
-	if machine.CgroupV2() {
+	if node.CgroupV2() {
 		files = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/cpu.max"}
 	}
 	out := strings.Fields(l.ask("exec", pod, "--", "/testbox", "cat", files[0], "cat", files[1]))

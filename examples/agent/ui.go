@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/nodewright/nodewright/agent/ui"
+	"github.com/nodewright/nodewright/agent/local"
 )
 
 // uiTokenEnv has the token that lets a browser in, in place of one made up.
@@ -40,7 +40,7 @@ func serveUI(ctx context.Context, std stdio, args []string) error {
 	if len(words) > 0 {
 		return fmt.Errorf("ui takes no argument, got %q", words[0])
 	}
-	page, err := ui.New(ui.Config{Agent: c.client(), Log: jsonLogger()})
+	page, err := local.NewPage(local.PageConfig{Agent: c.client(), Log: jsonLogger()})
 	if err != nil {
 		return err
 	}

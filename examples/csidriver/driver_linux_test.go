@@ -18,10 +18,10 @@ import (
 
 	"github.com/nodewright/nodewright/internal/loopdev"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(plugintest.MainWithMounts(m)) }
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -183,7 +183,7 @@ func TestEveryMountCallMayFail(t *testing.T) {
 	for _, fsType := range []string{"", ext4} {
 		for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 			for failAt := 1; failAt < 16; failAt++ {
-				m := &mounttest.Memory{Fail: mounttest.FailAt(failAt, way.crash), After: way.after}
+				m := &plugintest.MountMemory{Fail: plugintest.FailMountAt(failAt, way.crash), After: way.after}
 				r := newRig(t, m)
 				c := mountable(fsType, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER)
 				id := r.create("v", 0, c, nil).GetVolumeId()
@@ -213,7 +213,7 @@ func TestEveryMountCallMayFail(t *testing.T) {
 
 // What asks for more than there may be is refused, whoever asks.
 func TestHostileRequests(t *testing.T) {
-	r := newRig(t, &mounttest.Memory{})
+	r := newRig(t, &plugintest.MountMemory{})
 	id := r.create("v", 1<<20, anyWriter, nil).GetVolumeId()
 	ctx := t.Context()
 	long, huge := strings.Repeat("x", 129), strings.Repeat("y", maxMap)
@@ -319,7 +319,7 @@ func elsewhere(label string) *csi.TopologyRequirement {
 
 // It unmounts and removes what it has mounted, and nothing else.
 func TestForeignTargetsAreLeftAlone(t *testing.T) {
-	m := &mounttest.Memory{}
+	m := &plugintest.MountMemory{}
 	r := newRig(t, m)
 	id := r.create("v", 0, anyWriter, nil).GetVolumeId()
 	foreign := filepath.Join(r.top, "foreign")
@@ -337,7 +337,7 @@ func TestForeignTargetsAreLeftAlone(t *testing.T) {
 // A driver that was killed between data and record, either way round, has no
 // volume, and no data.
 func TestHalfMadeDataIsSwept(t *testing.T) {
-	r := newRig(t, &mounttest.Memory{})
+	r := newRig(t, &plugintest.MountMemory{})
 	must(t, os.WriteFile(r.data("vol-x"), []byte("x"), 0o600))
 	must(t, os.MkdirAll(filepath.Join(r.data("snap-x"), "a"), 0o700))
 	id := r.create("kept", 0, anyWriter, nil).GetVolumeId()
@@ -354,7 +354,7 @@ func TestHalfMadeDataIsSwept(t *testing.T) {
 // Pods make what they like of their directories: the copy of it has their files,
 // and nothing else.
 func TestCopyOfHostileTree(t *testing.T) {
-	r := newRig(t, &mounttest.Memory{})
+	r := newRig(t, &plugintest.MountMemory{})
 	id := r.create("v", 1<<20, anyWriter, nil).GetVolumeId()
 	tree, secret := r.data(id), filepath.Join(r.top, "secret")
 	must(t, os.WriteFile(secret, []byte("secret"), 0o600))
@@ -404,7 +404,7 @@ func TestCopyOfHostileTree(t *testing.T) {
 // onLoops is a rig on the real kernel with real loop devices.
 func onLoops(t *testing.T) *rig {
 	t.Helper()
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	r := newRig(t, &mount.Kernel{})
 	r.driver.disks = loops{}
 	probe := filepath.Join(r.top, "probe")
@@ -615,7 +615,7 @@ func TestVolumesThatNobodyCreates(t *testing.T) {
 
 // A second writer is refused where there may be one alone.
 func TestSingleWriter(t *testing.T) {
-	r := newRig(t, &mounttest.Memory{})
+	r := newRig(t, &plugintest.MountMemory{})
 	one := mountable("", csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER)
 	id := r.create("v", 0, one, nil).GetVolumeId()
 	must(t, r.stage(id, one))
@@ -630,7 +630,7 @@ func TestSingleWriter(t *testing.T) {
 
 // Volumes together have no more than --capacity.
 func TestCapacity(t *testing.T) {
-	r := newRig(t, &mounttest.Memory{})
+	r := newRig(t, &plugintest.MountMemory{})
 	r.capacity = 3 << 20
 	r.create("a", 2<<20, anyWriter, nil)
 	room := func() int64 {

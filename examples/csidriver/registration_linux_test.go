@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/nodewright/nodewright/pluginmgr"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // registered has the endpoints of plugins that were registered.
@@ -28,7 +28,7 @@ func (registered) Deregister(string, string) {}
 
 // The driver registers itself, hears of it, and serves where it has said.
 func TestRegistration(t *testing.T) {
-	r := newRig(t, &mounttest.Memory{})
+	r := newRig(t, &plugintest.MountMemory{})
 	r.registry = filepath.Join(r.top, "registry")
 	h := make(registered, 1)
 	plugins, err := pluginmgr.New(pluginmgr.Config{Dir: r.registry, Handlers: map[string][]pluginmgr.Handler{pluginmgr.CSIPlugin: {h}}})

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	"github.com/nodewright/nodewright/localcri"
 )
 
 // newNodeAlone is a lab without containerd: the agent, runc and images in files.
@@ -53,7 +53,7 @@ func newNodeAlone(t *testing.T) *lab {
 		if l.cmd != nil {
 			l.kill()
 		}
-		if err := inprocess.Reset(context.Background(), inprocess.Config{RootDir: filepath.Join(l.root, "localcri"), Log: zaptest.NewLogger(t)}, true); err != nil {
+		if err := localcri.Reset(context.Background(), localcri.InProcessConfig{RootDir: filepath.Join(l.root, "localcri"), Log: zaptest.NewLogger(t)}, true); err != nil {
 			t.Errorf("reset: %v", err)
 		}
 	})

@@ -14,22 +14,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/part/parttest"
 )
 
 // desk is the part alone, on a host in memory.
 type desk struct {
 	*licences
 	*plant
-	host  *parttest.Host
+	host  *agenttest.Host
 	store part.Store
 	pod   *v1.Pod
 }
 
 func newDesk(t *testing.T, store part.Store) *desk {
 	t.Helper()
-	d := &desk{plant: newPlant(), host: parttest.New(t), store: store, pod: app("press", "vision").pod()}
+	d := &desk{plant: newPlant(), host: agenttest.NewHost(t), store: store, pod: app("press", "vision").pod()}
 	d.host.SetPods(d.pod)
 	d.begin(t)
 	return d
@@ -203,7 +203,7 @@ func (noRecords) Read(string) ([]byte, error) { return nil, fs.ErrNotExist }
 // A disk that hangs holds up the pods that want a licence, one at a time each.
 func TestHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := &parttest.HungStore{}
+		disk := &agenttest.HungStore{}
 		d := newDesk(t, disk)
 		first := make(chan error, 1)
 		go func() { first <- d.prepare() }()

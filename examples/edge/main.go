@@ -13,9 +13,9 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/collection"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -42,11 +42,11 @@ func run(ctx context.Context, root, endpoint, preload, ordersURL, licencesURL st
 	}
 	source, err1 := newOrders(ordersURL, part.OpenStore(filepath.Join(root, "orders"), log), log)
 	licences, err2 := newLicences(licencesURL, part.OpenStore(filepath.Join(root, "licences"), log))
-	garbage, err3 := collection.New(collection.Config{Runtime: rt, Images: rt.images, PodLogsDir: logs, Log: log})
+	garbage, err3 := pressure.NewCollection(pressure.CollectionConfig{Runtime: rt, Images: rt.images, PodLogsDir: logs, Log: log})
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	node, err := machine.Detect("/", 110)
+	node, err := node.DetectMachine("/", 110)
 	if err != nil {
 		log.Warn("failed to read all of the machine", zap.Error(err))
 	}

@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -156,8 +156,8 @@ func redirects(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/login", http.StatusFound)
 }
 
-// node is an agent over a runtime in memory, fed by a plant.
-type node struct {
+// plantNode is an agent over a runtime in memory, fed by a plant.
+type plantNode struct {
 	*agent.Agent
 	t      *testing.T
 	rt     *critest.Runtime
@@ -194,10 +194,10 @@ func partOf(t *testing.T, p http.RoundTripper, store part.Store) *licences {
 	return l
 }
 
-func startNode(t *testing.T, p *plant, rt *critest.Runtime, root string) *node {
+func startNode(t *testing.T, p *plant, rt *critest.Runtime, root string) *plantNode {
 	t.Helper()
 	a, err := agent.New(agent.Config{
-		Node: machine.Node{Name: "edge-7", Capacity: v1.ResourceList{
+		Node: node.Machine{Name: "edge-7", Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("20"),
 		}},
 		Paths:   agent.Paths{Root: root, PodLogs: filepath.Join(root, "logs"), ContainerLogs: "-"},
@@ -209,13 +209,13 @@ func startNode(t *testing.T, p *plant, rt *critest.Runtime, root string) *node {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	n := &node{Agent: a, t: t, rt: rt, cancel: cancel, ended: make(chan error, 1)}
+	n := &plantNode{Agent: a, t: t, rt: rt, cancel: cancel, ended: make(chan error, 1)}
 	go func() { n.ended <- a.Run(ctx) }()
 	synctest.Wait()
 	return n
 }
 
-func (n *node) stop() {
+func (n *plantNode) stop() {
 	n.t.Helper()
 	n.cancel()
 	if err := <-n.ended; err != nil {
@@ -224,7 +224,7 @@ func (n *node) stop() {
 }
 
 // running are the pods with a container that runs.
-func (n *node) running() string {
+func (n *plantNode) running() string {
 	var names []string
 	for _, p := range n.Pods() {
 		for _, c := range p.Status.ContainerStatuses {
@@ -238,7 +238,7 @@ func (n *node) running() string {
 }
 
 // said are the reasons and messages of a pod's events.
-func (n *node) said(name string) string {
+func (n *plantNode) said(name string) string {
 	var b strings.Builder
 	for _, p := range n.Pods() {
 		if p.Name == name {
@@ -250,7 +250,7 @@ func (n *node) said(name string) string {
 	return b.String()
 }
 
-func (n *node) pod(name string) *v1.Pod {
+func (n *plantNode) pod(name string) *v1.Pod {
 	n.t.Helper()
 	for _, p := range n.Pods() {
 		if p.Name == name {

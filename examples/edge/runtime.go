@@ -10,7 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	"github.com/nodewright/nodewright/localcri"
 )
 
 // monitors has the monitor's program, if it was built before the agent.
@@ -39,7 +39,7 @@ func openRuntime(ctx context.Context, endpoint, root, preload string, log *zap.L
 		}}, nil
 	}
 	program, _ := monitors.ReadFile("monitor/nodewright-monitor.gz") // without it one beside this program will do
-	rt, err := inprocess.New(ctx, inprocess.Config{RootDir: filepath.Join(root, "localcri"), Program: program, PreloadDir: preload, Log: log})
+	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{RootDir: filepath.Join(root, "localcri"), Program: program, PreloadDir: preload, Log: log})
 	if err != nil {
 		return nil, err
 	}

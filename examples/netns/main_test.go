@@ -15,13 +15,13 @@ import (
 
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/networktest"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(plugintest.MainWithMounts(m)) }
 
 func TestACommandHasTheAddress(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	if err := os.MkdirAll("/run/netns", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestACommandHasTheAddress(t *testing.T) {
 }
 
 func TestStaticConforms(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	spaces := 0
 	networktest.Conform(t, networktest.Subject{
 		New: func(*testing.T) network.Plugin {

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
@@ -88,7 +88,7 @@ func (c *cluster) refer(name string) {
 // shown are the phases of the pods that the server has.
 func (c *cluster) shown() string {
 	p := phases{}
-	for _, o := range c.server.All(apiclient.Pods) {
+	for _, o := range c.server.All(kubeapi.Pods) {
 		p[string(o.(*v1.Pod).Status.Phase)]++
 	}
 	return p.String()
@@ -110,16 +110,16 @@ func TestAPIPods(t *testing.T) {
 		}
 		c.until("the pods run", func() bool { return c.shown() == phases{"Running": each}.String() })
 		for i := range each {
-			c.server.Delete(apiclient.Pods, "default", name(i))
+			c.server.Delete(kubeapi.Pods, "default", name(i))
 		}
 		c.until("the pods are gone", func() bool { return c.shown() == phases{}.String() && c.phases() == phases{}.String() })
 		for i := range each {
-			c.server.Remove(apiclient.ConfigMaps, "default", "of-"+name(i))
-			c.server.Remove(apiclient.Secrets, "default", "of-"+name(i))
+			c.server.Remove(kubeapi.ConfigMaps, "default", "of-"+name(i))
+			c.server.Remove(kubeapi.Secrets, "default", "of-"+name(i))
 		}
-		for _, o := range c.server.All(apiclient.Events) {
+		for _, o := range c.server.All(kubeapi.Events) {
 			e := o.(*v1.Event)
-			c.server.Remove(apiclient.Events, e.Namespace, e.Name)
+			c.server.Remove(kubeapi.Events, e.Namespace, e.Name)
 		}
 		c.server.ForgetRequests()
 		c.server.Compact()

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 func must(t *testing.T, err error) {
@@ -42,7 +42,7 @@ func TestDir(t *testing.T) {
 }
 
 func TestMountOnce(t *testing.T) {
-	m := &mounttest.Memory{}
+	m := &plugintest.MountMemory{}
 	path := t.TempDir()
 	f := mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: path}
 	must(t, Mount(t.Context(), m, f, nil))
@@ -61,7 +61,7 @@ func TestMountOnce(t *testing.T) {
 }
 
 func TestRemoveStopsAtMounts(t *testing.T) {
-	m := &mounttest.Memory{}
+	m := &plugintest.MountMemory{}
 	path := filepath.Join(t.TempDir(), "v")
 	must(t, os.MkdirAll(filepath.Join(path, "sub/data"), 0o755))
 	must(t, m.Mount(t.Context(), mount.FileSystem{Type: "tmpfs", Target: filepath.Join(path, "sub")}))

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -43,7 +43,7 @@ type api struct {
 }
 
 func newAPI(m *machine) *api {
-	scheme, err := apiclient.NewScheme()
+	scheme, err := kubeapi.NewScheme()
 	if err != nil {
 		panic(err)
 	}
@@ -99,11 +99,11 @@ func (a *api) strike(how string) (lasts bool) {
 			// again: as with the kubelet, it takes that to have another Node.
 			defer a.m.killLive()
 			a.m.forgetMirrored()
-			a.server.Remove(apiclient.Nodes, "", nodeName)
-			a.server.Remove(apiclient.Leases, v1.NamespaceNodeLease, nodeName)
-			for _, o := range a.server.All(apiclient.Pods) {
+			a.server.Remove(kubeapi.Nodes, "", nodeName)
+			a.server.Remove(kubeapi.Leases, v1.NamespaceNodeLease, nodeName)
+			for _, o := range a.server.All(kubeapi.Pods) {
 				if podmeta.IsMirror(o.(*v1.Pod)) {
-					a.server.Remove(apiclient.Pods, "default", o.(*v1.Pod).Name)
+					a.server.Remove(kubeapi.Pods, "default", o.(*v1.Pod).Name)
 				}
 			}
 			a.ready, a.m.healed, a.m.well = false, time.Now(), time.Now()
@@ -225,10 +225,10 @@ func (a *api) pod(p *pod) {
 	switch {
 	case !p.gone.IsZero():
 		if has != nil {
-			a.server.Remove(apiclient.Pods, "default", name)
+			a.server.Remove(kubeapi.Pods, "default", name)
 		}
 		if a.server.Get(&resourceapi.ResourceClaim{}, "default", name) != nil && a.m.newest(name) == p {
-			a.server.Remove(apiclient.ResourceClaims, "default", name)
+			a.server.Remove(kubeapi.ResourceClaims, "default", name)
 		}
 	case has == nil:
 		if len(p.object.Spec.ResourceClaims) > 0 {
@@ -239,7 +239,7 @@ func (a *api) pod(p *pod) {
 		a.server.Create(o)
 	case !p.wanted:
 		if has.DeletionTimestamp == nil {
-			a.server.Delete(apiclient.Pods, "default", name)
+			a.server.Delete(kubeapi.Pods, "default", name)
 		}
 		if a.server.Get(&v1.Pod{}, "default", name) == nil { // it was over
 			p.gone = time.Now()
@@ -276,9 +276,9 @@ func (a *api) objects() {
 	for key := range a.versions {
 		if kind, name, _ := strings.Cut(key, "/"); !there[key] {
 			delete(a.versions, key)
-			r := apiclient.ConfigMaps
+			r := kubeapi.ConfigMaps
 			if kind == "Secret" {
-				r = apiclient.Secrets
+				r = kubeapi.Secrets
 			}
 			a.server.Remove(r, "default", name)
 		}
@@ -482,7 +482,7 @@ func (a *api) published(name string) {
 func (a *api) mirrored() {
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
-	for _, o := range a.server.All(apiclient.Pods) {
+	for _, o := range a.server.All(kubeapi.Pods) {
 		o := o.(*v1.Pod)
 		of, mirror := o.Annotations[podmeta.AnnotationMirror]
 		if p := a.m.pods[types.UID(of)]; mirror && (p == nil || !p.static || p.object.Name+"-"+nodeName != o.Name) {

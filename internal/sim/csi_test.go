@@ -23,8 +23,8 @@ import (
 	"github.com/nodewright/nodewright/csi"
 	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
 const (
@@ -284,14 +284,14 @@ func (m *machine) healStorage() error {
 	return m.doCSI(step{args: []string{"up"}})
 }
 
-// Driver implements content.StorageCluster, as the methods below do.
-func (s *storage) Driver(context.Context, string) (content.CSIDriver, error) {
-	return content.CSIDriver{Name: csiName, AttachRequired: true, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: content.FSGroupNone}, nil
+// Driver implements plugins.StorageCluster, as the methods below do.
+func (s *storage) Driver(context.Context, string) (plugins.CSIDriver, error) {
+	return plugins.CSIDriver{Name: csiName, AttachRequired: true, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: plugins.FSGroupNone}, nil
 }
 
-func (s *storage) Apply(context.Context, []content.CSINodeDriver, []string) error { return nil }
+func (s *storage) Apply(context.Context, []plugins.CSINodeDriver, []string) error { return nil }
 
-func (s *storage) Wait(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error) {
+func (s *storage) Wait(ctx context.Context, a plugins.Attachment, note func(string)) (map[string]string, error) {
 	_, name, _ := strings.Cut(string(a.Volume), "^")
 	for {
 		s.mu.Lock()

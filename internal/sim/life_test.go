@@ -15,21 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/claims"
-	"github.com/nodewright/nodewright/agent/collection"
 	agentcsi "github.com/nodewright/nodewright/agent/csi"
-	"github.com/nodewright/nodewright/agent/devices"
-	agentmachine "github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/placement"
-	"github.com/nodewright/nodewright/agent/resize"
-	"github.com/nodewright/nodewright/agent/stats"
-	"github.com/nodewright/nodewright/agent/userns"
+	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/gc"
+	nodeblock "github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -101,7 +96,7 @@ func newLife(m *machine) (*life, error) {
 		parts = append(parts, l.csi)
 	}
 	l.agent, err = agent.New(agent.Config{
-		Node: agentmachine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
+		Node: nodeblock.Machine{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		Paths:   agent.Paths{Root: m.root(), PodLogs: m.logs(), ContainerLogs: cmp.Or(m.containerLogs(), "-")},
@@ -129,32 +124,32 @@ func (l *life) parts() ([]part.Part, error) {
 		err = errors.Join(err, e)
 		out = append(out, p)
 	}
-	st, e := stats.New(stats.Config{NodeName: "n1", Runtime: rt, Images: rt, RootDir: m.root(), LogDir: m.logs(), PodsCgroup: stats.NoCgroup})
+	st, e := pressure.NewStats(pressure.StatsConfig{NodeName: "n1", Runtime: rt, Images: rt, RootDir: m.root(), LogDir: m.logs(), PodsCgroup: pressure.NoCgroup})
 	add(st, e)
-	gc := collection.Config{
+	gc := pressure.CollectionConfig{
 		Runtime: rt, Images: rt, Store: store("imagegc"), PodLogsDir: m.logs(), ContainerLogsDir: m.containerLogs(),
-		ImagePolicy: &imagegc.Policy{High: 100, Low: 99}, // however full the disk of this machine is
+		ImagePolicy: &gc.ImagePolicy{High: 100, Low: 99}, // however full the disk of this machine is
 	}
 	gc.Logs.Poll, gc.Logs.Longest = true, time.Hour // the kernel is no part of a bubble, and containers write next to nothing
-	co, e := collection.New(gc)
+	co, e := pressure.NewCollection(gc)
 	add(co, e)
-	us, e := userns.New(userns.Config{Store: store("userns")})
+	us, e := resources.NewUserNamespaces(resources.UserNamespacesConfig{Store: store("userns")})
 	add(us, e)
-	re, e := resize.New(resize.Config{Store: store("grants")})
+	re, e := resources.NewResize(resources.ResizeConfig{Store: store("grants")})
 	add(re, e)
-	de, e := devices.New(devices.Config{Manager: devs})
+	de, e := resources.NewDevices(resources.DevicesConfig{Manager: devs})
 	add(de, e)
-	pl, e := placement.New(placement.Config{
+	pl, e := resources.NewPlacement(resources.PlacementConfig{
 		Fit:     fit.PlacementConfig{Machine: node(), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)}},
 		Runtime: rt, Store: store("placement"),
 	})
 	add(pl, e)
-	lookup := &claims.Lookup{}
+	lookup := &resources.ClaimLookup{}
 	held, e := dra.New(dra.Config{Store: store("claims"), Claims: lookup, Boot: m.driver.bootID()})
 	if e != nil {
 		return nil, e
 	}
-	cl, e := claims.New(claims.Config{Manager: held, Lookup: lookup})
+	cl, e := resources.NewClaims(resources.ClaimsConfig{Manager: held, Lookup: lookup})
 	add(cl, e)
 	l.offers = offers{devs.Offer, held.Offer}
 	return out, err

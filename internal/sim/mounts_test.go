@@ -12,16 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // mounts is the machine's mount table. What is below a tmpfs is in memory, although the
 // files are in the machine's directory: it goes with the mount.
-type mounts struct{ mounttest.Memory }
+type mounts struct{ plugintest.MountMemory }
 
 // Table has bind mounts of their source's file system, as the kernel's are.
 func (m *mounts) Table(ctx context.Context) (mount.Table, error) {
-	all, err := m.Memory.Table(ctx)
+	all, err := m.MountMemory.Table(ctx)
 	for i := range all {
 		if at := all.At(all[i].Source); strings.HasPrefix(all[i].Source, "/") && len(at) > 0 {
 			all[i].Root, all[i].Source = at[0].Root, at[0].Source
@@ -33,7 +33,7 @@ func (m *mounts) Table(ctx context.Context) (mount.Table, error) {
 // Unmount empties what was in memory.
 func (m *mounts) Unmount(ctx context.Context, target string, how mount.How) error {
 	inMemory := m.inMemory(target)
-	err := m.Memory.Unmount(ctx, target, how)
+	err := m.MountMemory.Unmount(ctx, target, how)
 	if err == nil && inMemory && !m.inMemory(target) {
 		empty(target)
 	}
@@ -50,7 +50,7 @@ func (m *mounts) losePower() {
 
 // inMemory reports whether a path is below a tmpfs.
 func (m *mounts) inMemory(path string) bool {
-	all, _ := m.Memory.Table(context.Background())
+	all, _ := m.MountMemory.Table(context.Background())
 	return slices.ContainsFunc(all, func(e mount.Entry) bool {
 		return e.Type == "tmpfs" && (path == e.Target || strings.HasPrefix(path, e.Target+"/"))
 	})
@@ -65,7 +65,7 @@ func empty(dir string) {
 
 // below lists what is mounted in a directory.
 func (m *mounts) below(dir string) (out []string) {
-	all, _ := m.Memory.Table(context.Background())
+	all, _ := m.MountMemory.Table(context.Background())
 	for _, e := range all {
 		if e.Target == dir || strings.HasPrefix(e.Target, dir+"/") {
 			out = append(out, e.Target)
@@ -125,7 +125,7 @@ func (m *machine) judgeSecrets() {
 		return
 	}
 	inMemory := map[string]bool{}
-	all, _ := m.mounts.Memory.Table(context.Background())
+	all, _ := m.mounts.MountMemory.Table(context.Background())
 	for _, e := range all {
 		inMemory[e.Target] = inMemory[e.Target] || e.Type == "tmpfs"
 	}

@@ -15,9 +15,8 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node/status"
+	nodeblock "github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 )
@@ -113,8 +112,8 @@ func (m *machine) hardware() *nodeagent.Hardware {
 	m.mu.Unlock()
 	return &nodeagent.Hardware{
 		IPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, NUMA: node(), Booted: booted,
-		Notices: []eviction.Notifier{{Source: notices{m}, Signal: threshold.Memory}},
-		Machine: status.Facts{
+		Notices: []eviction.Notifier{{Source: notices{m}, Signal: eviction.SignalMemory}},
+		Machine: nodeblock.MachineFacts{
 			Capacity: v1.ResourceList{
 				v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"),
 				v1.ResourceEphemeralStorage: resource.MustParse("100Gi"),

@@ -20,7 +20,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
@@ -164,29 +163,29 @@ type cache struct {
 	l *life
 
 	mu   sync.Mutex
-	have map[string]*content.Object
+	have map[string]*plugins.ContentObject
 }
 
 func (c *cache) hear(configs []*v1.ConfigMap, secrets []*v1.Secret) {
-	have := map[string]*content.Object{}
+	have := map[string]*plugins.ContentObject{}
 	for _, o := range configs {
-		have["ConfigMap/"+o.Name] = content.OfConfigMap(o)
+		have["ConfigMap/"+o.Name] = plugins.ObjectOfConfigMap(o)
 	}
 	for _, o := range secrets {
-		have["Secret/"+o.Name] = content.OfSecret(o)
+		have["Secret/"+o.Name] = plugins.ObjectOfSecret(o)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.have = have
 }
 
-// Get implements content.Source; it may fail and hang, as one does that asks an API server.
-func (c *cache) Get(ctx context.Context, kind, _, name string) (out *content.Object, err error) {
+// Get implements plugins.ContentSource; it may fail and hang, as one does that asks an API server.
+func (c *cache) Get(ctx context.Context, kind, _, name string) (out *plugins.ContentObject, err error) {
 	err = c.l.gate().call(ctx, "Get", "", false, nil, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if out = c.have[kind+"/"+name]; out == nil {
-			return content.ErrNotFound
+			return plugins.ErrNotFound
 		}
 		return nil
 	})
@@ -196,7 +195,7 @@ func (c *cache) Get(ctx context.Context, kind, _, name string) (out *content.Obj
 // issuer issues tokens.
 type issuer struct{ l *life }
 
-func (i issuer) Request(ctx context.Context, _, _ string, spec authv1.TokenRequestSpec) (out content.IssuedToken, err error) {
+func (i issuer) Request(ctx context.Context, _, _ string, spec authv1.TokenRequestSpec) (out plugins.IssuedToken, err error) {
 	m := i.l.m
 	err = i.l.gate().call(ctx, "Token", "", false, nil, func() error {
 		m.mu.Lock()
@@ -205,7 +204,7 @@ func (i issuer) Request(ctx context.Context, _, _ string, spec authv1.TokenReque
 			return errNoAPI
 		}
 		ends := m.rightTime().Add(time.Duration(*spec.ExpirationSeconds) * time.Second)
-		out = content.IssuedToken{Value: fmt.Sprintf("%s token %d", secretMark, ends.Unix()), Expires: ends, Seconds: spec.ExpirationSeconds}
+		out = plugins.IssuedToken{Value: fmt.Sprintf("%s token %d", secretMark, ends.Unix()), Expires: ends, Seconds: spec.ExpirationSeconds}
 		return nil
 	})
 	return out, err
@@ -224,14 +223,14 @@ func (w *waker) Join(h part.Host) error {
 // makeVolumes makes the volumes of a life.
 func (l *life) makeVolumes() (*volumemgr.Manager, part.Part, error) {
 	l.cache = &cache{l: l}
-	tokens, err := content.NewTokenCache(content.TokenCacheConfig{Requester: issuer{l}})
+	tokens, err := plugins.NewTokenCache(plugins.TokenCacheConfig{Requester: issuer{l}})
 	if err != nil {
 		return nil, nil, err
 	}
 	var list []volumemgr.Plugin
 	noSwap := true
-	for _, kind := range []content.Kind{content.ConfigMap, content.Secret, content.Projected} {
-		p, e := content.New(kind, content.Config{Mounter: mounter{l}, Source: l.cache, Tokens: tokens, NoSwap: &noSwap, BootID: l.m.driver.bootID()})
+	for _, kind := range []plugins.ContentKind{plugins.ContentConfigMap, plugins.ContentSecret, plugins.ContentProjected} {
+		p, e := plugins.NewContent(kind, plugins.ContentConfig{Mounter: mounter{l}, Source: l.cache, Tokens: tokens, NoSwap: &noSwap, BootID: l.m.driver.bootID()})
 		err = errors.Join(err, e)
 		list = append(list, p)
 	}

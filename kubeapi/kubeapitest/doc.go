@@ -4,7 +4,7 @@
 // and the faults of real servers on demand.
 //
 //	srv := kubeapitest.New()
-//	client, err := apiclient.New(apiclient.Config{REST: srv.Config()})
+//	client, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
 //	...
 //	srv.Create(pod)
 //	srv.Fail(kubeapitest.Slow(2*time.Second, kubeapitest.Any))

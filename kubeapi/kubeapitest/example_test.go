@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
@@ -16,15 +16,15 @@ import (
 func ExampleServer_Fail() {
 	api := kubeapitest.New()
 	api.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}})
-	client, err := apiclient.New(apiclient.Config{REST: api.Config()})
+	client, err := kubeapi.New(kubeapi.Config{REST: api.Config()})
 	if err != nil {
 		panic(err)
 	}
-	api.Fail(kubeapitest.Refuse(1, kubeapitest.TooMany(time.Second), kubeapitest.Of("get", apiclient.Pods)))
+	api.Fail(kubeapitest.Refuse(1, kubeapitest.TooMany(time.Second), kubeapitest.Of("get", kubeapi.Pods)))
 	get := func() error {
-		return client.Once().Get(context.Background(), apiclient.Pods, apiclient.Key{Namespace: "default", Name: "web"}, &v1.Pod{})
+		return client.Once().Get(context.Background(), kubeapi.Pods, kubeapi.Key{Namespace: "default", Name: "web"}, &v1.Pod{})
 	}
-	after, _ := apiclient.RetryAfter(get())
+	after, _ := kubeapi.RetryAfter(get())
 	fmt.Println("again after", after)
 	fmt.Println(get())
 	// Output:

@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // Fault decides what becomes of a call before it is done: it is delayed, and
@@ -19,7 +19,7 @@ type Fault func(q Request) (delay time.Duration, err error)
 func Any(Request) bool { return true }
 
 // Of selects the calls of a verb, or of all with "", on a resource.
-func Of(verb string, r apiclient.Resource) func(Request) bool {
+func Of(verb string, r kubeapi.Resource) func(Request) bool {
 	return func(q Request) bool { return q.Resource == r && (verb == "" || q.Verb == verb) }
 }
 

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // object is any object.
@@ -22,7 +22,7 @@ type object interface {
 
 // kind is a resource with its types.
 type kind struct {
-	resource apiclient.Resource
+	resource kubeapi.Resource
 	object   object         // an empty one
 	list     runtime.Object // an empty one
 }
@@ -30,29 +30,29 @@ type kind struct {
 func kinds() map[string]kind {
 	out := map[string]kind{}
 	for _, k := range []kind{
-		{apiclient.Pods, &v1.Pod{}, &v1.PodList{}},
-		{apiclient.Nodes, &v1.Node{}, &v1.NodeList{}},
-		{apiclient.ConfigMaps, &v1.ConfigMap{}, &v1.ConfigMapList{}},
-		{apiclient.Secrets, &v1.Secret{}, &v1.SecretList{}},
-		{apiclient.Services, &v1.Service{}, &v1.ServiceList{}},
-		{apiclient.ServiceAccounts, &v1.ServiceAccount{}, &v1.ServiceAccountList{}},
-		{apiclient.Namespaces, &v1.Namespace{}, &v1.NamespaceList{}},
-		{apiclient.Events, &v1.Event{}, &v1.EventList{}},
-		{apiclient.PersistentVolumes, &v1.PersistentVolume{}, &v1.PersistentVolumeList{}},
-		{apiclient.PersistentVolumeClaims, &v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}},
-		{apiclient.Leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
-		{apiclient.CSRs, &certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
-		{apiclient.TokenReviews, &authenticationv1.TokenReview{}, nil},
-		{apiclient.AccessReviews, &authorizationv1.SubjectAccessReview{}, nil},
-		{apiclient.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
-		{apiclient.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
-		{apiclient.ClusterTrustBundles, &apiclient.ClusterTrustBundle{}, &apiclient.ClusterTrustBundleList{}},
-		{apiclient.PodCertificateRequests, &certificatesv1.PodCertificateRequest{}, &certificatesv1.PodCertificateRequestList{}},
-		{apiclient.PodCertificateRequestsV1beta1, &apiclient.PodCertificateRequestV1beta1{}, &apiclient.PodCertificateRequestListV1beta1{}},
-		{apiclient.CSIDrivers, &apiclient.CSIDriver{}, &apiclient.CSIDriverList{}},
-		{apiclient.CSINodes, &apiclient.CSINode{}, &apiclient.CSINodeList{}},
-		{apiclient.VolumeAttachments, &apiclient.VolumeAttachment{}, &apiclient.VolumeAttachmentList{}},
-		{apiclient.ResourceSlices, &resourcev1.ResourceSlice{}, &resourcev1.ResourceSliceList{}},
+		{kubeapi.Pods, &v1.Pod{}, &v1.PodList{}},
+		{kubeapi.Nodes, &v1.Node{}, &v1.NodeList{}},
+		{kubeapi.ConfigMaps, &v1.ConfigMap{}, &v1.ConfigMapList{}},
+		{kubeapi.Secrets, &v1.Secret{}, &v1.SecretList{}},
+		{kubeapi.Services, &v1.Service{}, &v1.ServiceList{}},
+		{kubeapi.ServiceAccounts, &v1.ServiceAccount{}, &v1.ServiceAccountList{}},
+		{kubeapi.Namespaces, &v1.Namespace{}, &v1.NamespaceList{}},
+		{kubeapi.Events, &v1.Event{}, &v1.EventList{}},
+		{kubeapi.PersistentVolumes, &v1.PersistentVolume{}, &v1.PersistentVolumeList{}},
+		{kubeapi.PersistentVolumeClaims, &v1.PersistentVolumeClaim{}, &v1.PersistentVolumeClaimList{}},
+		{kubeapi.Leases, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}},
+		{kubeapi.CSRs, &certificatesv1.CertificateSigningRequest{}, &certificatesv1.CertificateSigningRequestList{}},
+		{kubeapi.TokenReviews, &authenticationv1.TokenReview{}, nil},
+		{kubeapi.AccessReviews, &authorizationv1.SubjectAccessReview{}, nil},
+		{kubeapi.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
+		{kubeapi.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
+		{kubeapi.ClusterTrustBundles, &kubeapi.ClusterTrustBundle{}, &kubeapi.ClusterTrustBundleList{}},
+		{kubeapi.PodCertificateRequests, &certificatesv1.PodCertificateRequest{}, &certificatesv1.PodCertificateRequestList{}},
+		{kubeapi.PodCertificateRequestsV1beta1, &kubeapi.PodCertificateRequestV1beta1{}, &kubeapi.PodCertificateRequestListV1beta1{}},
+		{kubeapi.CSIDrivers, &kubeapi.CSIDriver{}, &kubeapi.CSIDriverList{}},
+		{kubeapi.CSINodes, &kubeapi.CSINode{}, &kubeapi.CSINodeList{}},
+		{kubeapi.VolumeAttachments, &kubeapi.VolumeAttachment{}, &kubeapi.VolumeAttachmentList{}},
+		{kubeapi.ResourceSlices, &resourcev1.ResourceSlice{}, &resourcev1.ResourceSliceList{}},
 	} {
 		out[k.resource.Group+"/"+k.resource.Version+"/"+k.resource.Name] = k
 	}

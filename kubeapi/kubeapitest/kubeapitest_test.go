@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
-func client(t *testing.T, cfg *rest.Config) *apiclient.Client {
+func client(t *testing.T, cfg *rest.Config) *kubeapi.Client {
 	t.Helper()
-	c, err := apiclient.New(apiclient.Config{REST: cfg})
+	c, err := kubeapi.New(kubeapi.Config{REST: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func pod(name string) *v1.Pod {
 		NodeName: "edge-1", Containers: []v1.Container{{Name: "c", Image: "i"}}}}
 }
 
-var podKey = apiclient.Key{Namespace: "ns", Name: "a"}
+var podKey = kubeapi.Key{Namespace: "ns", Name: "a"}
 
 // With a socket and without, in protobuf and in JSON.
 func TestCalls(t *testing.T) {
@@ -49,22 +49,22 @@ func TestCalls(t *testing.T) {
 		for _, cfg := range []*rest.Config{srv.Config(), {Host: behind.URL, QPS: -1}} {
 			c, ctx := client(t, cfg), t.Context()
 			p := pod("a")
-			if err := c.Create(ctx, apiclient.Pods, podKey, p, p); err != nil {
+			if err := c.Create(ctx, kubeapi.Pods, podKey, p, p); err != nil {
 				t.Fatal(err)
 			}
 			if p.UID == "" || p.Generation != 1 || p.Status.Phase != v1.PodPending {
 				t.Errorf("created %v", p.ObjectMeta)
 			}
-			if err := c.Create(ctx, apiclient.Pods, podKey, pod("a"), nil); !apierrors.IsAlreadyExists(err) {
+			if err := c.Create(ctx, kubeapi.Pods, podKey, pod("a"), nil); !apierrors.IsAlreadyExists(err) {
 				t.Errorf("created again: %v", err)
 			}
-			w, err := c.Watch(ctx, apiclient.Pods, "", metav1.ListOptions{ResourceVersion: p.ResourceVersion, FieldSelector: "spec.nodeName=edge-1"})
+			w, err := c.Watch(ctx, kubeapi.Pods, "", metav1.ListOptions{ResourceVersion: p.ResourceVersion, FieldSelector: "spec.nodeName=edge-1"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got v1.Pod
 			patch := []byte(`{"metadata":{"uid":"` + string(p.UID) + `"},"spec":{"hostname":"no"},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
-			if err := c.Patch(ctx, apiclient.Pods, podKey, types.StrategicMergePatchType, patch, &got, "status"); err != nil {
+			if err := c.Patch(ctx, kubeapi.Pods, podKey, types.StrategicMergePatchType, patch, &got, "status"); err != nil {
 				t.Fatal(err)
 			}
 			if got.Status.Phase != v1.PodRunning || got.Spec.Hostname != "" {
@@ -74,14 +74,14 @@ func TestCalls(t *testing.T) {
 				t.Errorf("saw %v", ev)
 			}
 			patch = []byte(`{"metadata":{"uid":"other"},"status":{"phase":"Failed"}}`)
-			if err := c.Patch(ctx, apiclient.Pods, podKey, types.StrategicMergePatchType, patch, nil, "status"); !apierrors.IsConflict(err) {
+			if err := c.Patch(ctx, kubeapi.Pods, podKey, types.StrategicMergePatchType, patch, nil, "status"); !apierrors.IsConflict(err) {
 				t.Errorf("patched another pod: %v", err)
 			}
 			var list v1.PodList
-			if err := c.List(ctx, apiclient.Pods, "", metav1.ListOptions{FieldSelector: "spec.nodeName=edge-2"}, &list); err != nil || len(list.Items) != 0 {
+			if err := c.List(ctx, kubeapi.Pods, "", metav1.ListOptions{FieldSelector: "spec.nodeName=edge-2"}, &list); err != nil || len(list.Items) != 0 {
 				t.Errorf("another node has %d (%v)", len(list.Items), err)
 			}
-			if err := c.Delete(ctx, apiclient.Pods, podKey, metav1.DeleteOptions{}); err != nil {
+			if err := c.Delete(ctx, kubeapi.Pods, podKey, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if ev := <-w.ResultChan(); ev.Type != "MODIFIED" || ev.Object.(*v1.Pod).DeletionTimestamp == nil {
@@ -90,18 +90,18 @@ func TestCalls(t *testing.T) {
 			var none int64
 			uid := types.UID("other")
 			opts := metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}}
-			if err := c.Delete(ctx, apiclient.Pods, podKey, opts); !apierrors.IsConflict(err) {
+			if err := c.Delete(ctx, kubeapi.Pods, podKey, opts); !apierrors.IsConflict(err) {
 				t.Errorf("deleted another pod: %v", err)
 			}
 			opts.Preconditions = nil
-			if err := c.Delete(ctx, apiclient.Pods, podKey, opts); err != nil {
+			if err := c.Delete(ctx, kubeapi.Pods, podKey, opts); err != nil {
 				t.Fatal(err)
 			}
 			if ev := <-w.ResultChan(); ev.Type != "DELETED" {
 				t.Errorf("saw %v", ev)
 			}
 			w.Stop()
-			if err := c.Get(ctx, apiclient.Pods, podKey, &got); !apierrors.IsNotFound(err) {
+			if err := c.Get(ctx, kubeapi.Pods, podKey, &got); !apierrors.IsNotFound(err) {
 				t.Errorf("got %v", err)
 			}
 		}
@@ -112,7 +112,7 @@ func TestAWatchBeginsWithAList(t *testing.T) {
 	srv := kubeapitest.New()
 	srv.Create(pod("a"))
 	yes := true
-	w, err := client(t, srv.Config()).Watch(t.Context(), apiclient.Pods, "", metav1.ListOptions{
+	w, err := client(t, srv.Config()).Watch(t.Context(), kubeapi.Pods, "", metav1.ListOptions{
 		SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
 	if err != nil {
 		t.Fatal(err)
@@ -132,14 +132,14 @@ func TestFaults(t *testing.T) {
 		srv := kubeapitest.New()
 		srv.Create(pod("a"))
 		c := client(t, srv.Config())
-		get := func() error { return c.Get(t.Context(), apiclient.Pods, podKey, &v1.Pod{}) }
+		get := func() error { return c.Get(t.Context(), kubeapi.Pods, podKey, &v1.Pod{}) }
 
 		srv.Fail(kubeapitest.Slow(2*time.Second, kubeapitest.Any))
 		if begun := time.Now(); get() != nil || time.Since(begun) != 2*time.Second {
 			t.Errorf("a slow call took %v", time.Since(begun))
 		}
 		srv.Heal()
-		srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusForbidden), kubeapitest.Of("get", apiclient.Pods)))
+		srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusForbidden), kubeapitest.Of("get", kubeapi.Pods)))
 		if err := get(); !apierrors.IsForbidden(err) {
 			t.Errorf("got %v", err)
 		}
@@ -153,7 +153,7 @@ func TestFaults(t *testing.T) {
 		}
 		srv.Heal()
 		watch := func(from string) (int, error) {
-			w, err := c.Watch(t.Context(), apiclient.Pods, "", metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
+			w, err := c.Watch(t.Context(), kubeapi.Pods, "", metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
 			if err != nil {
 				return 0, err
 			}
@@ -187,7 +187,7 @@ func TestFaults(t *testing.T) {
 		if _, err := watch("200"); !apierrors.IsTimeout(err) {
 			t.Errorf("got %v", err)
 		}
-		if n := srv.Count("get", apiclient.Pods); n != 6 {
+		if n := srv.Count("get", kubeapi.Pods); n != 6 {
 			t.Errorf("%d calls", n)
 		}
 	})
@@ -196,10 +196,10 @@ func TestFaults(t *testing.T) {
 func TestTokens(t *testing.T) {
 	srv := kubeapitest.New()
 	c := client(t, srv.Config())
-	key := apiclient.Key{Namespace: "ns", Name: "default"}
+	key := kubeapi.Key{Namespace: "ns", Name: "default"}
 	ask := func() (*authenticationv1.TokenRequest, error) {
 		r := &authenticationv1.TokenRequest{}
-		return r, c.Create(t.Context(), apiclient.ServiceAccounts, key, r, r, "token")
+		return r, c.Create(t.Context(), kubeapi.ServiceAccounts, key, r, r, "token")
 	}
 	if _, err := ask(); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v", err)
@@ -231,7 +231,7 @@ func TestPatches(t *testing.T) {
 			}
 			srv.Create(p)
 			var got v1.Pod
-			if err := client(t, srv.Config()).Patch(t.Context(), apiclient.Pods, podKey, types.StrategicMergePatchType, []byte(`{"status":`+tc.patch+`}`), &got, "status"); err != nil {
+			if err := client(t, srv.Config()).Patch(t.Context(), kubeapi.Pods, podKey, types.StrategicMergePatchType, []byte(`{"status":`+tc.patch+`}`), &got, "status"); err != nil {
 				t.Fatal(err)
 			}
 			var says []string

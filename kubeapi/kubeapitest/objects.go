@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // Create stores a copy of an object. What it has no UID or creation time for is
@@ -57,7 +57,7 @@ func (s *Server) Edit(into object, namespace, name string, change func(runtime.O
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.objects[k.resource][apiclient.Key{Namespace: namespace, Name: name}]
+	old := s.objects[k.resource][kubeapi.Key{Namespace: namespace, Name: name}]
 	if old == nil {
 		return false
 	}
@@ -81,7 +81,7 @@ func (s *Server) Get(into object, namespace, name string) runtime.Object {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := s.objects[k.resource][apiclient.Key{Namespace: namespace, Name: name}]
+	o := s.objects[k.resource][kubeapi.Key{Namespace: namespace, Name: name}]
 	if o == nil {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (s *Server) Get(into object, namespace, name string) runtime.Object {
 }
 
 // All returns copies of all objects of a resource, in no order.
-func (s *Server) All(r apiclient.Resource) []runtime.Object {
+func (s *Server) All(r kubeapi.Resource) []runtime.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []runtime.Object
@@ -101,16 +101,16 @@ func (s *Server) All(r apiclient.Resource) []runtime.Object {
 
 // Delete asks for the deletion of an object as a user does: a pod gets its
 // grace.
-func (s *Server) Delete(r apiclient.Resource, namespace, name string) {
+func (s *Server) Delete(r kubeapi.Resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.remove(r, apiclient.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{})
+	_ = s.remove(r, kubeapi.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{})
 }
 
 // Remove drops an object at once.
-func (s *Server) Remove(r apiclient.Resource, namespace, name string) {
+func (s *Server) Remove(r kubeapi.Resource, namespace, name string) {
 	var none int64
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.remove(r, apiclient.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{GracePeriodSeconds: &none})
+	_ = s.remove(r, kubeapi.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{GracePeriodSeconds: &none})
 }

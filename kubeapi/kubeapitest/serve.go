@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // parse makes a Request of a path such as
@@ -32,7 +32,7 @@ func (s *Server) parse(r *http.Request) (kind, Request, error) {
 	case len(p) >= 4 && p[0] == "apis":
 		gv, p = p[1]+"/"+p[2], p[3:]
 	default:
-		return kind{}, Request{}, apierrors.NewNotFound(group(apiclient.Resource{}), r.URL.Path)
+		return kind{}, Request{}, apierrors.NewNotFound(group(kubeapi.Resource{}), r.URL.Path)
 	}
 	q := Request{At: time.Now()}
 	if p[0] == "namespaces" && len(p) > 2 {
@@ -40,7 +40,7 @@ func (s *Server) parse(r *http.Request) (kind, Request, error) {
 	}
 	k, ok := s.kinds[gv+"/"+p[0]]
 	if !ok {
-		return kind{}, Request{}, apierrors.NewNotFound(group(apiclient.Resource{Name: p[0]}), r.URL.Path)
+		return kind{}, Request{}, apierrors.NewNotFound(group(kubeapi.Resource{Name: p[0]}), r.URL.Path)
 	}
 	q.Resource, q.Fields = k.resource, r.URL.Query().Get("fieldSelector")
 	if len(p) > 1 {

@@ -9,15 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // Request is a call that was made.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch or delete.
 	Verb        string
-	Resource    apiclient.Resource
-	Key         apiclient.Key
+	Resource    kubeapi.Resource
+	Key         kubeapi.Key
 	Subresource string
 	Fields      string // the field selector
 	Body        []byte // as it was sent
@@ -35,10 +35,10 @@ type Server struct {
 	revision uint64
 	oldest   uint64 // that watches may begin at
 	created  uint64 // objects, ever: UIDs are made of it
-	objects  map[apiclient.Resource]map[apiclient.Key]object
+	objects  map[kubeapi.Resource]map[kubeapi.Key]object
 	events   []event
 	history  int // of events that are kept; 0: all
-	streams  map[apiclient.Resource]map[*stream]bool
+	streams  map[kubeapi.Resource]map[*stream]bool
 	ended    chan struct{} // closed to end watches and hanging calls
 	down     bool
 	hang     bool
@@ -55,15 +55,15 @@ type Server struct {
 
 // New returns an empty server.
 func New() *Server {
-	scheme, err := apiclient.NewScheme()
+	scheme, err := kubeapi.NewScheme()
 	if err != nil {
 		panic(err)
 	}
 	return &Server{
 		scheme: scheme, codecs: serializer.NewCodecFactory(scheme), kinds: kinds(),
 		revision: 100, oldest: 1,
-		objects: map[apiclient.Resource]map[apiclient.Key]object{},
-		streams: map[apiclient.Resource]map[*stream]bool{}, ended: make(chan struct{}),
+		objects: map[kubeapi.Resource]map[kubeapi.Key]object{},
+		streams: map[kubeapi.Resource]map[*stream]bool{}, ended: make(chan struct{}),
 		open: map[string]int{}, handlers: map[string]Handler{},
 	}
 }
@@ -84,7 +84,7 @@ func (s *Server) Requests() []Request {
 }
 
 // Count counts the calls so far of a verb on a resource.
-func (s *Server) Count(verb string, r apiclient.Resource) int {
+func (s *Server) Count(verb string, r kubeapi.Resource) int {
 	n := 0
 	for _, q := range s.Requests() {
 		if q.Verb == verb && q.Resource == r {
@@ -119,7 +119,7 @@ func (s *Server) Calls() int {
 }
 
 // Watches is how many watches of a resource are open.
-func (s *Server) Watches(r apiclient.Resource) int {
+func (s *Server) Watches(r kubeapi.Resource) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open[r.String()]

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -26,30 +26,30 @@ import (
 type event struct {
 	revision uint64
 	kind     watch.EventType
-	resource apiclient.Resource
+	resource kubeapi.Resource
 	object   object // as it is, or for a deletion was last
 	before   object // nil for one that is new
 	had, has fields.Set
 }
 
-func keyOf(r apiclient.Resource, o object) apiclient.Key {
-	k := apiclient.Key{Name: o.GetName()}
+func keyOf(r kubeapi.Resource, o object) kubeapi.Key {
+	k := kubeapi.Key{Name: o.GetName()}
 	if r.Namespaced {
 		k.Namespace = o.GetNamespace()
 	}
 	return k
 }
 
-func group(r apiclient.Resource) schema.GroupResource {
+func group(r kubeapi.Resource) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
 // commit stores o, or removes it, and informs the watches. s.mu is held.
-func (s *Server) commit(r apiclient.Resource, t watch.EventType, o object) {
+func (s *Server) commit(r kubeapi.Resource, t watch.EventType, o object) {
 	s.revision++
 	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))
 	if s.objects[r] == nil {
-		s.objects[r] = map[apiclient.Key]object{}
+		s.objects[r] = map[kubeapi.Key]object{}
 	}
 	k := keyOf(r, o)
 	before := s.objects[r][k]
@@ -73,7 +73,7 @@ func (s *Server) commit(r apiclient.Resource, t watch.EventType, o object) {
 }
 
 // create stores a new object. s.mu is held.
-func (s *Server) create(r apiclient.Resource, o object) (object, error) {
+func (s *Server) create(r kubeapi.Resource, o object) (object, error) {
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), s.created))
 	}
@@ -88,7 +88,7 @@ func (s *Server) create(r apiclient.Resource, o object) (object, error) {
 	if now := metav1.NewTime(time.Now().Truncate(time.Second)); o.GetCreationTimestamp().Time.IsZero() {
 		o.SetCreationTimestamp(now)
 	}
-	if o.GetGeneration() == 0 && r == apiclient.Pods {
+	if o.GetGeneration() == 0 && r == kubeapi.Pods {
 		o.SetGeneration(1)
 	}
 	if p, ok := o.(*v1.Pod); ok && p.Status.Phase == "" {
@@ -100,7 +100,7 @@ func (s *Server) create(r apiclient.Resource, o object) (object, error) {
 }
 
 // replace stores another version of an object. s.mu is held.
-func (s *Server) replace(r apiclient.Resource, o object, subresource string) (object, error) {
+func (s *Server) replace(r kubeapi.Resource, o object, subresource string) (object, error) {
 	k := keyOf(r, o)
 	old := s.objects[r][k]
 	if old == nil {
@@ -151,7 +151,7 @@ func sameField(a, b object, name string) bool {
 }
 
 // remove deletes an object, a pod gracefully. s.mu is held.
-func (s *Server) remove(r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error {
+func (s *Server) remove(r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error {
 	old := s.objects[r][k]
 	if old == nil {
 		return apierrors.NewNotFound(group(r), k.Name)

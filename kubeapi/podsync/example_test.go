@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 
@@ -21,7 +21,7 @@ func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	server := kubeapitest.New() // a rest.Config from a kubeconfig leads to a real one
-	client, err := apiclient.New(apiclient.Config{REST: server.Config()})
+	client, err := kubeapi.New(kubeapi.Config{REST: server.Config()})
 	if err != nil {
 		log.Fatal(err)
 	}

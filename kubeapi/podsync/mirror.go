@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// MirrorClient makes the calls: an [apiclient.Client].
+// MirrorClient makes the calls: an [kubeapi.Client].
 type MirrorClient interface {
-	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
-	Create(ctx context.Context, r apiclient.Resource, k apiclient.Key, obj, into runtime.Object, subresources ...string) error
-	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
+	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
+	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
 // MirrorsConfig holds what Mirrors needs. All of it is required.
@@ -57,7 +57,7 @@ type Mirrors struct {
 
 	mu sync.Mutex
 	// busy has a channel for each pod that a call is at work for.
-	busy map[apiclient.Key]chan struct{} // closed when the call is over
+	busy map[kubeapi.Key]chan struct{} // closed when the call is over
 }
 
 // NewMirrors checks cfg and returns Mirrors.
@@ -75,7 +75,7 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
 	}
-	return &Mirrors{cfg: cfg, busy: map[apiclient.Key]chan struct{}{}}, nil
+	return &Mirrors{cfg: cfg, busy: map[kubeapi.Key]chan struct{}{}}, nil
 }
 
 // IsMirrorOf reports whether mirror stands for this version of a static pod. A static
@@ -118,12 +118,12 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	if uid == "" {
 		return fmt.Errorf("mirror of %s: the Node %s has no UID", keyOf(static), m.cfg.NodeName)
 	}
-	err = m.cfg.Client.Create(ctx, apiclient.Pods, keyOf(static), m.image(static, hash, uid), nil)
+	err = m.cfg.Client.Create(ctx, kubeapi.Pods, keyOf(static), m.image(static, hash, uid), nil)
 	if apierrors.IsAlreadyExists(err) {
 		// The caller's view was old, or an earlier Create was answered too late: the
 		// mirror may be the right one already.
 		var there v1.Pod
-		if err := m.cfg.Client.Get(ctx, apiclient.Pods, keyOf(static), &there); err != nil {
+		if err := m.cfg.Client.Get(ctx, kubeapi.Pods, keyOf(static), &there); err != nil {
 			return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
 		}
 		if IsMirrorOf(&there, static) {
@@ -174,7 +174,7 @@ func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 	if mirror.UID != "" {
 		opts.Preconditions = &metav1.Preconditions{UID: &mirror.UID}
 	}
-	err := m.cfg.Client.Delete(ctx, apiclient.Pods, keyOf(mirror), opts)
+	err := m.cfg.Client.Delete(ctx, kubeapi.Pods, keyOf(mirror), opts)
 	// The precondition failed: it is gone, and another pod has its name.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -195,7 +195,7 @@ func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted f
 }
 
 // begin waits for other calls for a pod of that name. done must be called at the end.
-func (m *Mirrors) begin(ctx context.Context, k apiclient.Key) (done func(), err error) {
+func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err error) {
 	for {
 		m.mu.Lock()
 		other := m.busy[k]
@@ -222,4 +222,4 @@ func (m *Mirrors) begin(ctx context.Context, k apiclient.Key) (done func(), err 
 }
 
 // keyOf names a pod for calls.
-func keyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }
+func keyOf(p *v1.Pod) kubeapi.Key { return kubeapi.Key{Namespace: p.Namespace, Name: p.Name} }

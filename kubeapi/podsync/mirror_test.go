@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 )
@@ -33,7 +33,7 @@ type world struct {
 func setup(t *testing.T) *world {
 	t.Helper()
 	w := &world{Server: kubeapitest.New(), node: "node-uid"}
-	c, err := apiclient.New(apiclient.Config{REST: w.Config()})
+	c, err := kubeapi.New(kubeapi.Config{REST: w.Config()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestRemove(t *testing.T) {
 	if err := w.m.Remove(t.Context(), s); err == nil {
 		t.Error("removed what is no mirror")
 	}
-	w.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusInternalServerError), kubeapitest.Of("delete", apiclient.Pods)))
+	w.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusInternalServerError), kubeapitest.Of("delete", kubeapi.Pods)))
 	if err := w.m.Remove(t.Context(), p); err == nil {
 		t.Error("a failure is no error")
 	}

@@ -13,17 +13,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/internal/follow"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// SinkClient makes the calls: what [apiclient.Client.Once] returns, since statusmgr
+// SinkClient makes the calls: what [kubeapi.Client.Once] returns, since statusmgr
 // does what is to be done about a server that is busy.
 type SinkClient interface {
-	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
-	Patch(ctx context.Context, r apiclient.Resource, k apiclient.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
-	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
+	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	Patch(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
+	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
 // SinkPods knows the newest version of a pod that the API server told of: a
@@ -152,7 +151,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 		return err
 	}
 	var now int64
-	err := s.cfg.Client.Delete(ctx, apiclient.Pods, sinkKeyOf(pod), metav1.DeleteOptions{
+	err := s.cfg.Client.Delete(ctx, kubeapi.Pods, sinkKeyOf(pod), metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
 	// The precondition failed, or the server could not decide.
@@ -178,7 +177,7 @@ func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	// version is the later one.
 	if s.cfg.Pods != nil {
 		p, ok := s.cfg.Pods.Pod(pod.Namespace, pod.Name)
-		if ok && p.UID == pod.UID && (k.version == "" || follow.Older(k.version, p.ResourceVersion)) {
+		if ok && p.UID == pod.UID && (k.version == "" || kubeapi.Older(k.version, p.ResourceVersion)) {
 			return p.Status, nil
 		}
 	}
@@ -191,7 +190,7 @@ func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 // read asks the server. A pod of another UID is ErrGone.
 func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	var p v1.Pod
-	if err := s.cfg.Client.Get(ctx, apiclient.Pods, sinkKeyOf(pod), &p); err != nil {
+	if err := s.cfg.Client.Get(ctx, kubeapi.Pods, sinkKeyOf(pod), &p); err != nil {
 		return v1.PodStatus{}, err
 	}
 	if p.UID != pod.UID {
@@ -213,7 +212,7 @@ func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus)
 		return nil
 	}
 	var p v1.Pod
-	if err := s.cfg.Client.Patch(ctx, apiclient.Pods, sinkKeyOf(pod), types.StrategicMergePatchType, body, &p, "status"); err != nil {
+	if err := s.cfg.Client.Patch(ctx, kubeapi.Pods, sinkKeyOf(pod), types.StrategicMergePatchType, body, &p, "status"); err != nil {
 		return err
 	}
 	s.count(func(c *SinkCounts) { c.Patched++ })
@@ -275,7 +274,7 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 	}
 	err = fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), err)
 	// A server that is busy is not asked again by other changes of this pod.
-	if asked, ok := apiclient.RetryAfter(err); ok {
+	if asked, ok := kubeapi.RetryAfter(err); ok {
 		s.mu.Lock()
 		k := s.pods[pod.UID]
 		k.at = time.Now()
@@ -287,4 +286,4 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 }
 
 // sinkKeyOf names a pod for calls.
-func sinkKeyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }
+func sinkKeyOf(p *v1.Pod) kubeapi.Key { return kubeapi.Key{Namespace: p.Namespace, Name: p.Name} }

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -22,7 +22,7 @@ func fleet(t *testing.T, n int, fn func(t *testing.T, srv *kubeapitest.Server, m
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		srv := kubeapitest.New()
-		c, err := apiclient.New(apiclient.Config{REST: srv.Config()})
+		c, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func fleet(t *testing.T, n int, fn func(t *testing.T, srv *kubeapitest.Server, m
 // sinkRunning is how many of the pods the server shows as running.
 func sinkRunning(srv *kubeapitest.Server) (n int) {
 	synctest.Wait()
-	for _, o := range srv.All(apiclient.Pods) {
+	for _, o := range srv.All(kubeapi.Pods) {
 		if o.(*v1.Pod).Status.Phase == v1.PodRunning {
 			n++
 		}
@@ -99,7 +99,7 @@ func TestAnOutage(t *testing.T) {
 
 func TestAStormOfConflicts(t *testing.T) {
 	fleet(t, 20, func(t *testing.T, srv *kubeapitest.Server, m *statusmgr.Manager, pods []*v1.Pod) {
-		srv.Fail(kubeapitest.Refuse(60, kubeapitest.Status(http.StatusConflict), kubeapitest.Of("patch", apiclient.Pods)))
+		srv.Fail(kubeapitest.Refuse(60, kubeapitest.Status(http.StatusConflict), kubeapitest.Of("patch", kubeapi.Pods)))
 		for _, p := range pods {
 			m.Set(p, v1.PodStatus{Phase: v1.PodRunning})
 		}

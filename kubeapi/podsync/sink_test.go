@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -45,7 +45,7 @@ func sinkSetup(t *testing.T, text string) (*kubeapitest.Server, informer, *podsy
 	t.Helper()
 	srv := kubeapitest.New()
 	srv.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: v1.PodSpec{NodeName: "edge-1"}, Status: status(t, text)})
-	c, err := apiclient.New(apiclient.Config{REST: srv.Config()})
+	c, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestWithoutAWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := srv.Count("get", apiclient.Pods); got != 1 || shown(srv) != `{"phase":"Failed"}` {
+	if got := srv.Count("get", kubeapi.Pods); got != 1 || shown(srv) != `{"phase":"Failed"}` {
 		t.Errorf("%d GETs, shows %s", got, shown(srv))
 	}
 }
@@ -167,7 +167,7 @@ func TestAnotherPodIsNotTouched(t *testing.T) {
 	for _, there := range []bool{false, true} {
 		srv, seen, sink := sinkSetup(t, `{"phase":"Running"}`)
 		p := seen.see(srv)
-		srv.Remove(apiclient.Pods, "ns", "a")
+		srv.Remove(kubeapi.Pods, "ns", "a")
 		want := "none"
 		if there {
 			srv.Create(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: v1.PodSpec{NodeName: "edge-1"}, Status: v1.PodStatus{Phase: v1.PodPending}})
@@ -201,7 +201,7 @@ func TestDelete(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	srv, seen, sink := sinkSetup(t, `{"phase":"Pending"}`)
 	p := seen.see(srv)
-	srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusConflict), kubeapitest.Of("patch", apiclient.Pods)))
+	srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusConflict), kubeapitest.Of("patch", kubeapi.Pods)))
 	if err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodRunning}); err != nil || shown(srv) != `{"phase":"Running"}` {
 		t.Errorf("shows %s (%v)", shown(srv), err)
 	}
@@ -213,7 +213,7 @@ func TestConflicts(t *testing.T) {
 	if err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodRunning}); err != nil {
 		t.Error(err)
 	}
-	srv.Remove(apiclient.Pods, "ns", "a")
+	srv.Remove(kubeapi.Pods, "ns", "a")
 	if err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodFailed}); !errors.Is(err, statusmgr.ErrGone) {
 		t.Errorf("got %v", err)
 	}

@@ -12,17 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/internal/follow"
-	"github.com/nodewright/nodewright/kubeapi/seal"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// SourceClient makes the calls: an [apiclient.Client].
+// SourceClient makes the calls: an [kubeapi.Client].
 type SourceClient interface {
-	apiclient.ListWatcher
-	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	kubeapi.ListWatcher
+	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
 }
 
 // SourceConfig holds what a Source needs. Client and NodeName are required; the zero
@@ -34,8 +32,8 @@ type SourceConfig struct {
 	// Memory keeps the last state over a restart; nothing is kept.
 	Memory SourceMemory
 	// Seal encrypts the Secrets that Memory keeps; without one they are not kept,
-	// and read from the server again. With seal.Clear they are kept as they are.
-	Seal *seal.Sealer
+	// and read from the server again. With kubeapi.NewClearSealer they are kept as they are.
+	Seal *kubeapi.Sealer
 
 	Patience  time.Duration // for the server's first answer; 1s
 	Gather    time.Duration // for what a new pod refers to; 2s
@@ -124,13 +122,13 @@ type Source struct {
 	cfg SourceConfig
 	// gate is closed while the server does not answer, so that hundreds of objects do
 	// not each try on their own.
-	gate follow.Gate
+	gate kubeapi.Gate
 	// signal has a token when Run has to look.
 	signal chan struct{}
 
 	// mu guards all below, but run.wg.
 	mu      sync.Mutex
-	pods    map[apiclient.Key]*entry
+	pods    map[kubeapi.Key]*entry
 	refs    map[Ref]*object
 	version string // of the server's last complete answer
 	// synced never becomes false again; troubled may.
@@ -168,7 +166,7 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 	}
 	return &Source{
 		cfg: cfg, signal: make(chan struct{}, 1),
-		pods: map[apiclient.Key]*entry{}, refs: map[Ref]*object{},
+		pods: map[kubeapi.Key]*entry{}, refs: map[Ref]*object{},
 	}, nil
 }
 
@@ -184,7 +182,7 @@ func (s *Source) Kind() podmgr.Kind { return podmgr.API }
 func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e := s.pods[apiclient.Key{Namespace: namespace, Name: name}]
+	e := s.pods[kubeapi.Key{Namespace: namespace, Name: name}]
 	if e == nil {
 		return nil, false
 	}
@@ -202,8 +200,8 @@ func (s *Source) Synced() bool {
 // has ended and what is to be remembered is. It may be called once. deliver is called
 // from its goroutine alone, without the lock.
 func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
-	pods, err := follow.New(follow.Config[*v1.Pod]{
-		Client: s.cfg.Client, Resource: apiclient.Pods, Fields: "spec.nodeName=" + s.cfg.NodeName,
+	pods, err := kubeapi.NewFollower(kubeapi.FollowConfig[*v1.Pod]{
+		Client: s.cfg.Client, Resource: kubeapi.Pods, Fields: "spec.nodeName=" + s.cfg.NodeName,
 		NewList: func() runtime.Object { return &v1.PodList{} },
 		Replace: s.replace, Put: s.put, Delete: s.remove, Failed: s.failed,
 	})
@@ -274,7 +272,7 @@ func (s *Source) failed(err error, again time.Duration) {
 	defer s.mu.Unlock()
 	// 401 and 403 are answers: the gate stays open, as the next try may have a new
 	// certificate.
-	if !follow.IsAnswer(err) {
+	if !kubeapi.IsAnswer(err) {
 		s.gate.Close()
 	}
 	// Once for each time of trouble, and not for each try.

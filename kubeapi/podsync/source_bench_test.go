@@ -6,7 +6,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/podmgr"
@@ -26,7 +26,7 @@ func BenchmarkMemory(b *testing.B) {
 			srv.Create(secret(s, text))
 			srv.Create(pod(fmt.Sprint("p", i), "configmap/"+c, "secret/"+s))
 		}
-		client, err := apiclient.New(apiclient.Config{REST: srv.Config()})
+		client, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -8,14 +8,13 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/internal/follow"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
 // sourceKeyOf names a pod in the maps: one name has one pod at a time.
-func sourceKeyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }
+func sourceKeyOf(p *v1.Pod) kubeapi.Key { return kubeapi.Key{Namespace: p.Namespace, Name: p.Name} }
 
 // replace takes the server's whole answer. It is called by the follower after each
 // list, before any put or remove that follows.
@@ -26,7 +25,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	// Asked before anything is changed: set would make the pods as old as the answer.
 	wiped := s.isWiped(version)
 	s.version = version
-	have := map[apiclient.Key]bool{}
+	have := map[kubeapi.Key]bool{}
 	for _, p := range all {
 		have[sourceKeyOf(p)] = true
 		s.set(p)
@@ -57,11 +56,11 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 // held.
 func (s *Source) isWiped(version string) bool {
 	// Versions grow with each write to the store, whatever object it is of.
-	if follow.Older(version, s.version) {
+	if kubeapi.Older(version, s.version) {
 		return true
 	}
 	for _, e := range s.pods {
-		if e.held.IsZero() && follow.Older(version, e.pod.ResourceVersion) {
+		if e.held.IsZero() && kubeapi.Older(version, e.pod.ResourceVersion) {
 			return true
 		}
 	}
@@ -120,7 +119,7 @@ func (s *Source) set(p *v1.Pod) {
 }
 
 // drop forgets a pod. s.mu is held.
-func (s *Source) drop(k apiclient.Key, e *entry) {
+func (s *Source) drop(k kubeapi.Key, e *entry) {
 	delete(s.pods, k)
 	s.changed = s.changed || e.delivered
 	s.refer(&e.refs, nil)

@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/internal/follow"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -166,17 +165,17 @@ func (s *Source) follow(o *object) {
 	// rest.
 	switch o.ref.Kind {
 	case kindConfigMap:
-		err = begin[*v1.ConfigMap](ctx, s, o, apiclient.ConfigMaps, func() runtime.Object { return &v1.ConfigMapList{} })
+		err = begin[*v1.ConfigMap](ctx, s, o, kubeapi.ConfigMaps, func() runtime.Object { return &v1.ConfigMapList{} })
 	case kindSecret:
-		err = begin[*v1.Secret](ctx, s, o, apiclient.Secrets, func() runtime.Object { return &v1.SecretList{} })
+		err = begin[*v1.Secret](ctx, s, o, kubeapi.Secrets, func() runtime.Object { return &v1.SecretList{} })
 	case kindClaim:
 		s.run.wg.Go(func() {
-			s.poll(ctx, o, apiclient.PersistentVolumeClaims, func() polled { return &v1.PersistentVolumeClaim{} })
+			s.poll(ctx, o, kubeapi.PersistentVolumeClaims, func() polled { return &v1.PersistentVolumeClaim{} })
 		})
 	case kindResource:
-		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.ResourceClaims, func() polled { return &resourcev1.ResourceClaim{} }) })
+		s.run.wg.Go(func() { s.poll(ctx, o, kubeapi.ResourceClaims, func() polled { return &resourcev1.ResourceClaim{} }) })
 	case kindVolume:
-		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
+		s.run.wg.Go(func() { s.poll(ctx, o, kubeapi.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
 	}
 	if err != nil {
 		s.cfg.Log.Error("an object cannot be followed", zap.Reflect("object", o.ref), zap.Error(err))
@@ -184,8 +183,8 @@ func (s *Source) follow(o *object) {
 }
 
 // begin follows one object.
-func begin[T follow.Object](ctx context.Context, s *Source, o *object, r apiclient.Resource, newList func() runtime.Object) error {
-	f, err := follow.New(follow.Config[T]{
+func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, r kubeapi.Resource, newList func() runtime.Object) error {
+	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[T]{
 		Client: s.cfg.Client, Resource: r, Namespace: o.ref.Namespace, Fields: "metadata.name=" + o.ref.Name, NewList: newList,
 		Replace: func(all []T, _ string) {
 			// The server has said that it is not there, which is knowledge, too.

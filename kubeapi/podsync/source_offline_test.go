@@ -16,10 +16,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/checkpoint"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
-	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // partial reports whether what was told last may lack pods.
@@ -78,19 +77,19 @@ func TestARestartOffline(t *testing.T) {
 		srv.Create(pod("a", "configmap/c", "secret/s"))
 		srv.Create(pod("b"))
 		srv.Create(pod("gone"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a b c=1 gone s=1")
 		before := r.uids()
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a b c=1 gone s=1") // at once: the server is known not to be there
 		if after := r.uids(); after["a"] != before["a"] || r.Synced() {
 			t.Errorf("UIDs were %v, are %v", before, after)
 		}
 		time.Sleep(time.Hour)
-		srv.Remove(apiclient.Pods, "ns", "gone")
-		srv.Delete(apiclient.Pods, "ns", "b")
+		srv.Remove(kubeapi.Pods, "ns", "gone")
+		srv.Delete(kubeapi.Pods, "ns", "b")
 		srv.Put(configMap("c", "2"))
 		srv.Start()
 		time.Sleep(16 * time.Second)
@@ -101,7 +100,7 @@ func TestARestartOffline(t *testing.T) {
 		r.stop()
 		// What is gone is not remembered.
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a b- c=2 s=1")
 		r.stop()
 	})
@@ -111,11 +110,11 @@ func TestAServerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a")
 		r.stop()
 		srv.Hang()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		time.Sleep(time.Second - time.Millisecond)
 		r.want(t, "nothing")
 		time.Sleep(time.Millisecond)
@@ -134,12 +133,12 @@ func TestAFastServerIsWaitedFor(t *testing.T) {
 		m := newMemory()
 		srv.Create(configMap("c", "1"))
 		srv.Create(pod("a", "configmap/c"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a c=1")
 		r.stop()
-		srv.Remove(apiclient.Pods, "ns", "a")
+		srv.Remove(kubeapi.Pods, "ns", "a")
 		srv.Create(pod("b"))
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "b")
 		if r.count() != 1 {
 			t.Error("what was remembered was told although the server answered")
@@ -156,7 +155,7 @@ func TestAWipedStore(t *testing.T) {
 			srv.Create(pod("a"))
 			srv.Create(pod("b"))
 			srv.Create(pod("c"))
-			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 			r.want(t, "a b c")
 			before := r.uids()
 			backup := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
@@ -167,7 +166,7 @@ func TestAWipedStore(t *testing.T) {
 			srv.Wipe()
 			srv.Start()
 			if restart {
-				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 			}
 			time.Sleep(time.Minute)
 			r.want(t, "a b c")
@@ -191,11 +190,11 @@ func TestAnEmptyAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a")
 		r.stop()
-		srv.Remove(apiclient.Pods, "ns", "a")
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		srv.Remove(kubeapi.Pods, "ns", "a")
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "")
 		r.stop()
 	})
@@ -208,7 +207,7 @@ func TestADeletionIsNotTakenBack(t *testing.T) {
 		defer r.stop()
 		r.want(t, "a")
 		backup := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
-		srv.Delete(apiclient.Pods, "ns", "a")
+		srv.Delete(kubeapi.Pods, "ns", "a")
 		r.want(t, "a-")
 		srv.Put(backup)
 		r.want(t, "a-")
@@ -220,7 +219,7 @@ func TestStatusesAreWrittenNowAndThen(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a")
 		for i := range 60 {
 			p := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
@@ -258,7 +257,7 @@ func TestABeginIsWrittenNowAndThen(t *testing.T) {
 			tc.spec(&p.Spec)
 			p.Status.Phase = v1.PodPending
 			srv.Create(p)
-			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 			defer r.stop()
 			r.want(t, "a")
 			before := m.wrote()
@@ -288,7 +287,7 @@ func TestAMemoryThatFails(t *testing.T) {
 		m := newMemory()
 		m.err = errors.New("no space left")
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a")
 		m.mu.Lock()
 		m.err = nil
@@ -302,7 +301,7 @@ func TestAMemoryThatFails(t *testing.T) {
 			m.values[key] = []byte("{}") // another object, or none
 		}
 		m.values["configmap-x"], m.values["pod-y"], m.values["somebody-elses"] = []byte("{"), nil, nil
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a")
 		r.stop()
 		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
@@ -377,11 +376,11 @@ func TestSecretsAreEncrypted(t *testing.T) {
 }
 
 // sealer has the key of a file; "clear" is none, and nil what cannot be used.
-func sealer(file string) *seal.Sealer {
+func sealer(file string) *kubeapi.Sealer {
 	if file == "clear" {
-		return seal.Clear()
+		return kubeapi.NewClearSealer()
 	}
-	s, _ := seal.Open(file)
+	s, _ := kubeapi.OpenSealer(file)
 	return s
 }
 
@@ -394,9 +393,9 @@ func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
 		srv.Create(pod("a", "secret/s"))
 		plain := "aGlkZGVu" // hidden, in base64
 		for _, tc := range []struct {
-			seal *seal.Sealer
+			seal *kubeapi.Sealer
 			kept bool
-		}{{nil, false}, {seal.Clear(), true}, {nil, false}} {
+		}{{nil, false}, {kubeapi.NewClearSealer(), true}, {nil, false}} {
 			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: tc.seal})
 			time.Sleep(time.Minute)
 			r.want(t, "a s=hidden")
@@ -411,8 +410,8 @@ func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
 // A key that is lost costs one line in the log, however many Secrets there were.
 func TestALostKeyIsToldOnce(t *testing.T) {
 	dir := t.TempDir()
-	key := func() *seal.Sealer {
-		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
+	key := func() *kubeapi.Sealer {
+		s, err := kubeapi.SealerOfMachine(filepath.Join(dir, "key"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -451,7 +450,7 @@ func TestFiles(t *testing.T) {
 		}
 		srv.Create(secret("s", "1"))
 		srv.Create(pod("a", "secret/s"))
-		r := start(t, srv, podsync.SourceConfig{Memory: store, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: store, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a s=1")
 		r.stop()
 		files, err := os.ReadDir(dir)
@@ -464,7 +463,7 @@ func TestFiles(t *testing.T) {
 			}
 		}
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: store, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: store, Seal: kubeapi.NewClearSealer()})
 		time.Sleep(time.Second)
 		r.want(t, "a s=1")
 		r.stop()
@@ -472,7 +471,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestSourceConfig(t *testing.T) {
-	_, err := podsync.NewSource(podsync.SourceConfig{Patience: -1, Seal: seal.Clear()})
+	_, err := podsync.NewSource(podsync.SourceConfig{Patience: -1, Seal: kubeapi.NewClearSealer()})
 	for _, want := range []string{"Client", "NodeName", "Patience", "Seal"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s in it", err, want)

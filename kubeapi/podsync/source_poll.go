@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // The node authorizer lets a node get claims and volumes, and not watch them.
@@ -30,8 +30,8 @@ type polled interface {
 
 // poll reads an object again and again until ctx ends. It is a goroutine of its own for
 // each object, and waits at the gate while the server is away.
-func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empty func() polled) {
-	k := apiclient.Key{Namespace: o.ref.Namespace, Name: o.ref.Name}
+func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty func() polled) {
+	k := kubeapi.Key{Namespace: o.ref.Namespace, Name: o.ref.Name}
 	for s.gate.Wait(ctx) {
 		is := empty()
 		err := s.cfg.Client.Get(ctx, r, k, is)

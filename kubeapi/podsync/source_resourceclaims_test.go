@@ -11,10 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
-	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -98,7 +97,7 @@ func TestResourceClaimsOfPods(t *testing.T) {
 				if n := r.count(); n != 1 {
 					t.Errorf("%d states, want one that is complete", n)
 				}
-				if n := srv.Watches(apiclient.ResourceClaims); n != 0 {
+				if n := srv.Watches(kubeapi.ResourceClaims); n != 0 {
 					t.Errorf("%d watches, which the node authorizer allows nobody", n)
 				}
 			})
@@ -142,7 +141,7 @@ func TestResourceClaimsThatAreNotReady(t *testing.T) {
 				}
 				srv.ForgetRequests()
 				time.Sleep(time.Hour)
-				if n := srv.Count("get", apiclient.ResourceClaims); n > 120 {
+				if n := srv.Count("get", kubeapi.ResourceClaims); n > 120 {
 					t.Errorf("a claim that is ready was read %d times in an hour", n)
 				}
 			})
@@ -166,12 +165,12 @@ func TestASharedResourceClaim(t *testing.T) {
 		if got := r.resources(); len(got) != 1 || len(got[0].Status.ReservedFor) != 2 {
 			t.Errorf("claims %v", got)
 		}
-		srv.Remove(apiclient.Pods, "ns", "a")
-		srv.Remove(apiclient.Pods, "ns", "b")
+		srv.Remove(kubeapi.Pods, "ns", "a")
+		srv.Remove(kubeapi.Pods, "ns", "b")
 		r.want(t, "")
 		srv.ForgetRequests()
 		time.Sleep(time.Hour)
-		if n := srv.Count("get", apiclient.ResourceClaims); n != 0 {
+		if n := srv.Count("get", kubeapi.ResourceClaims); n != 0 {
 			t.Errorf("asked %d times for nobody", n)
 		}
 	})
@@ -182,18 +181,18 @@ func TestResourceClaimsOffline(t *testing.T) {
 		srv.Create(device("gpu", "a"))
 		srv.Create(using("a", "gpu"))
 		m := newMemory()
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		r.want(t, "a")
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		time.Sleep(time.Second)
 		r.want(t, "a")
 		if got := r.resources(); len(got) != 1 || got[0].UID != "claim-gpu" || len(got[0].Status.ReservedFor) != 1 {
 			t.Errorf("remembered %v", got)
 		}
-		srv.Remove(apiclient.Pods, "ns", "a")
-		srv.Remove(apiclient.ResourceClaims, "ns", "gpu")
+		srv.Remove(kubeapi.Pods, "ns", "a")
+		srv.Remove(kubeapi.ResourceClaims, "ns", "gpu")
 		srv.Start()
 		time.Sleep(20 * time.Second)
 		r.want(t, "")

@@ -14,10 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
-	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -120,7 +119,7 @@ type running struct {
 // start runs a source in the test's bubble.
 func start(t *testing.T, srv *kubeapitest.Server, cfg podsync.SourceConfig) *running {
 	t.Helper()
-	c, err := apiclient.New(apiclient.Config{REST: srv.Config()})
+	c, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,16 +207,16 @@ func TestPods(t *testing.T) {
 		other.Namespace = "other"
 		srv.Create(other)
 		r.want(t, "a a b")
-		srv.Delete(apiclient.Pods, "ns", "a")
+		srv.Delete(kubeapi.Pods, "ns", "a")
 		r.want(t, "a a- b")
-		srv.Remove(apiclient.Pods, "ns", "a")
+		srv.Remove(kubeapi.Pods, "ns", "a")
 		r.want(t, "a b")
 		if p, ok := r.Pod("ns", "b"); !ok || p.ManagedFields != nil {
 			t.Errorf("got %v", p)
 		}
-		srv.Remove(apiclient.Pods, "ns", "b")
+		srv.Remove(kubeapi.Pods, "ns", "b")
 		srv.Create(pod("b")) // another UID
-		srv.Remove(apiclient.Pods, "other", "a")
+		srv.Remove(kubeapi.Pods, "other", "a")
 		r.want(t, "b")
 		n := r.count()
 		time.Sleep(time.Hour)
@@ -245,19 +244,19 @@ func TestWhatPodsReferTo(t *testing.T) {
 		r.want(t, "a absent=3 c=2 s=1")
 		srv.Create(pod("b", "configmap/c"))
 		r.want(t, "a absent=3 b c=2 s=1")
-		if n := srv.Count("watch", apiclient.ConfigMaps); n != 1 {
+		if n := srv.Count("watch", kubeapi.ConfigMaps); n != 1 {
 			t.Errorf("%d watches for two pods", n)
 		}
-		srv.Remove(apiclient.Pods, "ns", "a")
+		srv.Remove(kubeapi.Pods, "ns", "a")
 		r.want(t, "b c=2")
-		if n := srv.Watches(apiclient.Secrets); n != 0 {
+		if n := srv.Watches(kubeapi.Secrets); n != 0 {
 			t.Errorf("%d watches of nobody's", n)
 		}
-		srv.Remove(apiclient.ConfigMaps, "ns", "c")
+		srv.Remove(kubeapi.ConfigMaps, "ns", "c")
 		r.want(t, "b")
-		srv.Remove(apiclient.Pods, "ns", "b")
+		srv.Remove(kubeapi.Pods, "ns", "b")
 		r.want(t, "")
-		if n := srv.Watches(apiclient.ConfigMaps); n != 0 {
+		if n := srv.Watches(kubeapi.ConfigMaps); n != 0 {
 			t.Errorf("%d watches of nobody's", n)
 		}
 	})
@@ -274,7 +273,7 @@ func TestImmutableObjectsAreNotWatched(t *testing.T) {
 		r := start(t, srv, podsync.SourceConfig{})
 		defer r.stop()
 		r.want(t, "a c=1 s=1")
-		if n := srv.Watches(apiclient.ConfigMaps) + srv.Watches(apiclient.Secrets); n != 0 {
+		if n := srv.Watches(kubeapi.ConfigMaps) + srv.Watches(kubeapi.Secrets); n != 0 {
 			t.Errorf("%d watches", n)
 		}
 		srv.Create(pod("b", "configmap/c"))
@@ -295,14 +294,14 @@ func TestPodsThatAreOverNeedNothing(t *testing.T) {
 		r := start(t, srv, podsync.SourceConfig{})
 		defer r.stop()
 		r.want(t, "a c=1 m")
-		if n := srv.Watches(apiclient.ConfigMaps); n != 1 {
+		if n := srv.Watches(kubeapi.ConfigMaps); n != 1 {
 			t.Errorf("%d watches", n)
 		}
 		p = srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
 		p.Status.Phase = v1.PodSucceeded
 		srv.Put(p)
 		r.want(t, "a m")
-		if n := srv.Watches(apiclient.ConfigMaps); n != 0 {
+		if n := srv.Watches(kubeapi.ConfigMaps); n != 0 {
 			t.Errorf("%d watches", n)
 		}
 	})
@@ -313,7 +312,7 @@ func TestPodsThatAreOverNeedNothing(t *testing.T) {
 func TestAPodWaitsForWhatItRefersTo(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		srv.Create(configMap("c", "1"))
-		srv.Fail(kubeapitest.Refuse(2, kubeapitest.Status(http.StatusForbidden), kubeapitest.Of("watch", apiclient.ConfigMaps)))
+		srv.Fail(kubeapitest.Refuse(2, kubeapitest.Status(http.StatusForbidden), kubeapitest.Of("watch", kubeapi.ConfigMaps)))
 		r := start(t, srv, podsync.SourceConfig{})
 		defer r.stop()
 		r.want(t, "")
@@ -327,7 +326,7 @@ func TestAPodWaitsForWhatItRefersTo(t *testing.T) {
 
 func TestAPodDoesNotWaitLong(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
-		srv.Fail(kubeapitest.Slow(time.Minute, kubeapitest.Of("", apiclient.ConfigMaps)))
+		srv.Fail(kubeapitest.Slow(time.Minute, kubeapitest.Of("", kubeapi.ConfigMaps)))
 		srv.Create(pod("a", "configmap/c"))
 		srv.Create(pod("b"))
 		r := start(t, srv, podsync.SourceConfig{})
@@ -353,7 +352,7 @@ func TestAServerThatIsAway(t *testing.T) {
 		if r.count() != n {
 			t.Error("something was told while the server was away")
 		}
-		if pods, objects := srv.Count("watch", apiclient.Pods), srv.Count("watch", apiclient.ConfigMaps); pods < 240 || pods > 800 || objects > 3 {
+		if pods, objects := srv.Count("watch", kubeapi.Pods), srv.Count("watch", kubeapi.ConfigMaps); pods < 240 || pods > 800 || objects > 3 {
 			t.Errorf("asked %d times for pods and %d times for ConfigMaps in an hour", pods, objects)
 		}
 		srv.Put(configMap("c", "2"))
@@ -372,14 +371,14 @@ func TestARefusalIsNoAnswer(t *testing.T) {
 				m := newMemory()
 				srv.Create(configMap("c", "1"))
 				srv.Create(pod("a", "configmap/c"))
-				r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+				r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 				r.want(t, "a c=1")
 				srv.Fail(kubeapitest.Refuse(-1, kubeapitest.Status(code), kubeapitest.Any))
 				srv.EndWatches()
 				time.Sleep(time.Hour)
 				r.want(t, "a c=1")
 				r.stop()
-				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 				defer r.stop()
 				time.Sleep(100 * time.Millisecond)
 				r.want(t, "a c=1")
@@ -411,9 +410,9 @@ func TestWatchesEndAndExpire(t *testing.T) {
 			srv.Create(pod("b"))
 			r.want(t, "a b c=1")
 			time.Sleep(2 * time.Second)
-			srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(410), kubeapitest.Of("watch", apiclient.Pods)))
+			srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(410), kubeapitest.Of("watch", kubeapi.Pods)))
 			srv.EndWatches()
-			srv.Remove(apiclient.Pods, "ns", "a") // while nobody watches
+			srv.Remove(kubeapi.Pods, "ns", "a") // while nobody watches
 			srv.Compact()
 			time.Sleep(time.Second)
 			r.want(t, "b")
@@ -448,7 +447,7 @@ func TestClaims(t *testing.T) {
 		}
 		srv.Create(p)
 		m := newMemory()
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		last := func() (s podmgr.Snapshot) {
 			synctest.Wait()
 			r.mu.Lock()
@@ -476,18 +475,18 @@ func TestClaims(t *testing.T) {
 		}
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
 		time.Sleep(time.Second)
 		if s := last(); len(s.Claims) != 2 || len(s.Volumes) != 1 {
 			t.Errorf("remembered claims %v, volumes %v", s.Claims, s.Volumes)
 		}
 		srv.Start()
 		time.Sleep(20 * time.Second)
-		srv.Remove(apiclient.Pods, "ns", "a")
+		srv.Remove(kubeapi.Pods, "ns", "a")
 		r.want(t, "")
 		srv.ForgetRequests()
 		time.Sleep(time.Hour)
-		if n := srv.Count("get", apiclient.PersistentVolumeClaims) + srv.Count("get", apiclient.PersistentVolumes); n != 0 {
+		if n := srv.Count("get", kubeapi.PersistentVolumeClaims) + srv.Count("get", kubeapi.PersistentVolumes); n != 0 {
 			t.Errorf("asked %d times for nobody", n)
 		}
 		r.stop()

@@ -18,14 +18,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/internal/csimigration"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/credentials"
-	"github.com/nodewright/nodewright/kubeapi/events"
-	kubenode "github.com/nodewright/nodewright/kubeapi/node"
-	"github.com/nodewright/nodewright/kubeapi/podrefs"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
-	"github.com/nodewright/nodewright/kubeapi/seal"
-	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
@@ -34,25 +29,25 @@ import (
 type cluster struct {
 	name      string
 	transport http.RoundTripper // nil: that of the kubeconfig
-	client    *apiclient.Client
-	heartbeat *apiclient.Client // of the Node and its lease
+	client    *kubeapi.Client
+	heartbeat *kubeapi.Client // of the Node and its lease
 	pods      *podsync.Source
 	sink      *podsync.Sink
-	events    *events.Recorder
-	catalog   *podrefs.Catalog
-	bundles   *podrefs.Bundles
-	storage   *podrefs.Storage
-	seal      *seal.Sealer // of what is secret; nil: that is not kept
-	slices    *kubenode.SliceWiper
-	status    *status.Manager
-	node      *kubenode.Manager
-	lease     *kubenode.Lease
+	events    *kubeapi.EventRecorder
+	catalog   *podsync.Catalog
+	bundles   *podsync.Bundles
+	storage   *podsync.Storage
+	seal      *kubeapi.Sealer // of what is secret; nil: that is not kept
+	slices    *kubeapi.SliceWiper
+	status    *node.Status
+	node      *kubeapi.NodeManager
+	lease     *kubeapi.Lease
 	// own and serving keep certificates; nil if somebody else does.
-	own, serving *credentials.Manager
+	own, serving *kubeapi.Credentials
 
 	hasDrivers func() bool // a part takes DRA drivers
 
-	unbounded func() (*apiclient.Client, error) // one more client, whose calls are not counted
+	unbounded func() (*kubeapi.Client, error) // one more client, whose calls are not counted
 }
 
 // statusBackoff is the longest pause between two tries to publish a status in
@@ -99,7 +94,7 @@ func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error)
 func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	f := b.Facts
 	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made
-	cl.slices, err = kubenode.NewSliceWiper(kubenode.SliceWiperConfig{
+	cl.slices, err = kubeapi.NewSliceWiper(kubeapi.SliceWiperConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Connected: func() []string { return f.Drivers() }, Log: b.Log.Named("resourceslices"),
 	})
 	if err != nil {
@@ -151,7 +146,7 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 	}
 	// Events have a budget of their own (eventRecordQPS): those of a burst of pods
 	// must not hold up the statuses of these.
-	if cl.events, err = events.New(events.Config{
+	if cl.events, err = kubeapi.NewEventRecorder(kubeapi.EventConfig{
 		Client: cl.client.Once().Unlimited(), NodeName: cl.name,
 		QPS: float64(*b.Config.EventRecordQPS), Burst: int(b.Config.EventBurst), Log: b.Log.Named("events"),
 	}); err != nil {
@@ -162,37 +157,37 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 
 // follow makes what reads from the API server what all pods need.
 func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
-	if cl.catalog, err = podrefs.NewCatalog(podrefs.CatalogConfig{
+	if cl.catalog, err = podsync.NewCatalog(podsync.CatalogConfig{
 		Client: cl.client, Memory: b.Store("cluster/catalog", "catalog"), Log: b.Log.Named("catalog"),
 	}); err != nil {
 		return err
 	}
-	if cl.storage, err = podrefs.NewStorage(podrefs.StorageConfig{
+	if cl.storage, err = podsync.NewStorage(podsync.StorageConfig{
 		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: csimigration.Plugins(),
 		Memory: b.Store("cluster/storage", "storage"), Log: b.Log.Named("storage"),
 	}); err != nil {
 		return err
 	}
-	cl.bundles, err = podrefs.NewBundles(podrefs.BundlesConfig{
+	cl.bundles, err = podsync.NewBundles(podsync.BundlesConfig{
 		Client: cl.client, Memory: b.Store("cluster/bundles", "trustbundles"), Log: b.Log.Named("trustbundles"),
 	})
 	return err
 }
 
 // tokens makes what gets tokens of service accounts, and keeps them.
-func (cl *cluster) tokens(b *nodeagent.Builder) (*podrefs.TokenKeeper, error) {
-	requester, err := podrefs.NewTokenRequester(cl.client)
+func (cl *cluster) tokens(b *nodeagent.Builder) (*podsync.TokenKeeper, error) {
+	requester, err := podsync.NewTokenRequester(cl.client)
 	if err != nil {
 		return nil, err
 	}
-	return podrefs.NewTokenKeeper(podrefs.TokenKeeperConfig{
+	return podsync.NewTokenKeeper(podsync.TokenKeeperConfig{
 		Requester: requester, Memory: b.Store("cluster/tokens", "tokens"), Seal: cl.seal, Log: b.Log.Named("tokens"),
 	})
 }
 
 // podCertificates makes what gets certificates of pods; their keys are in memory alone.
-func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podrefs.CertificateIssuer, error) {
-	return podrefs.NewCertificateIssuer(podrefs.CertificateConfig{
+func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podsync.CertificateIssuer, error) {
+	return podsync.NewCertificateIssuer(podsync.CertificateConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Node: cl.uid, ServiceAccount: cl.serviceAccount,
 		Events: cl.events, Log: b.Log.Named("podcertificates"), Metrics: b.Metrics,
 	})
@@ -201,7 +196,7 @@ func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podrefs.CertificateIs
 // serviceAccount reads one, as the API server has it now.
 func (cl *cluster) serviceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
 	sa := &v1.ServiceAccount{}
-	if err := cl.client.Once().Get(ctx, apiclient.ServiceAccounts, apiclient.Key{Namespace: namespace, Name: name}, sa); err != nil {
+	if err := cl.client.Once().Get(ctx, kubeapi.ServiceAccounts, kubeapi.Key{Namespace: namespace, Name: name}, sa); err != nil {
 		return nil, err
 	}
 	return sa, nil

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 )
@@ -74,7 +74,7 @@ func TestASecondNodeTouchesNothing(t *testing.T) {
 			if err := os.Symlink("kubelet-client-2020-01-01-00-00-00.pem", filepath.Join(c.CertDir, "kubelet-client-updated.pem")); err != nil {
 				t.Fatal(err)
 			}
-			first, err := machine.LockDirs(c.RootDir, c.CertDir)
+			first, err := node.LockDirs(c.RootDir, c.CertDir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestASecondNodeTouchesNothing(t *testing.T) {
 			if err == nil {
 				_ = n.Close()
 			}
-			if !errors.Is(err, machine.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
+			if !errors.Is(err, node.ErrLocked) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", os.Getpid())) {
 				t.Errorf("error %v", err)
 			}
 			if after := tree(t, dir); after != before {

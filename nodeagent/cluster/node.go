@@ -14,9 +14,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/seconds"
-	kubenode "github.com/nodewright/nodewright/kubeapi/node"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/cristatus"
 	"github.com/nodewright/nodewright/podmeta"
@@ -26,24 +26,24 @@ import (
 func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error {
 	c, f, log := b.Config, b.Facts, b.Log
 	asked := strings.Join(c.NodeIPs, ",")
-	ips, _, err := status.ParseNodeIPs(asked)
+	ips, _, err := node.ParseNodeIPs(asked)
 	if err != nil {
 		return fmt.Errorf("--node-ip=%q: %w", asked, err)
 	}
-	network, since := status.Network(status.Host{}), booted(os.DirFS("/"))
+	network, since := node.StatusNetwork(node.Host{}), booted(os.DirFS("/"))
 	if h := b.Hardware; h != nil {
 		network, since = h, h.Booted
 	}
 	source := cristatus.New(client{b.Runtime, b.Images})
-	if cl.status, err = status.New(status.Config{
+	if cl.status, err = node.NewStatus(node.StatusConfig{
 		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore),
 		LocalStorage: *c.LocalStorageCapacityIsolation, External: c.ExternalProvider,
 		Reserved: c.Node(b.Node.Capacity).Reserved(), Version: b.Version.GitVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
 		Machine: b.Describer(), Network: network, Runtime: source, Images: source, Pressures: pressures{f},
-		Devices: func() status.Devices { return devices(f) }, Declared: declared(c),
+		Devices: func() node.StatusDevices { return devices(f) }, Declared: declared(c),
 		Volumes:  func() ([]v1.UniqueVolumeName, bool) { return f.VolumesInUse() },
 		Shutdown: func() error { return f.ShuttingDown() },
-		Checks:   []status.Check{{Name: "PLEG", Err: func() error { return f.Healthy() }}, {Name: "Storage", Err: func() error { return f.StorageReady() }}},
+		Checks:   []node.StatusCheck{{Name: "PLEG", Err: func() error { return f.Healthy() }}, {Name: "Storage", Err: func() error { return f.StorageReady() }}},
 		Log:      log.Named("nodestatus"),
 	}); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 	if cl.heartbeat, err = heartbeat(lease); err != nil {
 		return err
 	}
-	if cl.node, err = kubenode.New(kubenode.Config{
+	if cl.node, err = kubeapi.NewNodeManager(kubeapi.NodeConfig{
 		Name: cl.name, API: cl.heartbeat, Status: cl.status, Register: *c.RegisterNode, Labels: c.NodeLabels, Taints: c.RegisterWithTaints,
 		ProviderID: c.ProviderID, ExternalProvider: c.ExternalProvider, PodCIDR: podCIDR(b.Runtime), Update: update,
 		Report: c.NodeStatusReportFrequency.Duration, Store: b.Store("cluster/node", "node"),
@@ -64,12 +64,12 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 			}
 		},
 		FreshDevices: func() bool { return f.FreshDevices() }, Booted: since,
-		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
+		Event: func(e node.StatusEvent) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
 		Log:   log.Named("node"), Metrics: b.Metrics,
 	}); err != nil {
 		return err
 	}
-	cl.lease, err = kubenode.NewLease(kubenode.LeaseConfig{
+	cl.lease, err = kubeapi.NewLease(kubeapi.LeaseConfig{
 		Name: cl.name, API: cl.heartbeat, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
 	})
 	return err
@@ -133,7 +133,7 @@ func (cl *cluster) taints() []v1.Taint {
 // pressures are those that the node's parts know of.
 type pressures struct{ *nodeagent.Facts }
 
-// UnderPressure implements status.Pressures.
+// UnderPressure implements node.Pressures.
 func (p pressures) UnderPressure(kind v1.NodeConditionType) bool {
 	for _, c := range p.Pressure() {
 		if c.Type == kind {
@@ -144,9 +144,9 @@ func (p pressures) UnderPressure(kind v1.NodeConditionType) bool {
 }
 
 // devices are those of plugins.
-func devices(f *nodeagent.Facts) status.Devices {
+func devices(f *nodeagent.Facts) node.StatusDevices {
 	capacity, allocatable := f.Resources()
-	return status.Devices{Capacity: capacity, Allocatable: allocatable}
+	return node.StatusDevices{Capacity: capacity, Allocatable: allocatable}
 }
 
 // declared are the features that the node declares to schedulers and the API server

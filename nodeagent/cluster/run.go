@@ -6,7 +6,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nodewright/nodewright/kubeapi/credentials"
+	"github.com/nodewright/nodewright/kubeapi"
 )
 
 // run keeps the node in its cluster until ctx ends. The lease is kept until
@@ -16,7 +16,7 @@ func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
 		log.Warn("what is known of the node is read from the API server alone", zap.Error(err))
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	for _, m := range []*credentials.Manager{cl.own, cl.serving} {
+	for _, m := range []*kubeapi.Credentials{cl.own, cl.serving} {
 		if m != nil {
 			g.Go(func() error { return m.Run(ctx) })
 		}

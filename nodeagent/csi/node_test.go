@@ -19,7 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/csitest"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -180,7 +180,7 @@ users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster:
 	m.run(flags, cluster.Join)
 	m.announce()
 	m.until("CSINode shows the driver", func() bool {
-		o, _ := api.Get(&apiclient.CSINode{}, "", "edge-7").(*apiclient.CSINode)
+		o, _ := api.Get(&kubeapi.CSINode{}, "", "edge-7").(*kubeapi.CSINode)
 		return o != nil && len(o.Spec.Drivers) == 1 && o.Spec.Drivers[0].NodeID == "node-1"
 	})
 	m.until("the node is ready for controllers to attach", func() bool {
@@ -223,15 +223,15 @@ users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster:
 	// What the controllers of a cluster do. The name is that which they give it.
 	var name string
 	for _, r := range api.Requests() {
-		if r.Resource == apiclient.VolumeAttachments {
+		if r.Resource == kubeapi.VolumeAttachments {
 			name = r.Key.Name
 		}
 	}
 	n := api.Get(&v1.Node{}, "", "edge-7").(*v1.Node)
 	n.Status.VolumesAttached = []v1.AttachedVolume{{Name: volume}}
-	api.Create(&apiclient.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: apiclient.VolumeAttachmentSpec{Attacher: driverName, NodeName: "edge-7"},
-		Status: apiclient.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "3"}},
+	api.Create(&kubeapi.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kubeapi.VolumeAttachmentSpec{Attacher: driverName, NodeName: "edge-7"},
+		Status: kubeapi.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "3"}},
 	})
 	api.Put(n)
 	m.until("the pod runs", func() bool {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodewright/nodewright/agent/devices"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/resources"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -34,7 +34,7 @@ func (o *offers) part(b *nodeagent.Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := devices.New(devices.Config{Manager: m, Log: b.Log.Named("devices")})
+	p, err := resources.NewDevices(resources.DevicesConfig{Manager: m, Log: b.Log.Named("devices")})
 	if err != nil {
 		return nil, err
 	}

@@ -7,12 +7,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	gc "github.com/nodewright/nodewright/agent/collection"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -40,27 +38,27 @@ func (f *figures) Memory(context.Context) (eviction.Memory, error) {
 	for _, n := range f.rt.MemoryUsed() {
 		used += int64(min(n, 1<<56)) //nolint:gosec // bounded
 	}
-	m := &eviction.MemoryFigure{Observation: threshold.Observation{Available: max(0, f.memory-used), Capacity: f.memory, Time: time.Now()}}
+	m := &eviction.MemoryFigure{Observation: eviction.Observation{Available: max(0, f.memory-used), Capacity: f.memory, Time: time.Now()}}
 	return eviction.Memory{Node: m}, nil
 }
 
 // Disks implements eviction.Stats.
 func (f *figures) Disks(context.Context) (eviction.Disks, error) {
-	o := &threshold.Observation{Available: f.storage, Capacity: f.storage, Time: time.Now()}
+	o := &eviction.Observation{Available: f.storage, Capacity: f.storage, Time: time.Now()}
 	return eviction.Disks{Node: eviction.Filesystem{Device: "hollow", Bytes: o, Inodes: o}}, nil
 }
 
 // Processes implements eviction.Stats.
-func (f *figures) Processes(context.Context) (threshold.Observation, error) {
-	return threshold.Observation{Available: processes, Capacity: processes, Time: time.Now()}, nil
+func (f *figures) Processes(context.Context) (eviction.Observation, error) {
+	return eviction.Observation{Available: processes, Capacity: processes, Time: time.Now()}, nil
 }
 
 // Pods implements eviction.Stats.
-func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
+func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
 	used, now := f.rt.MemoryUsed(), time.Now()
-	out := make(map[types.UID]*rank.Usage, len(pods))
+	out := make(map[types.UID]*eviction.Usage, len(pods))
 	for _, p := range pods {
-		out[p.UID] = &rank.Usage{Time: now, Memory: int64(min(used[string(p.UID)], 1<<56))} //nolint:gosec // bounded
+		out[p.UID] = &eviction.Usage{Time: now, Memory: int64(min(used[string(p.UID)], 1<<56))} //nolint:gosec // bounded
 	}
 	return out, nil
 }
@@ -69,8 +67,8 @@ func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[
 // tell of, whose watches a machine has few of.
 func collection(b *nodeagent.Builder) (part.Part, error) {
 	images, containers := b.Config.ImageGC(), b.Config.DeadContainers
-	p, err := gc.New(gc.Config{
-		Runtime: b.Runtime, Images: b.Images, ImagePolicy: &images, ContainerPolicy: &containers, Logs: gc.LogRotation{Off: true},
+	p, err := pressure.NewCollection(pressure.CollectionConfig{
+		Runtime: b.Runtime, Images: b.Images, ImagePolicy: &images, ContainerPolicy: &containers, Logs: pressure.LogRotation{Off: true},
 		PodLogsDir: b.Config.PodLogsDir, Store: b.Store("imagegc", "imagegc"), Log: b.Log, Metrics: b.Metrics,
 	})
 	if err != nil {

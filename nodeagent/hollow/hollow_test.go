@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent/hollow"
@@ -109,7 +109,7 @@ func TestTenNodes(t *testing.T) {
 	}
 	eventually(t, "all nodes are ready", func() bool {
 		n := 0
-		for _, o := range api.All(apiclient.Nodes) {
+		for _, o := range api.All(kubeapi.Nodes) {
 			if ready(o.(*v1.Node)) {
 				n++
 			}
@@ -118,7 +118,7 @@ func TestTenNodes(t *testing.T) {
 	})
 	eventually(t, "all pods run", func() bool {
 		n := 0
-		for _, o := range api.All(apiclient.Pods) {
+		for _, o := range api.All(kubeapi.Pods) {
 			if o.(*v1.Pod).Status.Phase == v1.PodRunning {
 				n++
 			}
@@ -137,7 +137,7 @@ func TestTenNodes(t *testing.T) {
 			return ok && *l.Spec.HolderIdentity == node
 		})
 	}
-	api.Delete(apiclient.Pods, "default", "web-3-0")
+	api.Delete(kubeapi.Pods, "default", "web-3-0")
 	eventually(t, "the pod is gone", func() bool { return api.Get(&v1.Pod{}, "default", "web-3-0") == nil })
 }
 
@@ -223,7 +223,7 @@ func TestVolumesHoldNothing(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	api.Delete(apiclient.Pods, "default", "p")
+	api.Delete(kubeapi.Pods, "default", "p")
 	eventually(t, "the pod is gone", func() bool { return api.Get(&v1.Pod{}, "default", "p") == nil })
 	eventually(t, "nothing is left of it", func() bool {
 		left, _ := os.ReadDir(filepath.Join(dir, "n", "root", "pods"))

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/eventlog"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -70,7 +70,7 @@ func (s *sink) Prune(keep map[types.UID]bool) error {
 type both struct {
 	*localapi.Server
 
-	next eventlog.Recorder
+	next local.EventRecorder
 }
 
 func (b both) Event(pod *v1.Pod, eventType, reason, message string) {

@@ -3,11 +3,11 @@
 // package, so that a node on another runtime does not link it.
 //
 //	n, err := nodeagent.New(ctx, nodeagent.Options{
-//		LocalRuntime: localcri.Runtime(inprocess.Config{Program: monitor}),
+//		LocalRuntime: localcri.Runtime(localcri.InProcessConfig{Program: monitor}),
 //		...
 //	})
 //
-// The runtime is that of package localcri/inprocess, below the node's root directory.
+// The runtime is that of package localcri, below the node's root directory.
 //
 // Tier: beta.
 package localcri

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	nodewrightlocalcri "github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
@@ -17,7 +17,7 @@ func ExampleRuntime() {
 	}
 	n, err := nodeagent.New(context.Background(), nodeagent.Options{
 		Config: conf, Parts: nodeagent.Standard(), Services: nodeagent.StandardServices(),
-		LocalRuntime: localcri.Runtime(inprocess.Config{Monitor: "/usr/libexec/nodewright-monitor"}),
+		LocalRuntime: localcri.Runtime(nodewrightlocalcri.InProcessConfig{Monitor: "/usr/libexec/nodewright-monitor"}),
 	})
 	if err != nil {
 		panic(err)

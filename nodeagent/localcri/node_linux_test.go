@@ -18,7 +18,6 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	runtime "github.com/nodewright/nodewright/localcri"
-	"github.com/nodewright/nodewright/localcri/inprocess"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
@@ -39,7 +38,7 @@ type lab struct {
 	t    *testing.T
 	root string
 	conf *kubeletconfig.Config
-	cfg  inprocess.Config
+	cfg  runtime.InProcessConfig
 }
 
 func newLab(t *testing.T) *lab {
@@ -84,8 +83,8 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.cfg = inprocess.Config{
-		Program: program, PreloadDir: filepath.Join(dir, "images"), Network: inprocess.Bridge,
+	l.cfg = runtime.InProcessConfig{
+		Program: program, PreloadDir: filepath.Join(dir, "images"), Network: runtime.NetworkBridge,
 		Handlers: map[string]runtime.Handler{"runc": {Path: filepath.Join(repository, "build", "bin", "runc")}},
 	}
 	flags := kubeletconfig.NewFlags()

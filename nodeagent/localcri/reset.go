@@ -9,10 +9,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	"github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -30,9 +30,9 @@ type ResetOptions struct {
 	Log    *zap.Logger // silent
 }
 
-// Reset is [inprocess.Reset] for the runtime of a node. The agent must not run: the
-// error is a machine.ErrLocked then.
-func Reset(ctx context.Context, o ResetOptions, cfg inprocess.Config) error {
+// Reset is [localcri.Reset] for the runtime of a node. The agent must not run: the
+// error is a node.ErrLocked then.
+func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) error {
 	if o.RootDir == "" {
 		o.RootDir = kubeletconfig.DefaultRootDir
 	}
@@ -40,12 +40,12 @@ func Reset(ctx context.Context, o ResetOptions, cfg inprocess.Config) error {
 	if _, err := os.Stat(cfg.RootDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	lock, err := machine.LockRoot(o.RootDir)
+	lock, err := node.LockRoot(o.RootDir)
 	if err != nil {
 		return err
 	}
 	defer lock.Release()
-	err = inprocess.Reset(ctx, cfg, o.Images)
+	err = localcri.Reset(ctx, cfg, o.Images)
 	if o.Images {
 		if rerr := rmtree.Remove(nodeagent.RuntimeRecords(o.RootDir)); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)

@@ -3,17 +3,17 @@ package localcri
 import (
 	"context"
 
-	"github.com/nodewright/nodewright/localcri/inprocess"
+	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
 // Runtime makes runtimes of nodes. Of cfg, RootDir, CgroupDriver, Cluster, Log and
 // Metrics are the node's.
-func Runtime(cfg inprocess.Config) nodeagent.LocalMaker {
+func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	return func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
 		cfg.RootDir, cfg.CgroupDriver, cfg.Cluster = Dir(b.Config.RootDir), b.Config.CgroupDriver, b.Config.Kubeconfig != ""
 		cfg.Log, cfg.Metrics = b.Log, b.Metrics
-		r, err := inprocess.New(ctx, cfg)
+		r, err := localcri.NewInProcess(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 func Example() {
@@ -22,7 +22,7 @@ func Example() {
 	}
 
 	ctx := context.Background()
-	var m mount.Mounter = &mounttest.Memory{} // on a node: &mount.Kernel{}
+	var m mount.Mounter = &plugintest.MountMemory{} // on a node: &mount.Kernel{}
 	fmt.Println(m.Mount(ctx, mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: dir, Options: []string{"size=65536"}}))
 	found, err := mount.Find(ctx, m, dir)
 	fmt.Println(len(found), found[0].Type, err)

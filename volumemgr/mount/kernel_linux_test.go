@@ -11,28 +11,28 @@ import (
 	"testing"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func TestMemory(t *testing.T) { mounttest.Conformance(t, &mounttest.Memory{}) }
+func TestMemory(t *testing.T) { plugintest.ConformMounter(t, &plugintest.MountMemory{}) }
 
 func TestKernel(t *testing.T) {
-	mounttest.Required(t)
-	mounttest.Conformance(t, &mount.Kernel{})
+	plugintest.RequireMounts(t)
+	plugintest.ConformMounter(t, &mount.Kernel{})
 }
 
 func TestClassicKernel(t *testing.T) {
-	mounttest.Required(t)
-	mounttest.Conformance(t, &mount.Kernel{Classic: true})
+	plugintest.RequireMounts(t)
+	plugintest.ConformMounter(t, &mount.Kernel{Classic: true})
 }
 
 func both(t *testing.T, f func(t *testing.T, k *mount.Kernel)) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	t.Run("new", func(t *testing.T) { f(t, &mount.Kernel{}) })
 	t.Run("classic", func(t *testing.T) { f(t, &mount.Kernel{Classic: true}) })
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestRefusals(t *testing.T) {
 // A mount program gets the options, fails with its own words, and is killed
 // with its children at the deadline.
 func TestHelper(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
 	at := dirs(t, k, "to")
 	program := func(text string) string {

@@ -15,16 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // one is a source of one ConfigMap and one Secret for all.
 type one struct{}
 
-func (one) Get(context.Context, string, string, string) (*content.Object, error) {
-	return &content.Object{Version: "1", Data: map[string][]byte{"a": []byte("1"), "b": []byte("2")}}, nil
+func (one) Get(context.Context, string, string, string) (*ContentObject, error) {
+	return &ContentObject{Version: "1", Data: map[string][]byte{"a": []byte("1"), "b": []byte("2")}}, nil
 }
 
 // fivePod uses an emptyDir, one in memory, a ConfigMap, a Secret and the
@@ -104,7 +103,7 @@ type bench struct{ *testing.B }
 // What it takes from asking until the five volumes of each pod are mounted, for
 // 1, 10 and 100 pods at once, by the manager and by hand.
 func BenchmarkPods(b *testing.B) {
-	mounttest.Required(b)
+	plugintest.RequireMounts(b)
 	for _, n := range []int{1, 10, 100} {
 		b.Run(fmt.Sprintf("byHand/%d", n), func(b *testing.B) {
 			root := b.TempDir()
@@ -147,7 +146,7 @@ func BenchmarkPods(b *testing.B) {
 
 // The processor time that 100 pods with 500 volumes cost while nothing happens.
 func BenchmarkRest(b *testing.B) {
-	mounttest.Required(b)
+	plugintest.RequireMounts(b)
 	m, stop := manager(b, b.TempDir())
 	defer stop()
 	for i := range 100 {

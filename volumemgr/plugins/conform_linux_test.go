@@ -12,18 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(plugintest.MainWithMounts(m)) }
 
 type source struct{}
 
-func (source) Get(_ context.Context, kind, _, name string) (*content.Object, error) {
-	return &content.Object{Version: "1", Data: map[string][]byte{"key": []byte(kind + name)}}, nil
+func (source) Get(_ context.Context, kind, _, name string) (*ContentObject, error) {
+	return &ContentObject{Version: "1", Data: map[string][]byte{"key": []byte(kind + name)}}, nil
 }
 
 // subjects has a volume of every kind that this machine alone can make.
@@ -61,9 +59,9 @@ func TestConform(t *testing.T) {
 		for kind, spec := range subjects(t) {
 			for _, group := range []*int64{nil, new(int64(2000))} {
 				t.Run(fmt.Sprintf("%s/kernel=%t/group=%t", kind, real, group != nil), func(t *testing.T) {
-					var m mount.Mounter = &mounttest.Memory{}
+					var m mount.Mounter = &plugintest.MountMemory{}
 					if real {
-						mounttest.Required(t)
+						plugintest.RequireMounts(t)
 						m = &mount.Kernel{}
 					}
 					if group != nil && os.Getuid() != 0 {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 func newPlugin(t testing.TB, cfg EmptyDirConfig) *EmptyDir {
@@ -47,7 +47,7 @@ func TestNewAndSupports(t *testing.T) {
 	if _, err := NewEmptyDir(EmptyDirConfig{}); err == nil {
 		t.Error("no mounter, no error")
 	}
-	p := newPlugin(t, EmptyDirConfig{Mounter: &mounttest.Memory{}})
+	p := newPlugin(t, EmptyDirConfig{Mounter: &plugintest.MountMemory{}})
 	if !p.Supports(volume(t, v1.EmptyDirVolumeSource{}).Spec) || p.Supports(&volumemgr.Spec{Volume: &v1.Volume{}}) || p.Supports(&volumemgr.Spec{PersistentVolume: &v1.PersistentVolume{}}) {
 		t.Error("supports the wrong kind")
 	}
@@ -56,7 +56,7 @@ func TestNewAndSupports(t *testing.T) {
 func TestOnDisk(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
-	m := &mounttest.Memory{}
+	m := &plugintest.MountMemory{}
 	p := newPlugin(t, EmptyDirConfig{Mounter: m})
 	v := volume(t, v1.EmptyDirVolumeSource{})
 	for range 2 {
@@ -115,7 +115,7 @@ func TestMedia(t *testing.T) {
 		{"HugePages-1Gi", false, mount.Entry{}},
 		{"Tape", false, mount.Entry{}},
 	} {
-		m := &mounttest.Memory{}
+		m := &plugintest.MountMemory{}
 		p := newPlugin(t, EmptyDirConfig{Mounter: m, NoSwap: &tc.noswap, Allocatable: func() int64 { return 1 << 40 }})
 		v := volume(t, v1.EmptyDirVolumeSource{Medium: tc.medium})
 		for range 2 {
@@ -141,7 +141,7 @@ func TestMedia(t *testing.T) {
 
 // On a real kernel.
 func TestMemory(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
 	p, err := NewEmptyDir(EmptyDirConfig{Mounter: k})
 	must(t, err)
@@ -193,7 +193,7 @@ func TestMemory(t *testing.T) {
 func TestEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 12; failAt++ {
-			m := &mounttest.Memory{Fail: mounttest.FailAt(failAt, way.crash), After: way.after}
+			m := &plugintest.MountMemory{Fail: plugintest.FailMountAt(failAt, way.crash), After: way.after}
 			p := newPlugin(t, EmptyDirConfig{Mounter: m})
 			v := volume(t, v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory})
 			_, err := p.SetUp(t.Context(), v)
@@ -231,7 +231,7 @@ func (q fakeQuota) Clear(_ context.Context, dir string) error        { q.cleared
 func TestQuotaIsForUserNamespaces(t *testing.T) {
 	for _, hostUsers := range []*bool{nil, new(true), new(false)} {
 		q := fakeQuota{map[string]int64{}, map[string]int64{}}
-		p := newPlugin(t, EmptyDirConfig{Mounter: &mounttest.Memory{}, Quota: q})
+		p := newPlugin(t, EmptyDirConfig{Mounter: &plugintest.MountMemory{}, Quota: q})
 		v := volume(t, v1.EmptyDirVolumeSource{})
 		v.Pod.Spec.HostUsers, v.SizeLimit = hostUsers, 4096
 		_, err := p.SetUp(t.Context(), v)

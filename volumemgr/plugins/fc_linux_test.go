@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/volumemgr"
 
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // machine is a node with hosts, as files.
@@ -49,11 +49,11 @@ func (m *machine) run(_ context.Context, program string, args ...string) (string
 	return "", 0, nil
 }
 
-func newRig(t testing.TB) (*LUN, *machine, *mounttest.Memory, string) {
+func newRig(t testing.TB) (*LUN, *machine, *plugintest.MountMemory, string) {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
-	m, mounts := &machine{t: t, root: filepath.Join(root, "machine")}, &mounttest.Memory{}
+	m, mounts := &machine{t: t, root: filepath.Join(root, "machine")}, &plugintest.MountMemory{}
 	m.file("sys/class/scsi_host/host0/scan", "")
 	m.file("sys/class/scsi_host/host1/scan", "")
 	p, err := NewFC(FCConfig{Mounter: mounts, Root: root, Machine: m.root, Run: m.run})

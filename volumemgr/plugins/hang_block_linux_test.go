@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // asDevice shows any file as a block device.
@@ -34,7 +34,7 @@ func (s *slowLoops) Detach(string) error       { s.calls.Add(1); <-s.alive; retu
 // blockVolume is a volume of volumeMode Block, and its plugin.
 func blockVolume(t *testing.T, top string, loops Loops) (*Local, *volumemgr.Volume) {
 	t.Helper()
-	p, err := NewLocal(LocalConfig{Mounter: &mounttest.Memory{}, Root: top, Loops: loops})
+	p, err := NewLocal(LocalConfig{Mounter: &plugintest.MountMemory{}, Root: top, Loops: loops})
 	if err != nil {
 		t.Fatal(err)
 	}

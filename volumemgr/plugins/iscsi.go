@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
@@ -23,7 +22,7 @@ type ISCSIConfig struct {
 	// Root is the agent's directory.
 	Root string
 	// Source has the secrets of CHAP; without, volumes that want it fail.
-	Source content.Source
+	Source ContentSource
 	// Machine is what "/" is of /dev, /sys and iscsiadm's database; "/".
 	Machine string
 	// Run runs programs: blkid, fsck, mkfs, iscsiadm, multipath and blockdev;
@@ -42,7 +41,7 @@ const (
 
 type iscsiNetwork struct {
 	machine  *LUNMachine
-	source   content.Source
+	source   ContentSource
 	database *database
 }
 

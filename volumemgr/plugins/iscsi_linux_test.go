@@ -15,10 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 const (
@@ -127,17 +126,17 @@ func (m *iscsiMachine) run(_ context.Context, program string, args ...string) (s
 // secrets are those of every name.
 type secrets map[string][]byte
 
-func (s secrets) Get(_ context.Context, kind, namespace, name string) (*content.Object, error) {
+func (s secrets) Get(_ context.Context, kind, namespace, name string) (*ContentObject, error) {
 	if kind != "Secret" || namespace != "ns" || name != "chap" {
-		return nil, content.ErrNotFound
+		return nil, ErrNotFound
 	}
-	return &content.Object{Data: s}, nil
+	return &ContentObject{Data: s}, nil
 }
 
 type rig struct {
 	*LUN
 	machine *iscsiMachine
-	mounts  *mounttest.Memory
+	mounts  *plugintest.MountMemory
 	root    string
 }
 
@@ -145,7 +144,7 @@ func iscsiNewRig(t testing.TB) *rig {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
-	r := &rig{machine: &iscsiMachine{t: t, root: filepath.Join(root, "machine"), luns: 1}, mounts: &mounttest.Memory{}, root: root}
+	r := &rig{machine: &iscsiMachine{t: t, root: filepath.Join(root, "machine"), luns: 1}, mounts: &plugintest.MountMemory{}, root: root}
 	r.again(t)
 	return r
 }
@@ -276,7 +275,7 @@ func TestDisk(t *testing.T) {
 
 // A disk that a pod has still is not taken away.
 func TestDeviceInUse(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
 	r := iscsiNewRig(t)
 	v := r.volume(t, "a", simple(0))

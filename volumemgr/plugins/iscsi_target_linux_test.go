@@ -18,14 +18,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // initiator skips a test where there is no iSCSI initiator: it takes Linux' module
 // iscsi_tcp, which the machine of make test-vm has, open-iscsi, tgt and udev.
 func initiator(t *testing.T) {
 	t.Helper()
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	if _, err := os.Stat("/sys/class/iscsi_transport/tcp"); err != nil {
 		t.Skip("needs the kernel's iscsi_tcp: ", err)
 	}

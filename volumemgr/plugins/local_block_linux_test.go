@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // block is a volume of volumeMode Block.
@@ -67,7 +67,7 @@ func (r *localRig) loopDisk(t *testing.T) string {
 // On a real kernel: a device is known by a file for each pod, held by a loop
 // device, and let go of.
 func TestMapDevice(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	r := localNewRig(t, &mount.Kernel{})
 	disk := r.loopDisk(t)
 	link := filepath.Join(r.root, "by-name")
@@ -127,7 +127,7 @@ func TestMapDevice(t *testing.T) {
 
 // Another disk that comes to the path takes the place of the first.
 func TestMapOtherDevice(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	r := localNewRig(t, &mount.Kernel{})
 	disk := r.loopDisk(t)
 	link := filepath.Join(r.root, "by-name")
@@ -149,7 +149,7 @@ func TestMapOtherDevice(t *testing.T) {
 // Whatever fails, nothing stays; without loop devices nothing holds a device, and
 // pods have it all the same.
 func TestMapDeviceFails(t *testing.T) {
-	m := &mounttest.Memory{}
+	m := &plugintest.MountMemory{}
 	r := localNewRig(t, m)
 	loops := &memoryLoops{on: map[string]bool{}}
 	r.cfg.Loops = loops
@@ -181,7 +181,7 @@ func TestMapDeviceFails(t *testing.T) {
 	loops.fail = nil
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {
-			m.Fail, m.After = mounttest.FailAt(failAt, way.crash), way.after
+			m.Fail, m.After = plugintest.FailMountAt(failAt, way.crash), way.after
 			_, _ = r.MapDevice(t.Context(), v)
 			_ = r.UnmapDevice(t.Context(), v)
 			m.Fail = nil

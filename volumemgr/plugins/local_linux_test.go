@@ -17,7 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // localRig is a node with a disk.
@@ -58,7 +58,7 @@ func group(t *testing.T, path string) uint32 {
 }
 
 func TestNew(t *testing.T) {
-	for _, cfg := range []LocalConfig{{}, {Mounter: &mounttest.Memory{}}, {Mounter: &mounttest.Memory{}, Root: "x"}, {Root: "/"}} {
+	for _, cfg := range []LocalConfig{{}, {Mounter: &plugintest.MountMemory{}}, {Mounter: &plugintest.MountMemory{}, Root: "x"}, {Root: "/"}} {
 		if _, err := NewLocal(cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
@@ -66,7 +66,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestPaths(t *testing.T) {
-	r := localNewRig(t, &mounttest.Memory{})
+	r := localNewRig(t, &plugintest.MountMemory{})
 	fifo := filepath.Join(r.root, "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))
 	for path, ok := range map[string]bool{
@@ -89,7 +89,7 @@ func TestPaths(t *testing.T) {
 
 // On a real kernel: bound with its options, the group by the first pod.
 func TestBindAndGroup(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
 	r := localNewRig(t, k)
 	// A mount of its own, as disks have.
@@ -148,7 +148,7 @@ func TestBindAndGroup(t *testing.T) {
 func TestLocalEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {
-			m := &mounttest.Memory{Fail: mounttest.FailAt(failAt, way.crash), After: way.after}
+			m := &plugintest.MountMemory{Fail: plugintest.FailMountAt(failAt, way.crash), After: way.after}
 			r := localNewRig(t, m)
 			v := r.volume("a", r.disk)
 			_, _ = r.SetUp(t.Context(), v)
@@ -189,7 +189,7 @@ func (p *programs) run(_ context.Context, program string, args ...string) (strin
 }
 
 func TestDevices(t *testing.T) {
-	m := &mounttest.Memory{}
+	m := &plugintest.MountMemory{}
 	r := localNewRig(t, m)
 	v := r.volume("a", r.disk)
 	if d, err := r.Device(v); err != nil || d != (volumemgr.Device{}) {
@@ -232,7 +232,7 @@ func TestDevices(t *testing.T) {
 
 // A device that a pod has still is not unmounted.
 func TestLocalDeviceInUse(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
 	r := localNewRig(t, k)
 	d := volumemgr.Device{Name: "pv", Path: filepath.Join(r.root, "plugins/kubernetes.io/local-volume/mounts/pv")}

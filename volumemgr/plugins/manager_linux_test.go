@@ -13,9 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // live is a source whose objects change.
@@ -30,16 +29,16 @@ func (l *live) set(text string) {
 	l.text = text
 }
 
-func (l *live) Get(context.Context, string, string, string) (*content.Object, error) {
+func (l *live) Get(context.Context, string, string, string) (*ContentObject, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return &content.Object{Version: l.text, Data: map[string][]byte{"key": []byte(l.text)}}, nil
+	return &ContentObject{Version: l.text, Data: map[string][]byte{"key": []byte(l.text)}}, nil
 }
 
 // A pod's volumes from the first mount over a change and a restart of the agent
 // to the end, with a real manager on a real kernel.
 func TestWithTheManager(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 func inline(server, path string, readOnly bool) *volumemgr.Spec {
@@ -69,7 +69,7 @@ func TestNFSNewAndSupports(t *testing.T) {
 	if _, err := NewNFS(NFSConfig{}); err == nil {
 		t.Error("no mounter, no error")
 	}
-	p, err := NewNFS(NFSConfig{Mounter: &mounttest.Memory{}})
+	p, err := NewNFS(NFSConfig{Mounter: &plugintest.MountMemory{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestNFSNewAndSupports(t *testing.T) {
 func TestNFSEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {
-			m := &mounttest.Memory{Fail: mounttest.FailAt(failAt, way.crash), After: way.after}
+			m := &plugintest.MountMemory{Fail: plugintest.FailMountAt(failAt, way.crash), After: way.after}
 			p, err := NewNFS(NFSConfig{Mounter: m})
 			if err != nil {
 				t.Fatal(err)
@@ -105,7 +105,7 @@ func TestNFSEveryMountCallMayFail(t *testing.T) {
 			if table, _ = m.Table(t.Context()); len(table) != 1 {
 				t.Errorf("fault %d: %v", failAt, table)
 			}
-			m.Fail = mounttest.FailAt(m.Calls()+failAt, way.crash)
+			m.Fail = plugintest.FailMountAt(m.Calls()+failAt, way.crash)
 			_ = p.TearDown(t.Context(), v)
 			m.Fail = nil
 			if err := p.TearDown(t.Context(), v); err != nil {

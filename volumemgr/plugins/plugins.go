@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/content"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
@@ -17,10 +16,10 @@ type Config struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root         string
-	Source       content.Source
-	Tokens       content.Tokens
-	Bundles      content.Bundles
-	Certificates content.Certificates
+	Source       ContentSource
+	Tokens       Tokens
+	Bundles      Bundles
+	Certificates Certificates
 	// Allocatable is what the node has for pods.
 	Allocatable func() v1.ResourceList
 	// BootID names the present boot of the machine; that of the kernel.
@@ -45,8 +44,8 @@ func New(cfg Config) ([]volumemgr.Plugin, error) {
 	}
 	e, err := NewEmptyDir(EmptyDirConfig{Mounter: cfg.Mounter, Allocatable: memory, Quota: cfg.Quota})
 	add(e, err)
-	for _, kind := range []content.Kind{content.ConfigMap, content.Secret, content.DownwardAPI, content.Projected} {
-		c, err := content.New(kind, content.Config{
+	for _, kind := range []ContentKind{ContentConfigMap, ContentSecret, ContentDownwardAPI, ContentProjected} {
+		c, err := NewContent(kind, ContentConfig{
 			Mounter: cfg.Mounter, Source: cfg.Source, Tokens: cfg.Tokens, Bundles: cfg.Bundles,
 			Certificates: cfg.Certificates, Allocatable: cfg.Allocatable, BootID: cfg.BootID,
 		})

@@ -9,12 +9,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // Of every source that is known, exactly one plugin says so.
 func TestOnePluginForEachSource(t *testing.T) {
-	list, err := New(Config{Mounter: &mounttest.Memory{}, Root: "/var/lib/agent"})
+	list, err := New(Config{Mounter: &plugintest.MountMemory{}, Root: "/var/lib/agent"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestOnePluginForEachSource(t *testing.T) {
 }
 
 func TestMounter(t *testing.T) {
-	memory := &mounttest.Memory{}
+	memory := &plugintest.MountMemory{}
 	m := Mounter(memory)
 	top, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

@@ -1,6 +1,8 @@
 // Package plugintest has what tests of volume plugins and of their manager need:
 // a node in memory whose every call can fail or be the last one of a process
-// ([Node]), and a suite that every plugin has to pass ([Conform]).
+// ([Node]), a suite that every plugin has to pass ([Conform]), a [mount.Mounter] in memory
+// ([MountMemory]) with the suite for every Mounter ([ConformMounter]), and what tests of real
+// mounts need ([RequireMounts]).
 //
 // Tier: kit.
 package plugintest

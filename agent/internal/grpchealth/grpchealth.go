@@ -23,7 +23,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe"
 )
 
 // limit is how many bytes of a message and of headers, and how many that were not
@@ -44,7 +44,7 @@ type Check struct {
 // Check connects in plain text and asks; both have to be done before ctx
 // ends. Only SERVING is a Success, anything else a Failure. It never returns
 // an error. Answers, and headers, of more than 64 KiB are Failures.
-func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
+func (c Check) Check(ctx context.Context) (probe.Outcome, string, error) {
 	start := time.Now()
 	var to dialed
 	conn, err := grpc.NewClient("passthrough:///"+c.Addr,
@@ -58,7 +58,7 @@ func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 		grpc.WithStaticConnWindowSize(limit),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			conn, err := check.Dial(ctx, addr, c.Graceful)
+			conn, err := probe.DialCheck(ctx, addr, c.Graceful)
 			to.set(conn, err)
 			return conn, err
 		}),
@@ -88,7 +88,7 @@ func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	case resp.GetStatus() != healthpb.HealthCheckResponse_SERVING:
 		return failure("service unhealthy (responded with %q)", resp.GetStatus().String())
 	}
-	return check.Success, "service healthy", nil
+	return probe.OutcomeSuccess, "service healthy", nil
 }
 
 // connect waits until the connection stands. It fails at the first refusal: a
@@ -140,10 +140,10 @@ func (d *dialed) failure() error {
 	return d.err
 }
 
-// failure returns why, in check.MaxOutput bytes at most: some of it is the server's.
-func failure(format string, args ...any) (check.Outcome, string, error) {
+// failure returns why, in probe.MaxCheckOutput bytes at most: some of it is the server's.
+func failure(format string, args ...any) (probe.Outcome, string, error) {
 	out := fmt.Sprintf(format, args...)
-	return check.Failure, strings.Clone(out[:min(len(out), check.MaxOutput)]), nil
+	return probe.OutcomeFailure, strings.Clone(out[:min(len(out), probe.MaxCheckOutput)]), nil
 }
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/agent/internal/grpchealth"
-	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe"
 )
 
 // server answers by the service that is asked for.
@@ -65,17 +65,17 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name, addr, service string
 		timeout             time.Duration
-		want                check.Outcome
+		want                probe.Outcome
 		output              string // its beginning
 	}{
-		{name: "serving", addr: health, want: check.Success, output: "service healthy"},
-		{name: "not serving", addr: health, service: "down", want: check.Failure, output: `service unhealthy (responded with "NOT_SERVING")`},
-		{name: "slow", addr: health, service: "slow", timeout: 200 * time.Millisecond, want: check.Failure, output: "timeout: health rpc did not complete within"},
-		{name: "unknown service", addr: health, service: "x", want: check.Failure, output: "error: health rpc probe failed"},
-		{name: "no health protocol", addr: other, want: check.Failure, output: "error: this server does not implement the grpc health protocol"},
-		{name: "closed", addr: closed.Addr().String(), want: check.Failure, output: "error: failed to connect"},
-		{name: "unknown host", addr: "name.invalid:1", want: check.Failure, output: "error: failed to connect"},
-		{name: "mute", addr: mute.Addr().String(), timeout: 200 * time.Millisecond, want: check.Failure, output: "timeout: failed to connect"},
+		{name: "serving", addr: health, want: probe.OutcomeSuccess, output: "service healthy"},
+		{name: "not serving", addr: health, service: "down", want: probe.OutcomeFailure, output: `service unhealthy (responded with "NOT_SERVING")`},
+		{name: "slow", addr: health, service: "slow", timeout: 200 * time.Millisecond, want: probe.OutcomeFailure, output: "timeout: health rpc did not complete within"},
+		{name: "unknown service", addr: health, service: "x", want: probe.OutcomeFailure, output: "error: health rpc probe failed"},
+		{name: "no health protocol", addr: other, want: probe.OutcomeFailure, output: "error: this server does not implement the grpc health protocol"},
+		{name: "closed", addr: closed.Addr().String(), want: probe.OutcomeFailure, output: "error: failed to connect"},
+		{name: "unknown host", addr: "name.invalid:1", want: probe.OutcomeFailure, output: "error: failed to connect"},
+		{name: "mute", addr: mute.Addr().String(), timeout: 200 * time.Millisecond, want: probe.OutcomeFailure, output: "timeout: failed to connect"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.timeout == 0 {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/agent/internal/grpchealth"
-	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe"
 )
 
 // The types and flags of frames (RFC 9113, 6).
@@ -112,7 +112,7 @@ func TestHostileServers(t *testing.T) {
 			go func() {
 				defer close(done)
 				o, out, err := grpchealth.Check{Addr: addr}.Check(ctx)
-				if o != check.Failure || err != nil || len(out) > check.MaxOutput {
+				if o != probe.OutcomeFailure || err != nil || len(out) > probe.MaxCheckOutput {
 					t.Errorf("%v, %d bytes %.80q, %v; want a failure", o, len(out), out, err)
 				}
 			}()
@@ -155,8 +155,8 @@ func TestLongAnswers(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		o, out, err := grpchealth.Check{Addr: addr, Service: service}.Check(ctx)
 		cancel()
-		if o != check.Failure || err != nil || len(out) > check.MaxOutput || !strings.HasPrefix(out, "error: health rpc probe failed") {
-			t.Errorf("%s: %v, %d bytes %.80q, %v; want a failure of %d bytes at most", service, o, len(out), out, err, check.MaxOutput)
+		if o != probe.OutcomeFailure || err != nil || len(out) > probe.MaxCheckOutput || !strings.HasPrefix(out, "error: health rpc probe failed") {
+			t.Errorf("%s: %v, %d bytes %.80q, %v; want a failure of %d bytes at most", service, o, len(out), out, err, probe.MaxCheckOutput)
 		}
 	}
 }

@@ -13,12 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent/eventlog"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
@@ -42,7 +41,7 @@ type Query struct {
 	Workers  *podworker.Manager
 	Statuses *statusmgr.Manager
 	Images   *images.Manager
-	EventLog *eventlog.Log
+	EventLog *local.EventLog
 	// Volumes says why pods wait for volumes, if it is a [VolumeExplainer].
 	Volumes any
 	// Streams prepares commands in containers.
@@ -59,7 +58,7 @@ type Query struct {
 	// PodLogs is the directory that the logs of pods are below.
 	PodLogs string
 	// Node is what the agent was configured with, Extended what its parts offer.
-	Node     machine.Node
+	Node     node.Machine
 	Extended func() map[v1.ResourceName]part.Count
 }
 

@@ -15,10 +15,8 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/volumemgr"
 
-	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
-	"github.com/nodewright/nodewright/volumemgr/subpath"
 )
 
 // Sources know the objects that volumes show, and the claims and volumes of
@@ -37,9 +35,9 @@ type Config struct {
 	Sources Sources
 	// Tokens, Bundles and Certificates are for projected volumes; pods that
 	// want one wait for it in vain without.
-	Tokens       content.Tokens
-	Bundles      content.Bundles
-	Certificates content.Certificates
+	Tokens       plugins.Tokens
+	Bundles      plugins.Bundles
+	Certificates plugins.Certificates
 	// Mounter makes and lists the mounts; the kernel's.
 	Mounter mount.Mounter
 	// BootID names the present boot of the machine; that of the kernel.
@@ -69,7 +67,7 @@ func New(cfg Config) (*volumemgr.Manager, error) {
 		return nil, err
 	}
 	list = append(list, cfg.Plugins...)
-	resolver, err := content.NewClaimResolver(content.ClaimResolverConfig{Source: bound{cfg.Sources}, Alone: true})
+	resolver, err := plugins.NewClaimResolver(plugins.ClaimResolverConfig{Source: bound{cfg.Sources}, Alone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -90,18 +88,18 @@ func orKernel(m mount.Mounter) mount.Mounter {
 // objects are the ConfigMaps and Secrets of the sources, as volumes show them.
 type objects struct{ Sources }
 
-func (o objects) Get(_ context.Context, kind, namespace, name string) (*content.Object, error) {
+func (o objects) Get(_ context.Context, kind, namespace, name string) (*plugins.ContentObject, error) {
 	switch kind {
 	case "ConfigMap":
 		if c := o.ConfigMaps(namespace)[name]; c != nil {
-			return content.OfConfigMap(c), nil
+			return plugins.ObjectOfConfigMap(c), nil
 		}
 	case "Secret":
 		if s := o.Secrets(namespace)[name]; s != nil {
-			return content.OfSecret(s), nil
+			return plugins.ObjectOfSecret(s), nil
 		}
 	}
-	return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, content.ErrNotFound)
+	return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, plugins.ErrNotFound)
 }
 
 // bound are the claims and the volumes of the sources, which nobody binds.
@@ -111,28 +109,28 @@ func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentV
 	if c, ok := b.sources.Claim(namespace, name); ok {
 		return c, nil
 	}
-	return nil, content.ErrNotFound
+	return nil, plugins.ErrNotFound
 }
 
 func (b bound) Volume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	if pv, ok := b.sources.Volume(name); ok {
 		return pv, nil
 	}
-	return nil, content.ErrNotFound
+	return nil, plugins.ErrNotFound
 }
 
 // SubPaths binds the parts of volumes that containers mount.
-type SubPaths struct{ binder *subpath.Binder }
+type SubPaths struct{ binder *mount.SubPathBinder }
 
 // NewSubPaths returns a binder; without a mounter it mounts by the kernel.
 func NewSubPaths(m mount.Mounter) (SubPaths, error) {
-	b, err := subpath.New(subpath.Config{Mounter: orKernel(m)})
+	b, err := mount.NewSubPathBinder(mount.SubPathConfig{Mounter: orKernel(m)})
 	return SubPaths{b}, err
 }
 
 // Bind implements podruntime.SubPaths.
 func (p SubPaths) Bind(ctx context.Context, podDir, container string, s podspec.SubPath) (string, error) {
-	return p.binder.Bind(ctx, subpath.Request{
+	return p.binder.Bind(ctx, mount.SubPathRequest{
 		PodDir: podDir, Volume: s.Volume, VolumePath: s.VolumePath, Container: container, Index: s.Index, SubPath: s.Path,
 	})
 }

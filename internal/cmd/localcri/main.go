@@ -1,4 +1,4 @@
-// Command localcri is the container runtime of package localcri/inprocess as a
+// Command localcri is the container runtime of package localcri as a
 // process of its own, on a unix socket: tests put it in containerd's place. Its
 // files, the socket cri.sock and the socket import.sock, which takes archives of
 // images by HTTP, are below -dir.
@@ -24,8 +24,6 @@ import (
 
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/image"
-	"github.com/nodewright/nodewright/localcri/inprocess"
-	"github.com/nodewright/nodewright/localcri/serve"
 	"github.com/nodewright/nodewright/network/bridge"
 )
 
@@ -77,13 +75,13 @@ func run(ctx context.Context, o options) error {
 	}
 	cfg.Log = log
 	if o.reset {
-		return inprocess.Reset(ctx, cfg, true)
+		return localcri.Reset(ctx, cfg, true)
 	}
-	r, err := inprocess.New(ctx, cfg)
+	r, err := localcri.NewInProcess(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	server, err := serve.New(serve.Config{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime(), Images: r.Images(), Log: log})
+	server, err := localcri.NewServer(localcri.ServerConfig{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime(), Images: r.Images(), Log: log})
 	if err != nil {
 		return err
 	}
@@ -100,11 +98,11 @@ func run(ctx context.Context, o options) error {
 
 // config is the runtime's. The handlers are those of a containerd of package
 // containerdtest.
-func (o options) config() (inprocess.Config, error) {
+func (o options) config() (localcri.InProcessConfig, error) {
 	if !filepath.IsAbs(o.dir) {
-		return inprocess.Config{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
+		return localcri.InProcessConfig{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
 	}
-	cfg := inprocess.Config{RootDir: filepath.Join(o.dir, "localcri"), Monitor: o.monitor, Network: inprocess.Bridge, Registries: map[string]image.Registry{}}
+	cfg := localcri.InProcessConfig{RootDir: filepath.Join(o.dir, "localcri"), Monitor: o.monitor, Network: localcri.NetworkBridge, Registries: map[string]image.Registry{}}
 	if o.runc != "" {
 		cfg.Handlers = map[string]localcri.Handler{
 			"runc": {Path: o.runc}, "test-handler": {Path: o.runc}, "bare": {Path: o.runc, PrivilegedWithoutHostDevices: true},
@@ -140,7 +138,7 @@ func listenImports(socket string) (net.Listener, error) {
 }
 
 // serveImports installs the images of archives that are posted.
-func serveImports(ctx context.Context, l net.Listener, r *inprocess.Runtime) error {
+func serveImports(ctx context.Context, l net.Listener, r *localcri.InProcess) error {
 	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if _, err := r.Import(req.Context(), req.Body, ""); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)

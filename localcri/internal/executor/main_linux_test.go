@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // The tests have mounts of their own, without what crun does not take: cgroups of
@@ -15,5 +15,5 @@ func TestMain(m *testing.M) {
 	if os.Getenv("NODEWRIGHT_PRIVATE_MOUNTS") != "" {
 		_ = unix.Unmount("/sys/fs/cgroup/unified", unix.MNT_DETACH)
 	}
-	os.Exit(mounttest.Main(m))
+	os.Exit(plugintest.MainWithMounts(m))
 }

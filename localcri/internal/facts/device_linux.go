@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/internal/sorting"
-	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
 // Limits of a walk for device nodes.

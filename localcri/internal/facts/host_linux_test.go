@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/localcri/ocispec"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 func thisMachine(t *testing.T) *Facts {
@@ -27,7 +27,7 @@ func thisMachine(t *testing.T) *Facts {
 }
 
 func TestSources(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	f, dir := thisMachine(t), t.TempDir()
 	for name, flags := range map[string]uintptr{"shared": unix.MS_SHARED, "private": unix.MS_PRIVATE, "slave": unix.MS_SLAVE} {
 		at := filepath.Join(dir, name)
@@ -128,7 +128,7 @@ func FuzzMountTable(f *testing.F) {
 }
 
 func TestDevices(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	f, dir := thisMachine(t), t.TempDir()
 	if err := unix.Mount("x", dir, "tmpfs", 0, ""); err != nil { // with device nodes
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
 // maxSmall is how much of a small file of the kernel's is read, in bytes;

@@ -8,7 +8,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
 // of makes facts of a machine of which these files are told.

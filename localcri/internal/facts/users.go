@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
 // Users returns what the files /etc/passwd and /etc/group of an image say, up to

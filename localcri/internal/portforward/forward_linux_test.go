@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/internal/nspin"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // echo serves one port of localhost that answers in capitals.
@@ -68,7 +68,7 @@ func TestForward(t *testing.T) {
 }
 
 func TestForwardIntoANamespace(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	path := filepath.Join(t.TempDir(), "net")
 	if err := nspin.MakePoint(path); err != nil {
 		t.Fatal(err)

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // What the tests mount is in a mount namespace of their own.
-func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(plugintest.MainWithMounts(m)) }

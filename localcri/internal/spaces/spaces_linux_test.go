@@ -16,12 +16,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/nspin"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 func newSpaces(t *testing.T) *Spaces {
 	t.Helper()
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	s, err := New(Config{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/internal/nspin"
-	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
 // of makes a reader of cgroups with these files.
@@ -315,7 +315,7 @@ func TestNetDev(t *testing.T) {
 }
 
 func TestInterfacesOfANamespace(t *testing.T) {
-	mounttest.Required(t)
+	plugintest.RequireMounts(t)
 	path := filepath.Join(t.TempDir(), "net")
 	if err := nspin.MakePoint(path); err != nil {
 		t.Fatal(err)

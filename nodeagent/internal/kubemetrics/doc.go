@@ -3,7 +3,7 @@
 //
 //	m, err := kubemetrics.New(registry)
 //	...
-//	client, err := apiclient.New(apiclient.Config{REST: cfg, Observer: m})
+//	client, err := kubeapi.New(kubeapi.Config{REST: cfg, Observer: m})
 //	...
 //	err = m.Add(metrics.Events(recorder.Counts), metrics.Statuses(sink.Counts))
 //

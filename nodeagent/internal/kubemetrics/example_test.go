@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
@@ -22,11 +22,11 @@ func Example() {
 		log.Fatal(err)
 	}
 	server := kubeapitest.New() // a rest.Config from a kubeconfig leads to a real one
-	client, err := apiclient.New(apiclient.Config{REST: server.Config(), Observer: m})
+	client, err := kubeapi.New(kubeapi.Config{REST: server.Config(), Observer: m})
 	if err != nil {
 		log.Fatal(err)
 	}
-	_ = client.Get(context.Background(), apiclient.Nodes, apiclient.Key{Name: "edge-1"}, &v1.Node{})
+	_ = client.Get(context.Background(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, &v1.Node{})
 
 	families, err := reg.Gather()
 	if err != nil {

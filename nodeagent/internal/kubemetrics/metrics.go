@@ -10,8 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 )
 
@@ -38,8 +37,8 @@ type Metrics struct {
 }
 
 var (
-	_ apiclient.Observer = (*Metrics)(nil)
-	_ apiclient.Traffic  = (*Metrics)(nil)
+	_ kubeapi.Observer = (*Metrics)(nil)
+	_ kubeapi.Traffic  = (*Metrics)(nil)
 )
 
 // New makes Metrics and registers them. With a nil reg they are not exported.
@@ -100,7 +99,7 @@ func (m *Metrics) LastContact() time.Duration {
 	return time.Since(m.begun) - time.Duration(m.contact.Load())
 }
 
-// Exchanged implements [apiclient.Observer].
+// Exchanged implements [kubeapi.Observer].
 func (m *Metrics) Exchanged(method, host string, code int, took time.Duration) {
 	m.requests.WithLabelValues(codeLabel(code), method, host).Inc()
 	if took > 0 {
@@ -122,28 +121,28 @@ func codeLabel(code int) string {
 	return strconv.Itoa(code)
 }
 
-// Sent implements [apiclient.Traffic].
+// Sent implements [kubeapi.Traffic].
 func (m *Metrics) Sent(verb, host string, bytes int64) {
 	m.sent.WithLabelValues(verb, host).Observe(float64(bytes))
 }
 
-// Received implements [apiclient.Traffic].
+// Received implements [kubeapi.Traffic].
 func (m *Metrics) Received(verb, host string, bytes int64) {
 	m.received.WithLabelValues(verb, host).Observe(float64(bytes))
 }
 
-// Throttled implements [apiclient.Traffic].
+// Throttled implements [kubeapi.Traffic].
 func (m *Metrics) Throttled(verb, host string, waited time.Duration) {
 	m.throttled.WithLabelValues(verb, host).Observe(waited.Seconds())
 }
 
-// Retried implements [apiclient.Traffic].
+// Retried implements [kubeapi.Traffic].
 func (m *Metrics) Retried(verb, host string, code int) {
 	m.retries.WithLabelValues(codeLabel(code), verb, host).Inc()
 }
 
-// WatchBegun implements [apiclient.Observer].
-func (m *Metrics) WatchBegun(r apiclient.Resource, err error) {
+// WatchBegun implements [kubeapi.Observer].
+func (m *Metrics) WatchBegun(r kubeapi.Resource, err error) {
 	result := "ok"
 	if err != nil {
 		result = "error"
@@ -153,11 +152,11 @@ func (m *Metrics) WatchBegun(r apiclient.Resource, err error) {
 	m.starts.WithLabelValues(r.String(), result).Inc()
 }
 
-// WatchEnded implements [apiclient.Observer].
-func (m *Metrics) WatchEnded(r apiclient.Resource) { m.watches.WithLabelValues(r.String()).Dec() }
+// WatchEnded implements [kubeapi.Observer].
+func (m *Metrics) WatchEnded(r kubeapi.Resource) { m.watches.WithLabelValues(r.String()).Dec() }
 
 // Events are what became of events.
-func Events(counts func() events.Counts) prometheus.Collector {
+func Events(counts func() kubeapi.EventCounts) prometheus.Collector {
 	fates := desc("nodewright_apiserver_events_total",
 		"Events that were recorded; of those, combined with similar ones, silenced since their object has had too many, or lost to make room.", "fate")
 	calls := desc("nodewright_apiserver_event_calls_total", "Calls that tell of events, by what became of them; one may tell of many.", "result")

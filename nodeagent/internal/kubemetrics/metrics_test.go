@@ -13,15 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
 // setup is a client of a server in memory, and what is exported of its calls.
-func setup(t *testing.T) (*kubeapitest.Server, *apiclient.Client, *kubemetrics.Metrics, *prometheus.Registry) {
+func setup(t *testing.T) (*kubeapitest.Server, *kubeapi.Client, *kubemetrics.Metrics, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	m, err := kubemetrics.New(reg)
@@ -29,7 +28,7 @@ func setup(t *testing.T) (*kubeapitest.Server, *apiclient.Client, *kubemetrics.M
 		t.Fatal(err)
 	}
 	srv := kubeapitest.New()
-	c, err := apiclient.New(apiclient.Config{REST: srv.Config(), Observer: m})
+	c, err := kubeapi.New(kubeapi.Config{REST: srv.Config(), Observer: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +71,7 @@ func TestRequests(t *testing.T) {
 		srv, c, _, reg := setup(t)
 		srv.Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
 		get := func(name string) error {
-			return c.Once().Get(t.Context(), apiclient.Nodes, apiclient.Key{Name: name}, &v1.Node{})
+			return c.Once().Get(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: name}, &v1.Node{})
 		}
 		srv.Fail(kubeapitest.Slow(300*time.Millisecond, kubeapitest.Any))
 		if err := get("edge-1"); err != nil {
@@ -119,7 +118,7 @@ func TestLastContact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, c, m, reg := setup(t)
 		get := func() {
-			_ = c.Once().Get(t.Context(), apiclient.Nodes, apiclient.Key{Name: "edge-1"}, &v1.Node{})
+			_ = c.Once().Get(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, &v1.Node{})
 		}
 		srv.Stop()
 		time.Sleep(time.Minute)
@@ -152,20 +151,20 @@ func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, c, _, reg := setup(t)
 		for range 2 {
-			w, err := c.Watch(t.Context(), apiclient.Leases, "", metav1.ListOptions{})
+			w, err := c.Watch(t.Context(), kubeapi.Leases, "", metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			w.Stop()
 			w.Stop() // counts once
 		}
-		open, err := c.Watch(t.Context(), apiclient.Pods, "", metav1.ListOptions{})
+		open, err := c.Watch(t.Context(), kubeapi.Pods, "", metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer open.Stop()
 		srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusForbidden), kubeapitest.Any))
-		if _, err := c.Watch(t.Context(), apiclient.Pods, "", metav1.ListOptions{}); err == nil {
+		if _, err := c.Watch(t.Context(), kubeapi.Pods, "", metav1.ListOptions{}); err == nil {
 			t.Error("a watch that is refused begins")
 		}
 		shows(t, reg, "nodewright_apiserver_watch", `
@@ -185,9 +184,9 @@ func TestCountsOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ev := events.Counts{Recorded: 7, Combined: 1, Silenced: 2, Lost: 3, Sent: 4, Failed: 5, Refused: 6}
+	ev := kubeapi.EventCounts{Recorded: 7, Combined: 1, Silenced: 2, Lost: 3, Sent: 4, Failed: 5, Refused: 6}
 	st := podsync.SinkCounts{Patched: 1, Same: 2, Deleted: 3, Gone: 4, Conflicts: 5, Failed: 6}
-	err = m.Add(kubemetrics.Events(func() events.Counts { return ev }), kubemetrics.Statuses(func() podsync.SinkCounts { return st }))
+	err = m.Add(kubemetrics.Events(func() kubeapi.EventCounts { return ev }), kubemetrics.Statuses(func() podsync.SinkCounts { return st }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +215,8 @@ func TestRegisterer(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Exchanged(http.MethodGet, "h", 200, time.Second)
-	m.WatchBegun(apiclient.Pods, errors.New("no"))
-	if err := m.Add(kubemetrics.Events(func() events.Counts { return events.Counts{} })); err != nil {
+	m.WatchBegun(kubeapi.Pods, errors.New("no"))
+	if err := m.Add(kubemetrics.Events(func() kubeapi.EventCounts { return kubeapi.EventCounts{} })); err != nil {
 		t.Error(err)
 	}
 	reg := prometheus.NewRegistry()

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
 
@@ -20,14 +20,14 @@ func TestTraffic(t *testing.T) {
 		srv.Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
 		srv.Fail(kubeapitest.Refuse(1, kubeapitest.TooMany(time.Second), kubeapitest.Any))
 		n := &v1.Node{}
-		if err := c.Get(t.Context(), apiclient.Nodes, apiclient.Key{Name: "edge-1"}, n); err != nil {
+		if err := c.Get(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, n); err != nil {
 			t.Fatal(err)
 		}
 		n.Labels = map[string]string{"a": "b"}
-		if err := c.Update(t.Context(), apiclient.Nodes, apiclient.Key{Name: "edge-1"}, n, n); err != nil {
+		if err := c.Update(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, n, n); err != nil {
 			t.Fatal(err)
 		}
-		w, err := c.Watch(t.Context(), apiclient.Nodes, "", metav1.ListOptions{})
+		w, err := c.Watch(t.Context(), kubeapi.Nodes, "", metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

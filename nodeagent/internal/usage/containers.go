@@ -32,7 +32,7 @@ type Detail struct {
 }
 
 // Cgroup is what a cgroup reports beside what is in a Summary; it is that of
-// package node/stats.
+// package node.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
 	KernelMemory                                *uint64 // bytes
@@ -64,7 +64,7 @@ type Disk struct {
 }
 
 // Device is what a block device of the node has done; it is that of package
-// node/stats.
+// node.
 type Device struct {
 	Name                                 string // such as /dev/sda
 	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes

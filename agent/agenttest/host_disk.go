@@ -1,0 +1,101 @@
+package agenttest
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Disk is a [part.Store] in memory on which single keys hang or fail, as the test
+// sets it. All methods may be called from any goroutine.
+type Disk struct {
+	mu     sync.Mutex
+	values map[string]string
+	hang   map[string]<-chan struct{}
+	fail   map[string]error
+	calls  []string
+}
+
+// NewDisk returns an empty disk, which answers.
+func NewDisk() *Disk {
+	return &Disk{values: map[string]string{}, hang: map[string]<-chan struct{}{}, fail: map[string]error{}}
+}
+
+// Behave sets what becomes of calls for a key from now on: they hang until hang is
+// closed, unless it is nil, and return fail then. The key "" stands for Keys.
+func (d *Disk) Behave(key string, hang <-chan struct{}, fail error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.hang[key], d.fail[key] = hang, fail
+}
+
+// Put sets a value, and Value returns one, or "", however the disk behaves.
+func (d *Disk) Put(key, value string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.values[key] = value
+}
+
+// Value returns a value, or "".
+func (d *Disk) Value(key string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.values[key]
+}
+
+// Calls returns the calls since the last time: "read key", "write key", "delete
+// key", "keys".
+func (d *Disk) Calls() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.calls
+	d.calls = nil
+	return out
+}
+
+func (d *Disk) do(call, key string, fn func() error) error {
+	d.mu.Lock()
+	d.calls = append(d.calls, call)
+	hang := d.hang[key]
+	d.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.fail[key]; err != nil {
+		return err
+	}
+	return fn()
+}
+
+// Read implements part.Store.
+func (d *Disk) Read(key string) (out []byte, err error) {
+	err = d.do("read "+key, key, func() error {
+		v, ok := d.values[key]
+		if !ok {
+			return fmt.Errorf("%s: %w", key, fs.ErrNotExist)
+		}
+		out = []byte(v)
+		return nil
+	})
+	return out, err
+}
+
+// Write implements part.Store.
+func (d *Disk) Write(key string, value []byte) error {
+	return d.do("write "+key, key, func() error { d.values[key] = string(value); return nil })
+}
+
+// Delete implements part.Store.
+func (d *Disk) Delete(key string) error {
+	return d.do("delete "+key, key, func() error { delete(d.values, key); return nil })
+}
+
+// Keys implements part.Store.
+func (d *Disk) Keys() (out []string, err error) {
+	err = d.do("keys", "", func() error { out = slices.Sorted(maps.Keys(d.values)); return nil })
+	return out, err
+}

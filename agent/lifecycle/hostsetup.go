@@ -1,0 +1,158 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/internal/hostchains"
+	"github.com/nodewright/nodewright/agent/internal/kernel"
+	"github.com/nodewright/nodewright/agent/part"
+)
+
+// HostSetupName is the name of the part.
+const HostSetupName = "hostsetup"
+
+// HostSetupMode defines what becomes of the kernel's parameters.
+type HostSetupMode int
+
+// The modes.
+const (
+	Leave HostSetupMode = iota // they are as they are
+	Set                        // those that differ are set
+	Check                      // NewHostSetup fails if some differ
+)
+
+// HostSetupConfig defines what is set up. The zero value of every field means the default named
+// beside it.
+type HostSetupConfig struct {
+	// Kernel says what becomes of the kernel parameters that the kubelet sets, such as
+	// vm.overcommit_memory; Leave.
+	Kernel HostSetupMode
+	// OOMScore is that of the agent's own process, -1000 to 1000 (oomScoreAdj); it is
+	// not changed. Programs that the agent starts inherit it.
+	OOMScore *int
+	// Chains keeps the firewall's chains that others look for, KUBE-IPTABLES-HINT and
+	// KUBE-FIREWALL (makeIPTablesUtilChains); they are left alone.
+	Chains bool
+
+	// Sys and OwnScore are where the kernel has its parameters and the agent's score;
+	// /proc/sys and /proc/self/oom_score_adj.
+	Sys, OwnScore string
+	// HostPrograms are how the chains are looked at and made.
+	Programs HostPrograms
+
+	Log *zap.Logger // silent
+}
+
+// HostPrograms are how [HostSetupConfig.Chains] are kept. The zero value of every field means the
+// default named beside it.
+type HostPrograms struct {
+	// Every is the time between two looks at the chains; 1m.
+	Every time.Duration
+	// Find returns the path of iptables or ip6tables; exec.LookPath.
+	Find func(name string) (path string, err error)
+	// Call runs a program until it ends, or until ctx does, and returns its exit code
+	// and the beginning of its output. err is not nil if it could not be run; nil runs
+	// the program.
+	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
+}
+
+// HostSetup is the part that sets up the machine below it, as
+// the kubelet does when it starts: parameters of the kernel, how late the agent itself
+// is killed when memory is short, and chains of the firewall that others look for.
+//
+//	p, err := lifecycle.NewHostSetup(lifecycle.HostSetupConfig{Kernel: lifecycle.Set, OOMScore: &score, Chains: true, Log: log})
+//
+// With HostSetupConfig.Kernel [Check] New refuses a machine whose parameters differ, by name, and
+// changes none (protectKernelDefaults).
+//
+// # Hooks
+//
+// Run does it all, when the agent begins: it is the only hook. It looks after the
+// chains until the agent ends.
+//
+// # Faults
+//
+// NewHostSetup changes nothing. A parameter that cannot be set is an event of the node
+// (KubeletSetupFailed) and a line in the log; an agent that may not lower its own score
+// says so once. The agent runs nevertheless. Nothing is put back at the end: the
+// next agent wants the same.
+type HostSetup struct {
+	cfg    HostSetupConfig
+	chains *hostchains.Manager // nil: left alone
+	host   part.Host
+}
+
+var (
+	_ part.Joiner = (*HostSetup)(nil)
+	_ part.Runner = (*HostSetup)(nil)
+)
+
+// NewHostSetup checks cfg, and the machine if it is told to, and returns a Part at rest.
+func NewHostSetup(cfg HostSetupConfig) (*HostSetup, error) {
+	cfg.Sys, cfg.OwnScore = cmp.Or(cfg.Sys, kernel.Sys), cmp.Or(cfg.OwnScore, kernel.OwnScore)
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if s := cfg.OOMScore; s != nil && (*s < kernel.LeastScore || *s > kernel.MostScore) {
+		return nil, fmt.Errorf("hostsetup: HostSetupConfig.OOMScore is %d; want %d to %d", *s, kernel.LeastScore, kernel.MostScore)
+	}
+	switch cfg.Kernel {
+	case Leave, Set:
+	case Check:
+		if err := kernel.Check(cfg.Sys, kernel.Tunables()); err != nil {
+			return nil, fmt.Errorf("protectKernelDefaults: true: %w", err)
+		}
+	default:
+		return nil, fmt.Errorf("hostsetup: HostSetupConfig.Kernel is %d; want Leave, Set or Check", cfg.Kernel)
+	}
+	p := &HostSetup{cfg: cfg}
+	if cfg.Chains {
+		var err error
+		run := cfg.Programs
+		if p.chains, err = hostchains.New(hostchains.Config{Every: run.Every, Find: run.Find, Call: run.Call, Log: cfg.Log}); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Name implements part.Part.
+func (*HostSetup) Name() string { return HostSetupName }
+
+// Join implements part.Joiner.
+func (p *HostSetup) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("hostsetup: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// reasonSetup is the kubelet's word for a machine that could not be set up.
+const reasonSetup = "KubeletSetupFailed"
+
+// Run implements part.Runner.
+func (p *HostSetup) Run(ctx context.Context) error {
+	if p.cfg.Kernel == Set {
+		if err := kernel.Set(p.cfg.Sys, kernel.Tunables()); err != nil {
+			p.cfg.Log.Warn("failed to set kernel parameters", zap.Error(err))
+			p.host.NodeEvent(v1.EventTypeWarning, reasonSetup, "Failed to set kernel parameters: "+err.Error())
+		}
+	}
+	if s := p.cfg.OOMScore; s != nil {
+		if err := kernel.SetOOMScore(p.cfg.OwnScore, *s); err != nil {
+			p.cfg.Log.Warn("failed to set the agent's own OOM score; it may be killed before pods", zap.Int("oomScoreAdj", *s), zap.Error(err))
+		}
+	}
+	if p.chains == nil {
+		return nil
+	}
+	return p.chains.Run(ctx)
+}

@@ -1,0 +1,232 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// MirrorAPI makes and removes mirrors in a cluster. Calls for different pods overlap.
+type MirrorAPI interface {
+	// Ensure makes the mirror of a static pod. mirror is the one that is there
+	// already, or nil: it stays if it is of this version of the pod, and is
+	// replaced otherwise.
+	Ensure(ctx context.Context, pod, mirror *v1.Pod) error
+	// Remove deletes a mirror whose pod is not there any more.
+	Remove(ctx context.Context, mirror *v1.Pod) error
+}
+
+// MirrorsConfig holds what a Part needs.
+type MirrorsConfig struct {
+	// MirrorAPI reaches the cluster. Required.
+	API MirrorAPI
+	// Log gets calls that failed. nil: silent.
+	Log *zap.Logger
+}
+
+// Mirrors keeps a mirror in a cluster for each static pod of the node:
+// an object of the API that shows the pod and its status there.
+//
+//	p, err := lifecycle.NewMirrors(lifecycle.MirrorsConfig{API: client})
+//
+// A mirror that lacks is made when its pod is synced, when it disappears, and by
+// housekeeping, of pods that have ended or were rejected as well; one whose pod is gone,
+// and over, is removed by housekeeping. The statuses of static pods are published under
+// their mirrors.
+//
+// Its methods may be called from any goroutine, and only Run blocks.
+//
+// # Hooks
+//
+// part.Starter, part.Housekeeper and part.MirrorWatcher notice what is to be
+// done; part.Publisher says which object shows a status. The host has to have
+// part.Mirrors as well.
+//
+// # Ownership
+//
+// Calls of the API are made by goroutines, at most one for each name of a pod.
+// They end with [Mirrors.Run], which waits for them. All that they act on is read
+// anew before each call, so that nothing of an old version is made.
+//
+// # Faults
+//
+// A cluster that does not answer holds up no pod and no mirror of another pod: a
+// call gets 30 s, and is made again after 1 s, doubled each time up to 1 min, as
+// long as it is needed.
+type Mirrors struct {
+	cfg  MirrorsConfig
+	host host // set by Join
+
+	calls *calls
+}
+
+// host is what a Part needs of its agent.
+type host interface {
+	part.Host
+	part.Mirrors
+}
+
+var (
+	_ part.Joiner        = (*Mirrors)(nil)
+	_ part.Runner        = (*Mirrors)(nil)
+	_ part.Starter       = (*Mirrors)(nil)
+	_ part.Housekeeper   = (*Mirrors)(nil)
+	_ part.Publisher     = (*Mirrors)(nil)
+	_ part.MirrorWatcher = (*Mirrors)(nil)
+)
+
+// NewMirrors checks cfg and returns a Part at rest.
+func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
+	if cfg.API == nil {
+		return nil, errors.New("mirrors: MirrorsConfig.API is required")
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Mirrors{cfg: cfg, calls: newCalls(cfg.Log)}, nil
+}
+
+// Name implements part.Part.
+func (*Mirrors) Name() string { return "mirrors" }
+
+// Join implements part.Joiner. The host has to be a part.Mirrors.
+func (p *Mirrors) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("mirrors: the part belongs to an agent already")
+	}
+	joined, ok := h.(host)
+	if !ok {
+		return fmt.Errorf("mirrors: the host, a %T, is no part.Mirrors", h)
+	}
+	p.host = joined
+	return nil
+}
+
+// Run implements part.Runner: it waits for ctx to end, ends the calls of the
+// API that are under way, and returns when they have returned.
+func (p *Mirrors) Run(ctx context.Context) error {
+	<-ctx.Done()
+	p.calls.close()
+	return nil
+}
+
+// Syncing implements part.Starter.
+func (p *Mirrors) Syncing(pod *v1.Pod) { p.ensure(pod) }
+
+// ensure has a static pod get its mirror. It does not wait for it.
+func (p *Mirrors) ensure(pod *v1.Pod) {
+	if !podmeta.IsStatic(pod) {
+		return
+	}
+	uid := pod.UID
+	p.calls.until(podmeta.FullName(pod.Namespace, pod.Name), func(ctx context.Context) (bool, error) {
+		pod, ok := p.host.Pod(uid)
+		if !ok {
+			return false, nil
+		}
+		there, _ := p.host.Mirror(pod.Namespace, pod.Name)
+		if there != nil && p.outlived(pod, there) {
+			if err := p.cfg.API.Remove(ctx, there); err != nil {
+				return true, err
+			}
+			there = nil
+		}
+		return true, p.cfg.API.Ensure(ctx, pod, there)
+	})
+}
+
+// Housekeep implements part.Housekeeper: it removes the mirrors of static pods
+// that are gone, and over, and makes those that lack: of pods that came before the Node
+// was registered, that were rejected, or that ended while the cluster did not answer.
+// None of them may ever be synced again. Before every source has spoken a pod that nobody
+// wants may still be wanted.
+func (p *Mirrors) Housekeep(desired []*v1.Pod) {
+	if !p.host.AllReady() {
+		return
+	}
+	for _, pod := range desired {
+		// The mirror of an earlier version is kept until that has ended.
+		if !podmeta.IsStatic(pod) || p.host.Terminating(podmeta.FullName(pod.Namespace, pod.Name)) {
+			continue
+		}
+		if _, shown := p.PublishAs(pod); !shown {
+			p.ensure(pod)
+		}
+	}
+	for _, m := range p.host.Mirrors() {
+		if _, ok := p.host.PodByName(m.Namespace, m.Name); !ok {
+			p.remove(m.Namespace, m.Name)
+		}
+	}
+}
+
+// remove has an orphaned mirror be removed once its pod has ended.
+func (p *Mirrors) remove(namespace, name string) {
+	fullName := podmeta.FullName(namespace, name)
+	if p.host.Terminating(fullName) {
+		return
+	}
+	p.calls.until(fullName, func(ctx context.Context) (bool, error) {
+		mirror, ok := p.host.Mirror(namespace, name)
+		if _, back := p.host.PodByName(namespace, name); back || !ok {
+			return false, nil
+		}
+		return true, p.cfg.API.Remove(ctx, mirror)
+	})
+}
+
+// MirrorChanged implements part.MirrorWatcher: a pod whose mirror came, went or
+// was replaced publishes its status under it.
+func (p *Mirrors) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
+	pod, ok := p.host.PodByName(mirror.Namespace, mirror.Name)
+	switch {
+	case !ok:
+		p.host.Housekeep()
+	case op == podmgr.Reconcile:
+		p.host.Reconcile(pod)
+	default:
+		p.ensure(pod)
+		p.host.Republish(pod.UID)
+	}
+}
+
+// outlived reports whether a mirror says that its pod is over, which is not so: an agent
+// before this one rejected the pod, and this one admits it anew, as the kubelet does. The
+// phase of a pod of the API does not go back, so that it takes another mirror. A pod
+// that had run and ended is not run again: its mirror may be all that is left of it.
+func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
+	if !podmeta.IsTerminal(mirror.Status.Phase) {
+		return false
+	}
+	st, known := p.host.Status(pod.UID)
+	if !known || st.Phase == "" {
+		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0
+	}
+	return !podmeta.IsTerminal(st.Phase)
+}
+
+// PublishAs implements part.Publisher: a static pod's status is shown by its
+// mirror, unless that is missing or being deleted, stands for an earlier version of
+// the pod, or says that the pod is over which goes on: what became of another run is not
+// this one's status. Any other pod's is shown by itself.
+func (p *Mirrors) PublishAs(pod *v1.Pod) (*v1.Pod, bool) {
+	if !podmeta.IsStatic(pod) {
+		return pod, true
+	}
+	m, ok := p.host.Mirror(pod.Namespace, pod.Name)
+	if !ok || m.DeletionTimestamp != nil {
+		return nil, false
+	}
+	hash, known := pod.Annotations[podmeta.AnnotationHash]
+	if known && m.Annotations[podmeta.AnnotationMirror] != hash || p.outlived(pod, m) {
+		return nil, false
+	}
+	return m, true
+}

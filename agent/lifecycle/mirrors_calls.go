@@ -1,0 +1,84 @@
+package lifecycle
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// A call that failed is made again after minBackoff, doubled each time up to
+// maxBackoff. Each gets callTimeout.
+const (
+	minBackoff  = time.Second
+	maxBackoff  = time.Minute
+	callTimeout = 30 * time.Second
+)
+
+// calls are the calls of the API that are under way, at most one for each name.
+type calls struct {
+	log  *zap.Logger
+	stop context.Context
+	end  context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[string]bool // by the pod's full name
+}
+
+// newCalls returns a value that takes calls before Run has begun, too: the first
+// pods are synced while it is being started.
+func newCalls(log *zap.Logger) *calls {
+	c := &calls{log: log, busy: map[string]bool{}}
+	c.stop, c.end = context.WithCancel(context.Background())
+	return c
+}
+
+// close ends the calls that are under way and waits for them. No other begins.
+func (c *calls) close() {
+	c.mu.Lock()
+	c.end()
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// until makes a call until it succeeds or is needed no more. If one is under way
+// for that name it does nothing: that reads anew what it acts on.
+func (c *calls) until(name string, call func(context.Context) (needed bool, err error)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.busy[name] || c.stop.Err() != nil {
+		return
+	}
+	c.busy[name] = true
+	c.wg.Go(func() {
+		defer c.done(name)
+		c.try(name, call)
+	})
+}
+
+func (c *calls) done(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.busy, name)
+}
+
+func (c *calls) try(name string, call func(context.Context) (bool, error)) {
+	wait := retry.Backoff{First: minBackoff, Max: maxBackoff}
+	for {
+		ctx, cancel := context.WithTimeout(c.stop, callTimeout)
+		needed, err := call(ctx)
+		cancel()
+		if err == nil || !needed || c.stop.Err() != nil {
+			return
+		}
+		again := wait.Next()
+		c.log.Warn("failed to reconcile mirror pod", zap.String("pod", name), zap.Duration("retry", again), zap.Error(err))
+		if !retry.Sleep(c.stop, again) {
+			return
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+)
+
+// PodStartsConfig holds what a Part needs. The zero value of each field means the default
+// named beside it.
+type PodStartsConfig struct {
+	// Echoed says that the sources show the statuses of pods as they were
+	// published; false: a pod has started as soon as the agent knows.
+	Echoed  bool
+	Metrics prometheus.Registerer // not exported
+}
+
+// PodStarts is the part that measures how long pods take to start,
+// by the kubelet's metrics:
+//
+//	kubelet_pod_start_duration_seconds                    from the agent's first sight of a pod until it runs
+//	kubelet_pod_start_total_duration_seconds              from a pod's creation until its containers have started
+//	kubelet_pod_start_sli_duration_seconds                that, without pulls of images and init containers
+//	kubelet_first_network_pod_start_sli_duration_seconds  that of the first pod with a network of its own
+//
+// The last three are about pods of a cluster alone, which say when they were
+// created; where the source shows the statuses that are published
+// (PodStartsConfig.Echoed), a pod has started when the source shows that it has, as
+// Kubernetes' objective for pod starts defines it. Pods with volumes other than
+// Secrets, ConfigMaps, the downward API, empty and projected ones count in the total
+// alone. What ran before the agent did has no start.
+//
+// Time in which an image is pulled while an init container runs is left out once.
+// The part keeps a hundred bytes or so of each pod while the sources want it.
+type PodStarts struct {
+	echoed bool
+	met    *metrics
+	host   part.Host // set by Join
+
+	mu      sync.Mutex
+	before  map[types.UID]bool // what ran before the agent did; set by Restore
+	starts  map[types.UID]*start
+	network bool // a pod with a network of its own has started
+}
+
+var (
+	_ part.Joiner      = (*PodStarts)(nil)
+	_ part.Restorer    = (*PodStarts)(nil)
+	_ part.Admitter    = (*PodStarts)(nil)
+	_ part.Housekeeper = (*PodStarts)(nil)
+	_ part.PullWatcher = (*PodStarts)(nil)
+	_ part.Reporter    = (*PodStarts)(nil)
+)
+
+// NewPodStarts returns a Part at rest.
+func NewPodStarts(cfg PodStartsConfig) (*PodStarts, error) {
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("podstart: %w", err)
+	}
+	return &PodStarts{echoed: cfg.Echoed, met: met, starts: map[types.UID]*start{}}, nil
+}
+
+// Name implements part.Part.
+func (*PodStarts) Name() string { return "podstart" }
+
+// Join implements part.Joiner.
+func (p *PodStarts) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("podstart: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// Restore implements part.Restorer: what runs now has started already.
+func (p *PodStarts) Restore(context.Context) error {
+	before := map[types.UID]bool{}
+	for _, l := range p.host.RuntimePods() {
+		before[l.UID] = true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = before
+	return nil
+}
+
+// Admit implements part.Admitter. It admits every pod: it is where the agent sees
+// them first.
+func (p *PodStarts) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.see(pod, time.Now())
+	return nil
+}
+
+// see takes note of a pod that is new. p.mu is held.
+func (p *PodStarts) see(pod *v1.Pod, now time.Time) *start {
+	s := p.starts[pod.UID]
+	if s == nil && pod.UID != "" {
+		s = newStart(pod, now, p.before[pod.UID])
+		p.starts[pod.UID] = s
+	}
+	return s
+}
+
+// Housekeep implements part.Housekeeper: it forgets pods that are gone, and takes
+// the statuses that the source shows.
+func (p *PodStarts) Housekeep(desired []*v1.Pod) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wanted := make(map[types.UID]bool, len(desired))
+	for _, pod := range desired {
+		wanted[pod.UID] = true
+		if s := p.see(pod, now); s != nil && p.echoed {
+			p.shown(s, pod, &pod.Status, now)
+		}
+	}
+	for uid := range p.starts {
+		if !wanted[uid] {
+			delete(p.starts, uid)
+		}
+	}
+}
+
+// PullBegan implements part.PullWatcher.
+func (p *PodStarts) PullBegan(pod *v1.Pod) (ended func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.starts[pod.UID]
+	if s == nil || s.over {
+		return nil
+	}
+	s.pullBegan(time.Now())
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		s.pullEnded(time.Now())
+	}
+}
+
+// Report implements part.Reporter. It reads the status and leaves it as it is.
+func (p *PodStarts) Report(pod *v1.Pod, st *v1.PodStatus) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.starts[pod.UID]
+	if s == nil || s.over {
+		return
+	}
+	if st.Phase == v1.PodRunning && !s.runs {
+		s.runs = true
+		p.met.duration.Observe(now.Sub(s.seen).Seconds())
+	}
+	s.follow(pod, st)
+	if !p.echoed {
+		p.shown(s, pod, st, now)
+	}
+}
+
+// shown records a pod's start, if the status says that it has started. p.mu is
+// held.
+func (p *PodStarts) shown(s *start, pod *v1.Pod, st *v1.PodStatus, now time.Time) {
+	if s.over || !s.started || !hasStarted(pod, st) {
+		return
+	}
+	s.over = true
+	if !s.counts || unschedulable(&pod.Status) {
+		return
+	}
+	total := max(now.Sub(pod.CreationTimestamp.Time), 0)
+	p.met.total.Observe(total.Seconds())
+	if stateful(pod) {
+		return
+	}
+	own := max(total-s.waited(), 0).Seconds()
+	p.met.sli.Observe(own)
+	if !pod.Spec.HostNetwork && !p.network {
+		p.network = true
+		p.met.network.Set(own)
+	}
+	s.spans = nil
+}

@@ -1,0 +1,196 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// ShutdownName is the name of the part.
+const ShutdownName = "shutdown"
+
+// ShutdownConfig defines how pods end when the machine goes down. Machine is required, unless
+// there are neither times nor groups; the zero value of every other field means
+// the default named beside it.
+type ShutdownConfig struct {
+	// Requested is the time of all pods together, Critical the part of it that
+	// pods of the system have; 0: shutdowns are not handled.
+	Requested, Critical time.Duration
+	// Groups take the place of both; none.
+	Groups []node.ShutdownGroup
+	// PassOn gives time that a group did not need to the next; false.
+	PassOn bool
+	// Machine reports when the machine goes down: that of [node.NewLogind], or of
+	// [node.OnSignal]. Its Release must not block.
+	Machine node.ShutdownMachine
+	// Changed is called when the machine is about to go down, and when not after
+	// all, one call after the other and off the loop; nothing is.
+	Changed func(down bool)
+
+	// Store remembers over a restart of the agent that the machine goes down; it
+	// is forgotten.
+	Store   part.Store
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Shutdown is the part that ends pods in order when the
+// machine goes down.
+//
+//	p, err := lifecycle.NewShutdown(lifecycle.ShutdownConfig{
+//		Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: node.NewLogind(node.LogindConfig{}),
+//		Store: part.OpenStore(filepath.Join(root, "shutdown"), log), Log: log, Metrics: registry,
+//	})
+//	parts := []part.Part{p, ...}
+//	err = p.ShuttingDown() // makes the node not ready
+//
+// Package node has the order, the groups and the machine; this one
+// connects it to an agent.
+//
+// Its methods may be called from any goroutine, once an agent has it.
+//
+// # Hooks
+//
+// Admit rejects every pod while the machine goes down. Revives has static pods
+// begin that ended or were rejected for a shutdown that was called off, or that
+// is over because the machine has started again: nobody else would make another
+// one of them. Restore reads what an agent before this one has seen; Run watches
+// the machine.
+//
+// # Ownership
+//
+// [NewShutdown] has no side effects. All goroutines end with [Shutdown.Run]. The store is read
+// and written off the loop alone; hooks on the loop read memory.
+//
+// # Faults
+//
+// The machine is watched whatever the disk and the runtime do: Run reads the
+// store itself, and waits for it no longer than two seconds. What is read later is
+// not used, and logged. While it is not known yet what an agent before saw, pods
+// are admitted if the agent does not wait for Restore. Machine.Release must not
+// block: hooks on the loop wait for it.
+type Shutdown struct {
+	cfg   ShutdownConfig
+	block *node.Shutdown
+	host  part.Host
+	past  *past
+	// adopted has the first shutdown wait for pods that run to be adopted.
+	adopted sync.Once
+}
+
+var (
+	_ part.Joiner   = (*Shutdown)(nil)
+	_ part.Runner   = (*Shutdown)(nil)
+	_ part.Restorer = (*Shutdown)(nil)
+	_ part.Admitter = (*Shutdown)(nil)
+	_ part.Reviver  = (*Shutdown)(nil)
+)
+
+// NewShutdown checks cfg and returns a Part at rest.
+func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(bool) {}
+	}
+	p := &Shutdown{cfg: cfg, past: newPast(cfg.Store)}
+	c := node.ShutdownConfig{
+		Requested: cfg.Requested, Critical: cfg.Critical, Groups: cfg.Groups, PassOn: cfg.PassOn,
+		Machine: cfg.Machine, Pods: pods{p}, Killer: pods{p}, Volumes: pods{p},
+		Event:   func(reason, message string) { p.host.NodeEvent(v1.EventTypeNormal, reason, message) },
+		Changed: p.changed, Log: cfg.Log, Metrics: cfg.Metrics,
+	}
+	if cfg.Store != nil {
+		c.State = p.past
+	}
+	var err error
+	p.block, err = node.NewShutdown(c)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// changed follows the machine: pods that ended for a shutdown that is called off
+// begin again.
+func (p *Shutdown) changed(down bool) {
+	p.host.Housekeep()
+	p.cfg.Changed(down)
+}
+
+// Name implements part.Part.
+func (p *Shutdown) Name() string { return ShutdownName }
+
+// Join implements part.Joiner.
+func (p *Shutdown) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("shutdown: the part belongs to another agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// ShuttingDown returns [node.ErrShuttingDown] while the machine is about to
+// go down, which makes the node not ready; else nil. It does not block.
+func (p *Shutdown) ShuttingDown() error { return p.block.Err() }
+
+// Admit implements part.Admitter.
+func (p *Shutdown) Admit(*v1.Pod, []*v1.Pod) *part.Rejection {
+	if reason, message, ok := p.block.Admit(); !ok {
+		return &part.Rejection{Reason: reason, Message: message, Final: true}
+	}
+	return nil
+}
+
+// Revives implements part.Reviver.
+func (p *Shutdown) Revives(pod *v1.Pod, st *v1.PodStatus) bool {
+	if !podmeta.IsStatic(pod) || st.Phase != v1.PodFailed || p.ShuttingDown() != nil {
+		return false
+	}
+	switch st.Reason {
+	case node.ReasonNotAdmitted:
+		return true
+	case node.ReasonTerminated:
+		if w, known := p.host.Worker(pod.UID); known && !w.Finished {
+			return false // its volumes are not gone yet
+		}
+		p.cfg.Log.Info("pod begins again: the machine stays up", zap.String("pod", pod.Namespace+"/"+pod.Name))
+		return true
+	}
+	return false
+}
+
+// Restore implements part.Restorer: it returns when Run has read what an agent
+// before this one has left, or has given that up.
+func (p *Shutdown) Restore(ctx context.Context) error {
+	if err := p.past.wait(ctx); err != nil {
+		return fmt.Errorf("find out whether the machine was going down: %w", err)
+	}
+	return nil
+}
+
+// Run implements part.Runner: it reads the past, and watches the machine. The
+// machine may go down at any time, whatever the disk does: the wait is short.
+func (p *Shutdown) Run(ctx context.Context) error {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { p.past.restore(p.block.Restore) })
+	short, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	if p.past.wait(short) != nil && short.Err() != nil { // Restore returns the error
+		p.past.giveUp()
+		_ = p.past.wait(ctx) // what has just been read is being taken over
+	}
+	return p.block.Run(ctx)
+}

@@ -1,0 +1,77 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/node"
+)
+
+// readWithin bounds the wait for the store before the machine is watched: a disk
+// that hangs must not keep pods from an orderly end.
+const readWithin = 2 * time.Second
+
+// errLate means that the store has not answered in time.
+var errLate = errors.New("the store did not answer in time")
+
+// past reads what an agent before this one has left, once. It is the store of
+// package node, whose Restore must not have an effect any more once the
+// machine is being watched: a read that comes back after that finds nothing.
+type past struct {
+	store part.Store
+	done  chan struct{} // closed when it is known, or nobody waits for it any more
+
+	mu    sync.Mutex
+	given bool // what was read has been handed on
+	over  bool // done is closed
+	err   error
+}
+
+var _ node.ShutdownStore = (*past)(nil)
+
+func newPast(store part.Store) *past { return &past{store: store, done: make(chan struct{})} }
+
+// Write implements block.Store.
+func (p *past) Write(key string, value []byte) error { return p.store.Write(key, value) }
+
+// Read implements block.Store.
+func (p *past) Read(key string) ([]byte, error) {
+	raw, err := p.store.Read(key)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return nil, fs.ErrNotExist
+	}
+	p.given = true
+	return raw, err
+}
+
+// restore calls read, which is the Restore of package node.
+func (p *past) restore(read func() error) { p.end(read(), true) }
+
+// giveUp ends the wait for restore, unless what was read has been handed on.
+func (p *past) giveUp() { p.end(errLate, false) }
+
+func (p *past) end(err error, restored bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || p.given && !restored {
+		return
+	}
+	p.over, p.err = true, err
+	close(p.done)
+}
+
+// wait returns when restore has returned or was given up.
+func (p *past) wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

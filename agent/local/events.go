@@ -1,0 +1,227 @@
+package local
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// EventRecorder takes the events of pods. It must not block for long. A panic of it
+// is logged, and the event counts as recorded.
+type EventRecorder interface {
+	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// AnnotatedEventRecorder is what a [EventRecorder] may be beside: it takes the annotations
+// of events too. Evictions have some, by which tools know what the pod used.
+type AnnotatedEventRecorder interface {
+	AnnotatedEvent(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
+}
+
+// ContainerEventRecorder is what a [EventRecorder] may be beside: it takes the events of
+// containers, which others get as events of their pods.
+type ContainerEventRecorder interface {
+	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
+}
+
+// NodeEventRecorder is what a [EventRecorder] may be beside: it takes the events about the
+// node itself. It must not block for long.
+type NodeEventRecorder interface {
+	NodeEvent(eventType, reason, message string)
+}
+
+// perObject bounds what is remembered of one pod, and of the node. A repeated
+// event counts once, so this is a pod's variety, not its length of life.
+const perObject = 32
+
+// maxMessage is how much of a message is remembered, in bytes; an API server
+// takes 1 KiB. With perObject it is 128 KiB of a pod.
+const maxMessage = 4 << 10
+
+// cut shortens a message to what is remembered, between characters.
+func cut(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	n := maxMessage
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return strings.Clone(s[:n]) + " ..."
+}
+
+// EventLog remembers events. Equal events of one object are merged and counted, as
+// the API server's event series are. Its methods may be called from any
+// goroutine.
+type EventLog struct {
+	log   *zap.Logger
+	next  EventRecorder // may be nil
+	node  v1.ObjectReference
+	panic func() // counts one
+
+	mu     sync.Mutex
+	pods   map[types.UID][]v1.Event // oldest first
+	events []v1.Event               // of the node, oldest first
+}
+
+// NewEventLog returns an empty log of the node of that name, which hands events on to
+// next, if that is not nil. panicked is called for each panic of next.
+func NewEventLog(log *zap.Logger, node string, next EventRecorder, panicked func()) *EventLog {
+	return &EventLog{
+		log: log, next: next, panic: panicked, pods: map[types.UID][]v1.Event{},
+		// The kubelet's events about its node bear the node's name as the UID:
+		// whoever describes a node looks for them by it.
+		node: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
+	}
+}
+
+// Event records one event of pod. It blocks for no longer than the recorder
+// does.
+func (l *EventLog) Event(pod *v1.Pod, eventType, reason, message string) {
+	l.record(pod, "", nil, eventType, reason, message)
+}
+
+// ContainerEvent records one event of a container of pod, by name.
+func (l *EventLog) ContainerEvent(pod *v1.Pod, container, eventType, reason, message string) {
+	l.record(pod, container, nil, eventType, reason, message)
+}
+
+// Annotated is [EventLog.Event] with annotations, which a recorder that knows none
+// does not get.
+func (l *EventLog) Annotated(pod *v1.Pod, annotations map[string]string, eventType, reason, message string) {
+	l.record(pod, "", annotations, eventType, reason, message)
+}
+
+func (l *EventLog) record(pod *v1.Pod, container string, annotations map[string]string, eventType, reason, message string) {
+	if pod == nil {
+		return
+	}
+	message = cut(message)
+	l.log.Debug("event", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", container), zap.String("type", eventType),
+		zap.String("reason", reason), zap.String("message", message))
+	l.remember(pod, podmeta.FieldPath(pod, container), eventType, reason, message, time.Now())
+	if l.next == nil {
+		return
+	}
+	l.guard(func() {
+		if a, ok := l.next.(AnnotatedEventRecorder); ok && len(annotations) > 0 {
+			a.AnnotatedEvent(pod, annotations, eventType, reason, message)
+			return
+		}
+		if c, ok := l.next.(ContainerEventRecorder); ok && container != "" {
+			c.ContainerEvent(pod, container, eventType, reason, message)
+			return
+		}
+		l.next.Event(pod, eventType, reason, message)
+	})
+}
+
+// Node records one event about the node.
+func (l *EventLog) Node(eventType, reason, message string) {
+	message = cut(message)
+	l.log.Info("node event", zap.String("type", eventType), zap.String("reason", reason), zap.String("message", message))
+	l.mu.Lock()
+	l.events = add(l.events, v1.Event{InvolvedObject: l.node, Type: eventType, Reason: reason, Message: message}, time.Now())
+	l.mu.Unlock()
+	if n, ok := l.next.(NodeEventRecorder); ok {
+		l.guard(func() { n.NodeEvent(eventType, reason, message) })
+	}
+}
+
+// AlsoOfNode is the log as those see it whose events of one reason are the
+// node's, too.
+func (l *EventLog) AlsoOfNode(reason string) *SharedEvent { return &SharedEvent{l, reason} }
+
+// SharedEvent is a [EventLog] that records events of one reason twice: as the pod's and as
+// the node's.
+type SharedEvent struct {
+	*EventLog
+	reason string
+}
+
+// Event records one event of pod, and of the node if it has the reason.
+func (s *SharedEvent) Event(pod *v1.Pod, eventType, reason, message string) {
+	s.EventLog.Event(pod, eventType, reason, message)
+	if reason == s.reason {
+		s.Node(eventType, reason, message)
+	}
+}
+
+// guard keeps a panic of the recorder from ending the process.
+func (l *EventLog) guard(record func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			l.log.Error("event recorder panicked", zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
+			l.panic()
+		}
+	}()
+	record()
+}
+
+func (l *EventLog) remember(pod *v1.Pod, path, eventType, reason, message string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pods[pod.UID] = add(l.pods[pod.UID], v1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace},
+		InvolvedObject: v1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: path,
+		},
+		Type: eventType, Reason: reason, Message: message,
+	}, now)
+}
+
+// add adds an event to those of one object, oldest first, which it may change:
+// one that is there already is counted once more, and the oldest goes when there
+// are too many.
+func add(evs []v1.Event, ev v1.Event, now time.Time) []v1.Event {
+	for i := range evs {
+		if was := evs[i]; was.Reason == ev.Reason && was.Message == ev.Message && was.Type == ev.Type && was.InvolvedObject.FieldPath == ev.InvolvedObject.FieldPath {
+			was.Count++
+			was.LastTimestamp = metav1.NewTime(now)
+			copy(evs[i:], evs[i+1:])
+			evs[len(evs)-1] = was
+			return evs
+		}
+	}
+	if len(evs) >= perObject {
+		evs = slices.Delete(evs, 0, 1)
+	}
+	ev.Count, ev.FirstTimestamp, ev.LastTimestamp = 1, metav1.NewTime(now), metav1.NewTime(now)
+	return append(evs, ev)
+}
+
+// Of returns a copy of the events of a pod, oldest first.
+func (l *EventLog) Of(uid types.UID) []v1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]v1.Event(nil), l.pods[uid]...)
+}
+
+// OfNode returns a copy of the events about the node, oldest first.
+func (l *EventLog) OfNode() []v1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]v1.Event(nil), l.events...)
+}
+
+// Retain drops the events of every pod that keep does not report.
+func (l *EventLog) Retain(keep func(types.UID) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid := range l.pods {
+		if !keep(uid) {
+			delete(l.pods, uid)
+		}
+	}
+}

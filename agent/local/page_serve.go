@@ -1,0 +1,35 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Serve answers on l, which it closes, until ctx ends, and measures the node meanwhile.
+// It returns nil when ctx ends. Whoever knows token gets in; see [WithToken].
+func (p *Page) Serve(ctx context.Context, l net.Listener, token string, hosts ...string) error {
+	srv := &http.Server{
+		Handler: WithToken(p, token, hosts...), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: zap.NewStdLog(p.cfg.Log), BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	ctx, end := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = p.Run(ctx) })
+	wg.Go(func() {
+		<-ctx.Done()
+		_ = srv.Close()
+	})
+	err := srv.Serve(l)
+	end()
+	wg.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,341 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+// agent answers as the test says.
+type agent struct {
+	pods  []v1.Pod
+	text  string // of every message
+	hangs bool
+	err   error
+	log   func() io.ReadCloser
+}
+
+func (a *agent) answer(ctx context.Context) error {
+	if a.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return a.err
+}
+
+func (a *agent) Pods(ctx context.Context) (*v1.PodList, error) {
+	return &v1.PodList{Items: slices.Clone(a.pods)}, a.answer(ctx)
+}
+
+func (a *agent) Pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	for i := range a.pods {
+		if p := &a.pods[i]; p.Namespace == namespace && p.Name == name {
+			return p, a.answer(ctx)
+		}
+	}
+	return nil, fmt.Errorf("no pod %s: %w", name, local.ErrNotFound)
+}
+
+func (a *agent) Events(ctx context.Context, namespace, name string) (*v1.EventList, error) {
+	return &v1.EventList{Items: []v1.Event{{
+		InvolvedObject: v1.ObjectReference{Namespace: namespace, Name: name}, Type: v1.EventTypeWarning, Reason: "Reason" + a.text, Message: "event " + a.text,
+		LastTimestamp: metav1.Now(),
+	}}}, a.answer(ctx)
+}
+
+func (a *agent) Why(ctx context.Context, namespace, name string) (*local.Why, error) {
+	return &local.Why{Namespace: namespace, Name: name, Stage: "sync", WaitingFor: "an image " + a.text, LastError: a.text}, a.answer(ctx)
+}
+
+func (a *agent) WhyNode(ctx context.Context) (*local.NodeWhy, error) {
+	return &local.NodeWhy{
+		Name: "lab", Runtime: "localcri", Network: "bridge " + a.text,
+		Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Message: a.text}, {Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue}},
+		Figures:    []local.NodeFigure{{Signal: "memory.available", Available: "1Gi", Capacity: "4Gi", Threshold: "100Mi"}},
+		Decisions:  []local.NodeDecision{{Time: time.Now(), What: "memory.available", Outcome: "evicted " + a.text}},
+	}, a.answer(ctx)
+}
+
+func (a *agent) Problems(ctx context.Context) ([]local.Problem, error) {
+	return []local.Problem{{File: "web.yaml", Pod: a.text, Field: "spec.x", Reason: "unknown field " + a.text}}, a.answer(ctx)
+}
+
+func (a *agent) Images(ctx context.Context) (*local.Images, error) {
+	return &local.Images{Summary: "half full", Images: []local.Image{{Name: "img" + a.text, Size: 1 << 20, Verdict: "in use", Why: a.text}}}, a.answer(ctx)
+}
+
+func (a *agent) Summary(ctx context.Context, _ bool) (*statsapi.Summary, error) {
+	var s statsapi.Summary
+	s.Node.CPU = &statsapi.CPUStats{UsageNanoCores: new(uint64(1_500_000_000))}
+	s.Node.Memory = &statsapi.MemoryStats{WorkingSetBytes: new(uint64(3 << 30))}
+	for i, p := range a.pods {
+		s.Pods = append(s.Pods, statsapi.PodStats{PodRef: statsapi.PodReference{UID: string(p.UID)}, Memory: &statsapi.MemoryStats{WorkingSetBytes: new(uint64(i+1) << 20)}})
+	}
+	return &s, a.answer(ctx)
+}
+
+func (a *agent) Log(ctx context.Context, _, _ string, o local.LogOptions) (io.ReadCloser, error) {
+	if err := a.answer(ctx); err != nil {
+		return nil, err
+	}
+	if a.log != nil && o.Follow {
+		return a.log(), nil
+	}
+	return io.NopCloser(strings.NewReader("line " + a.text + "\n")), nil
+}
+
+func pod(name string, phase v1.PodPhase, ready v1.ConditionStatus) v1.Pod {
+	return v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "img"}}},
+		Status: v1.PodStatus{
+			Phase: phase, Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}},
+			ContainerStatuses: []v1.ContainerStatus{{Name: "c", Ready: ready == v1.ConditionTrue, RestartCount: 3, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}},
+		},
+	}
+}
+
+func newPage(t *testing.T, a local.PageAgent) *local.Page {
+	t.Helper()
+	p, err := local.NewPage(local.PageConfig{Agent: a})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func get(h http.Handler, path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+func TestPages(t *testing.T) {
+	crash := pod("crash", v1.PodRunning, v1.ConditionFalse)
+	crash.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}}
+	p := newPage(t, &agent{pods: []v1.Pod{pod("web", v1.PodRunning, v1.ConditionTrue), crash}})
+	for path, want := range map[string][]string{
+		"/": {
+			"<title>lab</title>", "<h1>lab</h1>", `<a href="pods/default/web">web</a>`, "<td>CrashLoopBackOff</td>", "an image", "event ", "web.yaml", "evicted",
+			"Evicted next", "half full", `<li class="good" title="">Ready True</li>`, `<li class="bad" title="">MemoryPressure True</li>`, "runtime",
+		},
+		"/?part":                    {"<h1>lab</h1>"},
+		"/pods/default/crash":       {"<h1>default/crash</h1>", "Waits for: an image", "waiting: CrashLoopBackOff back-off 10s", "line ", `data-log="../../logs/default/crash/c"`},
+		"/logs/default/crash/c":     {"line "},
+		"/logs/default/crash/c?x=y": {"line "},
+	} {
+		w := get(p, path)
+		body := w.Body.String()
+		for _, s := range want {
+			if !strings.Contains(strings.ToLower(body), strings.ToLower(s)) {
+				t.Errorf("%s has no %q:\n%s", path, s, body)
+			}
+		}
+		if strings.Contains(path, "part") == strings.Contains(body, "<html") && !strings.HasPrefix(path, "/logs") {
+			t.Errorf("%s: a whole page: %v", path, strings.Contains(body, "<html"))
+		}
+		if w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("X-Frame-Options") != "DENY" {
+			t.Errorf("%s: header %v", path, w.Header())
+		}
+	}
+	if strings.Index(get(p, "/").Body.String(), "crash") > strings.Index(get(p, "/").Body.String(), `default/web"`) {
+		t.Error("a pod in trouble is not the first")
+	}
+	for path, want := range map[string]int{
+		"/pods/default/none": http.StatusNotFound, "/else": http.StatusNotFound, "/logs/default/crash/c?tail=-1": http.StatusBadRequest,
+		"/logs/default/crash/c?tail=9999999": http.StatusBadRequest,
+	} {
+		if w := get(p, path); w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch} {
+		w := httptest.NewRecorder()
+		p.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		if w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: %d", method, w.Code)
+		}
+	}
+	if _, err := local.NewPage(local.PageConfig{}); err == nil {
+		t.Error("a page without an agent")
+	}
+}
+
+// Whatever pods, images and manifests say is text.
+func TestTextStaysText(t *testing.T) {
+	const evil = `</td><script>alert(1)</script><img src=x onerror="alert(2)">'"&TITLE<!--content-->`
+	bad := pod("web", v1.PodRunning, v1.ConditionFalse)
+	bad.Status.Reason, bad.Status.PodIPs = evil, []v1.PodIP{{IP: evil}}
+	bad.Status.ContainerStatuses[0].Image = evil
+	bad.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: evil, Message: evil}}
+	p := newPage(t, &agent{pods: []v1.Pod{bad}, text: evil, err: nil})
+	for _, path := range []string{"/", "/pods/default/web"} {
+		body := get(p, path).Body.String()
+		if strings.Contains(body, "alert(1)</script") || strings.Contains(body, "<img") || strings.Count(body, "<script") != 1 {
+			t.Errorf("%s:\n%s", path, body)
+		}
+	}
+	p = newPage(t, &agent{err: errors.New(evil)})
+	if body := get(p, "/").Body.String(); strings.Contains(body, "<img") || !strings.Contains(body, "Not known: ") {
+		t.Errorf("errors:\n%s", body)
+	}
+	if h := get(p, "/").Header().Get("Content-Security-Policy"); !strings.Contains(h, "default-src 'none'") || strings.Contains(h, "unsafe") {
+		t.Error(h)
+	}
+}
+
+// An agent that does not answer costs a page a few seconds, and at most eight of them.
+func TestAgentThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, &agent{hangs: true})
+		begun := time.Now()
+		codes := make(chan int, 20)
+		for range 20 {
+			go func() { codes <- get(p, "/").Code }()
+		}
+		count := map[int]int{}
+		for range 20 {
+			count[<-codes]++
+		}
+		if took := time.Since(begun); took > 10*time.Second || count[http.StatusOK] != 8 || count[http.StatusTooManyRequests] != 12 {
+			t.Errorf("%v after %v", count, took)
+		}
+	})
+}
+
+func TestManyPods(t *testing.T) {
+	a := &agent{}
+	for i := range local.MaxPagePods + 7 {
+		a.pods = append(a.pods, pod(fmt.Sprintf("p%d", i), v1.PodRunning, v1.ConditionTrue))
+	}
+	if body := get(newPage(t, a), "/").Body.String(); strings.Count(body, `<a href="pods/`) != local.MaxPagePods || !strings.Contains(body, "7 more are not shown") {
+		t.Errorf("%d pods", strings.Count(body, `<a href="pods/`))
+	}
+}
+
+func TestHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPage(t, &agent{})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(ctx) }()
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		body := get(p, "/").Body.String()
+		_, points, _ := strings.Cut(body, `points="`)
+		points, _, _ = strings.Cut(points, `"`)
+		if n := len(strings.Fields(points)); n != 360 || !strings.Contains(body, "<b>1.50</b>") || !strings.Contains(body, "<b>3 GiB</b>") {
+			t.Errorf("%d points\n%s", n, body)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestToken(t *testing.T) {
+	h := local.WithToken(newPage(t, &agent{}), "secret", "lab.example")
+	ask := func(host, path, cookie string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "http://"+host+path, nil)
+		if cookie != "" {
+			r.AddCookie(&http.Cookie{Name: "nodewright-ui", Value: cookie})
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	for _, tc := range []struct {
+		host, path, cookie string
+		want               int
+	}{
+		{"localhost:1", "/", "", 403},
+		{"localhost:1", "/?token=wrong", "", 403},
+		{"localhost:1", "/?token=", "", 403},
+		{"localhost:1", "/", "wrong", 403},
+		{"localhost:1", "/", "secret", 200},
+		{"127.0.0.1:1", "/", "secret", 200},
+		{"[::1]:1", "/", "secret", 200},
+		{"LAB.example", "/", "secret", 200},
+		{"evil.example:1", "/", "secret", 421},
+		{"evil.example:1", "/?token=secret", "", 421},
+	} {
+		if w := ask(tc.host, tc.path, tc.cookie); w.Code != tc.want {
+			t.Errorf("%+v: %d", tc, w.Code)
+		}
+	}
+	w := ask("localhost:1", "/pods/a/b?token=secret", "")
+	if c := w.Result().Cookies(); w.Code != 303 || w.Header().Get("Location") != "/pods/a/b" || len(c) != 1 || !c[0].HttpOnly || c[0].SameSite != http.SameSiteStrictMode {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	if w := ask("localhost:1", "//evil.example?token=secret", ""); w.Header().Get("Location") != "/evil.example" {
+		t.Errorf("redirected to %s", w.Header().Get("Location"))
+	}
+	if w := httptest.NewRecorder(); true {
+		local.WithToken(newPage(t, &agent{}), "").ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/?token=", nil))
+		if w.Code != 403 {
+			t.Errorf("without a token: %d", w.Code)
+		}
+	}
+}
+
+// A real browser runs the page: its script renews the pods, and follows a log. With
+// UI_PICTURES the pictures of the documentation are made there.
+func TestBrowser(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("needs chromium")
+	}
+	a := &agent{pods: []v1.Pod{pod("web", v1.PodRunning, v1.ConditionTrue), pod("db", v1.PodPending, v1.ConditionFalse)}}
+	a.log = func() io.ReadCloser { return io.NopCloser(strings.NewReader("followed line\n")) }
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- newPage(t, a).Serve(ctx, l, "secret") }()
+	browse := func(path string, more ...string) string {
+		args := append([]string{"--headless", "--no-sandbox", "--disable-gpu", "--user-data-dir=" + t.TempDir(), "--virtual-time-budget=10000", "--window-size=1300,1250"}, more...)
+		cmd := exec.CommandContext(ctx, chromium, append(args, "http://"+l.Addr().String()+path+"?token=secret")...)
+		cmd.Stderr = nil
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("chromium: %v", err)
+		}
+		return string(out)
+	}
+	if dom := browse("/pods/default/web", "--dump-dom"); !strings.Contains(dom, "followed line") || !strings.Contains(dom, "default/web") {
+		t.Errorf("the page of a pod:\n%s", dom)
+	}
+	if dom := browse("/", "--dump-dom"); !strings.Contains(dom, `href="pods/default/db"`) || strings.Contains(dom, `class="shown"`) {
+		t.Errorf("the overview:\n%s", dom)
+	}
+	if dir := os.Getenv("UI_PICTURES"); dir != "" {
+		browse("/", "--screenshot="+filepath.Join(dir, "overview.png"))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,290 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/gc"
+)
+
+// CollectionName is the name of the part.
+const CollectionName = "collection"
+
+// CollectionRuntime is what is asked of a container runtime; *cri.Client has it.
+type CollectionRuntime interface {
+	CRIContainerService
+	gc.LogRuntime
+}
+
+// CollectionConfig defines what is removed of images, dead containers and logs, and when.
+// Runtime and Images are required; the zero value of every other field means the
+// default named beside it, which is the kubelet's.
+type CollectionConfig struct {
+	Runtime CollectionRuntime
+	Images  CRIImageService
+
+	// ImagePolicy says when images go; gc.DefaultImagePolicy().
+	ImagePolicy *gc.ImagePolicy
+	// PinnedImages are the names of images that are never removed, and
+	// PinnedImageLabels their labels, as key or key=value, beside the images that the
+	// runtime pins: see gc.ImageConfig. Labels cost a call for each new image.
+	PinnedImages, PinnedImageLabels []string
+	// ContainerPolicy is how many dead containers are kept;
+	// gc.DefaultContainerPolicy().
+	ContainerPolicy *gc.ContainerPolicy
+	// Logs says when logs are rotated.
+	Logs LogRotation
+
+	// PodLogsDir is where the runtime writes container logs; /var/log/pods.
+	PodLogsDir string
+	// ContainerLogsDir has links to logs; there is none.
+	ContainerLogsDir string
+
+	// Store remembers over restarts when images were used last; they are
+	// forgotten.
+	Store part.Store
+	// Log is the agent's own; below it the blocks have names of theirs: imagegc,
+	// containergc, logrotate. Silent.
+	Log     *zap.Logger
+	Metrics prometheus.Registerer // not exported
+}
+
+// LogRotation defines when the logs of containers are rotated. The zero value of a
+// field means the default named beside it.
+type LogRotation struct {
+	// Off leaves logs as they are.
+	Off bool
+	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how many
+	// files a container has at most; 10 MiB and 5.
+	MaxSize  int64
+	MaxFiles int
+	// PodBudget bounds the bytes of all logs of a pod; 0 does not.
+	PodBudget int64
+	// Workers is how many rotated logs are compressed at a time; 1.
+	Workers int
+	// Longest is the longest time between two looks at a log that grows; 10s.
+	Longest time.Duration
+	// Poll has logs at rest looked at that often too, instead of having the
+	// kernel notify of writes to them.
+	Poll bool
+}
+
+const defaultPodLogsDir = "/var/log/pods" // podLogsDir of the kubelet
+
+func (c CollectionConfig) withDefaults() CollectionConfig {
+	if c.PodLogsDir == "" {
+		c.PodLogsDir = defaultPodLogsDir
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c *CollectionConfig) validate() error {
+	var errs []error
+	if c.Runtime == nil {
+		errs = append(errs, errors.New("field CollectionConfig.Runtime is required"))
+	}
+	if c.Images == nil {
+		errs = append(errs, errors.New("field CollectionConfig.Images is required"))
+	}
+	return errors.Join(errs...)
+}
+
+// Collection is the part that removes garbage: images that
+// no pod needs, dead containers with their sandboxes and log directories, and
+// logs that have grown too large.
+//
+//	p, err := pressure.NewCollection(pressure.CollectionConfig{
+//		Runtime: runtime, Images: runtime, PodLogsDir: "/var/log/pods",
+//		Store: part.OpenStore(filepath.Join(root, "imagegc"), log), Log: log, Metrics: registry,
+//	})
+//	parts := []part.Part{p, ...}
+//	answer, err := p.Images(ctx)  // which images there are, and what would become of each
+//	reclaim := p.Reclaimer()      // for package eviction
+//
+// It connects the collectors of package gc to an agent.
+//
+// Its methods may be called from any goroutine, once an agent has it.
+//
+// # Hooks
+//
+// Hold and HoldImage keep everything of a pod, and the images it is being made
+// of, from being removed while its worker works on it. Happened follows the
+// runtime: a dead container is looked at a second later, and the log of one that
+// runs is watched. Sweep removes log directories of pods that are gone. Join needs
+// an agent that is a [part.Garbage].
+//
+// # When
+//
+// Dead containers are removed and logs rotated from when the runtime has been
+// listed; images only when every source has spoken, unless somebody reclaims.
+//
+// # Ownership
+//
+// [NewCollection] has no side effects; every goroutine ends with [Collection.Run]. Happened hands
+// changes of logs over to one of them, through a queue that is bounded and holds
+// each pod and container once: watching a log may wait for its disk. When the
+// queue is full, changes are dropped, and are made up for within five minutes by
+// a look at everything that runs.
+//
+// # Faults
+//
+// A store that fails costs the memory of when images were used last; one that
+// hangs holds up the collection of images and nothing else. A runtime that hangs
+// costs its call's deadline, and holds up the one pod whose container it is
+// removing.
+type Collection struct {
+	cfg        CollectionConfig
+	images     *gc.ImageCollector
+	containers *gc.ContainerCollector
+	logs       *gc.LogRotator // nil if none are rotated
+	queue      logQueue
+
+	host    part.Host
+	garbage part.Garbage
+
+	mu sync.Mutex
+	// stale is when something of a pod was removed last: observations from
+	// before are out of date.
+	stale map[types.UID]time.Time
+	held  map[types.UID]*gc.ImageHold // of pods whose worker is at work
+}
+
+var (
+	_ part.Joiner         = (*Collection)(nil)
+	_ part.Runner         = (*Collection)(nil)
+	_ part.RuntimeWatcher = (*Collection)(nil)
+	_ part.Holder         = (*Collection)(nil)
+	_ part.Sweeper        = (*Collection)(nil)
+)
+
+// NewCollection checks cfg and returns a Part at rest.
+func NewCollection(cfg CollectionConfig) (*Collection, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("collection: %w", err)
+	}
+	p := &Collection{cfg: cfg, queue: newLogQueue(), stale: map[types.UID]time.Time{}, held: map[types.UID]*gc.ImageHold{}}
+	if err := errors.Join(p.newImages(), p.newContainers(), p.newLogs()); err != nil {
+		return nil, fmt.Errorf("collection: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Collection) newImages() (err error) {
+	c := &p.cfg
+	store := NewCRIImages(c.Images, c.Runtime)
+	store.Labels = len(c.PinnedImageLabels) > 0
+	conf := gc.ImageConfig{
+		Store: store, Policy: c.ImagePolicy, Pins: c.PinnedImages, PinLabels: c.PinnedImageLabels,
+		Desired: p.desiredImages, Events: nodeEvents{p}, Memory: c.Store,
+		Prune: func(ctx context.Context, present []string, since time.Time) error {
+			return p.garbage.PruneImages(ctx, present, since)
+		},
+		Log: c.Log.Named("imagegc"), Metrics: c.Metrics,
+	}
+	p.images, err = gc.NewImageCollector(conf)
+	return err
+}
+
+func (p *Collection) newContainers() (err error) {
+	c := &p.cfg
+	p.containers, err = gc.NewContainerCollector(gc.ContainerConfig{
+		Runtime: NewCRIContainers(c.Runtime, c.PodLogsDir), Pods: pods{p}, Policy: c.ContainerPolicy,
+		PodLogsDir: filepath.Clean(c.PodLogsDir), ContainerLogsDir: c.ContainerLogsDir,
+		Events: nodeEvents{p}, Removed: p.removed,
+		Log: c.Log.Named("containergc"), Metrics: c.Metrics,
+	})
+	return err
+}
+
+func (p *Collection) newLogs() (err error) {
+	c, l := &p.cfg, &p.cfg.Logs
+	if l.Off {
+		return nil
+	}
+	p.logs, err = gc.NewLogRotator(gc.LogConfig{
+		Runtime: c.Runtime, MaxSize: l.MaxSize, MaxFiles: l.MaxFiles, PodBudget: l.PodBudget,
+		Workers: l.Workers, Longest: l.Longest, Poll: l.Poll, Running: p.runningLogs,
+		Log: c.Log.Named("logrotate"), Metrics: c.Metrics,
+	})
+	return err
+}
+
+// nodeEvents are events about the node, as the blocks record them.
+type nodeEvents struct{ *Collection }
+
+func (e nodeEvents) Event(eventType, reason, message string) {
+	e.host.NodeEvent(eventType, reason, message)
+}
+
+// Name implements part.Part.
+func (p *Collection) Name() string { return CollectionName }
+
+// Join implements part.Joiner.
+func (p *Collection) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("collection: the part belongs to another agent already")
+	}
+	g, ok := h.(part.Garbage)
+	if !ok {
+		return fmt.Errorf("collection: the agent (%T) is no part.Garbage, which knows the pods that have ended", h)
+	}
+	p.host, p.garbage = h, g
+	return nil
+}
+
+// Run implements part.Runner: it collects until ctx ends. Logs are rotated and
+// dead containers removed once it is known what runs; images once it is known
+// what is to run.
+func (p *Collection) Run(ctx context.Context) error {
+	if !closed(ctx, p.host.Listed()) {
+		return nil
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return p.containers.Run(ctx) })
+	if p.logs != nil {
+		all.Go(func() error { return p.logs.Run(ctx) })
+		all.Go(func() error { p.queue.run(ctx, p.logs, p.logsOf); return nil })
+	}
+	all.Go(func() error {
+		if !closed(ctx, p.host.Settled()) {
+			return nil
+		}
+		return p.images.Run(ctx)
+	})
+	return all.Wait()
+}
+
+// closed waits until c is closed. It returns false if ctx ends before.
+func closed(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c:
+		return true
+	}
+}
+
+// Sweep implements part.Sweeper: it removes the log directories of pods that are
+// gone, and links to logs that do not exist any more. Which pods are gone the
+// agent says.
+func (p *Collection) Sweep(ctx context.Context, _ func(types.UID) bool) error {
+	p.forgetStale(time.Now())
+	if _, err := p.containers.Sweep(ctx); err != nil {
+		return fmt.Errorf("remove logs of pods that are gone: %w", err)
+	}
+	return nil
+}

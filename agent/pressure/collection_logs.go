@@ -1,0 +1,62 @@
+package pressure
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/pleg"
+)
+
+// Happened implements part.RuntimeWatcher.
+func (p *Collection) Happened(ev pleg.Event) {
+	died := false
+	var ended []string // containers
+	for _, c := range ev.Changes {
+		switch c.Type {
+		case pleg.ContainerDied, pleg.ContainerRemoved:
+			died = died || c.Type == pleg.ContainerDied
+			if !c.Sandbox {
+				ended = append(ended, c.ID)
+			}
+		}
+	}
+	if died {
+		p.containers.Died(ev.UID)
+	}
+	if p.logs != nil && p.queue.put(ev.UID, ended) {
+		p.cfg.Log.Warn("dropped changes of container logs until the next full look: their disk does not answer")
+	}
+}
+
+// logsOf returns the logs of a pod's containers that run, as far as is known.
+func (p *Collection) logsOf(uid types.UID) ([]gc.ContainerLog, error) {
+	obs, err := p.host.Observed(uid)
+	if err != nil {
+		return nil, err
+	}
+	var out []gc.ContainerLog
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.State == observed.Running {
+			out = append(out, gc.ContainerLog{ID: c.ID, Pod: uid, Path: c.LogPath})
+		}
+	}
+	return out, nil
+}
+
+// runningLogs returns the logs of all containers that run. If one pod cannot be
+// looked at the list is not whole, and to take it as if it were would have logs
+// forgotten: that is an error.
+func (p *Collection) runningLogs(context.Context) ([]gc.ContainerLog, error) {
+	var out []gc.ContainerLog
+	for _, l := range p.host.RuntimePods() {
+		logs, err := p.logsOf(l.UID)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, logs...)
+	}
+	return out, nil
+}

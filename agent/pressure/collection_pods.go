@@ -1,0 +1,67 @@
+package pressure
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+// pods are the agent's, as package gc asks for them.
+type pods struct{ *Collection }
+
+// Ready implements gc.Pods.
+func (p pods) Ready() bool { return p.host.AllReady() }
+
+// State implements gc.Pods.
+func (p pods) State(uid types.UID) gc.PodState {
+	w, known := p.host.Worker(uid)
+	_, wanted := p.host.Pod(uid)
+	switch {
+	case known && w.Kind != podworker.Terminated:
+		return gc.Live
+	case (known || !wanted) && p.garbage.ContentRemovable(uid):
+		return gc.Deleted
+	case known || p.hasEnded(uid): // without a worker: it was rejected
+		return gc.Terminated
+	}
+	return gc.Live
+}
+
+func (p *Collection) hasEnded(uid types.UID) bool {
+	st, ok := p.host.Status(uid)
+	return ok && podmeta.IsTerminal(st.Phase)
+}
+
+// desiredImages are the images named by pods that are to run here.
+func (p *Collection) desiredImages() []string {
+	var out []string
+	for _, pod := range p.host.Pods() {
+		if podmeta.IsTerminal(pod.Status.Phase) || p.garbage.KnownTerminated(pod.UID) || p.hasEnded(pod.UID) {
+			continue
+		}
+		out = append(out, imagesOf(&pod.Spec)...)
+	}
+	return out
+}
+
+func imagesOf(spec *v1.PodSpec) []string {
+	var out []string
+	for i := range spec.InitContainers {
+		out = append(out, spec.InitContainers[i].Image)
+	}
+	for i := range spec.Containers {
+		out = append(out, spec.Containers[i].Image)
+	}
+	for i := range spec.EphemeralContainers {
+		out = append(out, spec.EphemeralContainers[i].Image)
+	}
+	for i := range spec.Volumes {
+		if v := spec.Volumes[i].Image; v != nil && v.Reference != "" {
+			out = append(out, v.Reference)
+		}
+	}
+	return out
+}

@@ -1,0 +1,203 @@
+package pressure
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/internal/detached"
+)
+
+// Images and the disk that they are on, for the collector of images. What an image is
+// in use by comes from the containers, dead ones included: those may be started
+// again, or looked into.
+
+// CRIImageService is what Images asks of an image service; *cri.Client has it.
+type CRIImageService interface {
+	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
+	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// CRIContainerLister is what Images asks of a container runtime; *cri.Client has it.
+type CRIContainerLister interface {
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
+}
+
+// CRIImages is an gc.ImageStore. Its methods may be called from any goroutine.
+type CRIImages struct {
+	// Labels has the labels of images read, for imagegc's PinLabels: with one call
+	// for each image that is new. Runtimes tell them in the form in which containerd
+	// and CRI-O do, or not at all. It is not changed once the Store is in use.
+	Labels bool
+
+	images   CRIImageService
+	rt       CRIContainerLister
+	statuses statuses
+	statfs   func(path string) (capacity, available int64, err error)
+	disks    detached.Group[criSize] // questions that may never be answered
+
+	mu     sync.Mutex
+	labels map[string]map[string]string // by ID
+}
+
+var _ gc.ImageStore = (*CRIImages)(nil)
+
+// diskTime is how long a file system has to answer: longer than a busy disk takes,
+// and much shorter than the pause between two passes.
+const diskTime = 10 * time.Second
+
+// criSize is that of a file system, in bytes.
+type criSize struct{ capacity, available int64 }
+
+// NewCRIImages returns a Store over a CRI runtime. Set Labels before its use.
+func NewCRIImages(images CRIImageService, rt CRIContainerLister) *CRIImages {
+	return &CRIImages{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
+}
+
+// Images lists all images. With Labels, an image whose labels cannot be read fails
+// the whole: without them a pinned image could be removed.
+func (s *CRIImages) Images(ctx context.Context) ([]gc.Image, error) {
+	list, err := s.images.ListImages(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]gc.Image, 0, len(list))
+	for _, i := range list {
+		out = append(out, gc.Image{
+			ID: i.GetId(), Handler: i.GetSpec().GetRuntimeHandler(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(),
+			Size: int64(i.GetSize()), Pinned: i.GetPinned(), Labels: i.GetSpec().GetAnnotations(),
+		})
+	}
+	if s.Labels {
+		err = s.addLabels(ctx, out)
+	}
+	return out, err
+}
+
+// addLabels reads the labels of the images. The maps that it keeps are never changed,
+// so that a list in progress and a later one may share them.
+func (s *CRIImages) addLabels(ctx context.Context, images []gc.Image) error {
+	s.mu.Lock()
+	known := s.labels
+	s.mu.Unlock()
+	// Images that are gone are forgotten with the old map.
+	next := make(map[string]map[string]string, len(images))
+	for i := range images {
+		img := &images[i]
+		labels, ok := known[img.ID]
+		if !ok {
+			resp, err := s.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: img.ID, RuntimeHandler: img.Handler}, true)
+			if err != nil {
+				return fmt.Errorf("labels of %s: %w", img.ID, err)
+			}
+			labels = labelsOf(resp.GetInfo())
+		}
+		next[img.ID] = labels
+		if len(labels) > 0 {
+			img.Labels = labels
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.labels = next
+	return nil
+}
+
+// labelsOf reads an image's labels from what a runtime reports beyond the CRI: its
+// verbose answer has the image's configuration (OCI image specification) as JSON
+// under "info".
+func labelsOf(info map[string]string) map[string]string {
+	var v struct {
+		ImageSpec struct {
+			Config struct{ Labels map[string]string } `json:"config"`
+		} `json:"imageSpec"`
+	}
+	if err := json.Unmarshal([]byte(info["info"]), &v); err != nil {
+		return nil // of another form, or nothing
+	}
+	return v.ImageSpec.Config.Labels
+}
+
+// Uses lists the images of all containers, and those that they mount. A container
+// whose status cannot be read fails the whole: its images could be removed.
+func (s *CRIImages) Uses(ctx context.Context) ([]gc.ImageUse, error) {
+	list, err := s.rt.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	known, err := s.statuses.of(ctx, list, "", func(*runtimeapi.Container) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]gc.ImageUse, 0, len(list))
+	for _, c := range list {
+		l := c.GetLabels()
+		u := gc.ImageUse{
+			Image: c.GetImageId(), Handler: c.GetImage().GetRuntimeHandler(),
+			By: l[cri.LabelPodNamespace] + "/" + l[cri.LabelPodName] + "/" + l[cri.LabelContainerName],
+		}
+		if u.Image != "" {
+			out = append(out, u)
+		} else { // of a runtime before CRI 1.30: one of these is a name of it
+			for _, name := range []string{c.GetImageRef(), c.GetImage().GetImage()} {
+				if u.Image = name; name != "" {
+					out = append(out, u)
+				}
+			}
+		}
+		for _, image := range known[c.GetId()].mounts {
+			u.Image = image
+			out = append(out, u)
+		}
+	}
+	return out, nil
+}
+
+// Disk returns how full the file system is that images are on, in bytes. The runtime
+// says which one it is and what images take of it; the rest comes from the kernel. It
+// blocks for diskTime at most beside the runtime's call.
+func (s *CRIImages) Disk(ctx context.Context) (gc.ImageDisk, error) {
+	resp, err := s.images.ImageFsInfo(ctx)
+	if err != nil {
+		return gc.ImageDisk{}, err
+	}
+	all := resp.GetImageFilesystems()
+	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
+		return gc.ImageDisk{}, errors.New("the runtime does not tell where images are")
+	}
+	// Runtimes list one file system of images; the kubelet looks at the first as
+	// well.
+	d := gc.ImageDisk{Images: int64(all[0].GetUsedBytes().GetValue())}
+	path := all[0].GetFsId().GetMountpoint()
+	ctx, cancel := context.WithTimeout(ctx, diskTime)
+	defer cancel()
+	size, err := s.disks.Do(ctx, path, func() (size criSize, err error) {
+		size.capacity, size.available, err = s.statfs(path)
+		return size, err
+	})
+	if err != nil {
+		return gc.ImageDisk{}, fmt.Errorf("file system of images: %w", err)
+	}
+	d.Capacity, d.Available = size.capacity, size.available
+	return d, nil
+}
+
+// Remove removes an image; one that is gone is removed. handler is the runtime
+// class's, "" for the default: an image can be there for each.
+func (s *CRIImages) Remove(ctx context.Context, id, handler string) error {
+	err := s.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
+	if cri.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

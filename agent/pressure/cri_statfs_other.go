@@ -1,0 +1,13 @@
+//go:build !linux
+
+package pressure
+
+import (
+	"errors"
+	"fmt"
+)
+
+// statfs is for Linux, where CRI runtimes are.
+func statfs(path string) (capacity, available int64, err error) {
+	return 0, 0, fmt.Errorf("statfs %s: %w", path, errors.ErrUnsupported)
+}

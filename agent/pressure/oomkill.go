@@ -1,0 +1,137 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/node"
+)
+
+// OOMKillsConfig holds what a Part needs. The zero value of each field means the default
+// named beside it.
+type OOMKillsConfig struct {
+	// Open opens the kernel's log; node.OpenKmsg.
+	Open func(fromEnd bool) (node.KernelLog, error)
+	// Fallback is used where the log cannot be read, such as the counters of
+	// cgroup v2 below the cgroup of all pods, node.NewOOMCounters; none.
+	Fallback node.OOMFallback
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// OOMKills reports the kernel's OOM kills as events: of the pod that lost a
+// process, and of the node if that had no memory left.
+//
+//	p, err := pressure.NewOOMKills(pressure.OOMKillsConfig{
+//		Fallback: node.NewOOMCounters("/sys/fs/cgroup", "/kubepods"), // cgroup v2
+//	})
+//
+// Package node finds the kills, in the kernel's log or by the counters of
+// cgroup v2; this one finds the pod and the container to a kill.
+//
+// # Hooks
+//
+// [OOMKills] is a part.Runner. A kill becomes the event OOMKilling of its pod (the
+// reason that node-problem-detector uses), the kubelet's SystemOOM of the node,
+// a line in the log, and a look at the pod by its worker.
+//
+// # Ownership
+//
+// [OOMKills.Run] owns every goroutine. Kills are taken one after the other, while
+// later ones wait in the kernel's log.
+//
+// # Faults
+//
+// The kernel may kill a container before anybody has seen it. The runtime is
+// asked about it once, for at most 2 s; after that the event names the pod
+// alone. For logs that fail see [node.OOMWatcher].
+type OOMKills struct {
+	log   *zap.Logger
+	kills *node.OOMWatcher
+	host  part.Host       // set by Join
+	run   context.Context // set by Run, and of its goroutines
+}
+
+var (
+	_ part.Joiner = (*OOMKills)(nil)
+	_ part.Runner = (*OOMKills)(nil)
+)
+
+// NewOOMKills checks cfg and returns a Part at rest.
+func NewOOMKills(cfg OOMKillsConfig) (*OOMKills, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	p := &OOMKills{log: cfg.Log}
+	var err error
+	p.kills, err = node.NewOOMWatcher(node.OOMConfig{
+		OnKill: p.killed, Open: cfg.Open, Fallback: cfg.Fallback, Log: cfg.Log, Metrics: cfg.Metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("oomkill: %w", err)
+	}
+	return p, nil
+}
+
+// Name implements part.Part.
+func (*OOMKills) Name() string { return "oom" }
+
+// Join implements part.Joiner.
+func (p *OOMKills) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("oomkill: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// Run implements part.Runner: it follows kills until ctx ends.
+func (p *OOMKills) Run(ctx context.Context) error {
+	p.run = ctx
+	return p.kills.Run(ctx)
+}
+
+// reasonOOMKilling is the reason that node-problem-detector uses as well.
+const reasonOOMKilling = "OOMKilling"
+
+// killed reports a process that the kernel killed: of the pod that it belonged
+// to, and of the node if that had no memory left.
+func (p *OOMKills) killed(k node.OOMKill) {
+	v := p.victimOf(&k)
+	ofNode := p.reportNode(&k, v.pod)
+	if v.pod != nil {
+		p.reportPod(&k, v)
+	} else if !ofNode {
+		p.log.Warn("process killed: out of memory", zap.String("process", k.Process), zap.Int("pid", k.PID), zap.String("cgroup", k.Cgroup))
+	}
+}
+
+// reportNode records the event of the node if the kill is a matter of the node,
+// and reports whether it is. pod may be nil.
+func (p *OOMKills) reportNode(k *node.OOMKill, pod *v1.Pod) bool {
+	reason, message, ok := k.NodeEvent()
+	if !ok {
+		return false
+	}
+	if pod != nil {
+		message = fmt.Sprintf("%s, in pod %s/%s", message, pod.Namespace, pod.Name)
+	}
+	p.host.NodeEvent(v1.EventTypeWarning, reason, message)
+	return true
+}
+
+func (p *OOMKills) reportPod(k *node.OOMKill, v victim) {
+	p.log.Warn("process killed: out of memory", zap.String("pod", v.pod.Namespace+"/"+v.pod.Name), zap.String("container", v.container),
+		zap.String("process", k.Process), zap.Int("pid", k.PID), zap.Bool("node", k.Node))
+	p.host.Event(v.pod, nil, v1.EventTypeWarning, reasonOOMKilling, v.message(k))
+	// The runtime reports the end of a container, and not that of another
+	// process in it.
+	p.host.Resync(v.pod.UID)
+}

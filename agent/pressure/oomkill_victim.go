@@ -1,0 +1,96 @@
+package pressure
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/node"
+)
+
+// lookTimeout bounds the look for a container that was killed before it was
+// seen. Reports of later kills wait for it.
+const lookTimeout = 2 * time.Second
+
+// victim is whose process was killed.
+type victim struct {
+	pod       *v1.Pod // nil: nobody's
+	container string  // its name, "" if that is not known
+}
+
+// victimOf finds whose process was killed.
+func (p *OOMKills) victimOf(k *node.OOMKill) victim {
+	pod := p.pod(k.PodUID)
+	if pod == nil {
+		return victim{}
+	}
+	obs, _ := p.host.Observed(k.PodUID)
+	name := containerName(obs, k.ContainerID)
+	if name == "" && k.ContainerID != "" {
+		// The kernel may kill it before anybody has seen it.
+		ctx, cancel := context.WithTimeout(p.run, lookTimeout)
+		defer cancel()
+		obs, _ = p.host.Observe(ctx, k.PodUID)
+		name = containerName(obs, k.ContainerID)
+	}
+	return victim{pod, name}
+}
+
+// pod finds a pod, also one that no source wants any more and that is ending.
+func (p *OOMKills) pod(uid types.UID) *v1.Pod {
+	if uid == "" {
+		return nil
+	}
+	if pod, ok := p.host.Pod(uid); ok {
+		return pod
+	}
+	w, _ := p.host.Worker(uid)
+	return w.Pod
+}
+
+func containerName(obs *observed.Pod, id string) string {
+	if obs == nil {
+		return ""
+	}
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.ID == id {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// message has no process ID in it, so that repeated kills of a container are one
+// event that is counted.
+func (v victim) message(k *node.OOMKill) string {
+	who := "A process"
+	if k.Process != "" {
+		who = "Process " + k.Process
+	}
+	of := "pod " + v.pod.Name
+	if v.container != "" {
+		of = "container " + v.container + " of " + of
+	}
+	why := "a memory limit was reached" + v.limit()
+	if k.Node {
+		why = "the node had no memory left"
+	}
+	return fmt.Sprintf("%s in %s was killed by the kernel: %s", who, of, why)
+}
+
+// limit is the container's memory limit in brackets, "" if it has none.
+func (v victim) limit() string {
+	for _, list := range [][]v1.Container{v.pod.Spec.InitContainers, v.pod.Spec.Containers} {
+		for i := range list {
+			if q := list[i].Resources.Limits[v1.ResourceMemory]; list[i].Name == v.container && !q.IsZero() {
+				return " (the container's is " + resource.NewQuantity(q.Value(), resource.BinarySI).String() + ")"
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,284 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/internal/preempt"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// PreemptionName is the name of the part.
+const PreemptionName = "preemption"
+
+// The reason in the status and the event of a victim, and their texts: those of the
+// kubelet.
+const (
+	reasonPreempting = "Preempting"
+	messagePreempted = "Preempted in order to admit critical pod"
+	messageCondition = "Pod was preempted by Kubelet to accommodate a critical pod."
+)
+
+// defaultGrace is a pod's time to end if it names none, in seconds
+// (terminationGracePeriodSeconds).
+const defaultGrace = 30
+
+// PreemptionConfig holds what a Part needs. The zero value of every field means the default
+// named beside it.
+type PreemptionConfig struct {
+	// Standalone says that all pods are static: then only the priority of system
+	// pods makes one critical. Static pods are critical.
+	Standalone bool
+	// Hold reports whether static victims must not begin again now, as while the
+	// machine shuts down. It is called on the loop and must not block; nil is never.
+	Hold func() bool
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Preemption is the part that ends lesser pods for a critical
+// one that does not fit beside them.
+//
+//	p, err := pressure.NewPreemption(pressure.PreemptionConfig{Standalone: alone, Log: log, Metrics: registry})
+//
+// A pod is critical if it is static or has the priority of system pods; where all
+// pods are static (PreemptionConfig.Standalone), by its priority alone. The
+// least by class go first, and no more of them than is needed.
+//
+// Its methods may be called from any goroutine.
+//
+// # Hooks
+//
+// Victims chooses, once nothing but what others request keeps the pod from running,
+// and Preempt says how a victim ends: in its own time, with status Failed, reason
+// Preempting, condition DisruptionTarget and an event. The agent ends nobody in vain:
+// it asks all parts first whether the pod would be admitted then. Until all victims
+// have ended the pod waits; in place of one that does not end within its grace period
+// and half a minute others are chosen. Revives has a static victim begin again when
+// the pod that it ended for is wanted no more, since nobody else makes another one;
+// Explain says so.
+//
+// # Ownership and faults
+//
+// There is no goroutine and no state but which static pods ended for which. After a
+// restart of the agent these are tried once, when all pods that run are known, and admitted
+// if they fit.
+type Preemption struct {
+	cfg      PreemptionConfig
+	critical func(*v1.Pod) bool
+	host     part.Host
+	count    *prometheus.CounterVec
+
+	mu   sync.Mutex
+	gone map[types.UID]cause // static victims
+}
+
+// cause is what a pod ended for.
+type cause struct {
+	uid  types.UID
+	name string
+}
+
+var (
+	_ part.Joiner      = (*Preemption)(nil)
+	_ part.Preempter   = (*Preemption)(nil)
+	_ part.Reviver     = (*Preemption)(nil)
+	_ part.Explainer   = (*Preemption)(nil)
+	_ part.Housekeeper = (*Preemption)(nil)
+)
+
+// NewPreemption returns a Part at rest. The error is that of PreemptionConfig.Metrics.
+func NewPreemption(cfg PreemptionConfig) (*Preemption, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if cfg.Hold == nil {
+		cfg.Hold = func() bool { return false }
+	}
+	p := &Preemption{cfg: cfg, critical: preempt.Critical, gone: map[types.UID]cause{}}
+	if cfg.Standalone {
+		p.critical = preempt.SystemPriority
+	}
+	p.count = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_preemptions",
+		Help: "Pods that ended for a critical pod, by the first resource that it lacked.",
+	}, []string{"preemption_signal"})
+	if cfg.Metrics != nil {
+		if err := promshare.Register(cfg.Metrics, p.count); err != nil {
+			return nil, fmt.Errorf("preemption: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// Name implements part.Part.
+func (*Preemption) Name() string { return PreemptionName }
+
+// Join implements part.Joiner.
+func (p *Preemption) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("preemption: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// Victims implements part.Preempter. Nobody ends for a pod that is not critical.
+func (p *Preemption) Victims(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList) []*v1.Pod {
+	if !p.critical(pod) {
+		return nil
+	}
+	victims, err := preempt.Choose(pod, others, missing, p.critical)
+	if err != nil {
+		p.cfg.Log.Info("no pods can be preempted", zap.String("for", pod.Namespace+"/"+pod.Name), zap.Error(err))
+		return nil
+	}
+	return victims
+}
+
+// Preempt implements part.Preempter.
+func (p *Preemption) Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (part.End, func(error)) {
+	p.host.Event(victim, nil, v1.EventTypeWarning, reasonPreempting, messagePreempted)
+	if podmeta.IsStatic(victim) {
+		p.mu.Lock()
+		p.gone[victim.UID] = cause{pod.UID, pod.Namespace + "/" + pod.Name}
+		p.mu.Unlock()
+	}
+	grace := int64(defaultGrace)
+	if s := victim.Spec.TerminationGracePeriodSeconds; s != nil {
+		grace = *s
+	}
+	now := metav1.Now()
+	how := part.End{GraceSeconds: grace, Evict: true, Status: func(st *v1.PodStatus) { disrupt(st, now) }}
+	return how, func(err error) { p.ended(victim, firstOf(missing), err) }
+}
+
+// ended counts a victim that has ended, and reports one that has not.
+func (p *Preemption) ended(victim *v1.Pod, resource string, err error) {
+	switch {
+	case err == nil:
+		p.count.WithLabelValues(resource).Inc()
+	case errors.Is(err, context.Canceled): // the agent ends
+	default:
+		p.cfg.Log.Warn("failed to preempt pod", zap.String("pod", victim.Namespace+"/"+victim.Name), zap.Error(err))
+		if errors.Is(err, context.DeadlineExceeded) {
+			p.host.Event(victim, nil, v1.EventTypeWarning, "ExceededGracePeriod", "The pod has not ended within its grace period")
+		}
+	}
+}
+
+// disrupt is what is published of a victim.
+func disrupt(st *v1.PodStatus, now metav1.Time) {
+	st.Phase, st.Reason, st.Message = v1.PodFailed, reasonPreempting, messagePreempted
+	c := v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
+		Message: messageCondition, LastTransitionTime: now,
+	}
+	st.Conditions = slices.Clone(st.Conditions)
+	for i := range st.Conditions {
+		if have := &st.Conditions[i]; have.Type == c.Type {
+			if have.Status == c.Status {
+				c.LastTransitionTime = have.LastTransitionTime
+			}
+			*have = c
+			return
+		}
+	}
+	st.Conditions = append(st.Conditions, c)
+}
+
+// firstOf names the first resource, in the order of the kubelet. Pods can only end
+// for resources that the node is known to have, which are few.
+func firstOf(missing v1.ResourceList) string {
+	for _, name := range []v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage} {
+		if _, is := missing[name]; is {
+			return string(name)
+		}
+	}
+	first := slices.Sorted(maps.Keys(missing))
+	return string(first[0])
+}
+
+// wasPreempted reports whether a pod ended here for another and nobody makes it
+// again.
+func wasPreempted(pod *v1.Pod, st *v1.PodStatus) bool {
+	return podmeta.IsStatic(pod) && pod.Spec.RestartPolicy != v1.RestartPolicyNever && st.Phase == v1.PodFailed && st.Reason == reasonPreempting
+}
+
+// Revives implements part.Reviver.
+func (p *Preemption) Revives(pod *v1.Pod, st *v1.PodStatus) bool {
+	if !wasPreempted(pod, st) || p.cfg.Hold() {
+		return false
+	}
+	if w, known := p.host.Worker(pod.UID); known && !w.Finished {
+		return false // its volumes are not gone yet
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, known := p.gone[pod.UID]
+	if known && p.wanted(c) || !known && !p.settled() {
+		return false
+	}
+	delete(p.gone, pod.UID)
+	p.cfg.Log.Info("pod begins again after its preemption", zap.String("pod", pod.Namespace+"/"+pod.Name))
+	return true
+}
+
+// settled reports whether all pods are known that run: one that ended in an earlier life
+// of the agent is not to take a place that is taken.
+func (p *Preemption) settled() bool {
+	select {
+	case <-p.host.Settled():
+		return true
+	default:
+		return false
+	}
+}
+
+// wanted reports whether the pod that one ended for still has its place.
+func (p *Preemption) wanted(c cause) bool {
+	if _, ok := p.host.Pod(c.uid); !ok {
+		return false
+	}
+	st, ok := p.host.Status(c.uid)
+	return !ok || !podmeta.IsTerminal(st.Phase)
+}
+
+// Explain implements part.Explainer.
+func (p *Preemption) Explain(pod *v1.Pod) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c, ok := p.gone[pod.UID]; ok {
+		return "the end of pod " + c.name + ": it was preempted for it, and begins again then"
+	}
+	return ""
+}
+
+// Housekeep implements part.Housekeeper: it forgets pods that nobody wants any
+// more.
+func (p *Preemption) Housekeep(desired []*v1.Pod) {
+	want := make(map[types.UID]bool, len(desired))
+	for _, pod := range desired {
+		want[pod.UID] = true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid := range p.gone {
+		if !want[uid] {
+			delete(p.gone, uid)
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package pressure
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/node"
+)
+
+var errNoThreads = errors.New("threads of the node are not known")
+
+// ForEviction returns the figures as package eviction asks for them. Each
+// question reads what it needs and no more; those about memory and threads read
+// files alone. Volumes with a limit are measured anew while Run runs.
+func (p *Stats) ForEviction() eviction.Stats { return figures{p} }
+
+// figures are the eviction.Stats of a Part.
+type figures struct{ *Stats }
+
+// Memory implements eviction.Stats.
+func (f figures) Memory(context.Context) (eviction.Memory, error) {
+	node, pods, err := f.block.Memory()
+	return eviction.Memory{Node: memoryFigure(node), Pods: memoryFigure(pods)}, err
+}
+
+// memoryFigure is nil without a limit: nothing says when that is full.
+func memoryFigure(u *node.StatsUsage) *eviction.MemoryFigure {
+	if u == nil || u.Memory == nil || u.WorkingSet == nil {
+		return nil
+	}
+	limit, ok := u.Limit()
+	if !ok {
+		return nil
+	}
+	return &eviction.MemoryFigure{
+		Observation:  eviction.Observation{Available: clamp(limit) - min(clamp(*u.WorkingSet), clamp(limit)), Capacity: clamp(limit), Time: u.At},
+		InactiveFile: clamp(*u.Memory) - clamp(*u.WorkingSet),
+	}
+}
+
+// clamp turns an unsigned number into a signed one that compares the same.
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// Disks implements eviction.Stats.
+func (f figures) Disks(ctx context.Context) (eviction.Disks, error) {
+	d, err := f.block.Disks(ctx)
+	return eviction.Disks{Node: filesystem(d.Node), Image: filesystem(d.Images), Container: filesystem(d.Containers)}, err
+}
+
+// filesystem leaves inodes out where the file system makes them on demand.
+func filesystem(d *node.FilesystemDisk) eviction.Filesystem {
+	if d == nil {
+		return eviction.Filesystem{}
+	}
+	out := eviction.Filesystem{
+		Device: strconv.FormatUint(d.Device, 10),
+		Bytes:  &eviction.Observation{Available: clamp(d.Available), Capacity: clamp(d.Capacity), Time: d.At},
+	}
+	if d.Inodes > 0 {
+		out.Inodes = &eviction.Observation{Available: clamp(d.InodesFree), Capacity: clamp(d.Inodes), Time: d.At}
+	}
+	return out
+}
+
+// Processes implements eviction.Stats. The kernel limits and counts threads.
+func (f figures) Processes(context.Context) (eviction.Observation, error) {
+	r, err := f.block.Threads()
+	if err != nil {
+		return eviction.Observation{}, err
+	}
+	if r.MaxPID == nil || r.NumOfRunningProcesses == nil {
+		return eviction.Observation{}, errNoThreads
+	}
+	return eviction.Observation{Available: *r.MaxPID - *r.NumOfRunningProcesses, Capacity: *r.MaxPID, Time: r.Time.Time}, nil
+}
+
+// Pods implements eviction.Stats.
+func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*eviction.Usage, error) {
+	out := make(map[types.UID]*eviction.Usage, len(pods))
+	var err error
+	switch {
+	case want == eviction.WantDisk:
+		err = fromSummary(out, func() ([]statsapi.PodStats, error) { return f.block.Pods(ctx, among(pods)) })
+		f.freshen(ctx, pods, out)
+	case f.cfg.PodsCgroup == NoCgroup:
+		err = fromSummary(out, func() ([]statsapi.PodStats, error) {
+			sum, err := f.block.CPUAndMemory(ctx)
+			if sum == nil {
+				return nil, err
+			}
+			return sum.Pods, err
+		})
+	default:
+		err = f.fromCgroups(out, pods)
+	}
+	for _, p := range pods {
+		// A pod that runs nothing uses no memory: ending it would free none.
+		if obs, oerr := f.host.Observed(p.UID); out[p.UID] == nil && want != eviction.WantDisk && oerr == nil && !obs.AnyRunning() {
+			out[p.UID] = &eviction.Usage{Time: obs.ObservedAt}
+		}
+	}
+	return out, err
+}
+
+// among reports whether a UID is that of one of the pods.
+func among(pods []*v1.Pod) func(types.UID) bool {
+	set := make(map[types.UID]bool, len(pods))
+	for _, p := range pods {
+		set[p.UID] = true
+	}
+	return func(uid types.UID) bool { return set[uid] }
+}

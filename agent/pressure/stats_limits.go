@@ -1,0 +1,182 @@
+package pressure
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/internal/diskusage"
+)
+
+// The contents of a volume that the kernel does not count are known to a minute,
+// as in the kubelet. Where the volume has a limit it is measured anew unless that
+// was done within freshVolume, and as often as that costs next to nothing (see
+// usage.Meter).
+const (
+	freshVolume = 5 * time.Second
+	// walkTime bounds one walk, and walksAtATime how many there are.
+	walkTime     = 5 * time.Second
+	walksAtATime = 4
+)
+
+// limitMeters measure the volumes that have limits, while run runs.
+type limitMeters struct {
+	walks sync.WaitGroup
+
+	mu     sync.Mutex
+	open   context.Context // of run, nil outside of it: walks end with it
+	meters map[meterKey]*limitMeter
+}
+
+type meterKey struct {
+	pod    types.UID
+	volume string
+}
+
+type limitMeter struct {
+	diskusage.Meter
+	busy bool // guarded by limitMeters.mu
+}
+
+// run lets volumes be measured until ctx ends, and returns when no walk is under
+// way.
+func (l *limitMeters) run(ctx context.Context) {
+	l.mu.Lock()
+	l.open = ctx
+	l.mu.Unlock()
+	<-ctx.Done()
+	l.mu.Lock()
+	l.open = nil
+	l.mu.Unlock()
+	l.walks.Wait()
+}
+
+// start has a volume measured in a goroutine of its own, within a context that
+// ends with ctx and with run. It reports whether it was started: not while the
+// volume is being measured already, or outside of run.
+func (l *limitMeters) start(ctx context.Context, k meterKey, measure func(context.Context, *diskusage.Meter)) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.meters[k]
+	if l.open == nil || m != nil && m.busy {
+		return false
+	}
+	if m == nil {
+		m = &limitMeter{}
+		if l.meters == nil {
+			l.meters = map[meterKey]*limitMeter{}
+		}
+		l.meters[k] = m
+	}
+	m.busy = true
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.open, cancel)
+	l.walks.Go(func() {
+		defer l.done(m)
+		defer cancel()
+		defer stop()
+		measure(ctx, &m.Meter)
+	})
+	return true
+}
+
+func (l *limitMeters) done(m *limitMeter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.busy = false
+}
+
+// retain forgets the volumes of other pods.
+func (l *limitMeters) retain(keep func(types.UID) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.meters {
+		if !keep(k.pod) {
+			delete(l.meters, k)
+		}
+	}
+}
+
+// measured is a new figure of a volume, zero if it could not be had.
+type measured struct {
+	of     *eviction.Usage
+	volume int
+	now    diskusage.Usage
+}
+
+// freshen measures the volumes of pods that have limits, where their figures may
+// be out of date. A volume that cannot be measured, or not before ctx ends, keeps
+// the figure it had.
+func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UID]*eviction.Usage) {
+	f.limit.retain(f.wanted)
+	// Walks that outlast ctx must not wait for somebody to take their result.
+	results, slots, begun := make(chan measured), make(chan struct{}, walksAtATime), 0
+	done := make(chan struct{})
+	defer close(done)
+	for _, p := range pods {
+		u := known[p.UID]
+		for i := 0; u != nil && i < len(u.Volumes); i++ {
+			v := &u.Volumes[i]
+			level, limited := eviction.UsageLevel(eviction.Candidate{Pod: p, Usage: u}, v.Name)
+			if !limited || time.Since(v.Time) < freshVolume {
+				continue
+			}
+			dir := filepath.Join(f.host.Dir(p.UID), "volumes", "kubernetes.io~empty-dir", v.Name)
+			if f.limit.start(ctx, meterKey{p.UID, v.Name}, func(ctx context.Context, m *diskusage.Meter) {
+				r := measured{u, i, walk(ctx, slots, m, dir, level)}
+				select {
+				case results <- r:
+				case <-done:
+				}
+			}) {
+				begun++
+			}
+		}
+	}
+	for range begun {
+		select {
+		case r := <-results:
+			noteVolume(r.of, r.volume, r.now)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f figures) wanted(uid types.UID) bool {
+	_, ok := f.host.Pod(uid)
+	return ok
+}
+
+// walk measures a directory when a slot is free.
+func walk(ctx context.Context, slots chan struct{}, m *diskusage.Meter, dir string, level int64) diskusage.Usage {
+	select {
+	case slots <- struct{}{}:
+	case <-ctx.Done():
+		return diskusage.Usage{}
+	}
+	defer func() { <-slots }()
+	now, err := m.Measure(ctx, dir, level, diskusage.Limits{Time: walkTime})
+	if err != nil {
+		return diskusage.Usage{}
+	}
+	return now
+}
+
+// noteVolume takes the new figure of a volume into those of its pod. A lower bound
+// makes none smaller.
+func noteVolume(u *eviction.Usage, volume int, now diskusage.Usage) {
+	v := &u.Volumes[volume]
+	if !now.At.After(v.Time) || now.AtLeast && now.Used < v.Used.Bytes {
+		return
+	}
+	if u.EphemeralStorage > 0 { // which the volume is part of
+		u.EphemeralStorage += now.Used - v.Used.Bytes
+	}
+	v.Used, v.Time = eviction.UsedDisk{Bytes: now.Used, Inodes: now.InodesUsed}, now.At
+}

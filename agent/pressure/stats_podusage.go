@@ -1,0 +1,86 @@
+package pressure
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/eviction"
+)
+
+// fromCgroups takes figures from the pods' cgroups, and the names of containers
+// from what was observed of their pods.
+func (f figures) fromCgroups(out map[types.UID]*eviction.Usage, pods []*v1.Pod) error {
+	found, err := f.block.PodUsages(among(pods))
+	for uid, u := range found {
+		usage := &eviction.Usage{Time: u.At, Memory: known(u.WorkingSet), Processes: known(u.Tasks)}
+		obs, _ := f.host.Observed(uid) // also what was seen before the last look failed
+		for i := 0; obs != nil && i < len(obs.Containers); i++ {
+			c := &obs.Containers[i]
+			if cu := u.Containers[c.ID]; cu != nil {
+				usage.Containers = append(usage.Containers, eviction.ContainerUsage{Name: c.Name, Memory: known(cu.WorkingSet)})
+			}
+		}
+		out[uid] = usage
+	}
+	return err
+}
+
+// fromSummary takes all that a summary has of pods.
+func fromSummary(out map[types.UID]*eviction.Usage, read func() ([]statsapi.PodStats, error)) error {
+	at := time.Now()
+	list, err := read()
+	for i := range list {
+		out[types.UID(list[i].PodRef.UID)] = usageOfPod(&list[i], at)
+	}
+	return err
+}
+
+// usageOfPod is what package eviction compares of a pod's statistics.
+func usageOfPod(p *statsapi.PodStats, at time.Time) *eviction.Usage {
+	u := &eviction.Usage{Time: at}
+	if m := p.Memory; m != nil {
+		u.Memory = known(m.WorkingSetBytes)
+		if !m.Time.IsZero() {
+			u.Time = m.Time.Time
+		}
+	}
+	if p.ProcessStats != nil {
+		u.Processes = known(p.ProcessStats.ProcessCount)
+	}
+	if p.EphemeralStorage != nil {
+		u.EphemeralStorage = known(p.EphemeralStorage.UsedBytes)
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		cu := eviction.ContainerUsage{Name: c.Name, Rootfs: diskOf(c.Rootfs), Logs: diskOf(c.Logs)}
+		if c.Memory != nil {
+			cu.Memory = known(c.Memory.WorkingSetBytes)
+		}
+		u.Containers = append(u.Containers, cu)
+	}
+	for i := range p.VolumeStats {
+		v := &p.VolumeStats[i]
+		if d := diskOf(&v.FsStats); d != nil {
+			u.Volumes = append(u.Volumes, eviction.VolumeUsage{Name: v.Name, Used: *d, Time: v.Time.Time})
+		}
+	}
+	return u
+}
+
+// known is 0 for a figure that is not known.
+func known(n *uint64) int64 {
+	if n == nil {
+		return 0
+	}
+	return clamp(*n)
+}
+
+func diskOf(f *statsapi.FsStats) *eviction.UsedDisk {
+	if f == nil || f.UsedBytes == nil {
+		return nil
+	}
+	return &eviction.UsedDisk{Bytes: known(f.UsedBytes), Inodes: known(f.InodesUsed)}
+}

@@ -1,0 +1,63 @@
+package pressure
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// volumes are the pods' volumes as package node asks for them.
+type volumes struct{ part *Stats }
+
+// Stats implements [node.StatsVolumes].
+func (v volumes) Stats(ctx context.Context, uid types.UID) ([]node.StatsVolume, error) {
+	list, err := v.measure(ctx, uid)
+	out := make([]node.StatsVolume, 0, len(list))
+	for i := range list {
+		s := &list[i]
+		if v.part.cfg.NoVolumes && !s.Ephemeral {
+			continue
+		}
+		vol := node.StatsVolume{Ephemeral: s.Ephemeral}
+		vol.Name, vol.FsStats = s.Name, fsOf(s.Usage)
+		if s.Claim != "" {
+			if pod, ok := v.part.host.Pod(uid); ok {
+				vol.PVCRef = &statsapi.PVCReference{Name: s.Claim, Namespace: pod.Namespace}
+			}
+		}
+		out = append(out, vol)
+	}
+	return out, err
+}
+
+// fsOf turns what is not known, -1, into nil.
+func fsOf(u volumemgr.Usage) statsapi.FsStats {
+	known := func(n int64) *uint64 {
+		if n < 0 {
+			return nil
+		}
+		v := uint64(n)
+		return &v
+	}
+	f := statsapi.FsStats{
+		CapacityBytes: known(u.Capacity), AvailableBytes: known(u.Available), UsedBytes: known(u.Used),
+		Inodes: known(u.Inodes), InodesFree: known(u.InodesFree), InodesUsed: known(u.InodesUsed),
+	}
+	f.Time.Time = u.At
+	return f
+}
+
+func (v volumes) measure(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error) {
+	if v.part.cfg.Volumes != nil {
+		return v.part.cfg.Volumes.Stats(ctx, uid)
+	}
+	if m, ok := v.part.host.(part.VolumeMeter); ok {
+		return m.VolumeStats(ctx, uid)
+	}
+	return nil, nil
+}

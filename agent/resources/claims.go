@@ -1,0 +1,173 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/dra"
+)
+
+// ClaimManager gives pods the devices of their ResourceClaims. A [*dra.Manager] is
+// one. Only Restore and the methods with a ctx may wait for a driver or a disk.
+type ClaimManager interface {
+	ClaimNode
+	// Prepare makes a pod's claims ready, and Unprepare undoes that when its
+	// containers have ended.
+	Prepare(ctx context.Context, pod *v1.Pod) error
+	Unprepare(ctx context.Context, uid types.UID) error
+	// Attachment names the CDI devices of a container.
+	Attachment(pod *v1.Pod, container string) ([]string, error)
+	// Health is how the devices of a container are (KEP-4680).
+	Health(uid types.UID, container string) []v1.ResourceStatus
+	Holdings(uid types.UID, container string) []dra.Holding
+}
+
+// ClaimNode is the part of a [ClaimManager] about the node as a whole.
+type ClaimNode interface {
+	// Restore is called before Run, with the names of the containers that
+	// run, by pod, until it returns no error.
+	Restore(running map[types.UID][]string) error
+	Run(ctx context.Context) error
+	// Ready is closed when drivers can register.
+	Ready() <-chan struct{}
+	// Retain unprepares, in the background, what pods have that are not known.
+	Retain(known func(types.UID) bool)
+	// Subscribe calls fn with the pods whose driver came, or whose devices
+	// changed their health.
+	Subscribe(fn func(dra.Change)) (cancel func())
+}
+
+var _ ClaimManager = (*dra.Manager)(nil)
+
+// ClaimsConfig holds what a Part needs. Manager is required.
+type ClaimsConfig struct {
+	// ClaimManager has not been restored and does not run yet: the part does both.
+	Manager ClaimManager
+	// ClaimLookup, if the manager has it as its Claims, is filled in Join.
+	Lookup *ClaimLookup
+	Log    *zap.Logger // silent
+}
+
+// Claims is the part that gives pods the devices of their
+// ResourceClaims (dynamic resource allocation, KEP-4381).
+//
+//	known := &resources.ClaimLookup{}
+//	manager, err := dra.New(dra.Config{Claims: known, Store: store, Boot: boot})
+//	...
+//	p, err := resources.NewClaims(resources.ClaimsConfig{Manager: manager, Lookup: known, Log: log})
+//	...
+//	agent.New(agent.Config{Parts: []part.Part{devices, p}})
+//
+// Its methods may be called from any goroutine.
+//
+// # Hooks
+//
+// Restore hands the manager the containers that run, and Run runs it from then on
+// and has pods synced whose driver came or whose devices changed their health.
+// Prepare has drivers make the claims of a pod ready; what it waits for, or what
+// failed, is an event of the pod. Compile adds the CDI devices to containers, and
+// Report their health (KEP-4680) to the status. Stopped has drivers undo it,
+// before the final status is shown: a pod that has come to its end holds no
+// claim. Sweep has that done for pods that are gone, in the background.
+//
+// # Ownership
+//
+// The manager is the part's from Join on: nobody else calls Restore, Run or
+// Retain. Run owns every goroutine, and returns when no call of a driver is under
+// way.
+//
+// # Faults
+//
+// Compile and Report read memory only; the part has no hook on the loop. A driver
+// that hangs holds up the pods that use its claims. So does a disk that hangs,
+// since what was prepared is stored; pods without claims never wait for either,
+// not even before Restore is done.
+type Claims struct {
+	cfg      ClaimsConfig
+	host     part.Host
+	restored chan struct{}
+}
+
+var (
+	_ part.Joiner   = (*Claims)(nil)
+	_ part.Restorer = (*Claims)(nil)
+	_ part.Runner   = (*Claims)(nil)
+	_ part.Preparer = (*Claims)(nil)
+	_ part.Compiler = (*Claims)(nil)
+	_ part.Reporter = (*Claims)(nil)
+	_ part.Stopper  = (*Claims)(nil)
+	_ part.Sweeper  = (*Claims)(nil)
+)
+
+// NewClaims checks cfg and returns a Part that belongs to no agent yet.
+func NewClaims(cfg ClaimsConfig) (*Claims, error) {
+	if cfg.Manager == nil {
+		return nil, errors.New("claims: ClaimsConfig.Manager is required")
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Claims{cfg: cfg, restored: make(chan struct{})}, nil
+}
+
+// Name implements part.Part.
+func (p *Claims) Name() string { return "claims" }
+
+// Join implements part.Joiner. With a Lookup the agent has to know the
+// ResourceClaims of its sources.
+func (p *Claims) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("claims: the part belongs to an agent already")
+	}
+	if p.cfg.Lookup != nil {
+		known, ok := h.(part.Claims)
+		if !ok {
+			return errors.New("claims: ClaimsConfig.Lookup is set, and the agent does not know the ResourceClaims of its sources (part.Claims)")
+		}
+		if !p.cfg.Lookup.from.CompareAndSwap(nil, &sources{h, known}) {
+			return errors.New("claims: ClaimsConfig.Lookup belongs to another agent already")
+		}
+	}
+	p.host = h
+	return nil
+}
+
+// Restore implements part.Restorer: claims that are prepared
+// for running pods are kept. It returns when they are known, or ctx ends: pods with
+// claims wait for that.
+func (p *Claims) Restore(ctx context.Context) error {
+	defer close(p.restored)
+	return part.Insist(ctx, p.cfg.Log, func() error {
+		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
+			return fmt.Errorf("restore which pods use claims: %w", err)
+		}
+		return nil
+	})
+}
+
+// Run implements part.Runner.
+func (p *Claims) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.restored:
+	}
+	defer p.cfg.Manager.Subscribe(func(c dra.Change) {
+		for _, uid := range c.Pods {
+			p.host.Resync(uid)
+		}
+	})()
+	return p.cfg.Manager.Run(ctx)
+}
+
+// Ready is closed when drivers can register.
+func (p *Claims) Ready() <-chan struct{} { return p.cfg.Manager.Ready() }
+
+// PreparesClaims implements part.Claimer.
+func (*Claims) PreparesClaims() {}

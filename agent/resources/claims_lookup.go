@@ -1,0 +1,72 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// ClaimLookup finds the ResourceClaims that the sources of an agent know, for a
+// dra.Manager: those that stand in manifests, and those of the API server that
+// pods of this node use. The zero value is ready to be given to both; the part
+// that has it in its Config fills it when it joins an agent.
+//
+// A claim that is reserved for nobody is so for every pod of its namespace that
+// names it in a manifest: there is no scheduler that would say so. Pods of the API
+// server have one.
+type ClaimLookup struct {
+	from atomic.Pointer[sources]
+}
+
+// sources are the pods and claims of an agent.
+type sources struct {
+	part.Pods
+	part.Claims
+}
+
+var _ dra.Claims = (*ClaimLookup)(nil)
+
+// Claim returns a claim by name. It reads memory only.
+func (l *ClaimLookup) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	from := l.from.Load()
+	if from == nil {
+		return nil, errors.New("no agent looks for ResourceClaims yet")
+	}
+	c := from.ResourceClaims(namespace)[name]
+	if c == nil {
+		return nil, fmt.Errorf("no ResourceClaim %s is known in namespace %s", name, namespace)
+	}
+	if len(c.Status.ReservedFor) > 0 {
+		return c, nil
+	}
+	reserved := *c
+	for _, p := range from.Pods.Pods() {
+		if p.Namespace == namespace && names(p, name) && !isScheduled(p) {
+			reserved.Status.ReservedFor = append(reserved.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+				Resource: "pods", Name: p.Name, UID: p.UID,
+			})
+		}
+	}
+	return &reserved, nil
+}
+
+// names reports whether a pod uses a claim by its name.
+func names(pod *v1.Pod, claim string) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(rc v1.PodResourceClaim) bool {
+		return rc.ResourceClaimName != nil && *rc.ResourceClaimName == claim
+	})
+}
+
+// isScheduled reports whether a scheduler has given the node the pod.
+func isScheduled(pod *v1.Pod) bool {
+	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
+}

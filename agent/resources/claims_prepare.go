@@ -1,0 +1,103 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/dra"
+)
+
+// Reasons of events about claims; the first is the kubelet's.
+const (
+	ReasonPrepareClaims   = "FailedPrepareDynamicResources"
+	ReasonUnprepareClaims = "FailedUnprepareDynamicResources"
+	ReasonAwaitsClaims    = "WaitingForDynamicResources"
+)
+
+func hasClaims(pod *v1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
+}
+
+// Prepare implements part.Preparer. It asks nobody if the claims of the pod are
+// ready.
+func (p *Claims) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
+	if !hasClaims(pod) {
+		return nil
+	}
+	err := p.awaitReady(ctx)
+	if err == nil {
+		err = p.cfg.Manager.Prepare(ctx, pod)
+	}
+	if err == nil {
+		return nil
+	}
+	switch notYet := (*dra.NotYetError)(nil); {
+	case ctx.Err() != nil:
+	case errors.As(err, &notYet):
+		p.host.Event(pod, nil, v1.EventTypeNormal, ReasonAwaitsClaims, err.Error())
+	default:
+		p.host.Event(pod, nil, v1.EventTypeWarning, ReasonPrepareClaims, "Failed to prepare dynamic resources: "+err.Error())
+	}
+	return &failure{ReasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err)}
+}
+
+// Stopped implements part.Stopper. Pods that cannot have claims do not wait for
+// Restore; if they have some nevertheless, Sweep sees to it.
+func (p *Claims) Stopped(ctx context.Context, pod part.Ref) error {
+	if (pod.Pod == nil || !hasClaims(pod.Pod)) && !p.isReady() {
+		return nil
+	}
+	err := p.awaitReady(ctx)
+	if err == nil {
+		err = p.cfg.Manager.Unprepare(ctx, pod.UID)
+	}
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && pod.Pod != nil {
+		p.host.Event(pod.Pod, nil, v1.EventTypeWarning, ReasonUnprepareClaims, "Failed to unprepare dynamic resources: "+err.Error())
+	}
+	return &failure{ReasonUnprepareClaims, fmt.Errorf("unprepare dynamic resources: %w", err)}
+}
+
+// Sweep implements part.Sweeper. Claims of pods that are gone are unprepared in
+// the background.
+func (p *Claims) Sweep(_ context.Context, known func(types.UID) bool) error {
+	p.cfg.Manager.Retain(known)
+	return nil
+}
+
+// awaitReady waits until it is known who uses which claims.
+func (p *Claims) awaitReady(ctx context.Context) error {
+	select {
+	case <-p.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Claims) isReady() bool {
+	select {
+	case <-p.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+// failure is an error that the pod shows under a reason.
+type failure struct {
+	reason string
+	err    error
+}
+
+func (f *failure) Error() string  { return f.err.Error() }
+func (f *failure) Unwrap() error  { return f.err }
+func (f *failure) Reason() string { return f.reason }

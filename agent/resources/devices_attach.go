@@ -1,0 +1,86 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// Compile implements part.Compiler. What a container is missing is an error of
+// BeforeCreate, so that the others start.
+func (p *Devices) Compile(pod *v1.Pod, in *podspec.Input) error {
+	for _, c := range containers(pod) {
+		got, err := p.cfg.Manager.Attachment(pod, c.Name)
+		if err != nil {
+			continue
+		}
+		if in.Attached == nil {
+			in.Attached = map[string]podspec.Attachment{}
+		}
+		in.Attached[c.Name] = attach(in.Attached[c.Name], got)
+	}
+	return nil
+}
+
+// attach adds what plugins give to what a container gets otherwise, which is
+// shared.
+func attach(to podspec.Attachment, a devicemgr.Attachment) podspec.Attachment {
+	out := podspec.Attachment{
+		Env: slices.Concat(to.Env, a.Env), CDI: slices.Concat(to.CDI, a.CDI), Annotations: maps.Clone(a.Annotations),
+		Mounts: slices.Clone(to.Mounts), Devices: slices.Clone(to.Devices),
+	}
+	for k, v := range to.Annotations {
+		if out.Annotations == nil {
+			out.Annotations = map[string]string{}
+		}
+		out.Annotations[k] = v
+	}
+	for _, m := range a.Mounts {
+		out.Mounts = append(out.Mounts, &runtimeapi.Mount{ContainerPath: m.ContainerPath, HostPath: m.HostPath, Readonly: m.ReadOnly})
+	}
+	for _, d := range a.Nodes {
+		out.Devices = append(out.Devices, &runtimeapi.Device{ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions})
+	}
+	return out
+}
+
+var (
+	errDevicesNotRestored = errors.New("devices: which of them the container has is not known yet")
+	errRemade             = errors.New("devices: the container was given new ones, and is made with them next")
+)
+
+// BeforeCreate implements part.Creator: the devices of the container are made
+// ready for its start. It waits for that for a second; the pod is synced again
+// when they are.
+func (p *Devices) BeforeCreate(ctx context.Context, c part.Container, _ *runtimeapi.ContainerConfig) (func(string, error), error) {
+	return nil, p.ready(ctx, c.Pod, c.Name)
+}
+
+func (p *Devices) ready(ctx context.Context, pod *v1.Pod, container string) error {
+	if asksForSome(named(pod, container)) && p.before(func(*earlyDevices) { p.starts.fail(pod.UID) }) {
+		return errDevicesNotRestored
+	}
+	_, missing := p.cfg.Manager.Attachment(pod, container)
+	if missing == nil && len(p.cfg.Manager.Holdings(pod.UID, container)) == 0 {
+		return nil
+	}
+	err := p.starts.do(ctx, pod.UID, container, func(ctx context.Context) error {
+		return p.cfg.Manager.PreStart(ctx, pod, container)
+	}, func() { p.host.Retry(pod.UID) })
+	if err != nil {
+		return fmt.Errorf("devices: %w", err)
+	}
+	if missing != nil {
+		return errRemade // it was compiled without them
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/topology"
+)
+
+// ReasonDevicesNotReady is why a pod waits whose device plugin is not there (yet).
+const ReasonDevicesNotReady = "DevicesNotReady"
+
+// devicePatience is how long a pod waits for something that no plugin names a time for.
+// Since it is Outside, it begins anew each time that the pod is asked about.
+const devicePatience = 5 * time.Minute
+
+func wait(message string) *part.Rejection {
+	return &part.Rejection{Reason: ReasonDevicesNotReady, Message: message, RetryUntil: time.Now().Add(devicePatience), Outside: true}
+}
+
+// rejectionOf returns what an error of the manager means for the pod: to wait for a
+// plugin, or to be rejected with the kubelet's reason.
+func rejectionOf(err error) *part.Rejection {
+	if own := (*part.Rejection)(nil); errors.As(err, &own) {
+		return own
+	}
+	if notYet := (*devicemgr.NotYetError)(nil); errors.As(err, &notYet) {
+		return &part.Rejection{Reason: ReasonDevicesNotReady, Message: notYet.Error(), RetryUntil: notYet.Until, Outside: true}
+	}
+	r := &part.Rejection{Reason: topology.ReasonUnexpected, Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	if misplaced := (*topology.Rejection)(nil); errors.As(err, &misplaced) {
+		r.Reason, r.Message = misplaced.Reason(), misplaced.Error()
+	}
+	r.Final = errors.As(err, new(*devicemgr.PluginError))
+	return r
+}
+
+// containers lists those of a pod that can have devices, in the order of fit.Pod.
+func containers(pod *v1.Pod) []v1.Container {
+	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+}
+
+// named lists the container of that name.
+func named(pod *v1.Pod, container string) []v1.Container {
+	return slices.DeleteFunc(containers(pod), func(c v1.Container) bool { return c.Name != container })
+}
+
+// asksForSome reports whether containers have limits of extended resources, which
+// plugins may offer.
+func asksForSome(list []v1.Container) bool {
+	return slices.ContainsFunc(list, func(c v1.Container) bool {
+		for name, q := range c.Resources.Limits {
+			domain, _, ok := strings.Cut(string(name), "/")
+			if ok && !strings.HasSuffix(domain, "kubernetes.io") && !q.IsZero() {
+				return true
+			}
+		}
+		return false
+	})
+}

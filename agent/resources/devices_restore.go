@@ -1,0 +1,144 @@
+package resources
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/devicemgr"
+)
+
+// earlyDevices is what happened to pods before the manager was restored, while a disk
+// hung: it is caught up on.
+type earlyDevices struct {
+	adopted map[types.UID]*v1.Pod
+	stopped map[types.UID]bool
+	waits   bool // some pod was told to wait
+}
+
+func newEarly() earlyDevices {
+	return earlyDevices{adopted: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{}}
+}
+
+// Restore implements part.Restorer: containers that run keep their devices. It returns
+// when these are known, or ctx ends: pods that ask for devices wait for that.
+func (p *Devices) Restore(ctx context.Context) error {
+	err := part.Insist(ctx, p.cfg.Log, func() error {
+		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
+			return fmt.Errorf("restore which pods have devices: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	p.catchUp()
+	p.starts.each(p.host.Retry)
+	return nil
+}
+
+// catchUp does what could not be done before, until there is nothing left of it.
+func (p *Devices) catchUp() {
+	waits := false
+	for {
+		p.mu.Lock()
+		e := p.early
+		p.early = newEarly()
+		waits = waits || e.waits
+		done := len(e.adopted)+len(e.stopped) == 0
+		if done {
+			close(p.restored)
+		}
+		p.mu.Unlock()
+		if done {
+			break
+		}
+		for _, pod := range e.adopted {
+			p.keep(pod)
+		}
+		for uid := range e.stopped {
+			p.cfg.Manager.Release(uid)
+		}
+	}
+	if waits {
+		p.host.Readmit()
+	}
+}
+
+// before calls note and returns true if the manager has not been restored yet.
+func (p *Devices) before(note func(*earlyDevices)) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isRestored() {
+		return false
+	}
+	note(&p.early)
+	return true
+}
+
+func (p *Devices) isRestored() bool {
+	select {
+	case <-p.restored:
+		return true
+	default:
+		return false
+	}
+}
+
+// Ready is closed once it is known which pods have devices: plugins may come.
+func (p *Devices) Ready() <-chan struct{} { return p.restored }
+
+// freshPatience is how long FreshDevices waits for Restore.
+const freshPatience = 5 * time.Second
+
+// FreshDevices reports whether no device plugin has ever registered on this
+// node, as far as is known: devices that an older Node object still has are
+// nowhere. It waits up to 5 s for Restore, and then reports false.
+func (p *Devices) FreshDevices() bool {
+	late := time.NewTimer(freshPatience)
+	defer late.Stop()
+	select {
+	case <-p.restored:
+		return len(p.cfg.Manager.Capacity()) == 0
+	case <-late.C:
+		return false
+	}
+}
+
+// Run implements part.Runner. Plugins are not called before Restore is done.
+func (p *Devices) Run(ctx context.Context) error {
+	defer p.starts.end()
+	defer context.AfterFunc(ctx, p.starts.cancel)()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.restored:
+	}
+	defer p.cfg.Manager.Subscribe(p.changed)()
+	return p.cfg.Manager.Run(ctx)
+}
+
+// changed has those pods looked at whose devices changed their health, and those
+// started or admitted that waited for a plugin.
+func (p *Devices) changed(c devicemgr.Change) {
+	for _, uid := range c.Pods {
+		p.host.Resync(uid)
+	}
+	if len(c.Resources) > 0 {
+		p.starts.each(p.host.Retry)
+		p.host.Readmit()
+	}
+}
+
+// Resources implements part.Provider.
+func (p *Devices) Resources() map[v1.ResourceName]part.Count {
+	out := map[v1.ResourceName]part.Count{}
+	for name, c := range p.cfg.Manager.Capacity() {
+		out[name] = part.Count(c)
+	}
+	return out
+}

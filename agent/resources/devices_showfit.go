@@ -1,0 +1,31 @@
+package resources
+
+import (
+	"slices"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/fit"
+)
+
+// ShowFit adds the devices that a dry run chose to its answer; containers that
+// are not in it yet are appended in the order of fit.Pod. Without a part that
+// decides on NUMA nodes devices are chosen now, and the answer is changed if that
+// fails. Plugins may be asked which devices they prefer. An answer that says that
+// the pod does not fit is left alone.
+func (r *deviceReservation) ShowFit(f *local.Fit) {
+	if !f.Fits {
+		return
+	}
+	if err := r.choose(); err != nil {
+		no := rejectionOf(err)
+		*f = local.Fit{Reason: no.Reason, Message: no.Message, RetryUntil: no.RetryUntil, Steps: f.Steps}
+		return
+	}
+	for i, c := range fit.Pod(r.pod).Containers {
+		at := slices.IndexFunc(f.Containers, func(has local.FitContainer) bool { return has.Name == c.Name })
+		if at < 0 {
+			at, f.Containers = len(f.Containers), append(f.Containers, local.FitContainer{Name: c.Name})
+		}
+		f.Containers[at].Devices = r.chosen.Chosen(i)
+	}
+}

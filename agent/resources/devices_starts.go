@@ -1,0 +1,171 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/devicemgr"
+)
+
+// startPatience is how long the start of a container waits for plugins to make
+// its devices ready. After that the start is tried again when they are: pods that
+// start are few at a time, and the others should not wait for it.
+const startPatience = time.Second
+
+var (
+	// errPreparing is for a start that does not wait any longer.
+	errPreparing    = errors.New("the plugin has not made them ready yet")
+	errDevicesEnded = errors.New("the agent is stopping")
+)
+
+// starts are the calls to plugins that go before the start of a container. One
+// for a container goes on when its start does not wait for it, and the next start
+// waits for the same one.
+type starts struct {
+	ctx    context.Context // of calls to plugins; ends with Run's
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
+
+	mu     sync.Mutex
+	ended  bool
+	all    map[types.UID]map[string]*start // by container
+	failed map[types.UID]bool              // pods of which one failed for something that may come
+}
+
+// start is the call for one container.
+type start struct {
+	done chan struct{} // closed when err is set
+	err  error
+	left bool // nobody waits for it
+}
+
+func newStarts() *starts {
+	s := &starts{all: map[types.UID]map[string]*start{}, failed: map[types.UID]bool{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// do makes a call, or joins the one that is under way, and waits for it for a
+// while. If it did not wait for the end, it calls later at the end.
+func (s *starts) do(ctx context.Context, uid types.UID, container string, call func(context.Context) error, later func()) error {
+	c, err := s.begin(uid, container, call, later)
+	if err != nil {
+		return err
+	}
+	t := time.NewTimer(startPatience)
+	defer t.Stop()
+	select {
+	case <-c.done:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return s.result(ctx, c, uid, container)
+}
+
+func (s *starts) begin(uid types.UID, container string, call func(context.Context) error, later func()) (*start, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.all[uid][container]; c != nil {
+		return c, nil
+	}
+	if s.ended {
+		return nil, errDevicesEnded
+	}
+	c := &start{done: make(chan struct{})}
+	if s.all[uid] == nil {
+		s.all[uid] = map[string]*start{}
+	}
+	s.all[uid][container] = c
+	s.calls.Go(func() {
+		err := call(s.ctx) // its calls have deadlines
+		s.mu.Lock()
+		c.err = err
+		close(c.done)
+		left := c.left
+		s.mu.Unlock()
+		if left {
+			later()
+		}
+	})
+	return c, nil
+}
+
+// result is what came of a call, which is over then, or that it is still under
+// way.
+func (s *starts) result(ctx context.Context, c *start, uid types.UID, container string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-c.done:
+	default:
+		c.left = true
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return errPreparing
+	}
+	if s.all[uid][container] == c {
+		delete(s.all[uid], container)
+	}
+	if len(s.all[uid]) == 0 {
+		delete(s.all, uid)
+	}
+	delete(s.failed, uid)
+	if mayCome(c.err) {
+		s.failed[uid] = true
+	}
+	return c.err
+}
+
+// mayCome reports whether a change of the devices may mend a failed start. For every
+// other error a start keeps its back-off: a disk that fails, or a plugin that does
+// not allocate, has the manager give the devices back, which is a change of them,
+// and the pod would be tried again at once.
+func mayCome(err error) bool {
+	if refused := (*devicemgr.PluginError)(nil); errors.As(err, &refused) && refused.Call == devicemgr.CallPreStart {
+		return true // the next plugin may do better
+	}
+	return errors.Is(err, devicemgr.ErrChanged) || errors.Is(err, devicemgr.ErrAway) || errors.As(err, new(*devicemgr.NotYetError)) ||
+		errors.As(err, new(*devicemgr.InsufficientError)) || errors.As(err, new(*devicemgr.GoneError))
+}
+
+// fail notes that a start of a pod failed for something that may come.
+func (s *starts) fail(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed[uid] = true
+}
+
+// each calls fn for every pod of which a start failed.
+func (s *starts) each(fn func(types.UID)) {
+	s.mu.Lock()
+	uids := slices.Sorted(maps.Keys(s.failed))
+	s.mu.Unlock()
+	for _, uid := range uids {
+		fn(uid)
+	}
+}
+
+// forget drops what there is of pods that are over.
+func (s *starts) forget(over func(types.UID) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.all, func(uid types.UID, _ map[string]*start) bool { return over(uid) })
+	maps.DeleteFunc(s.failed, func(uid types.UID, _ bool) bool { return over(uid) })
+}
+
+// end cancels the calls that are under way and waits for their end. No other is
+// begun.
+func (s *starts) end() {
+	s.cancel()
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.calls.Wait()
+}

@@ -1,0 +1,173 @@
+package resources
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/memmgr"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/topology"
+)
+
+// placementMetrics are the kubelet's about CPUs, memory and NUMA nodes, by its names.
+type placementMetrics struct {
+	cfg    fit.PlacementConfig
+	static *cpumgr.Static // nil under other CPU policies
+
+	cpuRequests, cpuErrors       prometheus.Counter
+	shared, exclusive            prometheus.Gauge
+	perNode                      *prometheus.GaugeVec
+	memoryRequests, memoryErrors prometheus.Counter
+	requests, rejections         prometheus.Counter
+	duration                     prometheus.Histogram
+	aligned, unaligned           *prometheus.CounterVec
+	counts                       managerCounts
+}
+
+// newPlacementMetrics shows a node on which nothing is given yet.
+func newPlacementMetrics(cfg PlacementConfig, node fit.Placement) (*placementMetrics, error) {
+	m := buildMetrics()
+	m.cfg = cfg.Fit
+	m.static, _ = node.CPU.(*cpumgr.Static)
+	m.gauges(node.State.CPU)
+	if cfg.Metrics == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range append(m.counts.collectors(),
+		m.cpuRequests, m.cpuErrors, m.shared, m.exclusive, m.perNode, m.memoryRequests, m.memoryErrors,
+		m.requests, m.rejections, m.duration, m.aligned, m.unaligned,
+	) {
+		errs = append(errs, promshare.Register(cfg.Metrics, c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func buildMetrics() *placementMetrics {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.GaugeOpts { return prometheus.GaugeOpts{Name: name, Help: help} }
+	counters := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"scope", "boundary"})
+	}
+	return &placementMetrics{
+		counts:      newManagerCounts(),
+		cpuRequests: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that asked for CPUs of their own."),
+		cpuErrors:   counter("kubelet_cpu_manager_pinning_errors_total", "Containers that asked for CPUs of their own and could not have them."),
+		shared: prometheus.NewGauge(gauge("kubelet_cpu_manager_shared_pool_size_millicores",
+			"CPUs that containers without CPUs of their own share, in thousandths, without those reserved.")),
+		exclusive: prometheus.NewGauge(gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that are containers' own.")),
+		perNode: prometheus.NewGaugeVec(gauge("kubelet_cpu_manager_allocation_per_numa",
+			"CPUs that are containers' own, by NUMA node."), []string{"numa_node"}),
+		memoryRequests: counter("kubelet_memory_manager_pinning_requests_total", "Containers that asked for memory of their own."),
+		memoryErrors:   counter("kubelet_memory_manager_pinning_errors_total", "Containers that asked for memory of their own and could not have it."),
+		requests:       counter("kubelet_topology_manager_admission_requests_total", "Pods that were asked about."),
+		rejections:     counter("kubelet_topology_manager_admission_errors_total", "Pods whose resources could not be placed."),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_topology_manager_admission_duration_ms", Help: "How long placing a pod took, in milliseconds.",
+			Buckets: prometheus.ExponentialBuckets(0.05, 2, 15), // the kubelet's
+		}),
+		aligned: counters("kubelet_container_aligned_compute_resources_count",
+			"Containers and pods whose resources lie within one boundary, where that is asked for."),
+		unaligned: counters("kubelet_container_aligned_compute_resources_failure_count",
+			"Containers and pods whose resources do not lie within one boundary, where that is asked for."),
+	}
+}
+
+// gauges shows a state.
+func (m *placementMetrics) gauges(s cpumgr.State) {
+	if m.static == nil {
+		return
+	}
+	st := m.static.Stats(s)
+	m.shared.Set(float64(st.SharedMilliCPU))
+	m.exclusive.Set(float64(st.Exclusive))
+	for _, node := range st.Nodes {
+		m.perNode.WithLabelValues(strconv.Itoa(node.Node)).Set(float64(node.CPUs))
+	}
+}
+
+// admission counts a pod that was placed, or was not.
+func (m *placementMetrics) admission(pod numa.Pod, r fit.Result, err error, took time.Duration) {
+	m.requests.Inc()
+	m.duration.Observe(float64(took) / float64(time.Millisecond))
+	if m.cfg.TopologyPolicy == topology.NameSingleNUMANode {
+		m.align(string(m.scope()), "numa_node", err == nil)
+	}
+	pooled := m.pooled(pod)
+	if err != nil {
+		m.rejections.Inc()
+		m.refused(err, pooled)
+		return
+	}
+	m.counts.given(pod, r, pooled)
+	for i, c := range r.Containers {
+		m.container(pod, pod.Containers[i], c)
+	}
+}
+
+// container counts what a container of a pod was given.
+func (m *placementMetrics) container(pod numa.Pod, asks numa.Container, has fit.Container) {
+	if m.placesMemory() && pod.Guaranteed && len(has.Memory) > 0 {
+		m.memoryRequests.Inc()
+	}
+	if m.static == nil || !has.Own || asks.WholeCPUs() == 0 {
+		return
+	}
+	m.cpuRequests.Inc()
+	a := m.static.Alignment(has.CPUs)
+	if m.cfg.CPUOptions.FullPCPUsOnly {
+		m.align("container", "physical_cpu", a.Cores)
+	}
+	if m.cfg.CPUOptions.PreferUncoreCache {
+		m.align("container", "uncore_cache", a.Cache)
+	}
+}
+
+// refused counts what a resource said no to.
+func (m *placementMetrics) refused(err error, pooled bool) {
+	var (
+		few     *cpumgr.InsufficientError
+		smt     *cpumgr.SMTAlignmentError
+		empty   *cpumgr.EmptyPodSharedPoolError
+		place   *memmgr.PlacementError
+		emptyMB *memmgr.EmptyPodSharedPoolError
+	)
+	switch {
+	case errors.As(err, &few), errors.As(err, &smt), errors.As(err, &empty):
+		m.cpuRequests.Inc()
+		m.cpuErrors.Inc()
+		m.counts.refused("cpu", pooled)
+	case errors.As(err, &place), errors.As(err, &emptyMB):
+		m.memoryRequests.Inc()
+		m.memoryErrors.Inc()
+		m.counts.refused("memory", pooled)
+	}
+}
+
+func (m *placementMetrics) align(scope, boundary string, ok bool) {
+	if ok {
+		m.aligned.WithLabelValues(scope, boundary).Inc()
+	} else {
+		m.unaligned.WithLabelValues(scope, boundary).Inc()
+	}
+}
+
+func (m *placementMetrics) scope() topology.Scope {
+	if m.cfg.TopologyScope == "" {
+		return topology.ContainerScope
+	}
+	return m.cfg.TopologyScope
+}
+
+// placesMemory reports whether containers are given memory of their own.
+func (m *placementMetrics) placesMemory() bool {
+	return m.cfg.MemoryPolicy != "" && m.cfg.MemoryPolicy != memmgr.NoneName
+}

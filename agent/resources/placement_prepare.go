@@ -1,0 +1,122 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/memmgr"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// notReadyError keeps a pod from starting.
+type notReadyError struct{ error }
+
+// Reason is the name under which people meet it.
+func (notReadyError) Reason() string { return "PlacementNotReady" }
+
+func (e notReadyError) Unwrap() error { return e.error }
+
+// Prepare implements part.Preparer: what was decided on a pod holds before its
+// containers start. It is recorded, and nobody else runs on the CPUs that are its
+// own.
+func (p *Placement) Prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) error {
+	if p.idle {
+		return nil
+	}
+	p.seen(obs)
+	if _, _, restored := p.now(); !restored {
+		return notReadyError{errNotRestored}
+	}
+	if err := p.write(ctx, pod.UID); err != nil {
+		return notReadyError{fmt.Errorf("write checkpoint of the pod's resources: %w", err)}
+	}
+	if err := p.evacuate(ctx, pod.UID); err != nil {
+		return notReadyError{err}
+	}
+	return nil
+}
+
+// evacuate has other containers leave a pod's own CPUs.
+func (p *Placement) evacuate(ctx context.Context, uid types.UID) error {
+	own := p.contested(uid)
+	err := p.apply(ctx, !own.Empty())
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p.logged("failed to update cpusets of containers", err)
+	if own.Empty() {
+		return nil
+	}
+	return p.clear(uid, own, err)
+}
+
+// contested are CPUs of a pod's own that others may not have left yet.
+func (p *Placement) contested(uid types.UID) numa.CPUSet {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var own numa.CPUSet
+	if e := p.pods[uid]; e == nil || e.clear {
+		return own
+	}
+	pod, _ := p.node.State.CPU.Pod(string(uid))
+	own = pod.Pool
+	for _, c := range pod.Containers {
+		own = own.Union(c.CPUs)
+	}
+	return own
+}
+
+// clear notes that nobody else runs on a pod's own CPUs, or returns who does. Once
+// they have left, nobody comes back: containers are created with what is theirs by
+// then.
+func (p *Placement) clear(uid types.UID, own numa.CPUSet, cause error) error {
+	if errors.Is(cause, errCreating) {
+		return fmt.Errorf("others may still run on CPUs %s: %w", own, cause)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, c := range p.live {
+		if c.uid == uid || c.cpus.Union(c.also).IntersectLen(own) == 0 && !c.unknown {
+			continue
+		}
+		if _, known := p.wants(c); known {
+			return fmt.Errorf("container %s of pod %s (%s) still runs on CPUs %s: %w", c.name, c.uid, id, c.cpus.Intersect(own), cause)
+		}
+	}
+	if e := p.pods[uid]; e != nil {
+		e.clear = true
+	}
+	return nil
+}
+
+// CheckResize implements part.ResizeChecker.
+func (p *Placement) CheckResize(has, asks *v1.Pod) error {
+	have, want := fit.Pod(has), fit.Pod(asks)
+	node, _, _ := p.now()
+	requests := map[string]int64{}
+	for _, c := range want.Containers {
+		requests[c.Name] = c.MilliCPU
+	}
+	for i, c := range have.Containers {
+		milli, ok := requests[c.Name]
+		if !ok {
+			continue
+		}
+		if _, err := node.CPU.Resize(node.State.CPU, have, i, milli); err != nil {
+			return &part.ResizeError{Detail: "guaranteed_pod_cpu_manager_static_policy", Err: err}
+		}
+	}
+	if m, ok := node.Memory.(memmgr.Resizer); ok {
+		if err := m.Resize(node.State.Memory, have, want); err != nil {
+			return &part.ResizeError{Detail: "guaranteed_pod_memory_manager_static_policy", Err: err}
+		}
+	}
+	return nil
+}

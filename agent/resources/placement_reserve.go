@@ -1,0 +1,159 @@
+package resources
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/topology"
+)
+
+const (
+	// ReasonNotRestored is why pods wait before it is known who has what.
+	ReasonNotRestored = "PlacementNotRestored"
+	// patience is how long a pod waits before it has to be asked about again.
+	// The agent asks every minute, and every answer counts from anew.
+	patience = 5 * time.Minute
+	// placeAttempts bounds how often a pod is placed anew because CPUs or memory
+	// were given to others meanwhile.
+	placeAttempts = 16
+)
+
+// Waits implements part.Reserver: nobody has to be waited for.
+func (*Placement) Waits(*v1.Pod) bool { return false }
+
+// Reserve implements part.Reserver. Reservations of earlier parts that are
+// part.Aligned take part in the decision; their providers may block, and hold up
+// nobody else. A pod that has its resources already keeps them.
+func (p *Placement) Reserve(_ context.Context, r part.Request) (part.Reservation, *part.Rejection) {
+	with := alignedOf(r.Before)
+	if p.idle && len(with) == 0 {
+		return nil, nil
+	}
+	node, _, restored := p.now()
+	if !restored {
+		return nil, notRestored()
+	}
+	n := fit.Pod(r.Pod)
+	if r.DryRun {
+		return dryRun(node, n, with)
+	}
+	start := time.Now()
+	result, err := p.place(n, with)
+	if err != nil && p.releaseEnded() {
+		result, err = p.place(n, with)
+	}
+	p.met.admission(n, result, err, time.Since(start))
+	if err != nil {
+		return nil, fit.RejectionOf(err)
+	}
+	with.align(result)
+	return reservation{p, r.Pod.UID}, nil
+}
+
+func notRestored() *part.Rejection {
+	return &part.Rejection{
+		Reason: ReasonNotRestored, Message: "it is not known yet which CPUs and memory the running pods have",
+		RetryUntil: time.Now().Add(patience), Outside: true,
+	}
+}
+
+// dryRun is Reserve for a pod that is given nothing.
+func dryRun(node fit.Placement, n numa.Pod, with aligned) (part.Reservation, *part.Rejection) {
+	result, err := node.Place(n, with.providers()...)
+	if err == nil {
+		with.align(result)
+	}
+	return preview{n, result}, fit.RejectionOf(err)
+}
+
+// place decides on a pod.
+func (p *Placement) place(n numa.Pod, with aligned) (fit.Result, error) {
+	if len(with) == 0 {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		result, err := p.node.Place(n)
+		if err == nil {
+			p.take(n, result)
+		}
+		return result, err
+	}
+	for range placeAttempts { // without the lock: providers may ask a plugin
+		node, version, _ := p.now()
+		result, err := node.Place(n, with.providers()...)
+		if err != nil || p.takeAt(version, n, result) {
+			return result, err
+		}
+	}
+	return fit.Result{}, &part.Rejection{
+		Reason: topology.ReasonUnexpected, Message: "CPUs and memory were given to others while the pod was placed",
+		RetryUntil: time.Now().Add(patience),
+	}
+}
+
+// takeAt takes a result that was found for a version of the state. It reports
+// false if that has changed since.
+func (p *Placement) takeAt(version uint64, n numa.Pod, result fit.Result) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.version != version {
+		return false
+	}
+	p.take(n, result)
+	return true
+}
+
+// take makes a result the pod's own. p.mu is held.
+func (p *Placement) take(n numa.Pod, result fit.Result) {
+	if p.idle {
+		return
+	}
+	p.decide(result.State)
+	p.know(n)
+}
+
+// reservation is what a pod was given.
+type reservation struct {
+	p   *Placement
+	uid types.UID
+}
+
+// Commit implements part.Reservation. What is left to do is done in Prepare.
+func (reservation) Commit(context.Context) error { return nil }
+
+// Release implements part.Reservation. It does not block.
+func (r reservation) Release() { r.p.release(r.uid) }
+
+// aligned are the reservations that take part in a decision.
+type aligned []part.Aligned
+
+func alignedOf(before []part.Reservation) aligned {
+	var out aligned
+	for _, r := range before {
+		if a, ok := r.(part.Aligned); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// providers are of the time before the pod takes anything, each time.
+func (list aligned) providers() []topology.Provider {
+	out := make([]topology.Provider, 0, len(list))
+	for _, a := range list {
+		out = append(out, a.Provider())
+	}
+	return out
+}
+
+// align hands back what was chosen.
+func (list aligned) align(result fit.Result) {
+	for i, a := range list {
+		a.Align(result.Others[i])
+	}
+}

@@ -1,0 +1,268 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/sorting"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Restore implements part.Restorer: it finds out who has what, from the
+// checkpoints, and where these do not say, from the containers that run. Pods that
+// waited for it are admitted after it. What cannot be known is not touched.
+func (p *Placement) Restore(ctx context.Context) error {
+	if p.idle {
+		return nil
+	}
+	p.look(ctx)
+	p.fromKubelet()
+	found, err := p.readAll(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err() // nothing that was found is complete
+	}
+	r := p.takeOver(found)
+	p.cfg.Log.Info("placement restored", zap.Int("checkpoints", r.recorded), zap.Int("fromContainers", r.guessed), zap.Int("liveContainers", r.live))
+	for _, problem := range r.problems {
+		p.cfg.Log.Warn("pod cannot keep all that it had", zap.Error(problem))
+	}
+	for _, uid := range r.adopted {
+		p.host.Retry(uid) // it could not be prepared
+	}
+	p.host.Readmit()
+	return errors.Join(err, p.apply(ctx, false))
+}
+
+// readAll reads the checkpoints. Those that are not understood are set aside: the
+// runtime's state is authoritative then.
+func (p *Placement) readAll(ctx context.Context) ([]placementRecord, error) {
+	if p.cfg.Store == nil {
+		return nil, nil
+	}
+	keys, err := p.cfg.Store.Keys()
+	if err != nil {
+		err = fmt.Errorf("list checkpoints: %w", err)
+	}
+	unlisted, unread := err != nil, map[types.UID]bool{}
+	if i := slices.Index(keys, placementKubeletKey); i >= 0 {
+		keys = slices.Delete(keys, i, i+1)
+		if p.cfg.Fit.Idle() {
+			p.logged("failed to remove stale checkpoint", part.Delete(ctx, p.cfg.Store, placementKubeletKey))
+		}
+	}
+	var found []placementRecord
+	for _, key := range keys {
+		c, rerr := p.read(key)
+		if rerr == nil {
+			found = append(found, c)
+			continue
+		}
+		p.cfg.Log.Error("checkpoint ignored; the runtime's state is authoritative", zap.String("uid", key), zap.Error(rerr))
+		if errors.Is(rerr, errForeign) {
+			p.logged("failed to set checkpoint aside", part.SetAside(p.cfg.Store, key, rerr), zap.String("uid", key))
+		} else {
+			unread[types.UID(key)] = true
+		}
+	}
+	p.mu.Lock()
+	p.unlisted, p.unread = unlisted, unread
+	p.mu.Unlock()
+	if d, ok := p.cfg.Store.(part.DirStore); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
+		_ = os.Remove(d.Dir()) // the next process need not look; damaged files keep it
+	}
+	return found, err
+}
+
+// lookAgain has checkpoints that could not be read at the start rewritten, or removed
+// with pods that are gone: what they say is older than what was decided since, and the
+// next process would believe it. The checkpoints of pods that wait for their placement
+// are kept.
+func (p *Placement) lookAgain(known func(types.UID) bool) error {
+	p.mu.Lock()
+	unlisted := p.unlisted
+	p.mu.Unlock()
+	var keys []string
+	if unlisted {
+		var err error
+		if keys, err = p.cfg.Store.Keys(); err != nil {
+			return fmt.Errorf("list checkpoints: %w", err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlisted = false
+	for _, key := range keys {
+		if key != placementKubeletKey && p.files[types.UID(key)] == nil {
+			p.unread[types.UID(key)] = true
+		}
+	}
+	for uid := range p.unread {
+		if p.pods[uid] == nil && known(uid) {
+			continue
+		}
+		if p.files[uid] == nil {
+			p.files[uid] = newFile(nil)
+			p.files[uid].torn = true
+		}
+		p.stale[uid] = true
+		delete(p.unread, uid)
+	}
+	return nil
+}
+
+// restoration is what came of Restore.
+type restoration struct {
+	recorded, guessed int         // pods
+	live              int         // containers
+	adopted           []types.UID // pods, meanwhile
+	problems          []error     // with what cannot be kept
+}
+
+// takeOver makes what was found the state.
+func (p *Placement) takeOver(found []placementRecord) (r restoration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid := range p.early.stopped {
+		p.dropLive(uid)
+	}
+	pods, running, problems := p.fromCheckpoints(found)
+	r.recorded, r.live = len(pods), len(p.live)
+	for _, g := range append(p.kubeletPods(), p.guesses()...) {
+		uid := types.UID(g.UID)
+		if p.pods[uid] != nil {
+			continue
+		}
+		live := p.liveOf(uid)
+		live.CPUs = p.withKubelet(uid, live.CPUs, live.CPUs)
+		pods, running[g.UID] = append(pods, g), live
+		p.pods[uid] = &placed{pod: g, from: fromContainers}
+		r.guessed++
+	}
+	// Where two claim the same CPUs, one of them was given them after the other had
+	// ended, whose checkpoint a disk kept: what runs comes first.
+	sorting.Stable(pods, func(a, b numa.Pod) int {
+		return firstPlacement(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
+	})
+	s, more := p.node.Adopt(pods, running)
+	r.problems = append(problems, more...)
+	for _, pod := range pods {
+		uid := types.UID(pod.UID)
+		if _, has := s.CPU.Pod(pod.UID); !has && len(running[pod.UID].CPUs) > 0 && !p.anyLive(uid) {
+			p.pods[uid].from = fromContainers // it is placed anew if somebody wants it
+		}
+	}
+	p.decide(s)
+	p.restored = true
+	for _, pod := range p.early.adopted {
+		r.problems = append(r.problems, p.adopt(pod)...)
+		r.adopted = append(r.adopted, pod.UID)
+	}
+	p.early = earlyPlacement{}
+	return r
+}
+
+// fromCheckpoints takes note of the pods that have one. p.mu is held.
+func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, running map[string]fit.Running, problems []error) {
+	running = map[string]fit.Running{}
+	for _, c := range found {
+		uid := types.UID(c.Pod.UID)
+		p.files[uid] = newFile(c.raw)
+		if p.early.stopped[uid] {
+			p.stale[uid] = true
+			continue
+		}
+		r := p.liveOf(uid)
+		if p.kubelet.had == nil {
+			cpus, more := p.had(c, r.CPUs)
+			r.CPUs, problems = cpus, append(problems, more...)
+		} else { // the checkpoint is older
+			r.CPUs = p.withKubelet(uid, r.CPUs, r.CPUs)
+		}
+		if c.Memory != nil {
+			next, err := p.node.State.Memory.DecodePod(c.Pod.UID, p.cfg.Fit.MemoryPolicy, c.Memory)
+			if err != nil {
+				problems = append(problems, fmt.Errorf("pod %s: memory in its checkpoint: %w", uid, err))
+			}
+			p.node.State.Memory = next
+		}
+		pods, running[c.Pod.UID] = append(pods, c.Pod), r
+		p.pods[uid] = &placed{pod: c.Pod, from: fromCheckpoint}
+	}
+	return pods, running, problems
+}
+
+// had are the CPUs that a pod had: those in its checkpoint, except for containers
+// that run elsewhere, on as many CPUs. The checkpoint of another policy is
+// ignored.
+func (p *Placement) had(c placementRecord, live map[string]numa.CPUSet) (map[string]numa.CPUSet, []error) {
+	if c.CPUs == nil || c.Policy != p.cfg.Fit.CPUPolicy {
+		return live, nil
+	}
+	pod, err := cpumgr.DecodePod(c.CPUs)
+	if err == nil && pod.UID != c.Pod.UID {
+		err = fmt.Errorf("they are those of pod %q", pod.UID)
+	}
+	if err != nil {
+		return live, []error{fmt.Errorf("pod %s: CPUs in its checkpoint: %w", c.Pod.UID, err)}
+	}
+	has := pod.ByContainer()
+	if !pod.Pool.Empty() {
+		return has, nil
+	}
+	var moved []error
+	for _, name := range slices.Sorted(maps.Keys(live)) {
+		was, ok := has[name]
+		if cpus := live[name]; ok && !was.Equal(cpus) && was.Len() == cpus.Len() {
+			moved = append(moved, fmt.Errorf("pod %s, container %s: runs on CPUs %s, which it keeps, and not on %s as in its checkpoint", c.Pod.UID, name, cpus, was))
+			has[name] = cpus
+		}
+	}
+	return has, moved
+}
+
+// guesses are the pods that run and have no checkpoint, as far as their containers
+// show what they were created with. The specs may come much later, and until then
+// nobody else may get their CPUs. p.mu is held.
+func (p *Placement) guesses() []numa.Pod {
+	byUID := map[types.UID]*numa.Pod{}
+	for _, id := range slices.Sorted(maps.Keys(p.live)) {
+		c := p.live[id]
+		if p.pods[c.uid] != nil || c.asks == nil {
+			continue
+		}
+		g := byUID[c.uid]
+		if g == nil {
+			g = &numa.Pod{UID: string(c.uid), Guaranteed: true}
+			byUID[c.uid] = g
+		}
+		g.Guaranteed = g.Guaranteed && c.asks.Bound
+		g.Containers = append(g.Containers, numa.Container{Name: c.name, Resources: *c.asks})
+	}
+	var out []numa.Pod
+	for _, uid := range slices.Sorted(maps.Keys(byUID)) {
+		out = append(out, *byUID[uid])
+	}
+	return out
+}
+
+// firstPlacement sorts what is true before what is not.
+func firstPlacement(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	default:
+		return 1
+	}
+}

@@ -1,0 +1,79 @@
+package resources
+
+import (
+	"context"
+	"slices"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// preview is the reservation of a dry run: what the pod would be given, or how
+// far that came.
+type preview struct {
+	pod    numa.Pod
+	result fit.Result
+}
+
+var (
+	_ part.Reservation = preview{}
+	_ part.Reservation = reservation{}
+)
+
+// Commit implements part.Reservation.
+func (preview) Commit(context.Context) error { return nil }
+
+// Release implements part.Reservation.
+func (preview) Release() {}
+
+// ShowFit adds to f where the containers would run, and what was weighed. For a
+// pod that does not fit it adds only the latter. Containers that f has already
+// are completed.
+func (v preview) ShowFit(f *local.Fit) {
+	for _, s := range v.result.Steps {
+		f.Steps = append(f.Steps, subject(v.pod, s.Container)+": "+s.Explain())
+	}
+	for _, c := range v.result.Containers {
+		show(entry(f, c.Name), c)
+	}
+}
+
+// entry is a container's in f, which is added if it is missing. It is valid until
+// the next one is.
+func entry(f *local.Fit, name string) *local.FitContainer {
+	i := slices.IndexFunc(f.Containers, func(c local.FitContainer) bool { return c.Name == name })
+	if i < 0 {
+		i = len(f.Containers)
+		f.Containers = append(f.Containers, local.FitContainer{Name: name})
+	}
+	return &f.Containers[i]
+}
+
+func show(f *local.FitContainer, c fit.Container) {
+	f.CPUs, f.Own, f.MemoryNodes = c.CPUs.String(), c.Own, nodeList(c.Nodes)
+	f.Hint = local.FitHint{Nodes: nodeList(c.Hint.Nodes), Preferred: c.Hint.Preferred}
+	for _, b := range c.Memory {
+		if f.Memory == nil {
+			f.Memory = map[string]uint64{}
+		}
+		f.Memory[string(b.Resource)] = b.Bytes
+	}
+}
+
+// nodeList is "" for any nodes.
+func nodeList(s numa.NodeSet) string {
+	if s == 0 {
+		return ""
+	}
+	return s.String()
+}
+
+// subject is whom a step was about.
+func subject(pod numa.Pod, container int) string {
+	if container < 0 {
+		return "the pod"
+	}
+	return "container " + pod.Containers[container].Name
+}

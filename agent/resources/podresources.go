@@ -1,0 +1,145 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+// sourcesPatience is how long calls wait for sources that do not say what
+// should run.
+const sourcesPatience = time.Minute
+
+// PodResourcesConfig holds what a Part needs. Socket is required; the zero value of every
+// other field means the default named beside it.
+type PodResourcesConfig struct {
+	// Socket is an absolute path. Its directory is made if it is not there.
+	Socket  string
+	Devices devicemgr.AssignedDevices // no devices
+	Claims  devicemgr.PreparedClaims  // no claims
+	CPUs    devicemgr.AssignedCPUs    // no CPUs
+	Memory  devicemgr.AssignedMemory  // no memory
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// PodResources serves the kubelet's podresources API for a node agent:
+// which pods have which devices, CPUs and memory. It is a [part.Part] around the
+// server of package devicemgr, and adds which pods there are.
+//
+//	p, err := resources.NewPodResources(resources.PodResourcesConfig{
+//		Socket:  "/var/lib/kubelet/pod-resources/kubelet.sock",
+//		Devices: devices,                         // a *devicemgr.Manager
+//		CPUs:    placed.CPUs(),                   // of a *resources.Placement
+//		Memory:  placed.Memory(),
+//	})
+//
+// It has the hooks Joiner and Runner. Its order among the parts does not matter.
+//
+// # Which pods
+//
+// Those that were admitted and have not come to their end, and those that run and
+// have not been adopted yet. Clients take a pod that is not listed for one that
+// has nothing, so calls wait until every source has spoken; after a minute they are
+// answered with what is known. The socket is there from the beginning.
+//
+// # Ownership and faults
+//
+// NewPodResources has no side effects. Run owns the socket, and returns when no call is under
+// way. A socket that cannot be made is tried again for as long as Run runs.
+// Answers are made of what is in memory.
+type PodResources struct {
+	server *devicemgr.PodResources
+	ready  chan struct{} // closed once it is known which pods there are
+	host   part.Host     // set by Join
+}
+
+var (
+	_ part.Joiner         = (*PodResources)(nil)
+	_ part.Runner         = (*PodResources)(nil)
+	_ devicemgr.PodLister = (*PodResources)(nil)
+)
+
+// NewPodResources checks cfg and returns a Part at rest. It reports all mistakes at once.
+func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
+	p := &PodResources{ready: make(chan struct{})}
+	var err error
+	p.server, err = devicemgr.NewPodResources(devicemgr.PodResourcesConfig{
+		Socket: cfg.Socket, Pods: p, Devices: cfg.Devices, Claims: cfg.Claims, CPUs: cfg.CPUs, Memory: cfg.Memory, Ready: p.ready,
+		Log: cfg.Log, Metrics: cfg.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Name implements part.Part.
+func (*PodResources) Name() string { return "podresources" }
+
+// Join implements part.Joiner.
+func (p *PodResources) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("podresources: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// Run implements part.Runner: it serves until ctx ends. Calls that come before it is known
+// which pods there are wait for that.
+func (p *PodResources) Run(ctx context.Context) error {
+	var await sync.WaitGroup
+	await.Go(func() { p.await(ctx) })
+	defer await.Wait()
+	return p.server.Run(ctx)
+}
+
+// await lets calls be answered as soon as every source has spoken, or has been silent for too
+// long.
+func (p *PodResources) await(ctx context.Context) {
+	late := time.NewTimer(sourcesPatience)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return // nobody is answered any more
+	case <-p.host.Settled():
+	case <-late.C:
+	}
+	close(p.ready)
+}
+
+// ActivePods are the pods that hold something of the node: those that were
+// admitted, and those that run and have not been adopted yet.
+func (p *PodResources) ActivePods() []*v1.Pod {
+	active := p.host.ActivePods()
+	listed := make(map[types.UID]bool, len(active))
+	for _, pod := range active {
+		listed[pod.UID] = true
+	}
+	for _, pod := range p.host.Pods() {
+		if !listed[pod.UID] && p.runs(pod.UID) {
+			active = append(active, pod)
+		}
+	}
+	return active
+}
+
+func (p *PodResources) runs(uid types.UID) bool {
+	if w, ok := p.host.Worker(uid); ok && w.Kind == podworker.Terminated {
+		return false
+	}
+	obs, _ := p.host.Observed(uid) // also what was seen before the last look failed
+	return obs.AnyRunning()
+}

@@ -1,0 +1,222 @@
+package resources
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"strconv"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/quantity"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+const (
+	// kubeletFile has what a kubelet allocated to pods, in its root directory.
+	kubeletFile = "allocated_pods_state"
+	// maxKubeletFile is the largest one that is read, in bytes: 250 pods of 20
+	// containers make a third of it.
+	maxKubeletFile = 4 << 20
+	// kubeletKey is the key in the store of the checksum that the kubelet's file had
+	// when this agent read or wrote it last. No pod has that UID.
+	kubeletKey = "kubelet"
+)
+
+// kubeletFormat is the kubelet's file as its JSON is. Data is JSON as well.
+type kubeletFormat struct {
+	Data     string `json:"data"`
+	Checksum uint64 `json:"checksum"`
+}
+
+type kubeletData[R any] struct {
+	Entries map[types.UID]kubeletPod[R] `json:"entries,omitempty"`
+}
+
+// kubeletPod is what a pod was allocated. R are the resources as they are read, in
+// texts, or as they are written.
+type kubeletPod[R any] struct {
+	ContainerResources map[string]R
+	PodLevelResources  *R
+}
+
+// kubeletTexts are resources whose quantities have not been looked at.
+type kubeletTexts struct {
+	Limits   map[v1.ResourceName]string `json:"limits"`
+	Requests map[v1.ResourceName]string `json:"requests"`
+	Claims   []v1.ResourceClaim         `json:"claims"`
+}
+
+// kubeletSum is the kubelet's checksum: FNV-1a over a dump of the data.
+func kubeletSum(data string) uint64 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte("(string)" + data))
+	return uint64(h.Sum32())
+}
+
+// decodeKubelet reads a kubelet's file.
+func decodeKubelet(b []byte) (all map[types.UID]*allocation, checksum uint64, err error) {
+	var f kubeletFormat
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, 0, err
+	}
+	if sum := kubeletSum(f.Data); sum != f.Checksum {
+		return nil, 0, fmt.Errorf("checksum is %d; want %d", f.Checksum, sum)
+	}
+	var data kubeletData[kubeletTexts]
+	if err := json.Unmarshal([]byte(f.Data), &data); err != nil {
+		return nil, 0, err
+	}
+	all = map[types.UID]*allocation{}
+	for uid, pod := range data.Entries {
+		a := &allocation{Containers: map[string]v1.ResourceRequirements{}}
+		for name, texts := range pod.ContainerResources {
+			if a.Containers[name], err = texts.parse(); err != nil {
+				return nil, 0, fmt.Errorf("pod %q, container %q: %w", uid, name, err)
+			}
+		}
+		if pod.PodLevelResources != nil {
+			r, err := pod.PodLevelResources.parse()
+			if err != nil {
+				return nil, 0, fmt.Errorf("pod %q: %w", uid, err)
+			}
+			a.Pod = &r
+		}
+		if len(a.Containers) > 0 {
+			all[uid] = a
+		}
+	}
+	return all, f.Checksum, nil
+}
+
+func (t kubeletTexts) parse() (r v1.ResourceRequirements, err error) {
+	list := func(texts map[v1.ResourceName]string) v1.ResourceList {
+		if texts == nil {
+			return nil
+		}
+		out := make(v1.ResourceList, len(texts))
+		for name, text := range texts {
+			q, perr := quantity.Parse(text)
+			if perr != nil {
+				err = fmt.Errorf("%s: %w", name, perr)
+			}
+			out[name] = q
+		}
+		return out
+	}
+	r.Limits, r.Requests, r.Claims = list(t.Limits), list(t.Requests), t.Claims
+	return r, err
+}
+
+// encodeKubelet writes down what pods were allocated. What is the same is written the
+// same.
+func encodeKubelet(all map[types.UID]*allocation) (b []byte, checksum uint64, err error) {
+	data := kubeletData[v1.ResourceRequirements]{Entries: make(map[types.UID]kubeletPod[v1.ResourceRequirements], len(all))}
+	for uid, a := range all {
+		data.Entries[uid] = kubeletPod[v1.ResourceRequirements]{ContainerResources: a.Containers, PodLevelResources: a.Pod}
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := sealKubelet(string(text))
+	b, err = json.Marshal(f)
+	return b, f.Checksum, err
+}
+
+func sealKubelet(data string) kubeletFormat {
+	return kubeletFormat{Data: data, Checksum: kubeletSum(data)}
+}
+
+// fromKubelet reads what a kubelet allocated, if it wrote that after this agent has
+// seen its file last. Where there is such a file, the agent keeps it up to date, so
+// that a kubelet can go on from there. It is an error if the disk hangs: the kubelet's
+// file may be older than the records.
+func (p *Resize) fromKubelet() (map[types.UID]*allocation, error) {
+	if p.cfg.KubeletDir == "" {
+		return nil, nil
+	}
+	b, err := safefile.ReadFile(filepath.Join(p.cfg.KubeletDir, kubeletFile), maxKubeletFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var theirs map[types.UID]*allocation
+	var checksum uint64
+	if err == nil {
+		theirs, checksum, err = decodeKubelet(b)
+	}
+	p.mu.Lock()
+	p.shared = true
+	p.mu.Unlock()
+	if err != nil {
+		p.cfg.Log.Warn("kubelet's allocations ignored", zap.Error(err))
+		return nil, nil
+	}
+	had, err := p.cfg.Store.Read(kubeletKey)
+	if hangs(err) {
+		return nil, fmt.Errorf("read which of the kubelet's allocations are known: %w", err)
+	}
+	if err == nil && string(had) == strconv.FormatUint(checksum, 10) {
+		return nil, nil
+	}
+	p.cfg.Log.Info("allocations taken over from a kubelet", zap.Int("pods", len(theirs)))
+	return theirs, nil
+}
+
+// tell has the kubelet's file written again. It never blocks.
+func (p *Resize) tell() {
+	select {
+	case p.told <- struct{}{}:
+	default:
+	}
+}
+
+// keepTold keeps the kubelet's file up to date until ctx ends, and writes it once
+// more then: pods that came since are in it as well.
+func (p *Resize) keepTold(ctx context.Context) {
+	for ended := false; !ended; {
+		select {
+		case <-p.told:
+		case <-ctx.Done():
+			ended = true
+		}
+		if err := p.tellKubelet(); err != nil {
+			p.cfg.Log.Warn("failed to write the kubelet's allocations", zap.Error(err))
+		}
+	}
+}
+
+func (p *Resize) tellKubelet() error {
+	p.mu.Lock()
+	all := map[types.UID]*allocation{}
+	if p.shared && p.isRestored() {
+		maps.Copy(all, p.read)
+		maps.Copy(all, p.left)
+		for uid, s := range p.pods {
+			all[uid] = s.allocated
+		}
+	}
+	p.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	b, checksum, err := encodeKubelet(all)
+	if err != nil {
+		return err
+	}
+	dir, err := safefile.OpenDir(p.cfg.KubeletDir, ".")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Replace(kubeletFile, b, 0o600), dir.Close()); err != nil {
+		return err
+	}
+	return p.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, checksum, 10))
+}

@@ -1,0 +1,102 @@
+package resources
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/promshare"
+)
+
+// metrics are the kubelet's, by its names.
+type metrics struct {
+	requested  *prometheus.CounterVec
+	pending    *prometheus.GaugeVec
+	inProgress prometheus.Gauge
+	infeasible *prometheus.CounterVec
+	accepted   *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requested: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_container_requested_resizes_total",
+			Help: "Changes of containers' resources that were asked for.",
+		}, []string{"resource", "requirement", "operation"}),
+		pending: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_pod_pending_resizes",
+			Help: "Pods that ask for other resources than they have been allocated.",
+		}, []string{"reason"}),
+		inProgress: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_pod_in_progress_resizes",
+			Help: "Pods whose containers do not have the resources yet that they have been allocated.",
+		}),
+	}
+	m.infeasible = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_pod_infeasible_resizes_total",
+		Help: "Resizes that the node can never make, by why.",
+	}, []string{"reason_detail"})
+	m.accepted = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kubelet_pod_deferred_accepted_resizes_total",
+		Help: "Resizes that were made after they had waited, by what had them looked at again.",
+	}, []string{"retry_trigger"})
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(promshare.Register(reg, m.requested), promshare.Register(reg, m.pending), promshare.Register(reg, m.inProgress), promshare.Register(reg, m.infeasible), promshare.Register(reg, m.accepted))
+}
+
+// countPending moves a pod from one condition of waiting to another. nil is
+// none.
+func (m *metrics) countPending(from, to *v1.PodCondition) {
+	if from != nil {
+		m.pending.WithLabelValues(reasonLabel(from.Reason)).Dec()
+	}
+	if to != nil {
+		m.pending.WithLabelValues(reasonLabel(to.Reason)).Inc()
+	}
+}
+
+func reasonLabel(reason string) string { return strings.ToLower(reason) }
+
+// countRequested counts what a version of a pod asks for that differs from the
+// version before.
+func (m *metrics) countRequested(before, pod *v1.Pod) {
+	was, is := allocationOf(before).Containers, allocationOf(pod).Containers
+	for name, r := range is {
+		old, ok := was[name]
+		if !ok {
+			continue
+		}
+		for _, resource := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			m.countChange(resource, "requests", old.Requests, r.Requests)
+			m.countChange(resource, "limits", old.Limits, r.Limits)
+		}
+	}
+}
+
+func (m *metrics) countChange(name v1.ResourceName, requirement string, was, is v1.ResourceList) {
+	if operation := change(name, was, is); operation != "" {
+		m.requested.WithLabelValues(string(name), requirement, operation).Inc()
+	}
+}
+
+// change is what becomes of one resource, as the kubelet labels it; "" if it
+// stays.
+func change(name v1.ResourceName, was, is v1.ResourceList) string {
+	p, had := was[name]
+	q, has := is[name]
+	switch {
+	case !had && has:
+		return "add"
+	case had && !has:
+		return "remove"
+	case q.Cmp(p) > 0:
+		return "increase"
+	case q.Cmp(p) < 0:
+		return "decrease"
+	}
+	return ""
+}

@@ -1,0 +1,76 @@
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podruntime"
+)
+
+// Prepare implements part.Preparer: when it returns nil, the record of what the
+// pod has been allocated is on disk, and its containers may be changed.
+func (p *Resize) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
+	if err := p.confirm(ctx, pod); err != nil {
+		return err
+	}
+	err := p.record(ctx, pod.UID)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	err = &resizeError{fmt.Errorf("write allocation record: %w", err)}
+	p.failed(pod, err)
+	return err
+}
+
+// unsure reports whether the pod's containers may have other resources than it
+// has been allocated; see state.resized.
+func (p *Resize) unsure(uid types.UID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[uid]
+	return s != nil && s.resized
+}
+
+// confirm waits for the records to be read if the pod's containers may have been
+// resized. A sync that goes by what they were made with would undo that.
+func (p *Resize) confirm(ctx context.Context, pod *v1.Pod) error {
+	if !p.unsure(pod.UID) {
+		return nil
+	}
+	select {
+	case <-p.restored:
+		return p.confirmed(pod)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// errAnew has a sync be made again.
+var errAnew = errors.New("the pod has been allocated other resources since the sync began")
+
+// confirmed lets a sync go on that goes by what the records say.
+func (p *Resize) confirmed(pod *v1.Pod) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[pod.UID]
+	if s == nil {
+		return nil
+	}
+	if s.allocated.differs(pod) {
+		return errAnew
+	}
+	s.resized = false
+	return nil
+}
+
+// resizeError is an error under the name of a resize that failed.
+type resizeError struct{ err error }
+
+func (e *resizeError) Error() string { return e.err.Error() }
+func (e *resizeError) Unwrap() error { return e.err }
+func (*resizeError) Reason() string  { return podruntime.ReasonResize }

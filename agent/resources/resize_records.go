@@ -1,0 +1,101 @@
+package resources
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// resizeOp is the writing or the removal of a record. err is set before done is
+// closed.
+type resizeOp struct {
+	done chan struct{}
+	err  error
+}
+
+// record returns when the pod's record is as it has to be. That of a pod that
+// only waits is written beside its syncs.
+func (p *Resize) record(ctx context.Context, uid types.UID) error {
+	for {
+		o, mine := p.next(uid)
+		if o == nil {
+			return nil
+		}
+		select {
+		case <-o.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if mine && o.err != nil {
+			return o.err
+		}
+	}
+}
+
+// next is what has to be waited for until the pod's record is written, or nil.
+// mine means that it is the writing of what was allocated last.
+func (p *Resize) next(uid types.UID) (o *resizeOp, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[uid]
+	if s == nil || !s.unrecorded() {
+		return nil, false
+	}
+	o = p.ops[uid]
+	if o == nil {
+		o, mine = p.write(uid, s.allocated, s.urgent), true
+	}
+	if !s.urgent {
+		return nil, false
+	}
+	return o, mine
+}
+
+// write begins to write a record. An error is logged if nobody waits for it.
+// p.mu is held.
+func (p *Resize) write(uid types.UID, a *allocation, awaited bool) *resizeOp {
+	return p.begin(uid, func() error {
+		value, err := json.Marshal(a)
+		if err == nil {
+			err = p.cfg.Store.Write(string(uid), value)
+		}
+		if err != nil && !awaited {
+			p.cfg.Log.Error("failed to write allocation record", zap.String("uid", string(uid)), zap.Error(err))
+		}
+		return err
+	}, func(s *state) {
+		p.tell()
+		s.recorded = a
+		s.urgent = s.urgent && s.recorded != s.allocated
+	})
+}
+
+// errEnded is the error of what would begin after Run has ended.
+var errEnded = errors.New("the agent has stopped")
+
+// begin makes a call of the store about a pod's record, beside the caller; there
+// is no other for that pod. succeeded is then called with the pod's state, if
+// that is still known. p.mu is held, by the caller and for succeeded.
+func (p *Resize) begin(uid types.UID, call func() error, succeeded func(*state)) *resizeOp {
+	o := &resizeOp{done: make(chan struct{})}
+	if p.ended {
+		o.err = errEnded
+		close(o.done)
+		return o
+	}
+	p.ops[uid] = o
+	p.calls.Go(func() {
+		o.err = call()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.ops, uid)
+		if s := p.pods[uid]; s != nil && o.err == nil {
+			succeeded(s)
+		}
+		close(o.done)
+	})
+	return o
+}

@@ -1,0 +1,102 @@
+package resources
+
+import (
+	"cmp"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/sorting"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// waiting is a resize that waits for a decision, or for room.
+type waiting struct {
+	asks, has *v1.Pod
+	since     time.Time
+}
+
+// Housekeep implements part.Housekeeper: it decides again on what waits, and
+// hands the pods that have been allocated what they ask for to their workers.
+func (p *Resize) Housekeep([]*v1.Pod) {
+	if !p.host.AllReady() {
+		return
+	}
+	for _, w := range p.waiting() {
+		pod, ok := p.host.Pod(w.asks.UID)
+		if !ok || p.ending(pod.UID) {
+			continue
+		}
+		if p.changed(pod, "periodic_retry") == pod {
+			p.host.Update(pod)
+		}
+	}
+}
+
+// ending reports whether a pod is to end, or has ended.
+func (p *Resize) ending(uid types.UID) bool {
+	w, ok := p.host.Worker(uid)
+	return ok && !w.TerminatingAt.IsZero()
+}
+
+// waiting are the resizes that wait, in the order in which they are decided on:
+// first what takes no more than it has, then by priority, then Guaranteed pods,
+// then who has waited longest.
+func (p *Resize) waiting() []waiting {
+	list := p.undecided()
+	sorting.Func(list, func(x, y waiting) int {
+		return cmp.Or(
+			first(x.takesNoMore(), y.takesNoMore()),
+			cmp.Compare(priority(y.asks), priority(x.asks)),
+			first(podmeta.QOS(x.asks) == v1.PodQOSGuaranteed, podmeta.QOS(y.asks) == v1.PodQOSGuaranteed),
+			x.since.Compare(y.since),
+			cmp.Compare(x.asks.UID, y.asks.UID),
+		)
+	})
+	return list
+}
+
+func (p *Resize) undecided() []waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.isRestored() {
+		return nil
+	}
+	var out []waiting
+	for _, s := range p.pods {
+		if s.undecided() {
+			out = append(out, waiting{asks: s.asks, has: s.allocated.apply(s.asks), since: s.waitsSince})
+		}
+	}
+	return out
+}
+
+// first sorts what is true before what is not.
+func first(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	default:
+		return 1
+	}
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+func (w waiting) takesNoMore() bool {
+	had := podmeta.Requests(w.has)
+	for name, q := range podmeta.Requests(w.asks) {
+		if q.Cmp(had[name]) > 0 {
+			return false
+		}
+	}
+	return true
+}

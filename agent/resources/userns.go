@@ -1,0 +1,185 @@
+package resources
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// UserNamespacesConfig holds what a Part needs.
+type UserNamespacesConfig struct {
+	// Store keeps the ranges over a restart of the agent. Required: a range that
+	// was forgotten would be given to a second pod.
+	Store part.Store
+	// IDsPerPod is the length of a range, a multiple of 65536; 65536
+	// (userNamespaces.idsPerPod). Pods that have a range keep it as it is.
+	IDsPerPod uint32
+	// First and Count are the IDs that ranges are taken from, both multiples of
+	// IDsPerPod, First not 0; all but the first IDsPerPod. [SubIDs] has those that the
+	// machine sets aside for a user.
+	First, Count uint32
+	// MaxPods is how many pods there may be with a range; New fails if there are fewer
+	// ranges. 0 does not ask.
+	MaxPods int
+	// Log gets values that are damaged or cannot be removed. nil: silent.
+	Log *zap.Logger
+}
+
+// UserNamespaces sets a range of the node's user and group IDs aside for each
+// pod with a user namespace of its own (hostUsers: false, KEP-127).
+//
+//	p, err := resources.NewUserNamespaces(resources.UserNamespacesConfig{Store: part.OpenStore(dir, log)})
+//
+// A range has UserNamespacesConfig.IDsPerPod IDs, 65536 of them by default. The first 65536 are the node's; a pod
+// gets the lowest range that is free, and keeps it over restarts of the agent until the
+// pod is gone, whatever the configuration has become: its files belong to these IDs.
+// [SubIDs] are those that the machine sets aside for pods.
+//
+// # Hooks
+//
+// part.Preparer takes a range before the pod's sandbox is made, part.Compiler
+// informs the runtime of it, from memory, and part.Sweeper gives back those of
+// pods that are gone.
+//
+// # Ownership
+//
+// The store has a value for each pod that has a range, under its UID and the place
+// of the range, so that a damaged value is made up for by its key. It is read
+// when the first such pod comes or at the first sweep. Calls of the store are
+// made by goroutines that [UserNamespaces.Run] waits for, at most one for each pod, and
+// under no lock.
+//
+// # Faults
+//
+// A write that hangs holds up its own pod, until that pod's sync is ended. Its
+// range stays the pod's; the next sync waits for the same write. A write that
+// fails fails the sync. Nobody has a range before what is kept has been read. A
+// damaged value is written anew, from its key. Of one that another version has
+// kept under the pod's UID alone, the range is lost: until that pod is gone, new
+// pods get the highest ranges, since the lost one is among the lowest.
+type UserNamespaces struct {
+	cfg   UserNamespacesConfig
+	space space
+	host  part.Host // set by Join
+	calls sync.WaitGroup
+
+	mu      sync.Mutex // held for no call of the store
+	ended   bool
+	loading *userIDsOp
+	ranges  *ranges // nil until they have been read
+}
+
+var (
+	_ part.Joiner   = (*UserNamespaces)(nil)
+	_ part.Runner   = (*UserNamespaces)(nil)
+	_ part.Preparer = (*UserNamespaces)(nil)
+	_ part.Compiler = (*UserNamespaces)(nil)
+	_ part.Sweeper  = (*UserNamespaces)(nil)
+)
+
+// NewUserNamespaces checks cfg and returns a Part at rest.
+func NewUserNamespaces(cfg UserNamespacesConfig) (*UserNamespaces, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("userns: UserNamespacesConfig.Store is required")
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	space, err := cfg.space()
+	if err != nil {
+		return nil, err
+	}
+	return &UserNamespaces{cfg: cfg, space: space}, nil
+}
+
+// space are the IDs that pods may have.
+func (c UserNamespacesConfig) space() (space, error) {
+	length := cmp.Or(c.IDsPerPod, block)
+	if length%block != 0 {
+		return space{}, fmt.Errorf("userns: UserNamespacesConfig.IDsPerPod is %d; want a multiple of %d", c.IDsPerPod, block)
+	}
+	s := defaultSpace(length)
+	if c.First != 0 || c.Count != 0 {
+		s.first, s.end = uint64(c.First), uint64(c.First)+uint64(c.Count)
+		if c.First == 0 || c.First%length != 0 || c.Count%length != 0 || s.end > 1<<32 {
+			return space{}, fmt.Errorf("userns: IDs are %d from %d on; want multiples of %d from one on that is not 0, up to %d", c.Count, c.First, length, uint64(1)<<32)
+		}
+	}
+	if s.count() < uint64(max(c.MaxPods, 0)) {
+		return space{}, fmt.Errorf("userns: there are IDs for %d pods, of %d each; want IDs for %d pods", s.count(), length, c.MaxPods)
+	}
+	return s, nil
+}
+
+// Name implements part.Part.
+func (*UserNamespaces) Name() string { return "userns" }
+
+// Join implements part.Joiner.
+func (p *UserNamespaces) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("userns: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// Run implements part.Runner: it returns when ctx has ended and no call of the
+// store is under way. A disk that hangs holds it up.
+func (p *UserNamespaces) Run(ctx context.Context) error {
+	<-ctx.Done()
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.calls.Wait()
+	return nil
+}
+
+// own reports whether the pod has a user namespace of its own.
+func own(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+
+// Prepare implements part.Preparer: it sets IDs aside for the pod, if it has
+// none yet. The error is a failure to make the sandbox.
+func (p *UserNamespaces) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
+	if !own(pod) {
+		return nil
+	}
+	err := p.take(ctx, pod.UID)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	p.host.Event(pod, nil, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+	return &sandboxError{err}
+}
+
+// sandboxError is an error under the name of a sandbox that cannot be made.
+type sandboxError struct{ err error }
+
+func (e *sandboxError) Error() string { return e.err.Error() }
+func (e *sandboxError) Unwrap() error { return e.err }
+func (*sandboxError) Reason() string  { return podspec.ReasonCreateSandbox }
+
+// Compile implements part.Compiler. A pod without a range is left without, which
+// podspec reports.
+func (p *UserNamespaces) Compile(pod *v1.Pod, in *podspec.Input) error {
+	if !own(pod) {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ranges == nil {
+		return nil
+	}
+	if r := p.ranges.of[pod.UID]; r != nil && r.saved {
+		in.UserNamespace = &podspec.IDRange{First: r.first, Length: r.length}
+	}
+	return nil
+}

@@ -1,0 +1,175 @@
+package resources
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// block is what ranges are made of, and the length of a range where nothing else is
+// said: as many IDs as a pod sees at least without a user namespace (KEP-127). The
+// first block is the node's.
+const block = 1 << 16
+
+// space are the IDs that pods may have, in ranges of a length.
+type space struct {
+	length     uint32
+	first, end uint64 // the first ID, and the one after the last
+}
+
+// defaultSpace is all but the first range.
+func defaultSpace(length uint32) space { return space{length, uint64(length), 1 << 32} }
+
+// count is how many ranges there are.
+func (s space) count() uint64 {
+	if s.end < s.first {
+		return 0
+	}
+	return (s.end - s.first) / uint64(s.length)
+}
+
+// at is the first ID of a range.
+func (s space) at(n uint64) uint32 { return uint32(s.first + n*uint64(s.length)) }
+
+// idRange is the range of one pod.
+type idRange struct {
+	first, length uint32
+	key           string     // of its value
+	saved         bool       // in the store
+	busy          *userIDsOp // on its value in the store
+}
+
+// blocks calls fn with the first ID of each block of a range.
+func (r *idRange) blocks(fn func(uint32)) {
+	for at := uint64(r.first); at < uint64(r.first)+uint64(r.length); at += block {
+		fn(uint32(at))
+	}
+}
+
+// userIDsOp is a call of the store that is under way. err is set before done is closed.
+type userIDsOp struct {
+	done chan struct{}
+	err  error
+}
+
+// ranges are those that are taken.
+type ranges struct {
+	space space
+	taken map[uint32]types.UID // by first ID of a block
+	of    map[types.UID]*idRange
+	// lost are pods of which only this is known, that they have a range.
+	lost map[types.UID]bool
+}
+
+func newRanges(s space) *ranges {
+	return &ranges{space: s, taken: map[uint32]types.UID{}, of: map[types.UID]*idRange{}, lost: map[types.UID]bool{}}
+}
+
+func (r *ranges) add(uid types.UID, first, length uint32, key string, saved bool) *idRange {
+	out := &idRange{first: first, length: length, key: key, saved: saved}
+	out.blocks(func(at uint32) { r.taken[at] = uid })
+	r.of[uid] = out
+	return out
+}
+
+// free reports whether nobody has anything of a range.
+func (r *ranges) free(first uint32) bool {
+	free := true
+	(&idRange{first: first, length: r.space.length}).blocks(func(at uint32) {
+		_, taken := r.taken[at]
+		free = free && !taken
+	})
+	return free
+}
+
+// take gives a pod the lowest range that is free; or, while a range is lost, the
+// highest: the lost one was the lowest of its time.
+func (r *ranges) take(uid types.UID) (*idRange, error) {
+	count := r.space.count()
+	for n := range count {
+		first := r.space.at(n)
+		if len(r.lost) > 0 {
+			first = r.space.at(count - 1 - n)
+		}
+		if r.free(first) {
+			return r.add(uid, first, r.space.length, keyOf(uid, first, r.space.length), false), nil
+		}
+	}
+	return nil, fmt.Errorf("all %d ranges of user IDs are taken", count)
+}
+
+func (r *ranges) drop(uid types.UID) {
+	delete(r.lost, uid)
+	is := r.of[uid]
+	if is == nil {
+		return
+	}
+	is.blocks(func(at uint32) {
+		if r.taken[at] == uid { // two values may name one range
+			delete(r.taken, at)
+		}
+	})
+	delete(r.of, uid)
+}
+
+// inKey stands between a pod's UID and the number of its range in a key.
+const inKey = ".ids-"
+
+// keyOf is the key of a pod's value. It names the range, in blocks, for when the value
+// is damaged: its first one, and how many it has if that is not one.
+func keyOf(uid types.UID, first, length uint32) string {
+	key := string(uid) + inKey + strconv.FormatUint(uint64(first/block), 10)
+	if length != block {
+		key += "-" + strconv.FormatUint(uint64(length/block), 10)
+	}
+	return key
+}
+
+// parseKey reads a key. One of before has the UID alone: then first is 0.
+func parseKey(key string) (uid types.UID, first, length uint32) {
+	if at := strings.LastIndex(key, inKey); at >= 0 {
+		text, count, more := strings.Cut(key[at+len(inKey):], "-")
+		n, err := strconv.ParseUint(text, 10, 16)
+		blocks := uint64(1)
+		if more && err == nil {
+			blocks, err = strconv.ParseUint(count, 10, 16)
+		}
+		uid, first, length = types.UID(key[:at]), uint32(n)*block, uint32(blocks)*block
+		if err == nil && whole(first, length) && keyOf(uid, first, length) == key {
+			return uid, first, length
+		}
+	}
+	return types.UID(key), 0, 0
+}
+
+// whole reports whether a range is one that a pod may have had.
+func whole(first, length uint32) bool {
+	return first != 0 && length != 0 && first%block == 0 && length%block == 0 && uint64(first)+uint64(length) <= 1<<32
+}
+
+// lostValue is kept for a pod whose range is not known, under its UID.
+var lostValue = []byte("{}")
+
+// savedRange is what the store has of a pod.
+type savedRange struct {
+	First  uint32 `json:"first"`
+	Length uint32 `json:"length"`
+}
+
+func encode(first, length uint32) []byte {
+	return fmt.Appendf(nil, `{"first":%d,"length":%d}`, first, length)
+}
+
+func decodeUserIDs(value []byte) (first, length uint32, err error) {
+	var s savedRange
+	if err := json.Unmarshal(value, &s); err != nil {
+		return 0, 0, err
+	}
+	if !whole(s.First, s.Length) {
+		return 0, 0, fmt.Errorf("range of %d IDs from %d on; want multiples of %d that are not 0", s.Length, s.First, block)
+	}
+	return s.First, s.Length, nil
+}

@@ -1,0 +1,166 @@
+package resources
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint"
+)
+
+// errUserIDsEnded is the error of what would begin after Run has ended.
+var errUserIDsEnded = errors.New("the agent has stopped")
+
+// take returns when the pod has a range that is kept.
+func (p *UserNamespaces) take(ctx context.Context, uid types.UID) error {
+	for {
+		o, err := p.next(uid)
+		if o == nil || err != nil {
+			return err
+		}
+		if err := o.wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (o *userIDsOp) wait(ctx context.Context) error {
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// next is what a pod has to wait for to have its range; nil if it has it. The
+// range is the pod's from the start of the write on: no other takes it
+// meanwhile, and what fails is written again.
+func (p *UserNamespaces) next(uid types.UID) (*userIDsOp, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ranges == nil {
+		return p.load()
+	}
+	r := p.ranges.of[uid]
+	if r == nil {
+		var err error
+		if r, err = p.ranges.take(uid); err != nil {
+			return nil, err
+		}
+	}
+	if r.busy != nil || r.saved {
+		return r.busy, nil
+	}
+	return p.write(r)
+}
+
+// write begins to keep a range. p.mu is held.
+func (p *UserNamespaces) write(r *idRange) (*userIDsOp, error) {
+	key, value := r.key, encode(r.first, r.length)
+	o, err := p.begin(func() error { return p.cfg.Store.Write(key, value) }, func(err error) {
+		r.busy, r.saved = nil, err == nil
+	})
+	r.busy = o
+	return o, err
+}
+
+// begin makes a call of the store beside the caller, and then, with p.mu held,
+// notes how it ended. p.mu is held by the caller, too.
+func (p *UserNamespaces) begin(call func() error, ended func(error)) (*userIDsOp, error) {
+	if p.ended {
+		return nil, errUserIDsEnded
+	}
+	o := &userIDsOp{done: make(chan struct{})}
+	p.calls.Go(func() {
+		o.err = call()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		ended(o.err)
+		close(o.done)
+	})
+	return o, nil
+}
+
+// load begins to read what is kept, unless that is under way. p.mu is held.
+func (p *UserNamespaces) load() (*userIDsOp, error) {
+	if p.loading != nil {
+		return p.loading, nil
+	}
+	var found *ranges
+	o, err := p.begin(func() (err error) {
+		found, err = p.read()
+		return err
+	}, func(err error) {
+		p.loading = nil
+		if err == nil {
+			p.ranges = found
+		}
+	})
+	p.loading = o
+	return o, err
+}
+
+// read returns the ranges that are kept.
+func (p *UserNamespaces) read() (*ranges, error) {
+	keys, err := p.cfg.Store.Keys()
+	if err != nil {
+		return nil, fmt.Errorf("list ranges of user IDs: %w", err)
+	}
+	out := newRanges(p.space)
+	for _, key := range keys {
+		uid, named, blocks := parseKey(key)
+		value, err := p.cfg.Store.Read(key)
+		if errors.Is(err, fs.ErrNotExist) && !errors.Is(err, checkpoint.ErrCorrupt) {
+			continue
+		}
+		if err != nil && !errors.Is(err, checkpoint.ErrCorrupt) {
+			return nil, fmt.Errorf("read range of user IDs: %w", err)
+		}
+		if err == nil {
+			var first, length uint32
+			if first, length, err = decodeUserIDs(value); err == nil && (named == 0 || named == first && blocks == length) {
+				out.add(uid, first, length, key, true)
+				continue
+			}
+			if err == nil {
+				err = fmt.Errorf("range of %d IDs from %d on, under a key that says %d from %d on", length, first, blocks, named)
+			}
+		}
+		p.damaged(out, key, value, err)
+	}
+	return out, nil
+}
+
+// damaged makes the best of a value that cannot be read. Its pod may run: the range
+// that the key names stays the pod's, and where it names none, no range is given
+// that might be the one.
+func (p *UserNamespaces) damaged(out *ranges, key string, value []byte, cause error) {
+	uid, named, length := parseKey(key)
+	log := p.cfg.Log.With(zap.String("uid", string(uid)))
+	if named == 0 {
+		out.lost[uid] = true
+		if bytes.Equal(value, lostValue) {
+			return // told and set aside already
+		}
+	}
+	log.Error("invalid user ID range for pod", zap.Uint32("first", named), zap.Error(cause))
+	if value != nil {
+		if err := part.SetAside(p.cfg.Store, key, cause); err != nil {
+			log.Warn("failed to set user ID range aside", zap.Error(err))
+		}
+	}
+	if named != 0 {
+		out.add(uid, named, length, key, p.cfg.Store.Write(key, encode(named, length)) == nil)
+		return
+	}
+	if err := p.cfg.Store.Write(key, lostValue); err != nil {
+		log.Warn("failed to record that a user ID range is lost", zap.Error(err))
+	}
+}

@@ -1,0 +1,201 @@
+package devicemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// The kubelet's limits.
+const (
+	defaultQPS   = 100
+	defaultBurst = 10
+	// maxPodResourcesSocketPath is the longest path of a unix socket (unix(7)).
+	maxPodResourcesSocketPath = 107
+)
+
+// PodLister are those that hold resources.
+type PodLister interface {
+	// ActivePods are those that are not over. They are not changed.
+	ActivePods() []*v1.Pod
+}
+
+// AssignedDevices knows devices. A *devicemgr.Manager is one.
+type AssignedDevices interface {
+	Holdings(uid types.UID, container string) []Holding
+	// Devices are the healthy ones, by resource, each list sorted.
+	Devices() map[string][]Device
+}
+
+// AssignedCPUs knows CPUs.
+type AssignedCPUs interface {
+	// Exclusive are those that only one container uses.
+	Exclusive(uid types.UID, container string) numa.CPUSet
+	// Allocatable are all that pods can have.
+	Allocatable() numa.CPUSet
+}
+
+// AssignedMemory knows memory that is placed.
+type AssignedMemory interface {
+	Blocks(uid types.UID, container string) []MemoryBlock
+	Allocatable() []MemoryBlock
+}
+
+// PodCPUs is a [AssignedCPUs] that knows those that pods have as a whole, with those of their
+// containers among them (KEP-5526, pod-level resource managers).
+type PodCPUs interface {
+	AssignedCPUs
+	OfPod(uid types.UID) numa.CPUSet
+}
+
+// PodMemory is a [AssignedMemory] that knows what pods have as a whole, with what their containers
+// have among it.
+type PodMemory interface {
+	AssignedMemory
+	BlocksOfPod(uid types.UID) []MemoryBlock
+}
+
+// MemoryBlock is memory on some NUMA nodes.
+type MemoryBlock struct {
+	Type  string // "memory" or "hugepages-2Mi"
+	Bytes uint64
+	Nodes numa.NodeSet
+}
+
+// PreparedClaims knows what containers have through dynamic resource allocation. What
+// it returns is the caller's.
+type PreparedClaims interface {
+	Dynamic(pod *v1.Pod, container string) []*api.DynamicResource
+}
+
+// PodResourcesConfig holds what a Server needs. Socket and Pods are required; the zero value
+// of every other field means the default named beside it.
+type PodResourcesConfig struct {
+	// Socket is an absolute path. Its directory is made if it is not there.
+	Socket  string
+	Pods    PodLister
+	Devices AssignedDevices // no devices
+	CPUs    AssignedCPUs    // no CPUs
+	Memory  AssignedMemory  // no memory
+	Claims  PreparedClaims  // no claims
+
+	// Ready holds back each call until it is closed, or until the call is given up. The socket
+	// is there before, so that clients which connect early are not refused; nil: no call waits.
+	Ready <-chan struct{}
+
+	QPS, Burst int // calls a second, and at once; 100 and 10
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// PodResources is the service. Its methods may be called from any goroutine.
+type PodResources struct {
+	api.UnimplementedPodResourcesListerServer
+	cfg   PodResourcesConfig
+	met   *podResourcesMetrics
+	limit *rate.Limiter
+}
+
+// NewPodResources checks cfg and returns a Server at rest.
+func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
+	var errs []error
+	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxPodResourcesSocketPath {
+		errs = append(errs, fmt.Errorf("PodResourcesConfig.Socket is %q; want an absolute path of at most %d bytes", cfg.Socket, maxPodResourcesSocketPath))
+	}
+	if cfg.Pods == nil {
+		errs = append(errs, errors.New("PodResourcesConfig.Pods is required"))
+	}
+	if cfg.QPS < 0 || cfg.Burst < 0 {
+		errs = append(errs, fmt.Errorf("PodResourcesConfig.QPS is %d and Burst %d; want positive numbers", cfg.QPS, cfg.Burst))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podresources: %w", err)
+	}
+	if cfg.QPS == 0 {
+		cfg.QPS = defaultQPS
+	}
+	if cfg.Burst == 0 {
+		cfg.Burst = defaultBurst
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	met, err := newPodResourcesMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("podresources: %w", err)
+	}
+	return &PodResources{cfg: cfg, met: met, limit: rate.NewLimiter(rate.Limit(cfg.QPS), cfg.Burst)}, nil
+}
+
+// Run serves until ctx ends, and returns nil when no call is under way.
+func (s *PodResources) Run(ctx context.Context) error {
+	pause := retry.Backoff{First: time.Second, Max: 30 * time.Second}
+	for ctx.Err() == nil {
+		if err := s.serve(ctx); ctx.Err() == nil {
+			s.cfg.Log.Error("pod resources are not served", zap.String("socket", s.cfg.Socket), zap.Error(err))
+		}
+		pause.Wait(ctx)
+	}
+	return nil
+}
+
+func (s *PodResources) serve(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(s.cfg.Socket), 0o750); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(s.cfg.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(s.cfg.Socket) // listening reports
+	}
+	l, err := net.Listen("unix", s.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(grpc.UnaryInterceptor(s.guard))
+	api.RegisterPodResourcesListerServer(g, s)
+	v1alpha1.RegisterPodResourcesListerServer(g, oldest{s: s})
+	stop := context.AfterFunc(ctx, g.Stop)
+	defer stop()
+	defer g.Stop() // waits for calls
+	return g.Serve(l)
+}
+
+// guard limits and counts calls.
+func (s *PodResources) guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	if !s.limit.Allow() {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	if s.cfg.Ready != nil {
+		select {
+		case <-s.cfg.Ready:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	m := s.met.of(info.FullMethod)
+	m.total.Inc()
+	m.calls.Inc()
+	resp, err := call(ctx, req)
+	if err != nil {
+		m.errors.Inc()
+	}
+	return resp, err
+}

@@ -1,0 +1,266 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/gc/internal/hold"
+)
+
+// ImageStore is what this package asks of an image service. Calls end with ctx.
+type ImageStore interface {
+	// Images lists all images. The result is kept and not changed.
+	Images(ctx context.Context) ([]Image, error)
+	// Uses lists what all containers use, the dead ones included.
+	Uses(ctx context.Context) ([]ImageUse, error)
+	// ImageDisk says how full the images' disk is right now.
+	Disk(ctx context.Context) (ImageDisk, error)
+	// Remove removes an image with all its names. It succeeds when it is gone
+	// already.
+	Remove(ctx context.Context, id, handler string) error
+}
+
+// ImageEvents takes what is worth telling about the node.
+type ImageEvents interface {
+	// Event is called during a pass, which waits for it. eventType is always Warning here.
+	Event(eventType, reason, message string)
+}
+
+// Reasons of events, as the kubelet has them.
+const (
+	// ReasonImageGCFailed is of the second failure in a row and later ones: a first one may be that
+	// of a runtime that is starting.
+	ReasonImageGCFailed   = "ImageGCFailed"
+	ReasonNotEnough       = "FreeDiskSpaceFailed"
+	ReasonInvalidCapacity = "InvalidDiskCapacity"
+	ReasonInvalidImageID  = "InvalidImageID"
+)
+
+// ErrNotEnough says that the images that may go are gone, and the disk is still
+// above Policy.Low.
+var ErrNotEnough = errors.New("imagegc: not enough images may go")
+
+// ImageConfig holds what a Manager needs. Store is required; the zero value of every
+// other field means the default named beside it.
+type ImageConfig struct {
+	Store  ImageStore
+	Policy *ImagePolicy // DefaultImagePolicy()
+	// Pins are names of images that stay: with tag or digest, without either
+	// for a whole repository, or the beginning of repositories and /*. They
+	// are completed as image names are: busybox is docker.io/library/busybox.
+	Pins []string
+	// PinLabels are labels, key or key=value, of images that stay.
+	PinLabels []string
+	// Desired returns the names of images that stored pods, which are to run
+	// here and are not over, name. It is called in every pass, and must not begin
+	// one, which would wait for the other's end; nobody's.
+	Desired func() []string
+	// Prune is called after a pass that removed an image, or found one gone,
+	// with the IDs of all that are left and the time at which the pass began:
+	// images.Manager.Prune drops its pull records so. Nothing is called.
+	Prune func(ctx context.Context, present []string, since time.Time) error
+	// ImageMemory keeps when images were used last over restarts; they are
+	// forgotten.
+	Memory ImageMemory
+	Events ImageEvents // nobody is told
+
+	Interval time.Duration // between passes; 5m
+	Timeout  time.Duration // of each call of the Store; 2m
+	// Settle is how long a pass waits for the disk to show what was removed,
+	// before it removes more than should have been enough; 1s.
+	Settle time.Duration
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// The kubelet's period of image collection and its deadline for calls
+// (runtimeRequestTimeout). It has nothing like Settle: it counts sizes.
+const (
+	defaultInterval = 5 * time.Minute
+	defaultTimeout  = 2 * time.Minute
+	defaultSettle   = time.Second
+)
+
+// ImageCollector keeps the usage of a node's image disk below a threshold: it removes the
+// images that have been unused the longest, and none that is needed.
+//
+//	m, err := gc.NewImageCollector(gc.ImageConfig{Store: store, Desired: pods.Images})
+//	if err != nil {
+//		return err
+//	}
+//	go m.Run(ctx)                        // every 5 minutes
+//	freed, err := m.Reclaim(ctx, 1<<30)  // now, for an eviction manager
+//	report, err := m.Explain(ctx)        // what would go, and why the rest stays
+//
+// It needs a [ImageStore]: [github.com/nodewright/nodewright/agent/pressure.Collection] has one of a CRI client. [DecideImages] and [WantImageSpace]
+// are the pure decision.
+//
+// Its methods may be called from any goroutine.
+//
+// # Images that are kept
+//
+// Images of containers, dead ones included, and mounted images; images that are pinned by
+// the runtime, ImageConfig.Pins or ImageConfig.PinLabels; images of desired pods (ImageConfig.Desired);
+// images younger than Policy.MinAge; and images held by pods that are being started. [ImageReport]
+// contains the reason for each image.
+//
+// # Pods that start
+//
+// A newly pulled image has no container yet. To start a pod, hold the image before looking
+// for it, and release it once its container is created:
+//
+//	h := m.Hold()
+//	defer h.Release()
+//	look, err := h.Name(ctx, image) // waits for a removal under way
+//	if err != nil {
+//		return err
+//	}
+//	for intact := false; !intact; { // again, if it went under another name
+//		img, err := images.Ensure(ctx, request)
+//		if err != nil {
+//			return err
+//		}
+//		if intact, err = look.Got(ctx, img.Ref); err != nil {
+//			return err
+//		}
+//	}
+//	// create the container
+//
+// No interleaving can then remove the image between Name and Release: see package hold.
+// Without that, a new image is protected by Policy.MinAge alone, as in the kubelet.
+//
+// # Amount
+//
+// The usage of the disk is read after each removal, and the pass ends when enough is free.
+// The sizes that runtimes report are no help: they count shared layers for each image, and
+// mostly leave out the unpacked size.
+//
+// # Faults
+//
+// A failed list ends the pass; an image that cannot be removed is skipped and reported. Every
+// call has a deadline. With ImageConfig.Memory the history survives a restart: the age of an
+// image counts from when it was first seen, not from the restart. A history that cannot be
+// read is discarded.
+type ImageCollector struct {
+	cfg    ImageConfig
+	policy ImagePolicy
+	pins   []pin
+	labels []labelPin
+	met    *metrics
+	holds  hold.Table[string]
+
+	// passing is held by the pass under way, and guards what follows.
+	passing  chan struct{}
+	recalled bool
+	nameless bool              // images without an ID were told of
+	names    map[string]string // fullName by name, of the last pass
+
+	// mu guards the fields below, which Hold.Release and Last use during a pass.
+	mu      sync.Mutex
+	history history
+	last    ImageReport
+}
+
+// NewImageCollector checks cfg and returns a Manager at rest. The error names every field that is wrong.
+// ImageConfig.Memory is not read before the first pass.
+func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
+	m := &ImageCollector{policy: DefaultImagePolicy(), passing: make(chan struct{}, 1)}
+	if cfg.Policy != nil {
+		m.policy = *cfg.Policy
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Settle == 0 {
+		cfg.Settle = defaultSettle
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.Store == nil {
+		errs = append(errs, errors.New("ImageConfig.Store is required"))
+	}
+	errs = append(errs, m.policy.validate())
+	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Settle < 0 {
+		errs = append(errs, fmt.Errorf("ImageConfig.Interval %v, Timeout %v and Settle %v: want 0 (the default) or more", cfg.Interval, cfg.Timeout, cfg.Settle))
+	}
+	for i, s := range cfg.Pins {
+		p, err := parsePin(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("ImageConfig.Pins[%d] %q: %w", i, s, err))
+		}
+		m.pins = append(m.pins, p)
+	}
+	for i, s := range cfg.PinLabels {
+		p, err := parseLabelPin(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("ImageConfig.PinLabels[%d] %q: %w", i, s, err))
+		}
+		m.labels = append(m.labels, p)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("imagegc: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("imagegc: %w", err)
+	}
+	m.cfg, m.met = cfg, met
+	return m, nil
+}
+
+// Run makes a pass now and one every ImageConfig.Interval until ctx ends, then
+// returns nil. A pass that fails is logged, and from the second in a row on is
+// an event. With Policy.High 100 and no MaxAge nothing is ever removed by it,
+// and it only keeps the history up to date.
+func (m *ImageCollector) Run(ctx context.Context) error {
+	tick := time.NewTicker(m.cfg.Interval)
+	defer tick.Stop()
+	failures := 0
+	for {
+		var err error
+		// The history has to be right on the day on which the policy is changed, and for
+		// Reclaim.
+		if m.policy.High == 100 && m.policy.MaxAge == 0 {
+			_, err = m.Explain(ctx)
+		} else {
+			_, err = m.Collect(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+		default:
+			failures++
+			m.cfg.Log.Warn("image collection failed", zap.Int("inARow", failures), zap.Error(err))
+			if failures > 1 {
+				m.event(ReasonImageGCFailed, err.Error())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// event sends a warning about the node, if ImageConfig.Events is set. It is called without m.mu.
+func (m *ImageCollector) event(reason, message string) {
+	if m.cfg.Events != nil {
+		m.cfg.Events.Event(v1.EventTypeWarning, reason, message)
+	}
+}

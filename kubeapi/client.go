@@ -1,0 +1,320 @@
+package kubeapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// Key names an object. Namespace is empty for one that is in none.
+type Key struct{ Namespace, Name string }
+
+// String returns namespace/name, or the name alone.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Config holds what a Client needs. REST is required; the zero value of every
+// other field means the default named beside it.
+type Config struct {
+	// REST says which server, who asks, and how often: QPS and Burst bound all
+	// calls of the client together, but for [Client.Unlimited]. It is copied. Its Timeout and Dial are not
+	// used.
+	REST *rest.Config
+	// Certificate, if not nil, is asked at each new connection for the
+	// client's certificate, in place of those of REST. It may return one
+	// without content, and must not return nil.
+	Certificate func() (*tls.Certificate, error)
+	// Timeout is what a call may take, but for Watch; 30s.
+	Timeout time.Duration
+	// Observer is told of each exchange and each watch; nobody.
+	Observer Observer
+}
+
+// Client makes single calls to a Kubernetes API server, for the few
+// resources that a node agent has to do with.
+//
+//	c, err := kubeapi.New(kubeapi.Config{REST: restConfig})
+//	if err != nil {
+//		return err
+//	}
+//	var node v1.Node
+//	err = c.Get(ctx, kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, &node)
+//
+// It is built on client-go's rest package alone: the clientset, whose scheme
+// knows every group there is, weighs 17 MB. Objects of built-in groups travel
+// as protobuf.
+//
+// Its methods may be called from any goroutine. Clients that Once and Unlimited return
+// share connections and budget with it.
+//
+// # Faults
+//
+// Every call but Watch ends after [Config.Timeout] at the latest, whatever its
+// ctx says. Nothing is retried here, except by the rules of an API server that
+// says 429 with Retry-After, as client-go does it, and not even that by what
+// [Client.Once] returns. Errors are those of
+// k8s.io/apimachinery/pkg/api/errors where the server answered. Redirects are
+// not followed: they could lead off the node's cluster with its credentials.
+// [Client.CloseConnections] ends connections that may be dead, so that the next
+// call makes a new one.
+type Client struct {
+	timeout time.Duration
+	scheme  *runtime.Scheme
+	params  runtime.ParameterCodec
+	// groups has one REST client for each group version; nothing is added after New.
+	groups map[schema.GroupVersion]rest.Interface
+	conns  *dialer
+	told   Observer // nil: nobody
+	host   string
+	once   bool
+
+	unlimited bool
+}
+
+// vocabulary is what all clients speak. It is never changed, and weighs 50 KB, of which
+// a node would have one for each of its clients, and a process of many nodes for each node.
+type vocabulary struct {
+	scheme *runtime.Scheme
+	params runtime.ParameterCodec
+	codecs serializer.CodecFactory
+}
+
+// shared makes the vocabulary at the first New. An error would be one of this package.
+var shared = sync.OnceValues(func() (vocabulary, error) {
+	s, err := NewScheme()
+	if err != nil {
+		return vocabulary{}, err
+	}
+	return vocabulary{s, runtime.NewParameterCodec(s), serializer.NewCodecFactory(s)}, nil
+})
+
+// defaultTimeout bounds calls to a server that is busy, or that accepts a call and
+// never answers.
+const defaultTimeout = 30 * time.Second
+
+// New checks cfg and returns a Client. Nothing is called.
+func New(cfg Config) (*Client, error) {
+	if cfg.REST == nil {
+		return nil, errors.New("kubeapi: REST: required")
+	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("kubeapi: Timeout: %v: must not be negative", cfg.Timeout)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	known, err := shared()
+	if err != nil {
+		return nil, fmt.Errorf("kubeapi: %w", err)
+	}
+	scheme := known.scheme
+	c := &Client{
+		timeout: cfg.Timeout, scheme: scheme, params: known.params,
+		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(), told: cfg.Observer,
+	}
+	// The copy is changed below; the caller's stays as it is.
+	base := rest.CopyConfig(cfg.REST)
+	// client-go's timeout would end watches as well: do has one for each call.
+	base.Timeout, base.Dial = 0, c.conns.dial
+	base.NegotiatedSerializer = checked(known.codecs.WithoutConversion(), scheme)
+	base.ContentType = runtime.ContentTypeProtobuf
+	// JSON as well, for servers that do not have a type in protobuf.
+	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	base.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		// From the outside in: a redirect is an error, Retry-After is shortened, bodies
+		// are bounded, and the innermost sees each exchange.
+		return noRedirects{patient{boundedAnswers{observed(rt, cfg.Observer)}}}
+	})
+	transport, err := httpClient(base, cfg.Certificate)
+	if err != nil {
+		return nil, fmt.Errorf("kubeapi: %w", err)
+	}
+	if u, _, err := rest.DefaultServerUrlFor(base); err == nil {
+		c.host = u.Host
+	}
+	// A second guard: noRedirects has made an error of each redirect before. What
+	// follows one takes the credentials along.
+	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	// One budget for all groups: the server counts the node and not its groups.
+	limit := throttled(limiter(base), cfg.Observer)
+	for _, gv := range scheme.PrioritizedVersionsAllGroups() {
+		g := rest.CopyConfig(base)
+		g.GroupVersion, g.APIPath, g.RateLimiter = &gv, "/apis", limit
+		if gv.Group == "" {
+			g.APIPath = "/api"
+		}
+		// Types of this package have no protobuf.
+		if ownGroups[gv] != nil {
+			g.ContentType, g.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+		}
+		if c.groups[gv], err = rest.RESTClientForConfigAndClient(g, transport); err != nil {
+			return nil, fmt.Errorf("kubeapi: %s: %w", gv, err)
+		}
+	}
+	return c, nil
+}
+
+// CloseConnections closes every connection to the server, so that the next
+// calls and the watches begin anew: with another certificate, or past a
+// connection that has died without a word.
+func (c *Client) CloseConnections() { c.conns.closeAll() }
+
+// Once returns a Client that repeats nothing: the error of a server that is
+// busy is the caller's, with the time that it asks for ([RetryAfter]). It shares all else
+// with c.
+func (c *Client) Once() *Client {
+	d := *c
+	d.once = true
+	return &d
+}
+
+// Unlimited returns a Client whose calls take nothing of the budget that
+// Config.REST has in QPS and Burst: for callers that have a bound of their own. It
+// shares all else with c.
+func (c *Client) Unlimited() *Client {
+	d := *c
+	d.unlimited = true
+	return &d
+}
+
+// Get reads an object. A resourceVersion of "0" in opts lets the server answer
+// from its cache.
+func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object, opts ...metav1.GetOptions) error {
+	req, err := c.begin(r, k, http.MethodGet)
+	if err != nil {
+		return err
+	}
+	for i := range opts {
+		req = req.VersionedParams(&opts[i], c.params)
+	}
+	// One object is bounded far below a list.
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodGet, req, into)
+}
+
+// ListWatcher is the part of a [Client] that followers of objects need; tests give
+// them another one.
+type ListWatcher interface {
+	List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error
+	Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+var _ ListWatcher = (*Client)(nil)
+
+// List reads all objects of a namespace, or of all with "", that opts select.
+func (c *Client) List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error {
+	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodGet, req.VersionedParams(&opts, c.params), into)
+}
+
+// Create makes an object, or with subresources posts to those of the object
+// that k names, as for the token of a service account. into may be obj or nil.
+func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
+	// The name of a new object is in its body, and not in the path.
+	if len(subresources) == 0 {
+		k.Name = ""
+	}
+	req, err := c.begin(r, k, http.MethodPost, subresources...)
+	if err != nil {
+		return err
+	}
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPost, req.Body(obj), into)
+}
+
+// Update replaces an object. into may be obj or nil.
+func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
+	req, err := c.begin(r, k, http.MethodPut, subresources...)
+	if err != nil {
+		return err
+	}
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPut, req.Body(obj), into)
+}
+
+// Patch changes an object. into may be nil.
+func (c *Client) Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error {
+	req, err := c.begin(r, k, http.MethodPatch, subresources...)
+	if err != nil {
+		return err
+	}
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPatch, req.SetHeader("Content-Type", string(kind)).Body(patch), into)
+}
+
+// Delete deletes an object.
+func (c *Client) Delete(ctx context.Context, r Resource, k Key, opts metav1.DeleteOptions) error {
+	req, err := c.begin(r, k, http.MethodDelete)
+	if err != nil {
+		return err
+	}
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodDelete, req.Body(&opts), nil)
+}
+
+// DeleteAll deletes all objects of a namespace, or of all with "", that opts select.
+func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error {
+	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodDelete)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodDelete, req.VersionedParams(&opts, c.params), nil)
+}
+
+// Watch reports changes until ctx ends, the server ends it, or Stop is called.
+// opts.TimeoutSeconds bounds it at the server.
+func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
+	if err != nil {
+		return nil, err
+	}
+	opts.Watch = true
+	// Without do's timeout: a watch lasts for as long as opts and ctx let it.
+	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host)))
+}
+
+// begin returns a request for an object, or for all if k has no name. A group that
+// NewScheme does not know is an error of the caller.
+func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
+	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
+	if !ok {
+		return nil, fmt.Errorf("%s %s: the group is none of a node agent's", verb, r)
+	}
+	req := g.Verb(verb).Resource(r.Name).NamespaceIfScoped(k.Namespace, r.Namespaced && k.Namespace != "")
+	if k.Name != "" {
+		req = req.Name(k.Name)
+	}
+	if c.once {
+		req = req.MaxRetries(0)
+	}
+	if c.unlimited {
+		req = req.Throttle(nil)
+	}
+	return req.SubResource(subresources...), nil
+}
+
+// do makes one call and decodes its answer into into, unless that is nil. It blocks
+// until the answer, the end of ctx, or the timeout.
+func (c *Client) do(ctx context.Context, verb string, req *rest.Request, into runtime.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	res := req.Do(c.tracked(ctx, verb, c.host))
+	if into == nil {
+		return res.Error()
+	}
+	return res.Into(into)
+}

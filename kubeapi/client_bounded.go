@@ -1,0 +1,257 @@
+package kubeapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/internal/quantity"
+)
+
+// Bounds of what a server answers. An API server takes objects of 1.5 MiB (etcd's
+// own bound); the pods of a full node are far below the others, if each is as
+// large as it may be.
+const (
+	// maxAnswer is how many bytes of an answer are read. An event of a watch has
+	// 16 MiB at most, which is client-go's.
+	maxAnswer = 256 << 20
+	// maxDecoded is what an answer may come to in memory, in bytes, about: an empty
+	// container has two bytes of protobuf, and eight hundred then.
+	maxDecoded = 1 << 30
+	// maxObject is how many bytes one object may have, alone, in a list or in an
+	// event, and maxObjectDecoded what it may come to: a server takes requests of 3
+	// MiB, which are a little more as it writes them, and text of many small values
+	// comes to ten times its size.
+	maxObject        = 8 << 20
+	maxObjectDecoded = 64 << 20
+	// maxValues bounds the values in an answer in JSON, names of fields included:
+	// each takes some hundred bytes while quantities are looked for. Trust bundles
+	// come in JSON, and all else from a server that knows no protobuf.
+	maxValues = 5_000_000
+)
+
+// boundedAnswers ends an answer that goes on without end.
+type boundedAnswers struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper. Events of a watch are bounded one by one, by
+// client-go.
+func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := b.next.RoundTrip(req)
+	if err == nil && req.URL.Query().Get("watch") != "true" {
+		limit := int64(maxAnswer)
+		if req.Context().Value(oneObject{}) != nil {
+			limit = maxObject
+		}
+		res.Body = &boundedBody{ReadCloser: res.Body, limit: limit, left: limit}
+	}
+	return res, err
+}
+
+// oneObject is the key of a context whose request is answered with one object.
+type oneObject struct{}
+
+// boundedBody fails once more than limit bytes have been read; left is negative from
+// then on.
+type boundedBody struct {
+	io.ReadCloser
+	limit, left int64
+}
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("the API server's answer has more than %d bytes", b.limit)
+	}
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1] // one more shows that there is more
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n - 1, nil
+	}
+	return n, err
+}
+
+// checkedCodecs decode what has been looked at: no quantity is computed for ever,
+// and nothing comes to far more than its size says. They know protobuf and JSON.
+type checkedCodecs struct {
+	runtime.NegotiatedSerializer
+	types []runtime.SerializerInfo
+}
+
+// checked wraps the serializers of s. YAML and CBOR are left out: nobody asks for them.
+func checked(s runtime.NegotiatedSerializer, scheme *runtime.Scheme) checkedCodecs {
+	c := checkedCodecs{NegotiatedSerializer: s}
+	for _, info := range s.SupportedMediaTypes() {
+		switch info.MediaType {
+		case runtime.ContentTypeProtobuf:
+			info.Serializer = checkedSerializer{info.Serializer, scheme, checkProtobuf}
+		case runtime.ContentTypeJSON:
+			info.Serializer = checkedSerializer{info.Serializer, scheme, checkJSON}
+		default:
+			continue
+		}
+		c.types = append(c.types, info)
+	}
+	return c
+}
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (c checkedCodecs) SupportedMediaTypes() []runtime.SerializerInfo { return c.types }
+
+// checkedSerializer looks at data before it decodes it. new makes an object of the
+// kind that the data names, or of that of into.
+type checkedSerializer struct {
+	runtime.Serializer
+	scheme *runtime.Scheme
+	check  func(data []byte, as func(schema.GroupVersionKind) any) error
+}
+
+// Decode implements runtime.Decoder.
+func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	// The same precedence as the decoder's own: what the data says, then the defaults,
+	// then the type of into. What is checked is what will be decoded.
+	as := func(kind schema.GroupVersionKind) any {
+		if defaults != nil {
+			kind = withDefaults(kind, *defaults)
+		}
+		if into != nil {
+			if kinds, _, err := s.scheme.ObjectKinds(into); err == nil && len(kinds) > 0 {
+				kind = withDefaults(kind, kinds[0])
+			}
+		}
+		if obj, err := s.scheme.New(kind); err == nil {
+			return obj
+		}
+		return into
+	}
+	// Before the decoder: afterwards the memory would be spent already.
+	if err := s.check(data, as); err != nil {
+		return nil, nil, fmt.Errorf("the API server's answer is not decoded: %w", err)
+	}
+	return s.Serializer.Decode(data, defaults, into)
+}
+
+// withDefaults fills in what a kind is missing.
+func withDefaults(kind, defaults schema.GroupVersionKind) schema.GroupVersionKind {
+	if kind.Kind == "" {
+		kind.Kind = defaults.Kind
+	}
+	if kind.Version == "" && kind.Group == "" {
+		kind.Group, kind.Version = defaults.Group, defaults.Version
+	}
+	return kind
+}
+
+// checkJSON looks at the whole answer first, and at each object only if the whole could
+// hide one that is too large.
+func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
+	// Counting needs no memory, unlike what follows.
+	if n := manifestguard.ShapeOf(data).Values; n > maxValues {
+		return fmt.Errorf("answer has %d values; want at most %d", n, maxValues)
+	}
+	into := as(kindOfJSON(data))
+	if into == nil {
+		return nil // a kind that the decoder does not know either
+	}
+	size, costly := manifestguard.Inspect(data, into)
+	switch {
+	case len(costly) > 0:
+		return fmt.Errorf("%s: %q: %w", costly[0].Path, costly[0].Value, quantity.ErrTooCostly)
+	case size > maxDecoded:
+		return fmt.Errorf("answer comes to %d bytes in memory; want at most %d", size, maxDecoded)
+	case len(data) <= maxObject && size <= maxObjectDecoded:
+		return nil
+	}
+	// The whole is within its bound, and one of the objects may be over its own.
+	elem := elementOf(into)
+	if elem == nil {
+		return oneJSON(data, into)
+	}
+	return items(data, func(item []byte) error { return oneJSON(item, reflect.New(elem).Interface()) })
+}
+
+// oneJSON checks one object.
+func oneJSON(data []byte, into any) error {
+	if len(data) > maxObject {
+		return fmt.Errorf("an object has %d bytes; want at most %d", len(data), maxObject)
+	}
+	if size, _ := manifestguard.Inspect(data, into); size > maxObjectDecoded {
+		return fmt.Errorf("an object comes to %d bytes in memory; want at most %d", size, maxObjectDecoded)
+	}
+	return nil
+}
+
+// elementOf is the type of the objects of a list; nil if it is none.
+func elementOf(into any) reflect.Type {
+	t := reflect.TypeOf(into)
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		return nil
+	}
+	if f, ok := t.Elem().FieldByName("Items"); ok && f.Type.Kind() == reflect.Slice && isObject(f.Type.Elem()) {
+		return f.Type.Elem()
+	}
+	return nil
+}
+
+// objectType distinguishes objects from other structs.
+var objectType = reflect.TypeFor[metav1.Object]()
+
+// isObject reports whether a type is one of the API's objects, which have metadata.
+func isObject(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(objectType)
+}
+
+// items calls f with each object of a list in JSON, of every field that a decoder may
+// take for that of the objects. Text that is no JSON ends it.
+func items(data []byte, f func([]byte) error) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	is := func(want json.Delim) bool {
+		t, err := dec.Token()
+		return err == nil && t == want
+	}
+	if !is('{') {
+		return nil
+	}
+	var value json.RawMessage
+	next := func() bool { return dec.More() && dec.Decode(&value) == nil }
+	for dec.More() {
+		var name string
+		if key, err := dec.Token(); err == nil {
+			name, _ = key.(string)
+		}
+		// encoding/json takes names of fields in any case.
+		if !strings.EqualFold(name, "items") || !bytes.HasPrefix(following(data, dec), []byte("[")) {
+			if !next() {
+				break
+			}
+			continue
+		}
+		if !is('[') {
+			break
+		}
+		for next() {
+			if err := f(value); err != nil {
+				return err
+			}
+		}
+		if !is(']') {
+			break
+		}
+	}
+	return nil
+}
+
+// following is what a decoder reads next of data, from the value of a field on.
+func following(data []byte, dec *json.Decoder) []byte {
+	return bytes.TrimLeft(data[dec.InputOffset():], ": \t\r\n")
+}

@@ -1,0 +1,85 @@
+package kubeapi
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// Observer is told what becomes of the calls of one or more Clients. Its
+// methods are called from any goroutine and must return at once.
+type Observer interface {
+	// Exchanged reports one request to a server: of a call that is repeated,
+	// of each. code is that of the answer, 0 if there was none. took is the time
+	// to the beginning of the answer, 0 for a watch.
+	Exchanged(method, host string, code int, took time.Duration)
+	// WatchBegun reports that a watch was opened, or why it was not; WatchEnded
+	// that one which was opened is over.
+	WatchBegun(r Resource, err error)
+	WatchEnded(r Resource)
+}
+
+// exchanges passes exchanges on to an Observer.
+type exchanges struct {
+	next http.RoundTripper
+	told Observer
+}
+
+// observed returns next itself if nobody wants to know.
+func observed(next http.RoundTripper, told Observer) http.RoundTripper {
+	if told == nil {
+		return next
+	}
+	return exchanges{next, told}
+}
+
+// RoundTrip implements http.RoundTripper. It sees each try of a call, and reports it
+// before the body of the answer is read.
+func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
+	watches := req.URL.Query().Get("watch") == "true"
+	answered := e.trafficked(req, watches)
+	begun, code := time.Now(), 0
+	res, err := e.next.RoundTrip(req)
+	took := time.Since(begun)
+	if err == nil {
+		code = res.StatusCode
+	}
+	// A watch is answered when there is something to tell: its time says nothing of the
+	// server.
+	if watches {
+		took = 0
+	}
+	answered(res, code)
+	e.told.Exchanged(req.Method, req.URL.Host, code, took)
+	return res, err
+}
+
+// observe has the Observer know of a watch that was asked for.
+func (c *Client) observe(r Resource) func(watch.Interface, error) (watch.Interface, error) {
+	return func(w watch.Interface, err error) (watch.Interface, error) {
+		if c.told == nil {
+			return w, err
+		}
+		c.told.WatchBegun(r, err)
+		if err != nil {
+			return w, err
+		}
+		return &observedWatch{Interface: w, ended: func() { c.told.WatchEnded(r) }}, nil
+	}
+}
+
+// observedWatch reports its own end, when it is stopped.
+type observedWatch struct {
+	watch.Interface
+	once  sync.Once
+	ended func()
+}
+
+// Stop implements watch.Interface. It has to be called also after the server has ended
+// the watch.
+func (w *observedWatch) Stop() {
+	w.Interface.Stop()
+	w.once.Do(w.ended)
+}

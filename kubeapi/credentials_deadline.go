@@ -1,0 +1,52 @@
+package kubeapi
+
+import (
+	"crypto/x509"
+	"time"
+)
+
+// RotationDeadline is when a certificate is to be replaced: after 70 to 90 % of its
+// life, by random, which is from 0 to 1.
+func RotationDeadline(c *x509.Certificate, random float64) time.Time {
+	return c.NotBefore.Add(certificatePart(c, random))
+}
+
+// certificatePart is the part of a certificate's life until it is to be replaced.
+func certificatePart(c *x509.Certificate, random float64) time.Duration {
+	return partOf(c.NotAfter.Sub(c.NotBefore), random)
+}
+
+func partOf(life time.Duration, random float64) time.Duration {
+	return time.Duration(float64(life) * (0.7 + 0.2*random))
+}
+
+// plausible is how much a certificate that was just issued may lie before or
+// after the time of this machine: signers date theirs back by some minutes.
+const plausible = 15 * time.Minute
+
+// rotateAt is Deadline for one that was issued at a moment of this process. If
+// the clocks here and there are so far apart that the validity makes no sense,
+// its length counts from then: a clock that is hours ahead must not have it
+// replaced again and again. Of one that lives for less than it was dated back,
+// what is left counts.
+func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
+	at := RotationDeadline(c, random)
+	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {
+		return at
+	}
+	if c.NotAfter.After(issued) && c.NotBefore.After(issued.Add(-plausible)) && c.NotBefore.Before(issued) {
+		return issued.Add(partOf(c.NotAfter.Sub(issued), random))
+	}
+	return issued.Add(certificatePart(c, random))
+}
+
+// closeAt is when connections that were made with a certificate have to end,
+// after there is another: servers stop to accept it when it has expired. They
+// are not closed before, as that would have every watch begin anew.
+func closeAt(c *x509.Certificate, now time.Time) time.Time {
+	margin := max(c.NotAfter.Sub(c.NotBefore)/20, time.Minute)
+	if at := c.NotAfter.Add(-margin); at.After(now) {
+		return at
+	}
+	return now
+}

@@ -1,0 +1,56 @@
+package kubeapi
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
+)
+
+// certificateMetrics are the kubelet's.
+type certificateMetrics struct {
+	age    prometheus.Histogram // nil for the client's
+	errors prometheus.Counter
+}
+
+func newCertificateMetrics(reg prometheus.Registerer, p CertificatePurpose, ttl func() *time.Duration) (*certificateMetrics, error) {
+	name, failures := "client", "kubelet_certificate_manager_client_expiration_renew_errors"
+	m := &certificateMetrics{}
+	if p == ServingCertificate {
+		name, failures = "server", "kubelet_server_expiration_renew_errors"
+		m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_certificate_manager_server_rotation_seconds", Help: "How old a serving certificate was when it was replaced.",
+			// From a minute to four years, as the kubelet has it.
+			Buckets: []float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000},
+		})
+	}
+	m.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: failures, Help: "Tries to get a certificate that failed."})
+	if reg == nil {
+		return m, nil
+	}
+	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kubelet_certificate_manager_" + name + "_ttl_seconds",
+		Help: "What is left of the certificate's life; +Inf if there is none, negative if it has expired.",
+	}, func() float64 {
+		if d := ttl(); d != nil {
+			return d.Seconds()
+		}
+		return math.Inf(1)
+	})
+	errs := []error{promshare.Register(reg, left), promshare.Register(reg, m.errors)}
+	if m.age != nil {
+		errs = append(errs, promshare.Register(reg, m.age))
+	}
+	return m, errors.Join(errs...)
+}
+
+func (m *certificateMetrics) failed() { m.errors.Inc() }
+
+func (m *certificateMetrics) rotated(age time.Duration) {
+	if m.age != nil {
+		m.age.Observe(age.Seconds())
+	}
+}

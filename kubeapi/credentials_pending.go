@@ -1,0 +1,99 @@
+package kubeapi
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"go.uber.org/zap"
+)
+
+// asked is a request, and what it was made of.
+type asked struct {
+	key      crypto.Signer
+	keyPEM   []byte
+	template *x509.CertificateRequest
+	request  *certificatesv1.CertificateSigningRequest
+}
+
+// ask is the next request: the last one, if nothing of it has changed. A server
+// may be away for weeks, and a signature for each try is work for nothing.
+func (m *Credentials) ask(t *x509.CertificateRequest) (*asked, error) {
+	key, text, err := m.pendingKey()
+	if err != nil {
+		return nil, err
+	}
+	if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) && sameTemplate(a.template, t) {
+		return a, nil
+	}
+	req, err := newRequest(key, t, m.cfg.Purpose.signer(), m.cfg.Purpose.usages())
+	if err != nil {
+		return nil, err
+	}
+	m.asked = &asked{key, text, t, req}
+	return m.asked, nil
+}
+
+// pendingKey is the key of the next request. It is kept until its certificate is
+// stored, so that a request that was made before a crash, or that nobody has
+// approved yet, is found again. One that cannot be kept is used nevertheless, as
+// long as there is no certificate for it.
+func (m *Credentials) pendingKey() (crypto.Signer, []byte, error) {
+	if text, err := readFile(m.pendingPath()); err == nil {
+		if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) {
+			return a.key, text, nil
+		}
+		if key, err := decodeKey(text); err == nil {
+			return key, text, nil
+		}
+	}
+	var key crypto.Signer
+	var text []byte
+	if a := m.asked; a != nil {
+		key, text = a.key, a.keyPEM
+	} else {
+		k, t, err := newKey()
+		if err != nil {
+			return nil, nil, fmt.Errorf("credentials: %w", err)
+		}
+		key, text = k, t
+	}
+	if err := m.keepPending(text); err != nil {
+		m.cfg.Log.Warn("failed to keep the key of a certificate request", zap.Error(err))
+	}
+	return key, text, nil
+}
+
+// dropPending has the next request be another one.
+func (m *Credentials) dropPending() {
+	m.asked = nil
+	_ = os.Remove(m.pendingPath())
+}
+
+func (m *Credentials) keepPending(text []byte) error {
+	if err := os.MkdirAll(m.cfg.Store.Dir, 0o755); err != nil {
+		return err
+	}
+	next := m.pendingPath() + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // makes a new file
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(next, m.pendingPath()); err != nil {
+		return err
+	}
+	return syncDir(m.cfg.Store.Dir)
+}

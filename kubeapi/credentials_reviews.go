@@ -1,0 +1,119 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// The kubelet's back-off of its webhooks.
+const (
+	tries             = 5
+	reviewFirstRetry  = 500 * time.Millisecond
+	reviewLastRetry   = 1687500 * time.Microsecond // the fourth
+	growth            = 1.5
+	certificateJitter = 0.2
+)
+
+// ReviewClient makes the calls, each once; what [kubeapi.Client.Once] returns does.
+type ReviewClient interface {
+	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
+}
+
+// Reviewer asks an API server who somebody is and what they may do:
+// TokenReview and SubjectAccessReview, as the server of a node needs them.
+//
+//	r, err := kubeapi.NewReviewer(client.Once()) // of an *kubeapi.Client
+//	...
+//	who := server.ByTokens(server.TokensConfig{Reviewer: r})
+//	may := server.ByAccessReview(server.AccessConfig{Reviewer: r})
+//
+// Nothing is remembered here, and nothing bounded: both belong to whoever asks.
+//
+// # Faults
+//
+// Calls that fail because of the server or the way to it are tried again, five
+// times within seconds, as long as ctx lasts. An error never means that
+// somebody is let in.
+//
+// Its methods may be called from any goroutine.
+type Reviewer struct{ client ReviewClient }
+
+// NewReviewer returns a Reviewer. Nothing is called.
+func NewReviewer(c ReviewClient) (*Reviewer, error) {
+	if c == nil {
+		return nil, errors.New("credentials: a client is required")
+	}
+	return &Reviewer{client: c}, nil
+}
+
+// ErrTokenAudience means that the server does not say for whom the token is, or that
+// it is for others.
+var ErrTokenAudience = errors.New("credentials: the token is for another audience")
+
+// ReviewToken returns the owner of q's token. One that the server does not know is
+// answered as not authenticated, which is no error, unless the server says that
+// it could not tell. Audiences of q are those that the token has to be for, one
+// of them; none is the server's own. q is not changed and not kept.
+func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+	got := &authenticationv1.TokenReview{}
+	if err := r.create(ctx, TokenReviews, q, got); err != nil {
+		return nil, fmt.Errorf("credentials: token: %w", err)
+	}
+	s, want := &got.Status, q.Spec.Audiences
+	switch {
+	case !s.Authenticated && s.Error != "":
+		return nil, fmt.Errorf("credentials: token: %s", s.Error)
+	case s.Authenticated && len(want) > 0 && !slices.ContainsFunc(s.Audiences, func(a string) bool { return slices.Contains(want, a) }):
+		return nil, ErrTokenAudience
+	}
+	return got, nil
+}
+
+// ReviewAccess reports whether somebody may do what q asks. Neither allowed nor
+// denied is no opinion, which is a no; both is an error. q is not changed and
+// not kept.
+func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	got := &authorizationv1.SubjectAccessReview{}
+	if err := r.create(ctx, AccessReviews, q, got); err != nil {
+		return nil, fmt.Errorf("credentials: access: %w", err)
+	}
+	if got.Status.Allowed && got.Status.Denied {
+		return nil, errors.New("credentials: access: the server both allows and denies the request")
+	}
+	return got, nil
+}
+
+func (r *Reviewer) create(ctx context.Context, res Resource, ask, got runtime.Object) error {
+	wait := retry.Backoff{First: reviewFirstRetry, Max: reviewLastRetry, Factor: growth, Jitter: certificateJitter}
+	for try := 1; ; try++ {
+		err := r.client.Create(ctx, res, Key{}, ask, got)
+		if err == nil || try == tries || !transient(err) {
+			return err
+		}
+		if !wait.Wait(ctx) {
+			return err
+		}
+	}
+}
+
+// transient reports that another try may have another result: the server did not
+// answer, or said that the fault was its own.
+func transient(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}

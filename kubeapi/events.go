@@ -1,0 +1,198 @@
+package kubeapi
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// EventClient makes the calls: what [kubeapi.Client.Once] returns.
+type EventClient interface {
+	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
+	Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
+}
+
+// EventConfig holds what a Recorder needs. Client and NodeName are required; the
+// zero value of every other field means the default named beside it.
+type EventConfig struct {
+	Client   EventClient
+	NodeName string
+	// Component is who reports; "kubelet", which is what tools look for.
+	Component string
+	// QPS and Burst bound what is sent; 50 and 100, the kubelet's
+	// eventRecordQPS and eventBurst. A negative QPS is no bound.
+	QPS   float64
+	Burst int
+	// Kept is how many events are remembered, sent or not, and of how many
+	// objects and kinds of events it is known that they are too many; 1000.
+	Kept int
+
+	Log *zap.Logger // silent
+}
+
+func (c EventConfig) withDefaults() EventConfig {
+	if c.Component == "" {
+		c.Component = "kubelet"
+	}
+	if c.QPS == 0 {
+		c.QPS = 50
+	}
+	if c.Burst == 0 {
+		c.Burst = 100
+	}
+	if c.Kept == 0 {
+		c.Kept = 1000
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c EventConfig) validate() error {
+	var errs []error
+	if c.Client == nil {
+		errs = append(errs, errors.New("EventConfig.Client is required"))
+	}
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("EventConfig.NodeName is required"))
+	}
+	if c.Burst < 0 {
+		errs = append(errs, fmt.Errorf("EventConfig.Burst is %d; want a positive number", c.Burst))
+	}
+	if c.Kept < 0 {
+		errs = append(errs, fmt.Errorf("EventConfig.Kept is %d; want a positive number", c.Kept))
+	}
+	return errors.Join(errs...)
+}
+
+// EventRecorder reports to the cluster what happens to pods and to the node, as
+// Event objects.
+//
+//	rec, err := kubeapi.NewEventRecorder(kubeapi.EventConfig{Client: client.Once(), NodeName: "edge-1"})
+//	...
+//	go rec.Run(ctx)
+//	rec.Event(pod, v1.EventTypeWarning, "FailedMount", "no such disk")
+//
+// Recording never waits. An event like one before it is the same Event, with a
+// higher count, which is a PATCH. More than ten of one reason and object that
+// differ in nothing but their message within ten minutes are combined into one.
+// Of an object no more than 25 events are told, and then one more each five
+// minutes. These are the numbers of client-go's correlator.
+//
+// Its methods may be called from any goroutine and never wait.
+//
+// # Faults
+//
+// While the server cannot be reached, what happens is kept, told later with the
+// times at which it happened, and counted up where it repeats: 1000 events, of
+// which the oldest go first. What the server refuses for good is dropped.
+type EventRecorder struct {
+	cfg    EventConfig
+	limit  *rate.Limiter
+	signal chan struct{}
+
+	mu      sync.Mutex
+	series  map[seriesKey]*list.Element       // of *series
+	recent  *list.List                        // of *series, the one that happened last in front
+	unsent  *list.List                        // of *series, the oldest in front
+	spam    *recent[types.UID, *rate.Limiter] // by object
+	similar *recent[similarKey, *similar]
+	seed    maphash.Seed
+	swept   time.Time
+	named   uint64
+	counts  EventCounts
+}
+
+// EventCounts are what became of events since the Recorder was made.
+type EventCounts struct {
+	Recorded uint64 // by Event and NodeEvent
+	Combined uint64 // of those, told as one with others that differ in the message
+	Silenced uint64 // of those, not told by themselves, since their object has had too many
+	Sent     uint64 // calls that the server took: one may tell of many
+	Failed   uint64 // calls that are made again
+	Refused  uint64 // calls that the server said no to for good
+	Lost     uint64 // series that made room before they were sent
+}
+
+// Counts returns them.
+func (r *EventRecorder) Counts() EventCounts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
+}
+
+// NewEventRecorder checks cfg and returns a Recorder at rest.
+func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("events: %w", err)
+	}
+	limit := rate.Limit(cfg.QPS)
+	if cfg.QPS < 0 {
+		limit = rate.Inf
+	}
+	return &EventRecorder{
+		cfg: cfg, limit: rate.NewLimiter(limit, cfg.Burst), signal: make(chan struct{}, 1),
+		series: map[seriesKey]*list.Element{}, recent: list.New(), unsent: list.New(),
+		spam: newRecent[types.UID, *rate.Limiter](cfg.Kept), similar: newRecent[similarKey, *similar](cfg.Kept), seed: maphash.MakeSeed(),
+	}, nil
+}
+
+// Event records what happened to a pod. eventType is v1.EventTypeNormal or
+// v1.EventTypeWarning.
+func (r *EventRecorder) Event(pod *v1.Pod, eventType, reason, message string) {
+	r.record(v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}, eventType, reason, message)
+}
+
+// ContainerEvent records what happened to a container of a pod, by name.
+func (r *EventRecorder) ContainerEvent(pod *v1.Pod, container, eventType, reason, message string) {
+	r.record(v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		FieldPath: podmeta.FieldPath(pod, container),
+	}, eventType, reason, message)
+}
+
+// NodeEvent records what happened to the node. By custom the UID of a node in
+// its events is its name.
+func (r *EventRecorder) NodeEvent(eventType, reason, message string) {
+	r.record(v1.ObjectReference{
+		Kind: "Node", Name: r.cfg.NodeName, UID: types.UID(r.cfg.NodeName),
+	}, eventType, reason, message)
+}
+
+// create is the Event of a series that the server has not got yet.
+func (r *EventRecorder) create(s *series) *v1.Event {
+	namespace := s.key.object.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return &v1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: s.name},
+		InvolvedObject:      s.key.object,
+		Type:                s.key.kind,
+		Reason:              s.key.reason,
+		Message:             s.message,
+		Source:              v1.EventSource{Component: r.cfg.Component, Host: r.cfg.NodeName},
+		FirstTimestamp:      metav1.NewTime(s.first),
+		LastTimestamp:       metav1.NewTime(s.last),
+		Count:               s.count,
+		ReportingController: r.cfg.Component,
+		ReportingInstance:   r.cfg.NodeName,
+	}
+}

@@ -1,0 +1,43 @@
+package kubeapi
+
+// recent remembers the values of the keys that were asked for last: at least
+// most of them, and at most twice as many.
+type recent[K comparable, V any] struct {
+	most       int
+	young, old map[K]V
+}
+
+func newRecent[K comparable, V any](most int) *recent[K, V] {
+	return &recent[K, V]{most: most, young: map[K]V{}, old: map[K]V{}}
+}
+
+func (r *recent[K, V]) get(k K) (v V, ok bool) {
+	if v, ok = r.young[k]; ok {
+		return v, true
+	}
+	if v, ok = r.old[k]; ok {
+		r.put(k, v)
+	}
+	return v, ok
+}
+
+func (r *recent[K, V]) put(k K, v V) {
+	if _, ok := r.young[k]; !ok && len(r.young) >= r.most {
+		r.young, r.old = map[K]V{}, r.young
+	}
+	r.young[k] = v
+	delete(r.old, k)
+}
+
+// drop forgets the values that gone reports.
+func (r *recent[K, V]) drop(gone func(V) bool) {
+	for _, m := range []map[K]V{r.young, r.old} {
+		for k, v := range m {
+			if gone(v) {
+				delete(m, k)
+			}
+		}
+	}
+}
+
+func (r *recent[K, V]) len() int { return len(r.young) + len(r.old) }

@@ -1,0 +1,134 @@
+package kubeapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// Pauses after a server that cannot be reached, or is busy.
+const (
+	minEventPause = time.Second
+	maxEventPause = 30 * time.Second
+)
+
+// Run sends what is recorded until ctx ends, and returns nil then. What was not
+// sent is lost. It may be called once.
+func (r *EventRecorder) Run(ctx context.Context) error {
+	pause := retry.Backoff{First: minEventPause, Max: maxEventPause}
+	for r.limit.Wait(ctx) == nil {
+		s, snap := r.next(ctx)
+		if s == nil {
+			return nil
+		}
+		err := r.send(ctx, snap)
+		if eventsOver(ctx) {
+			return nil
+		}
+		again := r.sent(s, snap, err)
+		if !again {
+			pause.Reset()
+			continue
+		}
+		wait := retry.Jitter(pause.Next()/2, 2)
+		if asked, ok := RetryAfter(err); ok {
+			wait = max(wait, asked)
+		}
+		if !retry.Sleep(ctx, wait) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func eventsOver(ctx context.Context) bool { return ctx.Err() != nil }
+
+// next waits for something to send. It returns nil when ctx ends.
+func (r *EventRecorder) next(ctx context.Context) (*series, series) {
+	for {
+		r.mu.Lock()
+		if e := r.unsent.Front(); e != nil {
+			s := e.Value.(*series)
+			if s.name == "" {
+				s.name = r.newName(s)
+			}
+			snap := *s
+			r.mu.Unlock()
+			return s, snap
+		}
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, series{}
+		case <-r.signal:
+		}
+	}
+}
+
+// send makes one call.
+func (r *EventRecorder) send(ctx context.Context, s series) error {
+	ev := r.create(&s)
+	k := Key{Namespace: ev.Namespace, Name: ev.Name}
+	if !s.sent {
+		err := r.cfg.Client.Create(ctx, Events, k, ev, nil)
+		if apierrors.IsAlreadyExists(err) {
+			return nil // by a call that seemed to fail
+		}
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"count": s.count, "message": s.message, "lastTimestamp": metav1.NewTime(s.last)})
+	if err != nil {
+		return err
+	}
+	return r.cfg.Client.Patch(ctx, Events, k, types.StrategicMergePatchType, patch, nil)
+}
+
+// sent notes what became of a call, and reports whether to wait before the next.
+func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		s.sent = true
+		r.counts.Sent++
+	case snap.sent && apierrors.IsNotFound(err):
+		s.sent, s.name = false, "" // it has expired there: it is made anew
+		return false
+	case !forGood(err):
+		r.counts.Failed++
+		return true
+	default:
+		r.counts.Refused++
+		r.cfg.Log.Warn("the API server does not take an event", zap.String("reason", s.key.reason), zap.Error(err))
+		s.sent, s.name = false, ""
+	}
+	if s.unsent == nil {
+		return false // it went to make room
+	}
+	r.unsent.Remove(s.unsent)
+	s.unsent = nil
+	if err == nil && s.count != snap.count {
+		s.unsent = r.unsent.PushBack(s)
+	}
+	return false
+}
+
+// forGood reports whether trying again is of no use: the server said no to this
+// event, and not that it is busy or does not know the node just now.
+func forGood(err error) bool {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		return false
+	}
+	code := int(s.Status().Code)
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusUnauthorized && code != http.StatusRequestTimeout
+}

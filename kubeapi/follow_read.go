@@ -1,0 +1,201 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+var (
+	errSilent = errors.New("the watch went silent")
+	errBackOf = errors.New("the server's history is another one")
+	errNoList = errors.New("the watch does not begin with a list")
+)
+
+// list reads everything in pages.
+func (f *Follower) list(ctx context.Context) error {
+	opts := metav1.ListOptions{FieldSelector: f.cfg.Fields, Limit: pageSize}
+	var all []object
+	for {
+		page := f.cfg.NewList()
+		if err := f.cfg.Client.List(ctx, f.cfg.Resource, f.cfg.Namespace, opts, page); err != nil {
+			return fmt.Errorf("list %s: %w", f.cfg.Resource, err)
+		}
+		err := meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
+			if t, ok := f.cfg.is(o); ok {
+				all = append(all, f.trim(t))
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", f.cfg.Resource, err)
+		}
+		m, err := meta.ListAccessor(page)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", f.cfg.Resource, err)
+		}
+		if opts.Continue = m.GetContinue(); opts.Continue == "" {
+			f.replace(all, m.GetResourceVersion())
+			return nil
+		}
+	}
+}
+
+func (f *Follower) trim(t object) object {
+	t.SetManagedFields(nil)
+	f.cfg.trim(t)
+	return t
+}
+
+func (f *Follower) replace(all []object, version string) {
+	f.version, f.anew = version, false
+	f.wait.Reset()
+	f.cfg.replace(all, version)
+}
+
+// watchList has the watch begin with a list (KEP-3157). A server that cannot do
+// so is asked for lists from then on.
+func (f *Follower) watchList(ctx context.Context) error {
+	yes := true
+	err := f.watch(ctx, metav1.ListOptions{
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes,
+	})
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errNoList) {
+		f.plainList = true
+		if err = f.list(ctx); err == nil {
+			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: f.version})
+		}
+	}
+	return err
+}
+
+// watch reports changes until the watch ends.
+func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
+	timeout := minTimeout + rand.N(minTimeout)
+	seconds := int64(timeout / time.Second)
+	opts.TimeoutSeconds, opts.AllowWatchBookmarks, opts.FieldSelector = &seconds, true, f.cfg.Fields
+	ctx, cancel := context.WithTimeout(ctx, timeout+overtime)
+	defer cancel()
+	begun := time.Now()
+	opening := time.AfterFunc(openTimeout, cancel)
+	w, err := f.cfg.Client.Watch(ctx, f.cfg.Resource, f.cfg.Namespace, opts)
+	if !opening.Stop() && err == nil {
+		w.Stop()
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", f.cfg.Resource, err)
+	}
+	defer w.Stop()
+	if err := f.take(ctx, w, opts.SendInitialEvents != nil); err != nil {
+		return fmt.Errorf("watch %s: %w", f.cfg.Resource, err)
+	}
+	if time.Since(begun) < timeout-brief {
+		f.anew = true // it was cut off: the server that comes next may be another one
+	}
+	return nil
+}
+
+// take takes a watch's events.
+func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) error {
+	first := map[string]object{} // what there is, while that is told
+	patience := time.NewTimer(openTimeout)
+	defer patience.Stop()
+	if !beginning {
+		f.listen(patience)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-patience.C:
+			if beginning {
+				return errNoList
+			}
+			f.anew = true
+			return errSilent
+		case ev, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			if ev.Type == watch.Error {
+				return apierrors.FromObject(ev.Object)
+			}
+			obj, ok := f.cfg.is(ev.Object)
+			if !ok {
+				return fmt.Errorf("watch event has a %T", ev.Object)
+			}
+			switch {
+			case beginning && ev.Type != watch.Bookmark:
+				key := obj.GetNamespace() + "/" + obj.GetName()
+				if ev.Type == watch.Deleted {
+					delete(first, key)
+				} else {
+					first[key] = f.trim(obj)
+				}
+			case beginning && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+				all := make([]object, 0, len(first))
+				for _, o := range first {
+					all = append(all, o)
+				}
+				beginning, first = false, nil
+				f.replace(all, obj.GetResourceVersion())
+			case beginning:
+			default:
+				if err := f.tell(ev.Type, obj); err != nil {
+					return err
+				}
+			}
+			if !beginning {
+				f.listen(patience)
+			}
+		}
+	}
+}
+
+// listen gives a watch its time to go without a word.
+func (f *Follower) listen(t *time.Timer) {
+	if f.marks {
+		t.Reset(silence)
+	} else {
+		t.Stop()
+	}
+}
+
+// tell hands one event on.
+func (f *Follower) tell(t watch.EventType, obj object) error {
+	version := obj.GetResourceVersion()
+	if t == watch.Bookmark {
+		f.marks = true
+		if Older(version, f.version) {
+			f.version, f.anew = "", true
+			return errBackOf
+		}
+	}
+	f.version = version
+	f.wait.Reset()
+	switch t {
+	case watch.Added, watch.Modified:
+		f.cfg.put(f.trim(obj))
+	case watch.Deleted:
+		f.cfg.delete(f.trim(obj))
+	}
+	return nil
+}
+
+// Older reports whether a resource version is older than another one: they are
+// comparable as numbers (KEP-5504). It does not know of others.
+func Older(a, b string) bool {
+	m, err := strconv.ParseUint(a, 10, 64)
+	n, err2 := strconv.ParseUint(b, 10, 64)
+	return err == nil && err2 == nil && m < n
+}

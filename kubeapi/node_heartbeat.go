@@ -1,0 +1,31 @@
+package kubeapi
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// HeartbeatClient is a client for NodeConfig.API and LeaseConfig.API: one that no bound on
+// calls holds up, whose calls end within the time between two renewals of the
+// lease, 10s if lease is 0, and whose connections are no others'. The time
+// between two reports does not count: a server that takes seconds to answer
+// would not do so sooner if it was asked more often. change may set more; it may
+// be nil.
+func HeartbeatClient(cfg *rest.Config, lease time.Duration, change func(*Config)) (*Client, error) {
+	if lease <= 0 {
+		lease = defaultLease
+	}
+	own := rest.CopyConfig(cfg)
+	own.QPS, own.Burst, own.RateLimiter = -1, 0, nil
+	client := Config{REST: own, Timeout: renewal(lease)}
+	if change != nil {
+		change(&client)
+	}
+	c, err := New(client)
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,79 @@
+package kubeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/strategicpatch"
+)
+
+// NodePatch is the strategic merge patch that turns old into the node that has
+// want's labels, annotations and status; "{}" if there is no difference. The
+// rest of want does not count: nothing else of a node is the agent's to change.
+//
+// Conditions are merged by type, so that those of others stay. Addresses would
+// be too, by their type, which cannot express two of one type; they go in as a
+// whole, with a directive to replace the list
+// (https://github.com/kubernetes/kubernetes/issues/44788).
+func NodePatch(old, want *v1.Node) ([]byte, error) {
+	before, err := strategicpatch.Object(old)
+	if err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	after, err := strategicpatch.Object(want)
+	if err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	patch := map[string]any{}
+	if meta := strategicpatch.Diff(part(before, "metadata", "labels", "annotations"), part(after, "metadata", "labels", "annotations")); len(meta) > 0 {
+		patch["metadata"] = meta
+	}
+	was, is := child(before, "status"), child(after, "status")
+	wasConditions, isConditions := was["conditions"], is["conditions"]
+	wasAddresses, isAddresses := was["addresses"], is["addresses"]
+	for _, m := range []map[string]any{was, is} {
+		delete(m, "conditions")
+		delete(m, "addresses")
+	}
+	status := strategicpatch.Diff(was, is)
+	if list := strategicpatch.ByKey("type", strategicpatch.List(wasConditions), strategicpatch.List(isConditions), strategicpatch.Diff); len(list) > 0 {
+		status["conditions"] = list
+	}
+	if !reflect.DeepEqual(wasAddresses, isAddresses) {
+		list := strategicpatch.List(isAddresses)
+		if wasAddresses != nil {
+			list = append(list, strategicpatch.Replace(nil))
+		}
+		status["addresses"] = list
+	}
+	if len(status) > 0 {
+		patch["status"] = status
+	}
+	out, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("node patch: %w", err)
+	}
+	return out, nil
+}
+
+func child(m map[string]any, name string) map[string]any {
+	c, _ := m[name].(map[string]any)
+	if c == nil {
+		c = map[string]any{}
+	}
+	return c
+}
+
+// part has some of the fields of a child.
+func part(m map[string]any, name string, fields ...string) map[string]any {
+	all, out := child(m, name), map[string]any{}
+	for _, f := range fields {
+		if v, ok := all[f]; ok {
+			out[f] = v
+		}
+	}
+	return out
+}

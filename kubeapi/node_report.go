@@ -1,0 +1,204 @@
+package kubeapi
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/node"
+)
+
+// Tries to report that fail are followed by longer and longer waits, but none
+// longer than the time between two reports.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 1024 * firstRetry // 3 min 25 s
+	firstWait  = 10 * time.Second  // for the first look at the machine
+)
+
+// reporter is the state of the loop that reports.
+type reporter struct {
+	*NodeManager
+	last     time.Time // of the last report; zero: none yet
+	delay    time.Duration
+	computed string // resource version of the Node that was last compared
+	cidrs    string // those that were accepted
+	dirty    bool   // something is to be compared
+	told     string // the last failure
+	unknown  string // of the status, as it was told last
+	readied  bool   // the node was reported ready
+	begun    startup
+}
+
+// report registers, and then reports what changes at once, and now and then
+// that nothing has.
+func (m *NodeManager) report(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-m.cfg.Status.Changes():
+	case <-time.After(firstWait):
+	}
+	r := &reporter{NodeManager: m, dirty: true}
+	if m.cfg.Register {
+		r.register(ctx)
+	}
+	for failures := 0; ctx.Err() == nil; {
+		wait := spread(m.cfg.Update)
+		err := r.sync(ctx, failures)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			failures, r.told = 0, ""
+		case apierrors.IsNotFound(err) && m.reregisters():
+			r.register(ctx)
+			continue
+		default:
+			wait = retry.Backoff{First: firstRetry, Max: min(wait, lastRetry)}.After(failures + 1)
+			if text := err.Error(); text != r.told {
+				r.told = text
+				m.cfg.Log.Error("the node's status cannot be reported, trying again", zap.Error(err))
+			}
+			if failures++; failures > 1 {
+				m.cfg.API.CloseConnections()
+			}
+		}
+		if failures > 0 { // what is new goes out with the next try
+			retry.Sleep(ctx, wait)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		case <-m.cfg.Status.Changes():
+			r.dirty = true
+		case <-m.changed:
+		}
+	}
+}
+
+// spread is d and up to 4 % more, so that nodes do not report in step.
+func spread(d time.Duration) time.Duration {
+	return retry.Jitter(d, jitter)
+}
+
+// due reports that a report is to be made although it says nothing new.
+func due(last, now time.Time, report, delay time.Duration) bool {
+	return last.IsZero() || now.Sub(last) >= report+delay
+}
+
+// sync brings the API server up to date, if there is something to tell.
+func (r *reporter) sync(ctx context.Context, failures int) error {
+	base, live := r.Node()
+	if base == nil || !live || failures > 0 {
+		base = &v1.Node{}
+		if err := r.cfg.API.Get(ctx, Nodes, Key{Name: r.cfg.Name}, base); err != nil {
+			return err
+		}
+		r.see(base)
+	}
+	periodic := due(r.last, time.Now(), r.cfg.Report, r.delay)
+	newCIDRs := r.podCIDR(ctx, base)
+	if !newCIDRs && !r.dirty && !periodic && base.ResourceVersion == r.computed {
+		return nil
+	}
+	want := base.DeepCopy()
+	repaired := repairLabels(want)
+	events := r.fill(want)
+	changed := newCIDRs || repaired || !sameMeta(base, want) || !node.SameStatus(&base.Status, &want.Status)
+	if !changed && !periodic {
+		r.done(base, events, &base.Status)
+		return nil
+	}
+	delay := time.Duration(0)
+	if changed || r.last.IsZero() { // spread the nodes that changed together
+		delay = time.Duration((rand.Float64() - 0.5) * float64(r.cfg.Report))
+	}
+	got, err := r.patch(ctx, base, want)
+	if err != nil {
+		return err
+	}
+	r.last, r.delay = time.Now(), delay
+	r.done(got, events, &want.Status)
+	return nil
+}
+
+// fill writes the status, and says what of it is not known when that changes.
+func (r *reporter) fill(n *v1.Node) []node.StatusEvent {
+	events, err := r.cfg.Status.Fill(n)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == r.unknown:
+	case err != nil:
+		r.cfg.Log.Warn("parts of the node's status are not known, and stay as they were", zap.Error(err))
+	default:
+		r.cfg.Log.Info("all of the node's status is known again")
+	}
+	r.unknown = text
+	return events
+}
+
+func sameMeta(a, b *v1.Node) bool {
+	return a.Annotations[node.AnnotationProvidedIP] == b.Annotations[node.AnnotationProvidedIP]
+}
+
+func (r *reporter) patch(ctx context.Context, base, want *v1.Node) (*v1.Node, error) {
+	patch, err := NodePatch(base, want)
+	if err != nil {
+		return nil, err
+	}
+	got := &v1.Node{}
+	if err := r.cfg.API.Patch(ctx, Nodes, Key{Name: base.Name}, types.StrategicMergePatchType, patch, got, "status"); err != nil {
+		return nil, err
+	}
+	r.see(got)
+	return got, nil
+}
+
+// done has everybody know that the server has what the node says.
+func (r *reporter) done(now *v1.Node, events []node.StatusEvent, said *v1.NodeStatus) {
+	r.dirty, r.computed = false, now.ResourceVersion
+	r.cfg.Status.Reported()
+	for _, e := range events {
+		r.event(e)
+	}
+	if r.cfg.Reported != nil {
+		r.cfg.Reported(&now.Status)
+	}
+	if !r.readied && slices.ContainsFunc(said.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	}) {
+		r.readied = true
+		r.met.ready(r.begun, r.cfg.Booted, r.cfg.Started)
+	}
+}
+
+const cidrTimeout = 5 * time.Second
+
+// podCIDR hands on ranges that are new, and reports whether they were accepted.
+func (r *reporter) podCIDR(ctx context.Context, n *v1.Node) bool {
+	cidrs := strings.Join(n.Spec.PodCIDRs, ",")
+	if cidrs == "" || cidrs == r.cidrs || r.cfg.PodCIDR == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, cidrTimeout)
+	defer cancel()
+	if err := r.cfg.PodCIDR(ctx, cidrs); err != nil {
+		r.cfg.Log.Error("the pods' addresses cannot be handed to the runtime", zap.String("cidrs", cidrs), zap.Error(err))
+		return false
+	}
+	r.cidrs = cidrs
+	return true
+}

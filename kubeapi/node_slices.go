@@ -1,0 +1,205 @@
+package kubeapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// SliceClient makes the calls: an [kubeapi.Client].
+type SliceClient interface {
+	DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error
+}
+
+// defaultDelay is the kubelet's.
+const defaultDelay = 30 * time.Second
+
+// backoff is how long after a failure the next try comes: the kubelet's.
+var backoff = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
+
+// SliceWiperConfig holds what a Wiper needs. Client, NodeName and Connected are required; the
+// zero value of every other field means the default named beside it.
+type SliceWiperConfig struct {
+	Client   SliceClient
+	NodeName string
+	// Connected are the drivers that are there, by name. It answers from memory.
+	Connected func() []string
+	Delay     time.Duration // for which a driver may be away; 30s
+	Log       *zap.Logger   // silent
+}
+
+// SliceWiper deletes the ResourceSlices of DRA drivers that have gone from
+// the node, so that no scheduler counts on their devices.
+//
+//	w, err := kubeapi.NewSliceWiper(kubeapi.SliceWiperConfig{Client: client, NodeName: "edge-7", Connected: drivers})
+//	go w.Run(ctx)
+//	w.Changed() // drivers have come or gone
+//
+// A driver publishes its devices itself, and may go without a word. What it has
+// published for this node is deleted when it has not been connected for
+// SliceWiperConfig.Delay; likewise what drivers published that are not connected that long
+// after the agent's start. One that comes back publishes its devices again.
+//
+// # Faults
+//
+// One call deletes what all others but those that are connected, or went just now,
+// have published; it names the node, which is all that a node may delete. A call that
+// fails is made again after 1 s, 2 s and so on up to 5 min. Names of drivers are
+// escaped.
+//
+// Its methods may be called from any goroutine.
+type SliceWiper struct {
+	cfg     SliceWiperConfig
+	changed chan struct{} // capacity 1
+}
+
+// NewSliceWiper checks cfg and returns a Wiper at rest.
+func NewSliceWiper(cfg SliceWiperConfig) (*SliceWiper, error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("SliceWiperConfig.Client is required"))
+	}
+	if cfg.NodeName == "" {
+		errs = append(errs, errors.New("SliceWiperConfig.NodeName is required"))
+	}
+	if cfg.Connected == nil {
+		errs = append(errs, errors.New("SliceWiperConfig.Connected is required"))
+	}
+	if cfg.Delay < 0 {
+		errs = append(errs, fmt.Errorf("SliceWiperConfig.Delay is %v; want a positive duration, or 0 for %v", cfg.Delay, defaultDelay))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	if cfg.Delay == 0 {
+		cfg.Delay = defaultDelay
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &SliceWiper{cfg: cfg, changed: make(chan struct{}, 1)}, nil
+}
+
+// Changed has Run look at the drivers again. It never blocks.
+func (w *SliceWiper) Changed() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until ctx ends, and returns nil.
+func (w *SliceWiper) Run(ctx context.Context) error {
+	s := state{started: time.Now(), lost: map[string]time.Time{}, delay: w.cfg.Delay}
+	var failed time.Duration // the last pause after a failure
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		keep, due := s.look(w.cfg.Connected(), now)
+		if !due.IsZero() && !due.After(now) && !now.Before(s.notBefore) {
+			err := w.cfg.Client.DeleteAll(ctx, ResourceSlices, "", metav1.ListOptions{FieldSelector: w.selector(keep)})
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil && !apierrors.IsNotFound(err): // a server without them has none to delete
+				if failed == 0 {
+					w.cfg.Log.Warn("failed to delete ResourceSlices of drivers that are gone", zap.Strings("kept", keep), zap.Error(err))
+				}
+				failed = backoff.Following(failed)
+				s.notBefore = time.Now().Add(failed)
+			default:
+				failed = 0
+				s.wiped(now)
+				w.cfg.Log.Info("deleted ResourceSlices of drivers that are gone", zap.Strings("kept", keep))
+			}
+			continue
+		}
+		if due.Before(s.notBefore) && !due.IsZero() {
+			due = s.notBefore
+		}
+		var wait <-chan time.Time
+		if !due.IsZero() {
+			timer.Reset(time.Until(due))
+			wait = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.changed:
+		case <-wait:
+		}
+	}
+}
+
+// selector selects what all drivers have published for this node but those to be
+// kept.
+func (w *SliceWiper) selector(keep []string) string {
+	all := []fields.Selector{fields.OneTermEqualSelector("spec.nodeName", w.cfg.NodeName)}
+	for _, driver := range keep {
+		all = append(all, fields.OneTermNotEqualSelector("spec.driver", driver))
+	}
+	return fields.AndSelectors(all...).String()
+}
+
+// state is what Run knows of drivers.
+type state struct {
+	delay     time.Duration
+	started   time.Time // zero once the drivers of before have been dealt with
+	notBefore time.Time // after a failure
+	seen      []string
+	lost      map[string]time.Time
+}
+
+// look notes which drivers are connected, and returns whose slices are to be kept now,
+// sorted, and when some are to be deleted; zero if nothing is.
+func (s *state) look(connected []string, now time.Time) (keep []string, due time.Time) {
+	keep = slices.Compact(slices.Sorted(slices.Values(connected)))
+	for _, driver := range keep {
+		if delete(s.lost, driver); !slices.Contains(s.seen, driver) {
+			s.seen = append(s.seen, driver)
+		}
+	}
+	if !s.started.IsZero() {
+		due = s.started.Add(s.delay)
+	}
+	for _, driver := range s.seen {
+		if slices.Contains(keep, driver) {
+			continue
+		}
+		if _, known := s.lost[driver]; !known {
+			s.lost[driver] = now
+		}
+	}
+	for driver, at := range s.lost {
+		end := at.Add(s.delay)
+		if end.After(now) {
+			keep = append(keep, driver)
+		}
+		if due.IsZero() || end.Before(due) {
+			due = end
+		}
+	}
+	slices.Sort(keep)
+	return keep, due
+}
+
+// wiped forgets the drivers whose slices were deleted by what look said at now.
+func (s *state) wiped(now time.Time) {
+	s.started, s.notBefore = time.Time{}, time.Time{}
+	for driver, at := range s.lost {
+		if !at.Add(s.delay).After(now) {
+			delete(s.lost, driver)
+			s.seen = slices.DeleteFunc(s.seen, func(d string) bool { return d == driver })
+		}
+	}
+}

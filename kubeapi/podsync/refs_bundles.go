@@ -1,0 +1,267 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
+)
+
+// BundlesMemory keeps values over a restart: a
+// [github.com/nodewright/nodewright/checkpoint.Store].
+type BundlesMemory interface {
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+}
+
+// BundlesConfig holds what Bundles need. Client is required; the zero value of every
+// other field means the default named beside it.
+type BundlesConfig struct {
+	Client kubeapi.ListWatcher
+	Memory BundlesMemory // nothing is kept over a restart
+	// Patience is how long the first question waits for the server's answer,
+	// 10s, which is the kubelet's; with bundles from the Memory, 2s at most.
+	Patience time.Duration
+	Log      *zap.Logger // silent
+}
+
+const (
+	bundlesDefaultPatience = 10 * time.Second
+	// recalledPatience is for an answer where the last one is known.
+	recalledPatience = 2 * time.Second
+)
+
+var (
+	errBundlesUnsupported = errors.New("the API server has no ClusterTrustBundles (certificates.k8s.io/v1beta1)")
+	errNotYet             = errors.New("the API server has not answered yet")
+)
+
+// bundle is what is kept of a ClusterTrustBundle.
+type bundle struct {
+	signer  string
+	labels  labels.Set
+	anchors anchors
+}
+
+// Bundles has the ClusterTrustBundles of an API server (KEP-3257):
+// the plugins.Bundles of projected volumes on a node of a cluster.
+//
+//	b, err := podsync.NewBundles(podsync.BundlesConfig{Client: client})
+//	...
+//	go b.Run(ctx)
+//	pem, err := b.Bundle(ctx, plugins.Bundle{Name: "example.com:root"})
+//
+// They are followed by one watch from the first question on, and not before:
+// most clusters have none, and many servers do not know them.
+//
+// An answer has each certificate once, without what stands around it in the
+// bundles. The order is that of the certificates' hashes: nobody can rely on one,
+// and the file in the volume is not written again for another one.
+//
+// # Faults
+//
+// The first question waits for the server's answer, ten seconds at most, and two
+// where the last bundles are known from a Memory. While the server cannot be
+// reached, all stays as it was last. From a server that has no ClusterTrustBundles
+// comes an error that says so, and it is asked again now and then.
+//
+// Its methods may be called from any goroutine.
+type Bundles struct {
+	cfg    BundlesConfig
+	asked  chan struct{} // closed with the first question
+	told   chan struct{} // closed with the first answer, or when none will come
+	change chan struct{} // something is to be remembered
+
+	mu       sync.Mutex
+	all      map[string]bundle // by name; nil: not known
+	recalled bool              // they are those of the Memory
+	problem  error             // why there was no answer; nil: there was
+}
+
+var _ plugins.Bundles = (*Bundles)(nil)
+
+// NewBundles checks cfg and returns Bundles at rest.
+func NewBundles(cfg BundlesConfig) (*Bundles, error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("BundlesConfig.Client is required"))
+	}
+	if cfg.Patience < 0 {
+		errs = append(errs, fmt.Errorf("BundlesConfig.Patience is %v; want a positive duration", cfg.Patience))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = bundlesDefaultPatience
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Bundles{
+		cfg: cfg, asked: make(chan struct{}), told: make(chan struct{}), change: make(chan struct{}, 1), problem: errNotYet,
+	}, nil
+}
+
+// Run follows the bundles until ctx ends, once somebody has asked for one, and
+// returns nil when the watch has ended. It may be called once.
+func (b *Bundles) Run(ctx context.Context) error {
+	defer b.release()
+	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*kubeapi.ClusterTrustBundle]{
+		Client: b.cfg.Client, Resource: kubeapi.ClusterTrustBundles,
+		NewList: func() runtime.Object { return &kubeapi.ClusterTrustBundleList{} },
+		Replace: b.replace, Put: b.put, Delete: b.remove, Failed: b.failed,
+	})
+	if err != nil {
+		return fmt.Errorf("podsync: %w", err)
+	}
+	b.recall()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-b.asked:
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = f.Run(ctx) })
+	wg.Go(func() { b.remembers(ctx) })
+	wg.Wait()
+	return nil
+}
+
+// Bundle returns certificates in PEM. It is plugins.ErrNotFound if no bundle has
+// the name, or none of the signer's is selected.
+func (b *Bundles) Bundle(ctx context.Context, want plugins.Bundle) ([]byte, error) {
+	selects, err := selector(want)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.wait(ctx); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		return nil, b.problem
+	}
+	all := anchors{}
+	found := false
+	for name, is := range b.all {
+		if selects(name, is) {
+			found = true
+			maps.Copy(all, is.anchors)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("no ClusterTrustBundle is %s: %w", describe(want), plugins.ErrNotFound)
+	}
+	return all.encode(), nil
+}
+
+func describe(want plugins.Bundle) string {
+	if want.Name != "" {
+		return fmt.Sprintf("named %q", want.Name)
+	}
+	return fmt.Sprintf("of signer %q with labels %q", want.Signer, metav1.FormatLabelSelector(want.Selector))
+}
+
+// selector returns which bundles are wanted.
+func selector(want plugins.Bundle) (func(name string, is bundle) bool, error) {
+	if want.Name != "" {
+		return func(name string, _ bundle) bool { return name == want.Name }, nil
+	}
+	by, err := metav1.LabelSelectorAsSelector(want.Selector) // nil selects nothing
+	if err != nil {
+		return nil, fmt.Errorf("labelSelector: %w", err)
+	}
+	return func(_ string, is bundle) bool { return is.signer == want.Signer && by.Matches(is.labels) }, nil
+}
+
+// wait begins to follow, if nobody has asked before, and waits for the server's
+// first answer, as long as there is patience.
+func (b *Bundles) wait(ctx context.Context) error {
+	b.mu.Lock()
+	patience := b.cfg.Patience
+	if b.recalled {
+		patience = min(patience, recalledPatience)
+	}
+	select {
+	case <-b.asked:
+	default:
+		close(b.asked)
+		time.AfterFunc(patience, b.release)
+	}
+	b.mu.Unlock()
+	select {
+	case <-b.told:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errNotYet, ctx.Err())
+	}
+}
+
+// release has nobody wait any more.
+func (b *Bundles) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tell()
+}
+
+// tell has those go on who wait. b.mu is held.
+func (b *Bundles) tell() {
+	select {
+	case <-b.told:
+	default:
+		close(b.told)
+	}
+}
+
+func (b *Bundles) failed(err error, again time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	was := b.problem
+	b.problem = fmt.Errorf("the API server does not answer: %w", err)
+	if apierrors.IsNotFound(err) {
+		b.problem = errBundlesUnsupported
+		b.tell()
+	}
+	if was == nil || was.Error() != b.problem.Error() {
+		b.cfg.Log.Warn("ClusterTrustBundles cannot be read; all stays as it was", zap.Error(err), zap.Duration("retry", again))
+	}
+}
+
+func (b *Bundles) replace(all []*kubeapi.ClusterTrustBundle, _ string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all, b.recalled, b.problem = map[string]bundle{}, false, nil
+	for _, o := range all {
+		b.all[o.Name] = bundle{o.Spec.SignerName, o.Labels, decode(o.Spec.TrustBundle)}
+	}
+	b.tell()
+	b.changed()
+}
+
+func (b *Bundles) put(o *kubeapi.ClusterTrustBundle) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all[o.Name] = bundle{o.Spec.SignerName, o.Labels, decode(o.Spec.TrustBundle)}
+	b.changed()
+}
+
+func (b *Bundles) remove(o *kubeapi.ClusterTrustBundle) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.all, o.Name)
+	b.changed()
+}

@@ -1,0 +1,45 @@
+package podsync
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/pem"
+	"maps"
+	"slices"
+)
+
+// pemType is that of a certificate (RFC 7468).
+const pemType = "CERTIFICATE"
+
+// anchors are certificates that are trusted, by the SHA-256 of each.
+type anchors map[string][]byte
+
+// add adds the certificates of a text; headers, other blocks, and what stands
+// between are left out.
+func (a anchors) add(text string) {
+	for rest := []byte(text); ; {
+		var b *pem.Block
+		if b, rest = pem.Decode(rest); b == nil {
+			return
+		}
+		if b.Type == pemType && len(b.Bytes) > 0 {
+			hash := sha256.Sum256(b.Bytes)
+			a[string(hash[:])] = b.Bytes
+		}
+	}
+}
+
+// encode writes all in the order of their hashes.
+func (a anchors) encode() []byte {
+	var out bytes.Buffer
+	for _, hash := range slices.Sorted(maps.Keys(a)) {
+		_ = pem.Encode(&out, &pem.Block{Type: pemType, Bytes: a[hash]}) // a buffer takes all
+	}
+	return out.Bytes()
+}
+
+func decode(text string) anchors {
+	a := anchors{}
+	a.add(text)
+	return a
+}

@@ -1,0 +1,103 @@
+package podsync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+const (
+	// bundlesMemoryKey is under what all is kept, and settle how long after a write
+	// changes are gathered for the next.
+	bundlesMemoryKey = "bundles"
+	bundlesSettle    = 5 * time.Second
+)
+
+// bundlesKept is a bundle in the Memory.
+type bundlesKept struct {
+	Name   string            `json:"name"`
+	Signer string            `json:"signer,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
+	PEM    string            `json:"pem"`
+}
+
+// recall reads the last bundles.
+func (b *Bundles) recall() {
+	if b.cfg.Memory == nil {
+		return
+	}
+	var list []bundlesKept
+	raw, err := b.cfg.Memory.Read(bundlesMemoryKey)
+	if err == nil {
+		err = json.Unmarshal(raw, &list)
+	}
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			b.cfg.Log.Error("the last ClusterTrustBundles cannot be read", zap.Error(err))
+		}
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all, b.recalled = map[string]bundle{}, true
+	for _, k := range list {
+		b.all[k.Name] = bundle{k.Signer, k.Labels, decode(k.PEM)}
+	}
+}
+
+// changed has all written soon. b.mu is held.
+func (b *Bundles) changed() {
+	select {
+	case b.change <- struct{}{}:
+	default:
+	}
+}
+
+// remembers writes what changes until ctx ends, and then once more.
+func (b *Bundles) remembers(ctx context.Context) {
+	if b.cfg.Memory == nil {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.change:
+		}
+		b.remember() // at once: the machine may lose its power with the first pod
+		t := time.NewTimer(bundlesSettle)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			b.remember()
+		case <-t.C:
+		}
+	}
+}
+
+// remember writes all, if that is not what is there.
+func (b *Bundles) remember() {
+	b.mu.Lock()
+	var list []bundlesKept
+	for _, name := range slices.Sorted(maps.Keys(b.all)) {
+		is := b.all[name]
+		list = append(list, bundlesKept{name, is.signer, is.labels, string(is.anchors.encode())})
+	}
+	b.mu.Unlock()
+	raw, err := json.Marshal(list)
+	if err == nil {
+		if have, err := b.cfg.Memory.Read(bundlesMemoryKey); err == nil && string(have) == string(raw) {
+			return
+		}
+		err = b.cfg.Memory.Write(bundlesMemoryKey, raw)
+	}
+	if err != nil {
+		b.cfg.Log.Error("ClusterTrustBundles cannot be remembered", zap.Error(err))
+	}
+}

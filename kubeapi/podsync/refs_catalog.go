@@ -1,0 +1,335 @@
+package podsync
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/kubeapi"
+)
+
+// CatalogMemory keeps values over a restart: a
+// [github.com/nodewright/nodewright/checkpoint.Store].
+type CatalogMemory interface {
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+}
+
+// CatalogConfig holds what a Catalog needs. Client is required; the zero value of
+// every other field means the default named beside it.
+type CatalogConfig struct {
+	Client   kubeapi.ListWatcher
+	Memory   CatalogMemory // nothing is kept over a restart
+	Patience time.Duration // for the server's first answer; 2s
+	Log      *zap.Logger   // silent
+}
+
+// memoryKey is under what all is kept, and settle how long after a change it
+// is written.
+const (
+	memoryKey = "catalog"
+	settle    = 10 * time.Second
+)
+
+// Catalog knows what is the same for all pods of a cluster: its
+// services, which the environment of containers names, and its runtime
+// classes.
+//
+//	cat, err := podsync.NewCatalog(podsync.CatalogConfig{Client: client})
+//	...
+//	go cat.Run(ctx)
+//	services := cat.Services()
+//	handler, err := cat.Handler(ctx, "gvisor")
+//
+// Both are followed by one watch each, and kept without what nobody here asks
+// for: of a service its names, its address and its ports.
+//
+// # Faults
+//
+// While the server cannot be reached, all stays as it was last. At the start
+// callers wait for its first answer, and no longer than two seconds after Run
+// began: a pod that is started without its services' variables never gets them.
+// With a Memory the last services and classes are known before.
+//
+// Its methods may be called from any goroutine.
+type Catalog struct {
+	cfg      CatalogConfig
+	services chan struct{} // closed when they are known, or not waited for
+	classes  chan struct{}
+
+	mu      sync.Mutex
+	known   [2]bool // services, classes
+	service map[kubeapi.Key]*v1.Service
+	handler map[string]string // by class
+	changed bool
+}
+
+// NewCatalog checks cfg and returns a Catalog at rest.
+func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("CatalogConfig.Client is required"))
+	}
+	if cfg.Patience < 0 {
+		errs = append(errs, fmt.Errorf("CatalogConfig.Patience is %v; want a positive duration", cfg.Patience))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = 2 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Catalog{
+		cfg: cfg, services: make(chan struct{}), classes: make(chan struct{}),
+		service: map[kubeapi.Key]*v1.Service{}, handler: map[string]string{},
+	}, nil
+}
+
+// Run follows services and runtime classes until ctx ends, and returns nil
+// when both watches have ended.
+func (c *Catalog) Run(ctx context.Context) error {
+	services, err := kubeapi.NewFollower(kubeapi.FollowConfig[*v1.Service]{
+		Client: c.cfg.Client, Resource: kubeapi.Services, NewList: func() runtime.Object { return &v1.ServiceList{} }, Trim: trim,
+		Replace: c.replaceServices, Put: c.putService, Delete: c.deleteService, Failed: c.failed,
+	})
+	classes, err2 := kubeapi.NewFollower(kubeapi.FollowConfig[*nodev1.RuntimeClass]{
+		Client: c.cfg.Client, Resource: kubeapi.RuntimeClasses, NewList: func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		Replace: c.replaceClasses, Put: c.putClass, Delete: c.deleteClass, Failed: c.failed,
+	})
+	if err := errors.Join(err, err2); err != nil {
+		return fmt.Errorf("podsync: %w", err)
+	}
+	c.recall()
+	impatient := time.AfterFunc(c.cfg.Patience, c.release)
+	defer impatient.Stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = services.Run(ctx) })
+	wg.Go(func() { _ = classes.Run(ctx) })
+	tick := time.NewTicker(settle)
+	defer tick.Stop()
+	for !over(ctx) {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			c.remember()
+		}
+	}
+	wg.Wait()
+	c.release()
+	c.remember()
+	return nil
+}
+
+func over(ctx context.Context) bool { return ctx.Err() != nil }
+
+// Services lists all services that have an address, in order. It waits for Run's
+// first answer. The slice is the
+// caller's; what it holds is shared.
+func (c *Catalog) Services() []*v1.Service {
+	<-c.services
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]*v1.Service, 0, len(c.service))
+	for _, s := range c.service {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b *v1.Service) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// Handler returns the runtime's handler of a runtime class.
+func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
+	select {
+	case <-c.classes:
+	case <-ctx.Done():
+		return "", fmt.Errorf("runtime class %q: %w", class, ctx.Err())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h, ok := c.handler[class]; ok {
+		return h, nil
+	}
+	if !c.known[1] {
+		return "", fmt.Errorf("runtime class %q: the API server has not answered yet", class)
+	}
+	return "", fmt.Errorf("runtime class %q is not found", class)
+}
+
+// release has nobody wait any more.
+func (c *Catalog) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.know(0)
+	c.know(1)
+}
+
+// know has those go on who wait. c.mu is held.
+func (c *Catalog) know(which int) {
+	ch := [2]chan struct{}{c.services, c.classes}[which]
+	select {
+	case <-ch:
+	default:
+		close(ch)
+	}
+}
+
+func (c *Catalog) failed(err error, again time.Duration) {
+	c.cfg.Log.Debug("services or runtime classes cannot be read", zap.Error(err), zap.Duration("retry", again))
+}
+
+// trim leaves of a service what becomes of it in the environment.
+func trim(s *v1.Service) {
+	ports := make([]v1.ServicePort, 0, len(s.Spec.Ports))
+	for _, p := range s.Spec.Ports {
+		ports = append(ports, v1.ServicePort{Name: p.Name, Protocol: p.Protocol, Port: p.Port})
+	}
+	*s = v1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, ResourceVersion: s.ResourceVersion},
+		Spec:       v1.ServiceSpec{ClusterIP: s.Spec.ClusterIP, Ports: ports},
+	}
+}
+
+func hasAddress(s *v1.Service) bool {
+	return s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
+}
+
+func refsKeyOf(s *v1.Service) kubeapi.Key { return kubeapi.Key{Namespace: s.Namespace, Name: s.Name} }
+
+func (c *Catalog) replaceServices(all []*v1.Service, _ string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.service)
+	for _, s := range all {
+		if hasAddress(s) {
+			c.service[refsKeyOf(s)] = s
+		}
+	}
+	c.known[0], c.changed = true, true
+	c.know(0)
+}
+
+func (c *Catalog) putService(s *v1.Service) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = true
+	if hasAddress(s) {
+		c.service[refsKeyOf(s)] = s
+	} else {
+		delete(c.service, refsKeyOf(s))
+	}
+}
+
+func (c *Catalog) deleteService(s *v1.Service) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = true
+	delete(c.service, refsKeyOf(s))
+}
+
+func (c *Catalog) replaceClasses(all []*nodev1.RuntimeClass, _ string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.handler)
+	for _, r := range all {
+		c.handler[r.Name] = r.Handler
+	}
+	c.known[1], c.changed = true, true
+	c.know(1)
+}
+
+func (c *Catalog) putClass(r *nodev1.RuntimeClass) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handler[r.Name], c.changed = r.Handler, true
+}
+
+func (c *Catalog) deleteClass(r *nodev1.RuntimeClass) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.handler, r.Name)
+	c.changed = true
+}
+
+// record is what is kept.
+type record struct {
+	Services []*v1.Service     `json:"services"`
+	Classes  map[string]string `json:"classes"`
+}
+
+func (c *Catalog) recall() {
+	if c.cfg.Memory == nil {
+		return
+	}
+	var r record
+	b, err := c.cfg.Memory.Read(memoryKey)
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.cfg.Log.Error("the last services and runtime classes cannot be read", zap.Error(err))
+		}
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range r.Services {
+		c.service[refsKeyOf(s)] = s
+	}
+	for name, h := range r.Classes {
+		c.handler[name] = h
+	}
+}
+
+// remember writes all, if it changed.
+func (c *Catalog) remember() {
+	c.mu.Lock()
+	changed := c.changed && c.cfg.Memory != nil && c.known[0] && c.known[1]
+	if changed {
+		c.changed = false
+	}
+	r := record{Classes: map[string]string{}}
+	for name, h := range c.handler {
+		r.Classes[name] = h
+	}
+	c.mu.Unlock()
+	if !changed {
+		return
+	}
+	for _, s := range c.Services() {
+		s := *s
+		s.ResourceVersion = ""
+		r.Services = append(r.Services, &s)
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return
+	}
+	if have, err := c.cfg.Memory.Read(memoryKey); err == nil && string(have) == string(b) {
+		return
+	}
+	if err := c.cfg.Memory.Write(memoryKey, b); err != nil {
+		c.cfg.Log.Error("services and runtime classes cannot be remembered", zap.Error(err))
+		c.mu.Lock()
+		c.changed = true
+		c.mu.Unlock()
+	}
+}

@@ -1,0 +1,292 @@
+package podsync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
+)
+
+// StorageClient makes the calls: an [kubeapi.Client].
+type StorageClient interface {
+	kubeapi.ListWatcher
+	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
+	Patch(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
+	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
+}
+
+// StorageMemory keeps values over a restart: a
+// [github.com/nodewright/nodewright/checkpoint.Store].
+type StorageMemory interface {
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+}
+
+// StorageConfig holds what a Storage needs. Client, NodeName and Node are required; the zero
+// value of every other field means the default named beside it.
+type StorageConfig struct {
+	Client   StorageClient
+	NodeName string
+	// Node is the node's object as it was seen last, nil if there is none; live
+	// says that it came from the API server in this life of the agent.
+	Node     func() (n *v1.Node, live bool)
+	Migrated []string      // plugins that CSI drivers stand for, in order; none
+	Memory   StorageMemory // nothing is kept over a restart
+	Patience time.Duration // for the first answer about CSIDrivers; 10s
+	Log      *zap.Logger   // silent
+}
+
+const (
+	storageDefaultPatience = 10 * time.Second
+	storageMemoryKey       = "drivers"
+)
+
+// Storage is what an API server knows of storage drivers, as package csi
+// wants it ([plugins.StorageCluster]): CSIDriver objects, the node's CSINode, its attached
+// volumes, and the statuses of claims whose volumes become larger.
+//
+//	s, err := podsync.NewStorage(podsync.StorageConfig{Client: client, NodeName: "edge-1", Node: node.Node})
+//	...
+//	go s.Run(ctx)
+//	// and whenever the Node object is another one:
+//	s.NodeChanged()
+//
+// CSIDriver objects are followed from the first question on, and kept over a restart.
+//
+// A node may read single VolumeAttachments and watch none. So the node's own object is
+// what is waited for: a controller writes on it which volumes it has attached. A
+// VolumeAttachment is read when that changes, and now and then besides, since a failure
+// is on it alone.
+//
+// Its methods may be called from any goroutine.
+type Storage struct {
+	cfg    StorageConfig
+	asked  chan struct{} // closed with the first question
+	known  chan struct{} // closed with the first answer, or when none is waited for
+	change chan struct{} // there is something to be remembered; capacity 1
+
+	mu      sync.Mutex
+	drivers map[string]plugins.CSIDriver // nil: they are not known
+	node    chan struct{}                // closed when the node's object is another one
+}
+
+var _ plugins.StorageCluster = (*Storage)(nil)
+
+// NewStorage checks cfg and returns a Storage at rest.
+func NewStorage(cfg StorageConfig) (*Storage, error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("StorageConfig.Client is required"))
+	}
+	if cfg.NodeName == "" {
+		errs = append(errs, errors.New("StorageConfig.NodeName is required"))
+	}
+	if cfg.Node == nil {
+		errs = append(errs, errors.New("StorageConfig.Node is required"))
+	}
+	if cfg.Patience < 0 {
+		errs = append(errs, fmt.Errorf("StorageConfig.Patience is %v; want a positive duration", cfg.Patience))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = storageDefaultPatience
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Storage{
+		cfg: cfg, asked: make(chan struct{}), known: make(chan struct{}), change: make(chan struct{}, 1), node: make(chan struct{}),
+	}, nil
+}
+
+// Run follows the CSIDrivers until ctx ends, once somebody has asked for one, and
+// returns nil when the watch has ended. It may be called once.
+func (s *Storage) Run(ctx context.Context) error {
+	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*kubeapi.CSIDriver]{
+		Client: s.cfg.Client, Resource: kubeapi.CSIDrivers, NewList: func() runtime.Object { return &kubeapi.CSIDriverList{} },
+		Replace: s.replace, Put: s.put, Delete: s.remove,
+		Failed: func(err error, again time.Duration) {
+			s.cfg.Log.Debug("failed to read CSIDrivers", zap.Error(err), zap.Duration("retry", again))
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("podsync: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.asked:
+	}
+	s.recall()
+	impatient := time.AfterFunc(s.cfg.Patience, s.release)
+	defer impatient.Stop()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = f.Run(ctx) })
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-s.change:
+			s.remember()
+		}
+	}
+	wg.Wait()
+	s.release()
+	return nil
+}
+
+func (s *Storage) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answered()
+}
+
+// answered has those go on who wait for the first answer. s.mu is held.
+func (s *Storage) answered() {
+	select {
+	case <-s.known:
+	default:
+		close(s.known)
+	}
+}
+
+// Driver returns what the CSIDriver object of a driver says.
+func (s *Storage) Driver(ctx context.Context, name string) (plugins.CSIDriver, error) {
+	s.mu.Lock()
+	select {
+	case <-s.asked:
+	default:
+		close(s.asked)
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.known:
+	case <-ctx.Done():
+		return plugins.CSIDriver{}, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, ok := s.drivers[name]; ok {
+		return d, nil
+	}
+	if s.drivers == nil {
+		return plugins.CSIDriver{}, errors.New("the API server has not answered yet")
+	}
+	return plugins.CSIDriver{}, fmt.Errorf("CSIDriver %s: %w", name, plugins.ErrNotFound)
+}
+
+// driverOf is what an object says, with the API's defaults for what it does not.
+func driverOf(o *kubeapi.CSIDriver) plugins.CSIDriver {
+	is := func(b *bool) bool { return b != nil && *b }
+	d := plugins.CSIDriver{
+		Name: o.Name, AttachRequired: o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, PodInfoOnMount: is(o.Spec.PodInfoOnMount),
+		FSGroupPolicy: plugins.FSGroupByType, TokensInSecrets: is(o.Spec.ServiceAccountTokenInSecrets),
+		RequiresRepublish: is(o.Spec.RequiresRepublish), SELinuxMount: is(o.Spec.SELinuxMount),
+		Persistent: len(o.Spec.VolumeLifecycleModes) == 0,
+	}
+	for _, m := range o.Spec.VolumeLifecycleModes {
+		d.Persistent = d.Persistent || m == "Persistent"
+		d.Ephemeral = d.Ephemeral || m == "Ephemeral"
+	}
+	if p := o.Spec.FSGroupPolicy; p != nil && *p != "" {
+		d.FSGroupPolicy = plugins.FSGroupPolicy(*p)
+	}
+	for _, r := range o.Spec.TokenRequests {
+		d.TokenRequests = append(d.TokenRequests, plugins.TokenRequest(r))
+	}
+	if n := o.Spec.NodeAllocatableUpdatePeriodSeconds; n != nil && *n > 0 {
+		d.UpdatePeriod = time.Duration(min(*n, int64(24*time.Hour/time.Second))) * time.Second
+	}
+	return d
+}
+
+func (s *Storage) replace(all []*kubeapi.CSIDriver, _ string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drivers = map[string]plugins.CSIDriver{}
+	for _, o := range all {
+		s.drivers[o.Name] = driverOf(o)
+	}
+	s.answered()
+	nudge(s.change)
+}
+
+func (s *Storage) put(o *kubeapi.CSIDriver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drivers == nil {
+		s.drivers = map[string]plugins.CSIDriver{}
+	}
+	s.drivers[o.Name] = driverOf(o)
+	nudge(s.change)
+}
+
+func (s *Storage) remove(o *kubeapi.CSIDriver) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.drivers, o.Name)
+	nudge(s.change)
+}
+
+// recall restores what an earlier process knew.
+func (s *Storage) recall() {
+	if s.cfg.Memory == nil {
+		return
+	}
+	var all map[string]plugins.CSIDriver
+	b, err := s.cfg.Memory.Read(storageMemoryKey)
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.cfg.Log.Error("failed to read the last CSIDrivers", zap.Error(err))
+		}
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drivers == nil && all != nil {
+		s.drivers = all
+	}
+}
+
+func (s *Storage) remember() {
+	if s.cfg.Memory == nil {
+		return
+	}
+	s.mu.Lock()
+	b, err := json.Marshal(s.drivers)
+	s.mu.Unlock()
+	if have, rerr := s.cfg.Memory.Read(storageMemoryKey); err == nil && rerr == nil && string(have) == string(b) {
+		return
+	}
+	if err == nil {
+		err = s.cfg.Memory.Write(storageMemoryKey, b)
+	}
+	if err != nil {
+		s.cfg.Log.Error("failed to remember CSIDrivers", zap.Error(err))
+	}
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,330 @@
+package podsync
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/volumemgr/plugins"
+)
+
+// TokenMemory keeps values over a restart, for their owner's eyes alone: a
+// [github.com/nodewright/nodewright/checkpoint.Store].
+type TokenMemory interface {
+	Keys() ([]string, error)
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+	Delete(key string) error
+}
+
+// TokenKeeperConfig holds what a Keeper needs. Requester and Memory are required; the
+// zero value of every other field means the default named beside it.
+type TokenKeeperConfig struct {
+	Requester plugins.TokenRequester // who issues tokens: a Requester
+	Memory    TokenMemory
+	// Seal encrypts the tokens that are kept; without one they are not kept. With
+	// kubeapi.NewClearSealer they are kept as they are.
+	Seal *kubeapi.Sealer
+	// Patience is what the issuer is given to answer where there is a token; 5s.
+	Patience time.Duration
+	Log      *zap.Logger // silent
+}
+
+const (
+	tokenDefaultPatience = 5 * time.Second
+	// again is how long a token is used that should be another by now, before
+	// the issuer is asked again.
+	again = time.Minute
+)
+
+// TokenKeeper is a cache of tokens that outlasts a restart: the plugins.Tokens of a
+// node that has to start its pods without a network.
+//
+// Tokens are renewed by the rules of [plugins.TokenCache]. One that is due, and cannot
+// be renewed, is used as long as it is valid; and longer, if that is because
+// nobody answers: a pod that mounts it can start then, as pods that run through an
+// outage go on, and gets the next one within a minute of the issuer's return.
+//
+// A token is replaced when its successor is stored, and deleted when its pod is
+// gone: never because of what the clock says.
+type TokenKeeper struct {
+	cfg   TokenKeeperConfig
+	cache *plugins.TokenCache
+	log   *zap.Logger
+	load  sync.Once
+
+	mu   sync.Mutex
+	have map[string]*kept // by key of the Memory; nil: it cannot be read
+	told map[string]bool  // keys whose token is old, and that this was logged
+}
+
+var _ plugins.Tokens = (*TokenKeeper)(nil)
+
+// kept is a token as it is stored.
+type kept struct {
+	Namespace string    `json:"namespace"`
+	Account   string    `json:"serviceAccount"`
+	Value     string    `json:"token"`
+	Expires   time.Time `json:"expires"`
+	Seconds   *int64    `json:"seconds,omitempty"`
+
+	fresh bool // it was issued in this life, or taken into the cache
+}
+
+func (k *kept) issued() plugins.IssuedToken {
+	return plugins.IssuedToken{Value: k.Value, Expires: k.Expires, Seconds: k.Seconds}
+}
+
+// NewTokenKeeper checks cfg and returns a Keeper. Nothing is read before the first
+// question.
+func NewTokenKeeper(cfg TokenKeeperConfig) (*TokenKeeper, error) {
+	var errs []error
+	if cfg.Requester == nil {
+		errs = append(errs, errors.New("KeeperConfig.Requester is required"))
+	}
+	if cfg.Memory == nil {
+		errs = append(errs, errors.New("KeeperConfig.Memory is required"))
+	}
+	if cfg.Patience < 0 {
+		errs = append(errs, fmt.Errorf("KeeperConfig.Patience is %v; want a positive duration", cfg.Patience))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
+	}
+	if cfg.Patience == 0 {
+		cfg.Patience = tokenDefaultPatience
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	k := &TokenKeeper{cfg: cfg, log: cfg.Log, have: map[string]*kept{}, told: map[string]bool{}}
+	var err error
+	if k.cache, err = plugins.NewTokenCache(plugins.TokenCacheConfig{Requester: asking{k}, Log: cfg.Log}); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
+	}
+	return k, nil
+}
+
+// Token returns a token for the account. After Refresh it should be asked for
+// again.
+func (k *TokenKeeper) Token(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (plugins.Token, error) {
+	k.load.Do(k.recall)
+	id := tokenKeyOf(namespace, account, spec)
+	t, err := k.cache.Token(ctx, namespace, account, spec)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	is := k.have[id]
+	switch {
+	case err == nil:
+		delete(k.told, id)
+		return t, nil
+	case is == nil, ctx.Err() != nil, !time.Now().Before(is.Expires) && refused(err):
+		return plugins.Token{}, err
+	}
+	if !k.told[id] {
+		k.told[id] = true
+		k.log.Warn("a token cannot be renewed, the old one is used", zap.String("namespace", namespace), zap.String("serviceAccount", account),
+			zap.Time("expires", is.Expires), zap.Error(err))
+	}
+	return plugins.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
+}
+
+// refused reports that the server said no to this request, and not that it is in
+// trouble or does not know the node just now.
+func refused(err error) bool {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		return false
+	}
+	switch code := s.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+// asking asks for tokens on behalf of the cache.
+type asking struct{ *TokenKeeper }
+
+// Request returns the token of an earlier life, once, if it is good for a while,
+// and otherwise a new one, which is stored then.
+func (k asking) Request(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (plugins.IssuedToken, error) {
+	id := tokenKeyOf(namespace, account, spec)
+	k.mu.Lock()
+	is := k.have[id]
+	if is != nil && !is.fresh && time.Now().Before(is.Expires) && !plugins.TokenRequiresRefresh(is.issued(), time.Now(), 0) {
+		is.fresh = true
+		k.mu.Unlock()
+		return is.issued(), nil
+	}
+	k.mu.Unlock()
+	if is != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, k.cfg.Patience)
+		defer cancel()
+	}
+	issued, err := k.cfg.Requester.Request(ctx, namespace, account, spec)
+	if err != nil {
+		return plugins.IssuedToken{}, err
+	}
+	next := &kept{Namespace: namespace, Account: account, Value: issued.Value, Expires: issued.Expires, Seconds: issued.Seconds, fresh: true}
+	if err := k.write(id, next); err != nil {
+		k.log.Error("a token cannot be kept for a start without a network", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.have[id] = next
+	return issued, nil
+}
+
+// Forget drops the tokens that are bound to a pod.
+func (k *TokenKeeper) Forget(uid types.UID) {
+	k.cache.Forget(uid)
+	k.Retain(func(of types.UID) bool { return of != uid })
+}
+
+// Retain drops those that are bound to pods which are not known, as when one went
+// while nobody was there.
+func (k *TokenKeeper) Retain(known func(types.UID) bool) {
+	k.load.Do(k.recall)
+	k.mu.Lock()
+	var gone []string
+	for id := range k.have {
+		if uid := podOf(id); uid != "" && !known(uid) {
+			delete(k.have, id)
+			delete(k.told, id)
+			gone = append(gone, id)
+		}
+	}
+	k.mu.Unlock()
+	for _, id := range gone {
+		if err := k.cfg.Memory.Delete(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			k.log.Error("a token that nobody uses any more cannot be removed", zap.String("key", id), zap.Error(err))
+		}
+	}
+}
+
+// prefix begins the keys of tokens.
+const prefix = "token-"
+
+// tokenKeyOf is the same for requests whose tokens are the same.
+func tokenKeyOf(namespace, account string, spec authenticationv1.TokenRequestSpec) string {
+	if s := spec.ExpirationSeconds; s != nil && *s == 0 {
+		spec.ExpirationSeconds = nil
+	}
+	b, err := json.Marshal([]any{namespace, account, spec})
+	if err != nil { // it is strings and numbers
+		panic(err)
+	}
+	uid := types.UID("")
+	if r := spec.BoundObjectRef; r != nil {
+		uid = r.UID
+	}
+	h := sha256.Sum256(b)
+	return prefix + string(uid) + "-" + hex.EncodeToString(h[:16])
+}
+
+// podOf is the pod that the token of a key is bound to, "" for none.
+func podOf(id string) types.UID {
+	id = strings.TrimPrefix(id, prefix)
+	if i := strings.LastIndexByte(id, '-'); i > 0 {
+		return types.UID(id[:i])
+	}
+	return ""
+}
+
+func (k *TokenKeeper) write(id string, t *kept) error {
+	if k.cfg.Seal == nil {
+		return nil
+	}
+	b, err := json.Marshal(t)
+	if err == nil {
+		b, err = k.cfg.Seal.Seal(id, b)
+	}
+	if err != nil {
+		return err
+	}
+	return k.cfg.Memory.Write(id, b)
+}
+
+// recall reads the tokens of earlier lives. One that cannot be read stays where
+// it is, for a start with its key, until it is replaced.
+func (k *TokenKeeper) recall() {
+	keys, err := k.cfg.Memory.Keys()
+	if err != nil {
+		k.log.Error("the tokens that were kept cannot be read", zap.Error(err))
+		return
+	}
+	have := map[string]*kept{}
+	locked, cause := 0, error(nil)
+	for _, id := range keys {
+		if !strings.HasPrefix(id, prefix) {
+			continue
+		}
+		is, err := k.read(id)
+		if errors.Is(err, kubeapi.ErrNoSealKey) || errors.Is(err, kubeapi.ErrWrongKey) {
+			locked, cause = locked+1, err
+		} else if err != nil {
+			k.log.Error("a token that was kept is asked for again", zap.String("key", id), zap.Error(err))
+		}
+		have[id] = is
+	}
+	if locked > 0 {
+		k.log.Warn("failed to decrypt kept tokens; they are asked for again", zap.Int("tokens", locked), zap.Error(cause))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.have = have
+}
+
+func (k *TokenKeeper) read(id string) (*kept, error) {
+	b, err := k.cfg.Memory.Read(id)
+	if err != nil {
+		return nil, err
+	}
+	clear := !kubeapi.Sealed(b)
+	if b, err = k.cfg.Seal.Unseal(id, b); err != nil {
+		return nil, err
+	}
+	is, err := parse(b)
+	if err != nil || !clear {
+		return is, err
+	}
+	switch {
+	case k.cfg.Seal == nil: // it is good for this life
+		err = k.cfg.Memory.Delete(id)
+	case k.cfg.Seal.Encrypts(): // there is a key now
+		err = k.write(id, is)
+	}
+	if err != nil {
+		k.log.Error("a token is still kept as it is, and not encrypted", zap.String("key", id), zap.Error(err))
+	}
+	return is, nil
+}
+
+func parse(b []byte) (*kept, error) {
+	is := &kept{}
+	if err := json.Unmarshal(b, is); err != nil {
+		return nil, err
+	}
+	if is.Value == "" {
+		return nil, errors.New("token is empty")
+	}
+	return is, nil
+}

@@ -1,0 +1,32 @@
+package localcri
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// names are those of what a runtime makes outside its root directory. Runtimes with
+// different root directories have different names.
+type names struct {
+	stateDir string // on a tmpfs
+	spaces   string // begins the names of network namespaces
+	bridge   string // interface
+	veth     string // begins the names of interfaces
+	table    string // of nftables
+	monitors string // cgroup
+}
+
+// namesFor returns the names for a root directory.
+func namesFor(rootDir string) names {
+	if rootDir == DefaultRootDir {
+		return names{
+			stateDir: "/run/nodewright", spaces: "nodewright", bridge: "nw0", veth: "nw", table: "nodewright", monitors: "/nodewright-monitors",
+		}
+	}
+	sum := sha256.Sum256([]byte(rootDir))
+	h := hex.EncodeToString(sum[:4])
+	return names{
+		stateDir: "/run/nodewright-" + h, spaces: "nodewright-" + h, bridge: "nw-" + h, veth: "n" + h[:3], table: "nodewright_" + h,
+		monitors: "/nodewright-" + h + "-monitors",
+	}
+}

@@ -1,0 +1,140 @@
+package localcri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/internal/ownerlock"
+	"github.com/nodewright/nodewright/internal/rmtree"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// resetAtATime is how many sandboxes are removed at a time.
+const resetAtATime = 4
+
+// Reset ends all containers of a runtime, at once, and takes back what it has made:
+// sandboxes, networks, mounts, and its directories, that of images only if images is
+// set. The runtime must not run: the error says which process has it then.
+// Volumes of pods stay where they are. What fails does not keep the rest from being
+// taken back.
+func Reset(ctx context.Context, cfg InProcessConfig, images bool) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(cfg.RootDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	cfg.PreloadDir = ""
+	m := maker{cfg}
+	r, err := m.make(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.empty(ctx)
+	if held := (*ownerlock.HeldError)(nil); errors.As(err, &held) { // by one that has begun since
+		return err
+	}
+	return errors.Join(err, m.remove(ctx, images))
+}
+
+// empty runs the runtime until it has no sandbox any more.
+func (r *InProcess) empty(ctx context.Context) error {
+	r.keep = nil
+	running, end := context.WithCancel(ctx)
+	defer end()
+	closeBridge := r.bridge
+	r.bridge = nil // it is needed after the end of run
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(running) }()
+	err := r.removeAll(ctx)
+	for _, a := range r.network.List() {
+		if derr := r.network.Detach(ctx, a.ID); derr != nil {
+			err = errors.Join(err, fmt.Errorf("network of %s: %w", a.ID, derr))
+		}
+	}
+	end()
+	err = errors.Join(err, <-ended)
+	if closeBridge != nil {
+		err = errors.Join(err, closeBridge.Reset(ctx))
+		closeBridge.Close()
+	}
+	return err
+}
+
+// removeAll removes all sandboxes with their containers.
+func (r *InProcess) removeAll(ctx context.Context) error {
+	list, err := r.runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	errs := []error{}
+	places := make(chan struct{}, resetAtATime)
+	for _, s := range list {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			err := r.runtime.StopPodSandbox(ctx, s.GetId())
+			if err == nil {
+				err = r.runtime.RemovePodSandbox(ctx, s.GetId())
+			}
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("sandbox of pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// remove removes the runtime's directories with what is mounted there.
+func (m *maker) remove(ctx context.Context, images bool) error {
+	names := namesFor(m.RootDir)
+	dirs := []string{names.stateDir, m.path("pods"), m.path("network"), m.path("bridge"), m.path("cni"), m.path("bin")}
+	if images {
+		dirs = append(dirs, m.RootDir)
+	}
+	var errs []error
+	for _, dir := range dirs {
+		if err := inProcessUnmountBelow(ctx, dir); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, gone(rmtree.Remove(dir)))
+	}
+	return errors.Join(append(errs, cgroups.Host{}.Remove(ctx, names.monitors))...)
+}
+
+// gone is nil for what was not there.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// inProcessUnmountBelow unmounts what is mounted at a directory and below it, the last first.
+func inProcessUnmountBelow(ctx context.Context, dir string) error {
+	var kernel mount.Kernel
+	table, err := mount.Under(ctx, &kernel, dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range slices.Backward(table) {
+		if err := kernel.Unmount(ctx, e.Target, mount.Plain); err != nil && !errors.Is(err, mount.ErrNotMounted) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

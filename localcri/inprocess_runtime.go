@@ -1,0 +1,284 @@
+package localcri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/image"
+	"github.com/nodewright/nodewright/localcri/internal/cdi"
+	"github.com/nodewright/nodewright/localcri/internal/imagemetrics"
+
+	networkmetrics "github.com/nodewright/nodewright/localcri/internal/netmetrics"
+	"github.com/nodewright/nodewright/network"
+	"github.com/nodewright/nodewright/network/bridge"
+	"github.com/nodewright/nodewright/network/cni"
+)
+
+// networkKey is the key of the network that the node's pods have.
+const networkKey = "network"
+
+// InProcess is a container runtime in this process. Its services may be called once
+// Run has begun, from any goroutine; calls wait until what an earlier process left
+// is recovered.
+type InProcess struct {
+	runtime *Runtime
+	service *Streaming // of runtime
+	images  *image.Store
+	network *network.Network
+	bridge  *bridge.Plugin // nil: this kernel cannot have one
+	choice  networkChoice
+	keep    func(context.Context) error // records the choice
+}
+
+// Runtime is the RuntimeService, with URLs for streams.
+func (r *InProcess) Runtime() criapi.RuntimeService { return r.service }
+
+// Images is the ImageManagerService.
+func (r *InProcess) Images() criapi.ImageManagerService { return r.images }
+
+// Network returns in a line how pods get their addresses, and why so.
+func (r *InProcess) Network() string { return r.choice.String() }
+
+// Import installs the images of an archive, of docker save or an OCI layout in a tar,
+// and returns their IDs; name is for an image that has none.
+func (r *InProcess) Import(ctx context.Context, archive io.Reader, name string) ([]string, error) {
+	return r.images.Import(ctx, archive, image.ImportOptions{Name: name})
+}
+
+// NewInProcess makes a runtime, and changes nothing but RootDir's mode and the monitor's
+// program in it. Only Run changes more.
+func NewInProcess(ctx context.Context, cfg InProcessConfig) (*InProcess, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m := maker{cfg}
+	return m.make(ctx)
+}
+
+// maker is what a runtime is made with.
+type maker struct{ InProcessConfig }
+
+// passable makes the directory of all that the runtime has, which the root of a
+// pod's user namespace passes through to its root file system. It comes first: what
+// is made below makes its parents for itself alone.
+func (m *maker) passable() error {
+	dir := m.RootDir
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o711) // whatever the umask, or an earlier version
+}
+
+func (m *maker) make(ctx context.Context) (*InProcess, error) {
+	if err := m.passable(); err != nil {
+		return nil, fmt.Errorf("directory of the runtime: %w", err)
+	}
+	handlers, errHandlers := m.findHandlers()
+	program, errProgram := m.placeMonitor()
+	if err := errors.Join(errHandlers, errProgram); err != nil {
+		return nil, err
+	}
+	r, names := &InProcess{}, namesFor(m.RootDir)
+	if err := m.makeNetwork(r, names); err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	if err := m.makeImages(r); err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	devices, err := cdi.New(cdi.Config{Dirs: m.CDIDirs, Log: m.Log.Named("cdi")})
+	if err != nil {
+		return nil, err
+	}
+	var host cgroups.Host
+	r.runtime, err = New(Config{
+		RootDir: m.path("pods"), StateDir: names.stateDir, Handlers: handlers, Monitor: program,
+		PlaceMonitor: func(pid int) error { return host.Join(context.WithoutCancel(ctx), names.monitors, pid) },
+		Network:      r.network, Images: r.images, CDI: devices, CgroupDriver: m.CgroupDriver, Log: m.Log.Named("localcri"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if m.Metrics != nil {
+		if err := registerMetrics(m.Metrics, r.runtime.Counts); err != nil {
+			return nil, err
+		}
+	}
+	r.service, err = NewStreaming(r.runtime, r.runtime.Streams(), m.Log.Named("streams"))
+	return r, err
+}
+
+// images makes the store of images.
+func (m *maker) makeImages(r *InProcess) (err error) {
+	cfg := image.Config{RootDir: m.path("images"), Registries: m.Registries, PreloadDir: m.PreloadDir, Log: m.Log.Named("image")}
+	if m.Metrics == nil {
+		r.images, err = image.New(cfg)
+		return err
+	}
+	observer, err := imagemetrics.New(m.Metrics)
+	if err != nil {
+		return err
+	}
+	cfg.Observer = observer
+	if r.images, err = image.New(cfg); err != nil {
+		return err
+	}
+	return observer.Add(r.images.Counts)
+}
+
+func (m *maker) placeMonitor() (string, error) {
+	program := m.Program
+	if program == nil && m.ReadProgram != nil {
+		var err error
+		if program, err = m.ReadProgram(); err != nil {
+			return "", fmt.Errorf("read the monitor's program: %w", err)
+		}
+	}
+	switch {
+	case program != nil:
+		return place(m.path("bin"), program)
+	case m.Monitor != "":
+		return m.Monitor, nil
+	}
+	return findMonitor()
+}
+
+func (m *maker) findHandlers() (map[string]Handler, error) {
+	if len(m.Handlers) > 0 {
+		return m.Handlers, nil
+	}
+	found, err := findExecutors()
+	handlers := map[string]Handler{}
+	for name, path := range found {
+		handlers[name] = Handler{Path: path}
+	}
+	return handlers, err
+}
+
+// network chooses and makes the network. All kinds are there: each takes back what
+// it has made.
+func (m *maker) makeNetwork(r *InProcess, names names) error {
+	store := m.choices()
+	last, err := store.Read(networkKey)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.Log.Warn("failed to read which network the node had", zap.Error(err))
+	}
+	cniConfig := m.CNI
+	if cniConfig.ConfDir == "" {
+		cniConfig.ConfDir = cni.DefaultConfDir
+	}
+	cniConfig.CacheDir, cniConfig.Log, cniConfig.Metrics = m.path("cni"), m.Log.Named("cni"), m.Metrics
+	r.choice, err = chooseNetwork(inProcessMachine{asked: m.Network, last: string(last), cluster: m.Cluster, dir: cniConfig.ConfDir, conf: firstConf(cniConfig.ConfDir)})
+	if err != nil {
+		return err
+	}
+	if r.choice.kind != string(last) {
+		r.keep = func(ctx context.Context) error {
+			return store.WriteContext(context.WithoutCancel(ctx), networkKey, []byte(r.choice.kind))
+		}
+	}
+	plugins := map[string]network.Plugin{NetworkNone: network.None()}
+	if plugins[NetworkCNI], err = cni.New(cniConfig); err != nil {
+		return err
+	}
+	bridgeConfig := m.Bridge
+	bridgeConfig.StateDir, bridgeConfig.Name, bridgeConfig.Table, bridgeConfig.VethPrefix = m.path("bridge"), names.bridge, names.table, names.veth
+	bridgeConfig.Log, bridgeConfig.Registerer = m.Log.Named("bridge"), m.Metrics
+	switch r.bridge, err = bridge.New(bridgeConfig); {
+	case err == nil:
+		plugins[NetworkBridge] = r.bridge
+	case r.choice.kind == NetworkBridge:
+		return fmt.Errorf("%w; want a configuration of CNI in %s, or the network %s", err, cniConfig.ConfDir, NetworkNone)
+	}
+	list := []network.Plugin{plugins[r.choice.kind]}
+	for _, kind := range networks() {
+		if p := plugins[kind]; p != nil && kind != r.choice.kind {
+			list = append(list, p)
+		}
+	}
+	cfg := network.Config{Plugins: list, StateDir: m.path("network"), Prefix: names.spaces, Log: m.Log.Named("network")}
+	if m.Metrics == nil {
+		r.network, err = network.New(cfg)
+		return err
+	}
+	observer, err := networkmetrics.New(m.Metrics)
+	if err != nil {
+		return err
+	}
+	cfg.Observer = observer
+	if r.network, err = network.New(cfg); err != nil {
+		return err
+	}
+	return observer.Add(r.network.Counts)
+}
+
+// choices are what the node has once chosen.
+func (m *maker) choices() *checkpoint.Lazy {
+	return checkpoint.NewLazy(checkpoint.Config{Dir: m.path("choices"), OnCorrupt: func(key, aside string, err error) {
+		m.Log.Error("set aside damaged record", zap.String("key", key), zap.String("file", aside), zap.Error(err))
+	}})
+}
+
+// maxConfs is how many files of a directory of configurations are looked at.
+const maxConfs = 1000
+
+// firstConf is the path of the first configuration in a directory, "" if there is none.
+func firstConf(dir string) string {
+	files, err := safefile.Entries(dir, maxConfs)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	if name := confFile(names); name != "" {
+		return filepath.Join(dir, name)
+	}
+	return ""
+}
+
+// Run serves until ctx ends, which leaves the containers running: the runtime first of all that ends, since it needs the
+// others. The first error of any ends all.
+func (r *InProcess) Run(ctx context.Context) error {
+	if r.keep != nil {
+		if err := r.keep(ctx); err != nil {
+			return fmt.Errorf("record the node's network: %w", err)
+		}
+	}
+	beside, endBeside := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, endRuntime := context.WithCancel(ctx)
+	others := map[string]func(context.Context) error{"images": r.images.Run, "network": r.network.Run, "streams": r.service.Run}
+	ended := make(chan error, len(others))
+	for name, run := range others {
+		go func() {
+			defer endRuntime()
+			err := run(beside)
+			if err != nil {
+				err = fmt.Errorf("%s: %w", name, err)
+			}
+			ended <- err
+		}()
+	}
+	err := r.runtime.Run(ctx)
+	endRuntime()
+	endBeside()
+	for range others {
+		err = errors.Join(err, <-ended)
+	}
+	if r.bridge != nil {
+		r.bridge.Close()
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+//go:build linux
+
+package localcri
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listen makes the socket. The mode keeps others from connecting, and so does a
+// look at each who does, since between bind and chmod there is a moment.
+func listen(path string) (net.Listener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	return &ownListener{l}, nil
+}
+
+// removeStale removes a socket that nobody listens on.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return &fs.PathError{Op: "listen", Path: path, Err: fmt.Errorf("is of mode %v; want a socket or nothing", info.Mode())}
+	}
+	const patience = time.Second // a socket whose queue is full is somebody's
+	c, err := net.DialTimeout("unix", path, patience)
+	if err == nil {
+		_ = c.Close()
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return &fs.PathError{Op: "listen", Path: path, Err: errors.New("another process listens there")}
+	}
+	return os.Remove(path)
+}
+
+// ownListener accepts root's connections and those of this process's user.
+type ownListener struct{ net.Listener }
+
+func (l *ownListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if uid, err := peer(c); err == nil && (uid == 0 || int(uid) == os.Geteuid()) {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// peer returns whose process connected.
+func peer(c net.Conn) (uint32, error) {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return 0, errors.New("not a unix connection")
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	if err2 := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err2 != nil {
+		return 0, err2
+	}
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}

@@ -1,0 +1,31 @@
+//go:build linux
+
+package localcri
+
+import "google.golang.org/protobuf/proto"
+
+// partSize is how long a message of a list that is streamed gets, in bytes, but
+// for one whose single item is longer.
+const partSize = 1 << 20
+
+// inParts sends a list in messages of at least one item.
+func inParts[T proto.Message](items []T, err error, send func([]T) error) error {
+	if err != nil {
+		return err
+	}
+	begin, size := 0, 0
+	for i, item := range items {
+		n := proto.Size(item)
+		if i > begin && size+n > partSize {
+			if err := send(items[begin:i]); err != nil {
+				return err
+			}
+			begin, size = i, 0
+		}
+		size += n
+	}
+	if begin < len(items) {
+		return send(items[begin:])
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+)
+
+const (
+	// headerPatience is how long a client may take for its request, and
+	// idleTime how long a stream may say nothing, as with containerd and CRI-O.
+	headerPatience = 30 * time.Second
+	idleTime       = 4 * time.Hour
+	// maxHeader is how long a request's headers may be, in bytes.
+	maxHeader = 64 << 10
+)
+
+// streamServer serves streams over HTTP.
+type streamServer struct {
+	urls     streaming.Server
+	http     *http.Server
+	listener net.Listener
+	cancel   context.CancelFunc
+}
+
+// newStreamServer listens. Streams end with ctx.
+func newStreamServer(ctx context.Context, cfg ServerConfig) (*streamServer, error) {
+	l, err := net.Listen("tcp", cfg.StreamAddress)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	conf := streaming.DefaultConfig
+	conf.Addr, conf.StreamIdleTimeout = l.Addr().String(), idleTime
+	urls, err := streaming.NewServer(conf, &serverStreams{to: cfg.Streams, log: cfg.Log})
+	if err != nil {
+		cancel()
+		_ = l.Close()
+		return nil, err
+	}
+	return &streamServer{
+		urls: urls, listener: &heldListener{l}, cancel: cancel,
+		http: &http.Server{
+			Handler: urls, ReadHeaderTimeout: headerPatience, IdleTimeout: headerPatience, MaxHeaderBytes: maxHeader,
+			ErrorLog:    zap.NewStdLog(cfg.Log),
+			BaseContext: func(net.Listener) context.Context { return ctx },
+			// A request's own context does not end with a connection that was taken
+			// over for streams.
+			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+				h, ok := c.(*heldConn)
+				if !ok {
+					return ctx
+				}
+				return h.hold(ctx)
+			},
+		},
+	}, nil
+}
+
+func (s *streamServer) run() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// stop ends all streams.
+func (s *streamServer) stop() {
+	s.cancel()
+	_ = s.http.Close()
+}
+
+// serverStreams puts localcri's streams into the words of the streaming server.
+type serverStreams struct {
+	to  Streams
+	log *zap.Logger
+}
+
+var _ streaming.Runtime = (*serverStreams)(nil)
+
+// Exec runs a command. A status other than 0 is an error, as that server wants it.
+func (s *serverStreams) Exec(ctx context.Context, id string, cmd []string, stdin io.Reader, stdout, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) (err error) {
+	defer s.caught("exec", &err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	code, err := s.to.Exec(ctx, id, ExecOptions{
+		Command: cmd, TTY: tty, Stdin: stdin, Stdout: writer(stdout), Stderr: writer(stderr), Resize: sizes(ctx, resize),
+	})
+	if err == nil && code != 0 {
+		return &ExitError{Code: code}
+	}
+	return err
+}
+
+// Attach attaches to a container.
+func (s *serverStreams) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) (err error) {
+	defer s.caught("attach", &err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	return s.to.Attach(ctx, id, AttachOptions{
+		Stdin: stdin, Stdout: writer(stdout), Stderr: writer(stderr), Resize: sizes(ctx, resize),
+	})
+}
+
+// PortForward connects a stream with a port.
+func (s *serverStreams) PortForward(ctx context.Context, sandbox string, port int32, stream io.ReadWriteCloser) (err error) {
+	defer s.caught("port forward", &err)
+	return s.to.PortForward(ctx, sandbox, port, stream)
+}
+
+func (s *serverStreams) caught(what string, err *error) {
+	if p := recover(); p != nil {
+		s.log.Error("stream panicked", zap.String("stream", what), zap.String("panic", fmt.Sprint(p)), zap.Stack("stack"))
+		*err = fmt.Errorf("%s panicked: %v", what, p)
+	}
+}
+
+// writer is nil for a stream that there is not.
+func writer(w io.WriteCloser) io.Writer {
+	if w == nil {
+		return nil
+	}
+	return w
+}
+
+// sizes converts sizes of a terminal until ctx ends. Only the last one counts for
+// a reader that is slow.
+func sizes(ctx context.Context, from <-chan remotecommand.TerminalSize) <-chan Size {
+	if from == nil {
+		return nil
+	}
+	to := make(chan Size)
+	go func() {
+		defer close(to)
+		var last Size
+		var out chan Size // nil without a size to be sent
+		for {
+			select {
+			case z, ok := <-from:
+				if !ok {
+					from = nil
+					if out == nil {
+						return
+					}
+					continue
+				}
+				last, out = Size{Width: z.Width, Height: z.Height}, to
+			case out <- last:
+				if out = nil; from == nil {
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return to
+}

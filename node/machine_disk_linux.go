@@ -1,0 +1,19 @@
+package node
+
+import "golang.org/x/sys/unix"
+
+// diskCapacity is the size in bytes of the file system that dir is on.
+func diskCapacity(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Blocks) * s.Bsize, nil
+}
+
+// CgroupV2 reports whether the unified hierarchy is the one in charge, by the
+// magic number of its file system (statfs(2)).
+func CgroupV2() bool {
+	var s unix.Statfs_t
+	return unix.Statfs("/sys/fs/cgroup", &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC
+}

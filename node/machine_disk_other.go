@@ -1,0 +1,10 @@
+//go:build !linux
+
+package node
+
+import "errors"
+
+func diskCapacity(string) (int64, error) { return 0, errors.ErrUnsupported }
+
+// CgroupV2 reports whether the unified hierarchy is the one in charge.
+func CgroupV2() bool { return false }

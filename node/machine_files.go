@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+const (
+	// maxInherited is how large a file of the node may be that pods inherit, in
+	// bytes; lists of blocked hosts have some megabytes.
+	maxInherited = 8 << 20
+	// fileTimeout is how long a pod waits for such a file.
+	fileTimeout = 5 * time.Second
+)
+
+// MachineFiles hands out the content of the node's own files that pods inherit,
+// and reads one again only when it changed. One that cannot be read counts as
+// empty: a pod without the node's resolver beats no pod. So does one of more
+// than 8 MiB, and one that is no regular file. Of one whose disk does not
+// answer within 5 seconds it is what was read last.
+type MachineFiles struct {
+	// ResolvConf is the resolver's configuration; "-" means none.
+	ResolvConf string
+
+	reads detached.Group[string]
+
+	mu    sync.Mutex
+	cache map[string]cachedFile
+}
+
+type cachedFile struct {
+	modified time.Time
+	size     int64
+	content  string
+}
+
+// Resolv is the content of ResolvConf.
+func (n *MachineFiles) Resolv() string {
+	if n.ResolvConf == "-" {
+		return ""
+	}
+	return n.read(n.ResolvConf)
+}
+
+// Hosts is the content of /etc/hosts.
+func (n *MachineFiles) Hosts() string { return n.read("/etc/hosts") }
+
+func (n *MachineFiles) read(path string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), fileTimeout)
+	defer cancel()
+	content, err := n.reads.Do(ctx, path, func() (string, error) { return n.look(path), nil })
+	if err != nil {
+		return n.cached(path).content
+	}
+	return content
+}
+
+func (n *MachineFiles) look(path string) string {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	if c := n.cached(path); c.is(fi) {
+		return c.content
+	}
+	b, err := safefile.ReadLinked(path, maxInherited)
+	if err != nil {
+		return ""
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cache == nil {
+		n.cache = map[string]cachedFile{}
+	}
+	n.cache[path] = cachedFile{fi.ModTime(), fi.Size(), string(b)}
+	return string(b)
+}
+
+func (n *MachineFiles) cached(path string) cachedFile {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.cache[path]
+}
+
+func (c cachedFile) is(fi fs.FileInfo) bool {
+	return !c.modified.IsZero() && c.modified.Equal(fi.ModTime()) && c.size == fi.Size()
+}

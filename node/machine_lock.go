@@ -1,0 +1,120 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/nodewright/nodewright/internal/ownerlock"
+)
+
+// ErrLocked means that another agent works in a directory.
+var ErrLocked = errors.New("directory is in use by another agent")
+
+// ErrReleased means that a lock is held no more.
+var ErrReleased = errors.New("lock was released")
+
+// lockName is the file of a directory's lock.
+const lockName = "agent.lock"
+
+// DirLock keeps other agents away from directories. The kernel drops it with the
+// process, however that ends, so it is never stale. Its methods may be called from
+// any goroutine.
+type DirLock struct {
+	mu      sync.Mutex
+	files   []*os.File
+	holders int
+}
+
+// LockRoot takes the lock of dir, which must exist. It does not wait: the error
+// is [ErrLocked] if another agent has it.
+func LockRoot(dir string) (*DirLock, error) { return LockDirs(dir) }
+
+// LockDirs takes the locks of all directories, which must exist, or of none: those
+// that an agent, or what stands beside it, writes to. It comes before anything in
+// them is opened, and Release after everything has ended. One directory may be
+// named twice. It does not wait: the error is [ErrLocked], with the directory and the
+// process, if another agent has one.
+func LockDirs(dirs ...string) (*DirLock, error) {
+	l := &DirLock{holders: 1}
+	var seen []fs.FileInfo
+	for _, dir := range dirs {
+		info, err := os.Stat(dir)
+		if err != nil {
+			l.Release()
+			return nil, fmt.Errorf("lock directory: %w", err)
+		}
+		if slices.ContainsFunc(seen, func(s fs.FileInfo) bool { return os.SameFile(s, info) }) {
+			continue
+		}
+		seen = append(seen, info)
+		f, err := lock(dir)
+		if err != nil {
+			l.Release()
+			return nil, err
+		}
+		l.files = append(l.files, f)
+	}
+	return l, nil
+}
+
+func lock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock directory: %w", err)
+	}
+	if err := take(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return f, nil
+}
+
+func take(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s has mode %v; want a regular file", lockName, info.Mode())
+	}
+	err = ownerlock.Take(f)
+	var held *ownerlock.HeldError
+	if errors.As(err, &held) {
+		return fmt.Errorf("%w (process %s)", ErrLocked, held.PID)
+	}
+	return err
+}
+
+// Hold has the lock last until Release has been called once more.
+func (l *DirLock) Hold() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders == 0 {
+		return ErrReleased
+	}
+	l.holders++
+	return nil
+}
+
+// Release gives the lock back, when it has been called once, and once more for
+// each Hold. After that it does nothing.
+func (l *DirLock) Release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders == 0 {
+		return
+	}
+	if l.holders--; l.holders > 0 {
+		return
+	}
+	for _, f := range l.files {
+		_ = ownerlock.Release(f)
+	}
+}

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFilePause is how long a lock file is left to its owner before it is asked for
+// again.
+const lockFilePause = 100 * time.Millisecond
+
+// FileLock is the lock of a file by which programs hand a node to each other: who has
+// it notices who else opens the file. Its methods may be called from any goroutine.
+type FileLock struct {
+	file, events *os.File
+}
+
+// LockFile takes the lock (flock(2)) of the file at path, which it makes if it is not
+// there, and waits for it until ctx ends. The lock is Release's to give back, or the
+// kernel's with the process.
+func LockFile(ctx context.Context, path string) (*FileLock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0o600) //nolint:forbidigo // the operator named it
+	if err != nil {
+		return nil, fmt.Errorf("lock file: %w", err)
+	}
+	if err := await(ctx, f); err != nil {
+		return nil, fmt.Errorf("lock file %s: %w", path, errors.Join(err, f.Close()))
+	}
+	l := &FileLock{file: f}
+	if l.events, err = openings(path); err != nil {
+		l.Release()
+		return nil, fmt.Errorf("lock file %s: %w", path, err)
+	}
+	return l, nil
+}
+
+// await asks again and again: a thread that waits in flock(2) could not be called off.
+func await(ctx context.Context, f *os.File) error {
+	again := time.NewTicker(lockFilePause)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-again.C:
+		}
+	}
+}
+
+// openings has the kernel note who opens a file from now on.
+func openings(path string) (*os.File, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("inotify_init1", err)
+	}
+	events := os.NewFile(uintptr(fd), "inotify") // not blocking: a deadline ends a Read
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_OPEN|unix.IN_DELETE_SELF); err != nil {
+		return nil, errors.Join(os.NewSyscallError("inotify_add_watch", err), events.Close())
+	}
+	return events, nil
+}
+
+// Wanted waits until somebody else has opened the file, or ctx ends, whose error it
+// returns then. It is for one goroutine, once.
+func (l *FileLock) Wanted(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = l.events.SetReadDeadline(time.Unix(1, 0)) })()
+	var event [unix.SizeofInotifyEvent + unix.NAME_MAX + 1]byte
+	if _, err := l.events.Read(event[:]); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("watch lock file: %w", err)
+	}
+	return ctx.Err()
+}
+
+// Release gives the lock back. After that it does nothing.
+func (l *FileLock) Release() {
+	if l.events != nil {
+		_ = l.events.Close()
+	}
+	_ = l.file.Close()
+}

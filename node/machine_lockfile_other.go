@@ -1,0 +1,20 @@
+//go:build !linux
+
+package node
+
+import (
+	"context"
+	"errors"
+)
+
+// FileLock is the lock of a file by which programs hand a node to each other.
+type FileLock struct{}
+
+// LockFile is errors.ErrUnsupported: only Linux says who else opens a file.
+func LockFile(context.Context, string) (*FileLock, error) { return nil, errors.ErrUnsupported }
+
+// Wanted is never called.
+func (*FileLock) Wanted(context.Context) error { return errors.ErrUnsupported }
+
+// Release is never called.
+func (*FileLock) Release() {}

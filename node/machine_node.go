@@ -1,0 +1,136 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Machine is what pods are told and promised of a machine.
+type Machine struct {
+	// Name is the node's name: required, lower case.
+	Name string
+	// IPs are the node's addresses, primary first; status.hostIPs of pods.
+	IPs []string
+	// Labels are matched against node selectors. The well-known labels for
+	// hostname, operating system and architecture are added to them.
+	Labels map[string]string
+	// Capacity and Allocatable bound what is admitted. Allocatable defaults
+	// to Capacity, less the memory that is set aside for huge pages.
+	Capacity, Allocatable v1.ResourceList
+}
+
+// DetectMachine looks at this machine: its name, addresses, CPUs, memory, huge
+// pages and the disk under dir. maxPods is taken as it is. What cannot be read is left out
+// and named in the error, beside a Node that can be used.
+func DetectMachine(dir string, maxPods int64) (Machine, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return Machine{}, fmt.Errorf("node name: %w", err)
+	}
+	n := Machine{
+		Name: strings.ToLower(strings.TrimSpace(host)),
+		Capacity: v1.ResourceList{
+			v1.ResourceCPU:  *resource.NewQuantity(int64(CPUs()), resource.DecimalSI),
+			v1.ResourcePods: *resource.NewQuantity(maxPods, resource.DecimalSI),
+		},
+	}
+	if ip := outwardIP(); ip != "" {
+		n.IPs = []string{ip}
+	}
+	if disk, err := diskCapacity(dir); err == nil {
+		n.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
+	}
+	pages, err := hugePages(os.DirFS("/sys/kernel/mm/hugepages"))
+	if err != nil {
+		err = fmt.Errorf("huge pages: %w", err)
+	}
+	maps.Copy(n.Capacity, pages)
+	meminfo, merr := os.ReadFile("/proc/meminfo")
+	if merr != nil {
+		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
+	}
+	total, merr := memTotal(meminfo)
+	if merr != nil {
+		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
+	}
+	n.Capacity[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
+	return n, err
+}
+
+// memTotal reads MemTotal of /proc/meminfo (proc(5): in kB) in bytes.
+func memTotal(meminfo []byte) (int64, error) {
+	sc := bufio.NewScanner(bytes.NewReader(meminfo))
+	for sc.Scan() {
+		rest, ok := strings.CutPrefix(sc.Text(), "MemTotal:")
+		if !ok {
+			continue
+		}
+		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("MemTotal: %w", err)
+		}
+		return kb << 10, nil
+	}
+	return 0, fmt.Errorf("no MemTotal in %d bytes", len(meminfo))
+}
+
+// outwardIP returns the source address of the default route, or else the
+// first global address of any interface, or "".
+func outwardIP() string {
+	// Connecting a datagram socket asks the routing table and sends nothing.
+	// The address is TEST-NET-1 (RFC 5737).
+	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
+		defer func() { _ = c.Close() }()
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok {
+			return a.IP.String()
+		}
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return ""
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	return ""
+}
+
+// WithDefaults adds the labels every node has, and its allocatable.
+func (n Machine) WithDefaults() Machine {
+	all := map[string]string{
+		v1.LabelHostname:   n.Name,
+		v1.LabelOSStable:   runtime.GOOS,
+		v1.LabelArchStable: runtime.GOARCH,
+	}
+	for k, v := range n.Labels {
+		all[k] = v
+	}
+	n.Labels = all
+	if n.Allocatable == nil {
+		n.Allocatable = podmeta.LeftOfMemory(n.Capacity.DeepCopy(), n.Capacity)
+	}
+	return n
+}
+
+// PrimaryIP is the first of the node's addresses, or "".
+func (n *Machine) PrimaryIP() string {
+	if len(n.IPs) == 0 {
+		return ""
+	}
+	return n.IPs[0]
+}

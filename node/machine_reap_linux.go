@@ -1,0 +1,63 @@
+package node
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// shortestID is the least length of a container's ID by which a cgroup is
+// taken for the container's.
+const shortestID = 32
+
+// ReapContainer kills the processes in the cgroups of a container that its runtime has
+// lost sight of, and returns how many there were.
+func ReapContainer(id string) (killed int, err error) { return reap(cgroupRoots(), id) }
+
+// reap kills the processes in the cgroups that bear a container's ID in their
+// name, below any of the roots, and returns how many there were. Runtimes put
+// them at different places, but all name them so.
+func reap(roots []string, id string) (killed int, err error) {
+	if len(id) < shortestID {
+		return 0, nil
+	}
+	seen := map[int]bool{}
+	for _, root := range roots {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() || !strings.Contains(d.Name(), id) {
+				return nil //nolint:nilerr // cgroups come and go
+			}
+			procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			if err != nil {
+				return nil //nolint:nilerr // it went meanwhile
+			}
+			for line := range strings.Lines(string(procs)) {
+				pid, err := strconv.Atoi(strings.TrimSpace(line))
+				if err != nil || pid <= 1 || seen[pid] {
+					continue
+				}
+				seen[pid] = true
+				if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+					killed++
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return killed, err
+		}
+	}
+	return killed, nil
+}
+
+// cgroupRoots are the hierarchies in which every container is: the unified
+// one, or of the old ones those that no runtime does without (cgroups(7)).
+func cgroupRoots() []string {
+	if CgroupV2() {
+		return []string{"/sys/fs/cgroup"}
+	}
+	return []string{"/sys/fs/cgroup/memory", "/sys/fs/cgroup/systemd"}
+}

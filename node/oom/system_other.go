@@ -1,8 +1,0 @@
-//go:build !linux
-
-package oom
-
-import "errors"
-
-// OpenKmsg opens the kernel's log, which only Linux has.
-func OpenKmsg(bool) (Log, error) { return nil, errors.ErrUnsupported }

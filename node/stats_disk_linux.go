@@ -1,0 +1,24 @@
+package node
+
+import "golang.org/x/sys/unix"
+
+// Statfs asks the file system that holds path. It may block for ever, on a network
+// file system whose server is gone.
+func Statfs(path string) (StatsDisk, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return StatsDisk{}, err
+	}
+	// The number of the device says whether two paths are on one file system.
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return StatsDisk{}, err
+	}
+	// Blocks are counted in fragments (statfs(2)); Bsize is only the preferred size
+	// of a transfer.
+	size := uint64(s.Frsize)
+	return StatsDisk{
+		Device: st.Dev, Capacity: s.Blocks * size, Available: s.Bavail * size, Free: s.Bfree * size,
+		Inodes: s.Files, InodesFree: s.Ffree,
+	}, nil
+}

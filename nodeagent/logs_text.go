@@ -1,0 +1,122 @@
+package nodeagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/buffer"
+	"go.uber.org/zap/zapcore"
+)
+
+var buffers = buffer.NewPool()
+
+// TextEncoder returns an encoder of klog's text format.
+func TextEncoder() zapcore.Encoder {
+	return &text{MapObjectEncoder: zapcore.NewMapObjectEncoder(), pid: os.Getpid()}
+}
+
+// text has what a Logger was made with in its map.
+type text struct {
+	*zapcore.MapObjectEncoder
+	pid int
+}
+
+// Clone implements zapcore.Encoder.
+func (e *text) Clone() zapcore.Encoder {
+	c := &text{MapObjectEncoder: zapcore.NewMapObjectEncoder(), pid: e.pid}
+	maps.Copy(c.Fields, e.Fields)
+	return c
+}
+
+// EncodeEntry implements zapcore.Encoder.
+func (e *text) EncodeEntry(ent zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
+	b := buffers.Get()
+	file, line := "unknown", 1
+	if ent.Caller.Defined {
+		file, line = filepath.Base(ent.Caller.File), ent.Caller.Line
+	}
+	at := ent.Time
+	if at.IsZero() {
+		at = time.Now()
+	}
+	fmt.Fprintf(b, "%c%s %7d %s:%d] %s", severity(ent.Level), at.Format("0102 15:04:05.000000"), e.pid, file, line, strconv.Quote(ent.Message))
+	if ent.LoggerName != "" {
+		pair(b, "logger", ent.LoggerName)
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.Fields)) {
+		pair(b, key, e.Fields[key])
+	}
+	for i := range fields {
+		one := zapcore.NewMapObjectEncoder()
+		fields[i].AddTo(one)
+		for _, key := range slices.Sorted(maps.Keys(one.Fields)) {
+			if fields[i].Type == zapcore.ErrorType && fields[i].Key == errorKey && key != errorKey {
+				continue // zap's longer version of the same error
+			}
+			pair(b, key, one.Fields[key])
+		}
+	}
+	b.AppendByte('\n')
+	return b, nil
+}
+
+// errorKey is what zap.Error calls its field; Kubernetes calls it err.
+const errorKey = "error"
+
+// severity is klog's letter.
+func severity(l zapcore.Level) byte {
+	switch {
+	case l >= zap.DPanicLevel:
+		return 'F'
+	case l >= zap.ErrorLevel:
+		return 'E'
+	case l >= zap.WarnLevel:
+		return 'W'
+	default:
+		return 'I'
+	}
+}
+
+func pair(b *buffer.Buffer, key string, value any) {
+	if key == errorKey {
+		key = "err"
+	}
+	b.AppendByte(' ')
+	b.AppendString(plainKey(key))
+	b.AppendByte('=')
+	switch v := value.(type) {
+	case string:
+		b.AppendString(strconv.Quote(v))
+	case []byte:
+		b.AppendString(strconv.Quote(string(v)))
+	case error:
+		b.AppendString(strconv.Quote(v.Error()))
+	case fmt.Stringer:
+		b.AppendString(strconv.Quote(v.String()))
+	case bool, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, uintptr, float32, float64, nil:
+		fmt.Fprintf(b, "%v", v)
+	default:
+		j, err := json.Marshal(v)
+		if err != nil {
+			j = []byte(strconv.Quote(fmt.Sprintf("%+v", v)))
+		}
+		b.AppendString(string(j))
+	}
+}
+
+// plainKey is a key as it is, quoted if it could be taken for more than one.
+func plainKey(key string) string {
+	for _, r := range key {
+		if r <= ' ' || r == '=' || r == '"' || r == '\x7f' {
+			return strconv.Quote(key)
+		}
+	}
+	return key
+}

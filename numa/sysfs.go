@@ -1,0 +1,118 @@
+package numa
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ReadSysfs reads the machine from the file system root of a host: os.DirFS("/"), or
+// where the host's root is mounted. It takes no locks: if CPUs come and go at
+// the same time, read again.
+func ReadSysfs(root fs.FS) (Machine, error) {
+	r := reader{root}
+	online, err := r.cpus("sys/devices/system/cpu/online")
+	if err != nil {
+		return Machine{}, err
+	}
+	if online.Empty() {
+		return Machine{}, fmt.Errorf("sys/devices/system/cpu/online is empty; want the CPUs that are online")
+	}
+	var m Machine
+	for id := range online.All() {
+		c, err := r.cpu(id)
+		if err != nil {
+			return Machine{}, err
+		}
+		m.CPUs = append(m.CPUs, c)
+	}
+	if err := siblingsAgree(m.CPUs); err != nil {
+		return Machine{}, err
+	}
+	cacheBySocket(m.CPUs)
+	if err := r.nodes(&m, online); err != nil {
+		return Machine{}, err
+	}
+	if err := m.Validate(); err != nil {
+		return Machine{}, fmt.Errorf("sys/devices/system: %w", err)
+	}
+	return m, nil
+}
+
+// reader reads small files. Its errors name them.
+type reader struct{ root fs.FS }
+
+func (r reader) text(name string) (string, error) {
+	b, err := fs.ReadFile(r.root, name)
+	if err != nil {
+		return "", named(name, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// named is err with the file's name, once.
+func named(name string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+func (r reader) cpus(name string) (CPUSet, error) {
+	text, err := r.text(name)
+	if err != nil {
+		return CPUSet{}, err
+	}
+	s, err := ParseCPUs(text)
+	if err != nil {
+		return CPUSet{}, named(name, err)
+	}
+	return s, nil
+}
+
+func (r reader) number(name string) (int, error) {
+	text, err := r.text(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %q; want a number", name, text)
+	}
+	return int(n), nil
+}
+
+// numbered lists the entries of a directory that are named with a prefix, a
+// number and a suffix, by their numbers. Others are none of ours. No such
+// directory is no entry.
+func (r reader) numbered(dir, prefix, suffix string) ([]int, error) {
+	entries, err := fs.ReadDir(r.root, dir)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return nil, named(dir, err)
+	}
+	var numbers []int
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), prefix)
+		if !ok {
+			continue
+		}
+		if rest, ok = strings.CutSuffix(rest, suffix); !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(rest, 10, 31); err == nil && strconv.FormatUint(n, 10) == rest {
+			numbers = append(numbers, int(n))
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+func cpuDir(id int) string { return path.Join("sys/devices/system/cpu", "cpu"+strconv.Itoa(id)) }

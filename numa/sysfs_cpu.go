@@ -1,0 +1,121 @@
+package numa
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+)
+
+// noCache marks a CPU of which no cache is known.
+const noCache = -1
+
+// cpu reads one CPU; its node is not known yet.
+func (r reader) cpu(id int) (CPU, error) {
+	dir := path.Join(cpuDir(id), "topology")
+	name := path.Join(dir, "core_cpus_list")
+	siblings, err := r.cpus(name)
+	if errors.Is(err, fs.ErrNotExist) { // before Linux 5.3
+		name = path.Join(dir, "thread_siblings_list")
+		siblings, err = r.cpus(name)
+	}
+	if err != nil {
+		return CPU{}, err
+	}
+	if !siblings.Has(id) {
+		return CPU{}, fmt.Errorf("%s is %q; want CPU %d among them", name, siblings, id)
+	}
+	socket, err := r.number(path.Join(dir, "physical_package_id"))
+	if err != nil {
+		return CPU{}, err
+	}
+	cache, err := r.cache(id)
+	if err != nil {
+		return CPU{}, err
+	}
+	// The kernel writes -1 where the firmware does not tell.
+	return CPU{ID: id, Core: first(siblings), Cache: cache, Socket: max(socket, 0)}, nil
+}
+
+// cache is the first CPU of those that share the last-level cache of a CPU. An
+// attribute that the kernel does not know has no file, and such a cache does
+// not count.
+func (r reader) cache(id int) (int, error) {
+	dir := path.Join(cpuDir(id), "cache")
+	indexes, err := r.numbered(dir, "index", "")
+	if err != nil {
+		return 0, err
+	}
+	last, found := 0, noCache
+	for _, i := range indexes {
+		at := path.Join(dir, "index"+strconv.Itoa(i))
+		kind, err := r.text(path.Join(at, "type"))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && kind == "Instruction" {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if kind != "Data" && kind != "Unified" {
+			return 0, fmt.Errorf("%s/type is %q; want Data, Instruction or Unified", at, kind)
+		}
+		level, err := r.number(path.Join(at, "level"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		shared, err := r.cpus(path.Join(at, "shared_cpu_list"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		if !shared.Has(id) {
+			return 0, fmt.Errorf("%s/shared_cpu_list is %q; want CPU %d among them", at, shared, id)
+		}
+		if level > last {
+			last, found = level, first(shared)
+		}
+	}
+	return found, nil
+}
+
+func first(s CPUSet) int {
+	for id := range s.All() {
+		return id
+	}
+	return -1
+}
+
+// siblingsAgree makes sure that the first CPU of a core says so itself, if it
+// is online. CPUs are sorted.
+func siblingsAgree(cpus []CPU) error {
+	for _, c := range cpus {
+		i, online := slices.BinarySearchFunc(cpus, c.Core, func(c CPU, id int) int { return c.ID - id })
+		if online && cpus[i].Core != c.Core {
+			return fmt.Errorf("%s/topology: CPU %d is of the core that begins with CPU %d, which is of the core that begins with CPU %d",
+				cpuDir(c.ID), c.ID, c.Core, cpus[i].Core)
+		}
+	}
+	return nil
+}
+
+// cacheBySocket lets CPUs without a known cache share one with those of their
+// socket.
+func cacheBySocket(cpus []CPU) {
+	lowest := map[int]int{}
+	for i, c := range cpus {
+		if c.Cache != noCache {
+			continue
+		}
+		if _, ok := lowest[c.Socket]; !ok {
+			lowest[c.Socket] = c.ID
+		}
+		cpus[i].Cache = lowest[c.Socket]
+	}
+}

@@ -1,0 +1,10 @@
+package mount_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
+)
+
+func TestMain(m *testing.M) { os.Exit(plugintest.MainWithMounts(m)) }

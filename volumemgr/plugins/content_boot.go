@@ -1,0 +1,38 @@
+package plugins
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// bootName is the file in a volume's StateDir that names the boot of the machine in which
+// its files were published last. A power cut may leave files of earlier boots without
+// their content.
+const bootName = "boot"
+
+// whole reports whether what is published of a volume is as it was published: what is in
+// memory, what was written through to the disk, and what this boot has written.
+func (p *Content) whole(v *volumemgr.Volume) bool {
+	if !published(v.Path) {
+		return false
+	}
+	if p.kind != ContentConfigMap || p.cfg.Sync {
+		return true
+	}
+	b, err := safefile.ReadFile(filepath.Join(v.StateDir, bootName), int64(len(p.cfg.BootID)))
+	return err == nil && p.cfg.BootID != "" && string(b) == p.cfg.BootID
+}
+
+// mark remembers that the files were published in this boot. A failure costs nothing now:
+// whole is false later.
+func (p *Content) mark(v *volumemgr.Volume) {
+	if p.kind != ContentConfigMap || p.cfg.Sync || p.cfg.BootID == "" || v.StateDir == "" || p.whole(v) {
+		return
+	}
+	if os.MkdirAll(v.StateDir, 0o750) == nil {
+		_ = os.WriteFile(filepath.Join(v.StateDir, bootName), []byte(p.cfg.BootID), 0o640) //nolint:gosec // no secret, and the kubelet's mode
+	}
+}

@@ -1,0 +1,114 @@
+package plugins
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
+)
+
+// file is one file of a volume.
+type file struct {
+	atomicdir.File
+	// version stands for the data in the fingerprint; "" is none.
+	version string
+}
+
+// files are a volume's by their paths. A later one replaces an earlier.
+type files map[string]file
+
+// add puts a file at a path. Paths that are bad stay as they are, for the
+// payload's own check.
+func (f files) add(name string, add file) {
+	if atomicdir.CheckPath(name) == nil {
+		name = path.Clean(name)
+	}
+	f[name] = add
+}
+
+func (f files) payload() (atomicdir.Payload, error) {
+	out := make(atomicdir.Payload, len(f))
+	for name, file := range f {
+		out[name] = file.File
+	}
+	return out.Clean()
+}
+
+// fingerprint is the same for the same files, by versions where there are some.
+// more is whatever else the volume depends on.
+func (f files) fingerprint(more ...any) string {
+	h := sha256.New()
+	put(h, fmt.Sprint(more...))
+	for _, name := range slices.Sorted(maps.Keys(f)) {
+		file := f[name]
+		owner := "-"
+		if file.UID != nil {
+			owner = fmt.Sprint(*file.UID)
+		}
+		put(h, name)
+		put(h, file.Mode.String()+" "+owner)
+		if put(h, file.version); file.version == "" {
+			put(h, string(file.Data))
+		}
+	}
+	return string(h.Sum(nil))
+}
+
+// put adds a text in a way that no two lists of texts look the same.
+func put(h hash.Hash, s string) {
+	_, _ = fmt.Fprintf(h, "%d:%s", len(s), s)
+}
+
+// modeOf is the mode that an API field names.
+func modeOf(own, standard *int32) fs.FileMode {
+	if own != nil {
+		return fs.FileMode(*own).Perm()
+	}
+	return fs.FileMode(*standard).Perm()
+}
+
+// errNoMode is the kubelet's: the API server fills the field in.
+var errNoMode = errors.New("no defaultMode used")
+
+// keys adds an object's keys: all of them, or those that items name.
+func (f files) keys(kind, name string, o *ContentObject, items []v1.KeyToPath, standard *int32, optional *bool) error {
+	if standard == nil {
+		return errNoMode
+	}
+	if o == nil {
+		return nil
+	}
+	one := func(key, at string, mode *int32, data []byte) {
+		version := ""
+		if o.Version != "" {
+			version = strings.Join([]string{kind, name, o.Version, key}, "\x00")
+		}
+		f.add(at, file{atomicdir.File{Data: data, Mode: modeOf(mode, standard)}, version})
+	}
+	if len(items) == 0 {
+		for key, data := range o.Data {
+			one(key, key, nil, data)
+		}
+		return nil
+	}
+	var errs []error
+	for _, item := range items {
+		data, ok := o.Data[item.Key]
+		switch {
+		case ok:
+			one(item.Key, item.Path, item.Mode, data)
+		case !isTrue(optional):
+			errs = append(errs, fmt.Errorf("%s %q has no key %q", kind, name, item.Key))
+		}
+	}
+	return errors.Join(errs...)
+}

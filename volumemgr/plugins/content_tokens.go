@@ -1,0 +1,228 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	authv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/seconds"
+)
+
+const (
+	// maxAge is how old a token gets, maxJitter the seconds of chance; both the
+	// kubelet's.
+	maxAge    = 24 * time.Hour
+	maxJitter = 10
+	// sweepEvery is how often expired tokens are looked for; the kubelet's.
+	sweepEvery = time.Minute
+	// never is how long a token without an end is kept before it is asked about
+	// again.
+	never = maxAge
+)
+
+// ErrNoTokenRequest is what a Requester returns, in its error's tree, when the
+// API server knows no token requests at all.
+var ErrNoTokenRequest = errors.New("the API server does not issue tokens (TokenRequest)")
+
+// TokenRequester asks for a token; an API server.
+type TokenRequester interface {
+	Request(ctx context.Context, namespace, serviceAccount string, spec authv1.TokenRequestSpec) (IssuedToken, error)
+}
+
+// IssuedToken is a token as it was issued.
+type IssuedToken struct {
+	Value   string
+	Expires time.Time
+	// Seconds is the life that the issuer says was asked for, nil if it does
+	// not say: such a token is never renewed.
+	Seconds *int64
+}
+
+// Token is a token that is good now.
+type Token struct {
+	Value string
+	// Refresh is how long it is before a new one should be asked for.
+	Refresh time.Duration
+	// Expires is when it is good no more.
+	Expires time.Time
+}
+
+// TokenCacheConfig holds what a Cache needs. The zero value gives a Cache that has only
+// an error for everyone.
+type TokenCacheConfig struct {
+	// TokenRequester is nil where there is no API server.
+	Requester TokenRequester
+	Log       *zap.Logger // silent
+}
+
+// entry is one token, or the request for it.
+type entry struct {
+	issued IssuedToken
+	uid    types.UID // of the pod
+	mu     sync.Mutex
+}
+
+// TokenCache keeps service account tokens until they have to be renewed.
+//
+//	c, err := plugins.NewTokenCache(plugins.TokenCacheConfig{Requester: apiServer})
+//	if err != nil {
+//		return err
+//	}
+//	t, err := c.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, spec)
+//	...
+//	// t.Value is good now; ask again after t.Refresh
+//	c.Forget(pod.UID) // when the pod's volumes are gone
+//
+// A token is asked for anew in the last fifth of its life and after a day,
+// whichever comes first, with some seconds of chance between many pods
+// ([TokenRequiresRefresh]). Equal requests share a token, and a request that is under
+// way: same account, audiences in order, duration and bound object.
+//
+// # Faults
+//
+// A renewal that fails gives the old token as long as it is valid. Tokens that
+// have expired are dropped at the next call after a minute. The wall clock
+// decides, since expiry is told in it. All methods may be called from any
+// goroutine.
+type TokenCache struct {
+	cfg TokenCacheConfig
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	swept   time.Time
+}
+
+// NewTokenCache makes an empty Cache.
+func NewTokenCache(cfg TokenCacheConfig) (*TokenCache, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &TokenCache{cfg: cfg, entries: make(map[string]*entry)}, nil
+}
+
+// Token returns a token for the account, from the cache if it is good for a
+// while.
+func (c *TokenCache) Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error) {
+	if c.cfg.Requester == nil {
+		return Token{}, fmt.Errorf("token for service account %s/%s: there is no API server to ask", namespace, account)
+	}
+	e := c.entry(key(namespace, account, spec), spec)
+	// Others who want the same wait here for one request.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	jitter := time.Duration(rand.IntN(maxJitter)) * time.Second
+	if e.issued.Value != "" && now.Before(e.issued.Expires) && !TokenRequiresRefresh(e.issued, now, jitter) {
+		return Token{e.issued.Value, untilRefresh(e.issued, now), e.issued.Expires}, nil
+	}
+	issued, err := c.cfg.Requester.Request(ctx, namespace, account, spec)
+	switch {
+	case err == nil:
+		if issued.Seconds == nil {
+			c.cfg.Log.Info("token has no duration and is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
+		}
+		e.issued = issued
+		return Token{issued.Value, untilRefresh(issued, time.Now()), issued.Expires}, nil
+	case e.issued.Value != "" && now.Before(e.issued.Expires):
+		c.cfg.Log.Warn("token is not renewed, the old one is still good", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
+		return Token{e.issued.Value, sweepEvery, e.issued.Expires}, nil
+	}
+	return Token{}, fmt.Errorf("token for service account %s/%s: %w", namespace, account, err)
+}
+
+// Forget drops the tokens that are bound to a pod.
+func (c *TokenCache) Forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, e := range c.entries {
+		if e.uid == uid {
+			delete(c.entries, k)
+		}
+	}
+}
+
+// entry finds or makes an entry, and drops those that have expired.
+func (c *TokenCache) entry(k string, spec authv1.TokenRequestSpec) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.swept) >= sweepEvery {
+		c.swept = now
+		for k, e := range c.entries {
+			if !e.mu.TryLock() {
+				continue // in use
+			}
+			if !now.Before(e.issued.Expires) {
+				delete(c.entries, k)
+			}
+			e.mu.Unlock()
+		}
+	}
+	e := c.entries[k]
+	if e == nil {
+		e = &entry{}
+		if r := spec.BoundObjectRef; r != nil {
+			e.uid = r.UID
+		}
+		c.entries[k] = e
+	}
+	return e
+}
+
+// key is the same for requests whose tokens are the same.
+func key(namespace, account string, spec authv1.TokenRequestSpec) string {
+	parts := []string{account, namespace}
+	seconds := int64(0)
+	if spec.ExpirationSeconds != nil {
+		seconds = *spec.ExpirationSeconds
+	}
+	parts = append(parts, strconv.FormatInt(seconds, 10))
+	if r := spec.BoundObjectRef; r != nil {
+		parts = append(parts, "ref", r.Kind, r.APIVersion, r.Name, string(r.UID))
+	} else {
+		parts = append(parts, "none")
+	}
+	parts = append(parts, spec.Audiences...)
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(strconv.Quote(p))
+	}
+	return b.String()
+}
+
+// TokenRequiresRefresh decides whether a token is to be renewed: when it is older
+// than a day less jitter, or in the last fifth of its life and jitter. One
+// without a life is not. It is pure.
+func TokenRequiresRefresh(t IssuedToken, now time.Time, jitter time.Duration) bool {
+	if t.Seconds == nil {
+		return false
+	}
+	return !now.Before(refreshAt(t).Add(-jitter))
+}
+
+// refreshAt is when a token with a life is renewed at the latest.
+func refreshAt(t IssuedToken) time.Time {
+	life := seconds.Of(*t.Seconds)
+	issued := t.Expires.Add(-life)
+	fifth, old := t.Expires.Add(-life/5), issued.Add(maxAge)
+	if old.Before(fifth) {
+		return old
+	}
+	return fifth
+}
+
+// untilRefresh is how long a token is good, at least a second.
+func untilRefresh(t IssuedToken, now time.Time) time.Duration {
+	if t.Seconds == nil {
+		return max(min(never, t.Expires.Sub(now)), time.Second)
+	}
+	return max(refreshAt(t).Sub(now), time.Second)
+}

@@ -1,0 +1,51 @@
+package plugintest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// insideVar says to a test binary that it has mounts of its own.
+const insideVar = "NODEWRIGHT_PRIVATE_MOUNTS"
+
+// MainWithMounts is for TestMain: as root it runs the tests in a mount namespace of their
+// own, by starting the test binary a second time, and returns what the
+// program exits with. Nothing that the tests mount is seen outside.
+func MainWithMounts(m *testing.M) int {
+	if os.Getuid() != 0 || os.Getenv(insideVar) != "" {
+		return m.Run()
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), insideVar+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() >= 0 {
+		return exit.ExitCode()
+	}
+	if errors.Is(err, syscall.EPERM) {
+		return m.Run() // root without the right to mount: Required skips
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "run with private mounts:", err)
+		return 1
+	}
+	return 0
+}
+
+// RequireMounts skips a test that mounts where it may not; with CI=true it fails.
+func RequireMounts(t testing.TB) {
+	t.Helper()
+	if os.Getenv(insideVar) != "" {
+		return
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("needs root with the right to mount, and CI=true wants all tests")
+	}
+	t.Skip("needs root with the right to mount")
+}
