@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nodewright/nodewright/node"
+	nodeblock "github.com/nodewright/nodewright/node"
 )
 
 // cgroupRoot makes a cgroup for the pods, and removes it in the end.
@@ -17,7 +17,7 @@ func cgroupRoot(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("/nwe2e-%d", os.Getpid())
 	dirs := []string{filepath.Join("/sys/fs/cgroup", name)}
-	if !node.CgroupV2() {
+	if !nodeblock.CgroupV2() {
 		found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/mount-utils"
 
-	"github.com/nodewright/nodewright/node"
+	nodeblock "github.com/nodewright/nodewright/node"
 )
 
 // Where kubeadm and its drop-in for systemd have the kubelet's files.
@@ -41,7 +41,7 @@ const certificateLife = 100 * time.Second
 // cannotPass are checks of kubeadm before it joins that a machine may not pass,
 // whoever runs its node.
 func cannotPass() (checks []string) {
-	if !node.CgroupV2() {
+	if !nodeblock.CgroupV2() {
 		checks = append(checks, "SystemVerification") // has had no cgroup v1 since Kubernetes 1.35
 	}
 	return checks
