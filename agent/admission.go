@@ -47,11 +47,18 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *
 	// Listed once for the whole decision, as the answers have to be about the same
 	// others.
 	others := a.activePods(pod.UID)
+	// Nobody is asked about one that has come to its end: what they answer would be shown as
+	// the reason of that. Its worker has the parts give back what it had. Of a static pod that
+	// ended before this process, its mirror may say so.
+	st, ok := a.statuses.Get(pod.UID)
+	if shown, known := a.published(pod); !ok && known {
+		st, ok = *shown, true
+	}
+	if ok && podmeta.IsTerminal(st.Phase) && !verdict.WasRejected(&st) {
+		return nil, true
+	}
 	if r := a.admit(pod, others); r != nil {
 		return a.orPreempt(ctx, pod, others, a.orLater(pod, others, r)), true
-	}
-	if st, ok := a.statuses.Get(pod.UID); ok && podmeta.IsTerminal(st.Phase) && !verdict.WasRejected(&st) {
-		return nil, true // it has come to its end, and its worker has the parts give back what it had
 	}
 	return a.reserve(ctx, pod, others)
 }

@@ -57,8 +57,9 @@ type Agent struct {
 	node   *fit.Node
 	facts  facts
 	// book has the stage of each pod's admission; only the loop decides by it.
-	book *book.Book
-	run  running
+	book  *book.Book
+	boots boots
+	run   running
 }
 
 // running is what there is of one Run.
@@ -192,6 +193,7 @@ func (a *Agent) work(ctx context.Context, end func(error)) error {
 	if err := a.statuses.Restore(readers); err != nil {
 		a.log.Error("failed to restore all statuses", zap.Error(err))
 	}
+	a.learnBoot()
 	var lower sync.WaitGroup
 	for name, run := range a.lower() {
 		lower.Go(func() {
@@ -201,7 +203,7 @@ func (a *Agent) work(ctx context.Context, end func(error)) error {
 		})
 	}
 	upper, uctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{a.probes.Run, a.pods.Run, a.workers.Run, a.loop} {
+	for _, run := range []func(context.Context) error{a.probes.Run, a.pods.Run, a.workers.Run, a.loop, a.publishConfirmed} {
 		upper.Go(func() error { return run(uctx) })
 	}
 	close(a.run.ready)

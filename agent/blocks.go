@@ -110,7 +110,7 @@ func (a *Agent) buildBlocks() error {
 	})
 	note(err)
 	a.probes, err = probe.New(probe.Config{
-		Exec: c.Runtime, Answers: a.runtimeAnswers, GRPC: probing.GRPC, Events: a.events, OnChange: a.probed, Adjust: probeperiod.Adjust,
+		Exec: c.Runtime, Answers: a.runtimeAnswers, GRPC: probing.GRPC, Events: a.events, OnChange: a.probed, Published: a.published, Adjust: probeperiod.Adjust,
 		Journal:  part.OpenVolatileStore(filepath.Join(c.Paths.Root, "probes"), log("probe")),
 		Parallel: c.Probes.Parallel, ParallelExec: c.Probes.ParallelExec, FastStart: c.Probes.Fast, KeepAlive: c.Probes.KeepAlive, Network: c.Probes.Network,
 		HostIP: c.Node.PrimaryIP(), Log: log("probe"), Metrics: c.Metrics,

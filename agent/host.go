@@ -37,6 +37,7 @@ func (h host) Pods() []*v1.Pod                               { return h.a.pods.P
 func (h host) Pod(uid types.UID) (*v1.Pod, bool)             { return h.a.pods.Pod(uid) }
 func (h host) ActivePods() []*v1.Pod                         { return h.a.activePods("") }
 func (h host) Status(uid types.UID) (v1.PodStatus, bool)     { return h.a.statuses.Get(uid) }
+func (h host) Phase(uid types.UID) (v1.PodPhase, bool)       { return h.a.statuses.Phase(uid) }
 func (h host) Worker(uid types.UID) (podworker.Status, bool) { return h.a.workers.State(uid) }
 func (h host) AllReady() bool                                { return h.a.pods.AllReady() }
 func (h host) Settled() <-chan struct{}                      { return h.a.run.settled }

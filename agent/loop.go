@@ -262,6 +262,11 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 		a.begin(a.hooks.Allocated(a.guard, pod))
 		return
 	}
+	if a.mayHaveEnded(pod, obs) {
+		a.awaitServer(pod)
+		return
+	}
+	a.serverKnows(pod)
 	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), obs); decided {
 		a.settle(pod, r)
 	}

@@ -19,6 +19,7 @@ func (a *Agent) probed(c probe.Change) {
 		a.run.results.Lock()
 		defer a.run.results.Unlock()
 		a.statuses.SetReady(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
+		a.publishHeld(c.Pod.UID)
 	case probe.Startup:
 		a.statuses.SetStarted(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 		a.workers.Resync(c.Pod.UID)
@@ -31,11 +32,14 @@ func (a *Agent) probed(c probe.Change) {
 }
 
 // setStatus sets a status that was computed a moment ago. A result that came meanwhile
-// has been set already, and nobody would set it again.
+// has been set already, and nobody would set it again. A guess is not published.
 func (a *Agent) setStatus(pod *v1.Pod, st v1.PodStatus) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()
-	probing.Refresh(a.probes, pod, &st)
+	if probing.Refresh(a.probes, a.published, pod, &st) {
+		a.statuses.Hold(pod, st)
+		return
+	}
 	a.statuses.Set(pod, st)
 }
 

@@ -40,7 +40,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 			in.StartErrors[name] = podstatus.StartError{Reason: f.Reason, Message: f.Message}
 		}
 	}
-	probing.Apply(a.probes, a.statuses, pod.UID, &in)
+	probing.Apply(a.probes, a.statuses, a.published, pod.UID, &in)
 	// For the condition PodReadyToStartContainers (KEP-3085).
 	in.SandboxNotReady = podruntime.SandboxNotReady(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)

@@ -57,7 +57,11 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	a.setStatus(pod, status)
 	// The worker ends what may still run, such as sidecars, and then takes the pod
 	// down.
-	if podmeta.IsTerminal(status.Phase) {
+	//
+	// The phase that was accepted counts as well: where the runtime has nothing of a pod any
+	// more, what is published may be all that says that it has ended.
+	accepted, _ := a.statuses.Phase(pod.UID)
+	if podmeta.IsTerminal(status.Phase) || podmeta.IsTerminal(accepted) {
 		return podworker.Outcome{Terminal: true}, nil
 	}
 	hooks.Each(a.guard, a.hooks.Starters, func(s part.Starter) { s.Syncing(pod) })

@@ -76,8 +76,9 @@ func (m *Manager) UnderPressure(c v1.NodeConditionType) bool {
 func (m *Manager) Conditions() []v1.NodeCondition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []v1.NodeCondition
-	for _, c := range conditionTypes() {
+	types := conditionTypes()
+	out := make([]v1.NodeCondition, 0, len(types)+1) // callers often add one
+	for _, c := range types {
 		w, p := wordsOf(c), m.pressure[c]
 		n := v1.NodeCondition{Type: c, Status: v1.ConditionFalse, Reason: w.reasonOff, Message: w.textOff}
 		if p.on {

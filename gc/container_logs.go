@@ -64,17 +64,9 @@ func containerOnDisk[T any](ctx context.Context, m *ContainerCollector, key stri
 // entries lists a directory; of more than maxNames names as many. A directory that is not
 // there has none: it comes with the first pod.
 func entries(dir string) ([]fs.DirEntry, error) {
-	held, err := safefile.OpenDir(dir, ".")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = held.Close() }()
-	list, err := held.Entries(maxContainerNames)
-	// The others have their turn once some of these are gone.
-	if errors.Is(err, safefile.ErrTooMany) {
+	list, err := safefile.LinkedEntries(dir, maxContainerNames)
+	// With too many, the others have their turn once some of these are gone.
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safefile.ErrTooMany) {
 		err = nil
 	}
 	return list, err
@@ -118,8 +110,16 @@ func (m *ContainerCollector) dangling(ctx context.Context) ([]string, error) {
 	out, err := containerOnDisk(ctx, m, m.cfg.ContainerLogsDir, func() ([]string, error) {
 		list, err := entries(m.cfg.ContainerLogsDir)
 		var out []string
+		var logs *safefile.Dir
+		if m.cfg.PodLogsDir != "" && len(list) > 0 {
+			// All links lead there. Without it each of them is looked at by itself.
+			if held, err := safefile.OpenDir(m.cfg.PodLogsDir, "."); err == nil {
+				defer func() { _ = held.Close() }()
+				logs = held
+			}
+		}
 		for _, e := range list {
-			if isLink(e) && m.dangles(filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
+			if isLink(e) && m.dangles(logs, filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
 				out = append(out, e.Name())
 			}
 		}
@@ -133,17 +133,18 @@ func (m *ContainerCollector) dangling(ctx context.Context) ([]string, error) {
 
 // dangles reports whether a link leads to one of our logs, and it is not there. A link that
 // cannot be read does not dangle: it stays, as all that is in doubt.
-func (m *ContainerCollector) dangles(link string) bool {
+// logs is Config.PodLogsDir, or nil.
+func (m *ContainerCollector) dangles(logs *safefile.Dir, link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil || m.cfg.PodLogsDir != "" && !strings.HasPrefix(target, m.cfg.PodLogsDir+string(filepath.Separator)) {
 		return false
 	}
-	return m.missing(target)
+	return m.missing(logs, target)
 }
 
 // missing reports whether a log is not there. A link on its way, below the
 // directory of logs, is not followed: a pod may have put it there.
-func (m *ContainerCollector) missing(path string) bool {
+func (m *ContainerCollector) missing(logs *safefile.Dir, path string) bool {
 	// Without that directory the target is all there is to go by.
 	root := m.cfg.PodLogsDir
 	if root == "" {
@@ -156,7 +157,11 @@ func (m *ContainerCollector) missing(path string) bool {
 	}
 	// With the pod's directory the log has gone. Any error, as that of a link on the way,
 	// leaves the link.
-	there, err := safefile.Exists(root, within)
+	exists := func(name string) (bool, error) { return safefile.Exists(root, name) }
+	if logs != nil {
+		exists = logs.Exists
+	}
+	there, err := exists(within)
 	return err == nil && !there
 }
 
@@ -209,7 +214,7 @@ func (m *ContainerCollector) unlink(ctx context.Context, names []string, alive m
 	var errs []error
 	for _, name := range names {
 		link := filepath.Join(m.cfg.ContainerLogsDir, name)
-		if id, whole := linkedID(name); ctx.Err() != nil || alive[id] || !whole && !m.dirGone(link) || !m.dangles(link) {
+		if id, whole := linkedID(name); ctx.Err() != nil || alive[id] || !whole && !m.dirGone(link) || !m.dangles(nil, link) {
 			continue
 		}
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -228,5 +233,5 @@ func (m *ContainerCollector) unlink(ctx context.Context, names []string, alive m
 // nobody knows whether the container is alive.
 func (m *ContainerCollector) dirGone(link string) bool {
 	target, err := os.Readlink(link)
-	return err == nil && m.missing(filepath.Dir(target))
+	return err == nil && m.missing(nil, filepath.Dir(target))
 }

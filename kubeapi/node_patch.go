@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/internal/strategicpatch"
 )
@@ -19,6 +20,7 @@ import (
 // whole, with a directive to replace the list
 // (https://github.com/kubernetes/kubernetes/issues/44788).
 func NodePatch(old, want *v1.Node) ([]byte, error) {
+	old, want = differing(old, want)
 	before, err := strategicpatch.Object(old)
 	if err != nil {
 		return nil, fmt.Errorf("node patch: %w", err)
@@ -57,6 +59,24 @@ func NodePatch(old, want *v1.Node) ([]byte, error) {
 		return nil, fmt.Errorf("node patch: %w", err)
 	}
 	return out, nil
+}
+
+// differing returns what counts of the two nodes, without the fields of the status that
+// are the same in both: most reports have news in one or two of them, and fifty images
+// that nobody has touched.
+func differing(old, want *v1.Node) (_, _ *v1.Node) {
+	part := func(n *v1.Node) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: n.Labels, Annotations: n.Annotations}, Status: n.Status}
+	}
+	a, b := part(old), part(want)
+	was, is := reflect.ValueOf(&a.Status).Elem(), reflect.ValueOf(&b.Status).Elem()
+	for i := range was.NumField() {
+		if reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			was.Field(i).SetZero()
+			is.Field(i).SetZero()
+		}
+	}
+	return a, b
 }
 
 func child(m map[string]any, name string) map[string]any {

@@ -63,4 +63,3 @@ func place(from, to string) error {
 	}
 	return os.Rename(from, to)
 }
-

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"reflect"
 	"sync"
 	"time"
 
@@ -348,26 +347,9 @@ func (m *Status) notice() {
 	m.mu.Unlock()
 	// Before the first look at everything is done, a change would only report a
 	// node that is not ready because nobody has answered yet.
-	if open && (last == nil || !reflect.DeepEqual(withTexts(in), withTexts(*last))) {
+	if open && (last == nil || !sameInputs(&in, last)) {
 		m.Changed()
 	}
-}
-
-// withTexts replaces errors by their texts: two errors with the same text are no
-// change. A caller that wraps errors anew at each look would otherwise cause a
-// report at each look. in is a copy, so that the caller's errors stay.
-func withTexts(in StatusInputs) any {
-	texts := [6]string{}
-	for i, err := range []*error{&in.FactsErr, &in.ImagesErr, &in.Problems.Runtime, &in.Problems.Network, &in.Problems.Storage, &in.Problems.Shutdown} {
-		if *err != nil {
-			texts[i] = (*err).Error()
-		}
-		*err = nil
-	}
-	return struct {
-		StatusInputs
-		texts [6]string
-	}{in, texts}
 }
 
 // Run looks at the machine, the runtime and the images until ctx ends, and returns

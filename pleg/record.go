@@ -26,7 +26,7 @@ type record struct {
 	uid             types.UID
 	namespace, name string
 
-	items []item        // of the last inspection that succeeded
+	items []item        // of the last inspection that succeeded, containers first
 	pod   *observed.Pod // its result; nil before
 	err   error         // of the last inspection; nil if that succeeded
 	at    time.Time     // when the last inspection that ended began
@@ -116,13 +116,15 @@ func (r *record) asListed() observed.Listed {
 		}
 		return l
 	}
-	for _, it := range r.items {
-		if it.sandbox {
-			l.Sandboxes = append(l.Sandboxes, observed.Item{ID: it.id, State: it.state})
-		} else {
-			l.Containers = append(l.Containers, observed.Item{ID: it.id, State: it.state})
+	// Both lists share one array: this is called for every pod at each look at all
+	// pods. Containers come first in items.
+	all, n := make([]observed.Item, len(r.items)), 0
+	for i, it := range r.items {
+		if all[i] = (observed.Item{ID: it.id, State: it.state}); !it.sandbox {
+			n++
 		}
 	}
+	l.Containers, l.Sandboxes = all[:n:n], all[n:]
 	return l
 }
 

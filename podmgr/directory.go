@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -51,8 +52,9 @@ const (
 )
 
 // Memory keeps small things over a restart; *checkpoint.Store is one. The source's Run
-// alone calls its methods, one at a time. Values are whole manifests, with the Secrets in
-// them.
+// alone calls its methods: Write and Delete one at a time, and Read and Keys meanwhile, as a
+// disk that hangs must not keep a manifest's removal from being seen. Values are whole
+// manifests, with the Secrets in them.
 type Memory interface {
 	// Read returns an error that is fs.ErrNotExist for what is not there.
 	Read(key string) ([]byte, error)
@@ -102,6 +104,7 @@ type directory struct {
 	missing  bool   // that is since the directory is not there
 	listed   bool   // the files were listed once
 	size     int    // what the objects of all files come to, in bytes
+	notes    *notes // for Memory
 
 	// Calls into a file system that may never answer;
 	// the goroutine of one that hangs stays.
@@ -156,7 +159,7 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &directory{cfg: cfg, files: map[string]*manifest{}, holders: map[string]string{}}, nil
+	return &directory{cfg: cfg, files: map[string]*manifest{}, holders: map[string]string{}, notes: newNotes(cfg)}, nil
 }
 
 // Name is "file", the kubelet's word.
@@ -169,6 +172,7 @@ func (d *directory) Name() string { return "file" }
 func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	w := newWatcher(d.cfg.Path, d.cfg.Poll, d.cfg.Log)
 	defer w.close()
+	defer d.notes.begin(ctx)()
 	first := true
 	for {
 		w.arm(ctx)
@@ -296,33 +300,38 @@ func (d *directory) list(ctx context.Context) ([]string, error) {
 // manifestsIn lists the files of a directory, or returns
 // path if that is a file. It may wait for ever.
 func manifestsIn(path string) ([]string, error) {
-	fi, err := os.Stat(path)
-	if err != nil {
-		return nil, err
+	// Nearly always path is a directory and no link, and one look is enough: a scan
+	// comes every few seconds.
+	names, err := safefile.Names(path, maxFiles)
+	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
+		if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
+			return []string{path}, err
+		}
+		names, err = linkedNames(path)
 	}
-	if !fi.IsDir() {
-		return []string{path}, nil
-	}
-	// A link to the directory is resolved here, since safefile follows
-	// none. The paths returned keep it: they are part of the pods' UIDs.
-	resolved, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return nil, err
-	}
-	names, err := safefile.Names(resolved, maxFiles)
 	if err != nil {
 		return nil, err
 	}
 	slices.Sort(names)
-	var out []string
+	out := make([]string, 0, len(names))
 	for _, name := range names {
 		// Dots begin the names of editors' files, and of the
 		// directories in volumes that are written atomically.
 		if !strings.HasPrefix(name, ".") {
+			// A link stays in it: paths are part of the pods' UIDs.
 			out = append(out, filepath.Join(path, name))
 		}
 	}
 	return out, nil
+}
+
+// linkedNames is safefile.Names of a link to a directory, which that does not follow.
+func linkedNames(path string) ([]string, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	return safefile.Names(resolved, maxFiles)
 }
 
 // reading is what one look at a file brought.

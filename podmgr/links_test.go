@@ -225,9 +225,8 @@ func FuzzRemembered(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := &directory{
-			cfg: DirectoryConfig{NodeName: "n", Memory: memory{memoryKey("/m/a.yaml"): b}, Log: zap.NewNop()}, files: map[string]*manifest{},
-		}
+		cfg := DirectoryConfig{NodeName: "n", Memory: memory{memoryKey("/m/a.yaml"): b}, Log: zap.NewNop()}
+		d := &directory{cfg: cfg, files: map[string]*manifest{}, notes: newNotes(cfg)}
 		m := d.recall("/m/a.yaml")
 		if m == nil {
 			return

@@ -2,12 +2,16 @@ package podmgr
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,7 +73,7 @@ func (d *directory) remembered(path string) (r remembered, ok bool) {
 	if d.cfg.Memory == nil {
 		return r, false
 	}
-	b, err := d.cfg.Memory.Read(memoryKey(path))
+	b, err := d.notes.read(memoryKey(path))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			d.cfg.Log.Warn("failed to read remembered manifest", zap.String("file", path), zap.Error(err))
@@ -80,8 +84,7 @@ func (d *directory) remembered(path string) (r remembered, ok bool) {
 }
 
 // remember writes down the files that are good and new. It comes after the
-// pods were handed on: they need not wait for the disk. A record that could not be written
-// is written with the next change.
+// pods were handed on: they need not wait for the disk.
 func (d *directory) remember() {
 	for path, m := range d.files {
 		if m.data == nil {
@@ -91,17 +94,7 @@ func (d *directory) remember() {
 		if err != nil {
 			continue
 		}
-		// After a restart most records say the same
-		// already: reading spares the disk a write.
-		key := memoryKey(path)
-		if have, err := d.cfg.Memory.Read(key); err == nil && bytes.Equal(have, b) {
-			m.data = nil
-			continue
-		}
-		if err := d.cfg.Memory.Write(key, b); err != nil {
-			d.cfg.Log.Warn("failed to remember manifest", zap.String("file", path), zap.Error(err))
-			continue // with the next change
-		}
+		d.notes.put(note{key: memoryKey(path), path: path, value: b})
 		m.data = nil
 	}
 }
@@ -135,9 +128,139 @@ func (d *directory) forget(path string) {
 	}
 }
 
-// forgetKey logs failures. path is "" where only the key is known.
+// forgetKey is told the path for the log; "" where only the key is known.
 func (d *directory) forgetKey(key, path string) {
-	if err := d.cfg.Memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.cfg.Log.Warn("failed to forget manifest", zap.String("key", key), zap.String("file", path), zap.Error(err))
+	d.notes.put(note{key: key, path: path})
+}
+
+// note is a value to write to a Memory, or to delete.
+type note struct {
+	key, path string
+	value     []byte // nil: delete it
+}
+
+// notes has what is to be written to a Memory, which a goroutine of its own does: a disk that
+// hangs must not keep a file's removal from being seen. mu guards the fields below it.
+type notes struct {
+	memory Memory
+	log    *zap.Logger
+
+	mu      sync.Mutex
+	pending map[string]note // by key: the latest counts
+	running bool
+	signal  chan struct{} // something is pending; capacity 1
+}
+
+// newNotes returns those of a source at rest. Without a Memory nothing may be put or read.
+func newNotes(cfg DirectoryConfig) *notes {
+	return &notes{memory: cfg.Memory, log: cfg.Log, pending: map[string]note{}, signal: make(chan struct{}, 1)}
+}
+
+// begin has a goroutine write. end, which is to be called when nothing is put any more, waits
+// until that has written what is left.
+func (n *notes) begin(ctx context.Context) (end func()) {
+	n.mu.Lock()
+	n.running = true
+	n.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+		n.mu.Lock()
+		n.running = false
+		n.mu.Unlock()
 	}
+}
+
+// put has a note be written soon, or at once if nobody does that. One that could not be
+// written is tried again with the next.
+func (n *notes) put(x note) {
+	n.mu.Lock()
+	n.pending[x.key] = x
+	running := n.running
+	n.mu.Unlock()
+	// Outside of Run, as in a single scan, there is no goroutine to wait for.
+	if !running {
+		n.write()
+		return
+	}
+	// One signal is enough: whoever takes it writes all that is pending.
+	select {
+	case n.signal <- struct{}{}:
+	default:
+	}
+}
+
+// read returns what the Memory has, or will have.
+func (n *notes) read(key string) ([]byte, error) {
+	// A file that went and came back must not be taken for its earlier version, whose record
+	// may still be there.
+	n.mu.Lock()
+	x, is := n.pending[key]
+	n.mu.Unlock()
+	switch {
+	case !is:
+		return n.memory.Read(key)
+	case x.value == nil:
+		return nil, fs.ErrNotExist
+	default:
+		return x.value, nil
+	}
+}
+
+// run writes until ctx ends, and then what is left.
+func (n *notes) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			n.write()
+			return
+		case <-n.signal:
+			n.write()
+		}
+	}
+}
+
+// write writes all that is pending, once. One goroutine calls it at a time.
+func (n *notes) write() {
+	n.mu.Lock()
+	todo := maps.Clone(n.pending)
+	n.mu.Unlock()
+	// Without the lock, since the disk may hang. In order, so that tests can be repeated.
+	for _, key := range slices.Sorted(maps.Keys(todo)) {
+		x := todo[key]
+		if !n.writeOne(x) {
+			continue
+		}
+		// A newer note of the same key may have come meanwhile, and is still to be written.
+		n.mu.Lock()
+		if now := n.pending[key]; bytes.Equal(now.value, x.value) && (now.value == nil) == (x.value == nil) {
+			delete(n.pending, key)
+		}
+		n.mu.Unlock()
+	}
+}
+
+// writeOne reports whether a note is done with. Failures are logged.
+func (n *notes) writeOne(x note) (done bool) {
+	if x.value == nil {
+		if err := n.memory.Delete(x.key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			n.log.Warn("failed to forget manifest", zap.String("key", x.key), zap.String("file", x.path), zap.Error(err))
+		}
+		return true // the next start forgets what is of no file
+	}
+	// After a restart most records say the same already: reading spares the disk a write.
+	if have, err := n.memory.Read(x.key); err == nil && bytes.Equal(have, x.value) {
+		return true
+	}
+	if err := n.memory.Write(x.key, x.value); err != nil {
+		n.log.Warn("failed to remember manifest", zap.String("file", x.path), zap.Error(err))
+		return false
+	}
+	return true
 }

@@ -192,6 +192,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	if !st.spoken {
 		m.spoke(st)
 	}
+	m.confirm()
 	// Names and UIDs that went may be those that pods of other sources wait for.
 	m.admitWaiting()
 	m.met.observe(m)
@@ -341,7 +342,8 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 // resourceVersion and the like are not compared, as in the kubelet.
 func compare(old, now *v1.Pod) (op Op, changed bool) {
 	same := equality.Semantic.DeepEqual
-	meaning := same(old.Spec, now.Spec) && same(old.Labels, now.Labels) &&
+	// By their addresses: a spec in an interface would be a copy of it.
+	meaning := same(&old.Spec, &now.Spec) && same(old.Labels, now.Labels) &&
 		same(old.DeletionTimestamp, now.DeletionTimestamp) &&
 		same(old.DeletionGracePeriodSeconds, now.DeletionGracePeriodSeconds) &&
 		sameForeign(old.Annotations, now.Annotations)
@@ -352,7 +354,7 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	// changed or not, as in the kubelet.
 	case !meaning, now.DeletionTimestamp != nil:
 		return Delete, true
-	case !same(old.Status, now.Status):
+	case !same(&old.Status, &now.Status):
 		return Reconcile, true
 	default:
 		return 0, false

@@ -128,6 +128,32 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// What the API has of statuses is known once its source does more than remember, whatever
+// other sources do, and for good.
+func TestConfirmed(t *testing.T) {
+	closed := func(m *Manager) bool {
+		select {
+		case <-m.Confirmed():
+			return true
+		default:
+			return false
+		}
+	}
+	m := newSilent(t, "file", "api")
+	for _, step := range []struct {
+		source string
+		snap   Snapshot
+		want   bool
+	}{{"file", Snapshot{}, false}, {"api", Snapshot{Partial: true}, false}, {"api", Snapshot{}, true}, {"api", Snapshot{Partial: true}, true}} {
+		if m.merge(step.source, step.snap); closed(m) != step.want {
+			t.Errorf("after %s, partial %t: confirmed %t, want %t", step.source, step.snap.Partial, closed(m), step.want)
+		}
+	}
+	if !closed(newSilent(t, "file")) {
+		t.Error("not confirmed without an API")
+	}
+}
+
 func TestMergeTellsOfConfiguration(t *testing.T) {
 	cm := func(v string) []*v1.ConfigMap {
 		return []*v1.ConfigMap{{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "default"}, Data: map[string]string{"k": v}}}

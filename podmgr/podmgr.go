@@ -142,6 +142,8 @@ type Manager struct {
 	// signal wakes deliver after something was queued; its buffer holds one.
 	signal chan struct{}
 	ready  chan struct{} // closed when every source has spoken
+	// confirmed is closed when every source of kind API has spoken for itself.
+	confirmed chan struct{}
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -173,7 +175,7 @@ func New(cfg Config) (*Manager, error) {
 		errs = append(errs, errors.New("Config.Sources is empty; at least one is required"))
 	}
 	m := &Manager{
-		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1), ready: make(chan struct{}),
+		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1), ready: make(chan struct{}), confirmed: make(chan struct{}),
 		store: newStore(), queue: newQueue(), sources: map[string]*sourceState{},
 	}
 	for _, s := range cfg.Sources {
@@ -185,6 +187,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Log == nil {
 		m.cfg.Log = zap.NewNop()
 	}
+	m.confirm()
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podmgr: %w", err)
 	}
@@ -257,6 +260,25 @@ func (m *Manager) Complete() bool {
 		}
 	}
 	return true
+}
+
+// Confirmed is closed when every source of kind API has spoken for itself, and not only given
+// what it remembers. From then on the statuses of its pods, and those of mirror pods, are
+// those that others see. Without such a source it is closed from the start.
+func (m *Manager) Confirmed() <-chan struct{} { return m.confirmed }
+
+// confirm closes m.confirmed when that is due. m.mu is held, but by New.
+func (m *Manager) confirm() {
+	for _, st := range m.sources {
+		if st.kind == API && (!st.spoken || st.snapshot.Partial) {
+			return
+		}
+	}
+	select {
+	case <-m.confirmed: // before: a source that fails later is confirmed still
+	default:
+		close(m.confirmed)
+	}
 }
 
 // spoke notes that a source has spoken for the first time. m.mu is held. It must be called

@@ -57,11 +57,16 @@ type Config struct {
 	// a failure. Otherwise the runtime does, and the probe keeps its result. nil: what
 	// was said about other commands meanwhile decides.
 	Answers  func(ctx context.Context) error
-	GRPC     GRPC                                                       // grpc probes cannot be made
-	Events   EventRecorder                                              // nobody is told
-	Journal  Store                                                      // nothing outlasts the process
-	OnChange func(Change)                                               // nobody is told. Called in order for one container and never while a lock is held; it may call the Manager
-	Adjust   func(pod *v1.Pod, c *v1.Container, t Type, timing *Timing) // of a probe's timing, such as periods below a second; none
+	GRPC     GRPC          // grpc probes cannot be made
+	Events   EventRecorder // nobody is told
+	Journal  Store         // nothing outlasts the process
+	OnChange func(Change)  // nobody is told. Called in order for one container and never while a lock is held; it may call the Manager
+	// Published returns the status in which others see a pod, and whether that is known; the
+	// pod's own. It is asked of containers that ran before the Manager: while it is not known,
+	// a readiness of the journal may be older than what others see, and has to be checked.
+	// It is called while a lock is held, and must not call the Manager.
+	Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
+	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *Timing) // of a probe's timing, such as periods below a second; none
 
 	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that
 	// no network of this machine leads to; connections are made. It returns when ctx ends.
@@ -94,6 +99,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.OnChange == nil {
 		c.OnChange = func(Change) {}
+	}
+	if c.Published == nil {
+		c.Published = func(pod *v1.Pod) (*v1.PodStatus, bool) { return &pod.Status, true }
 	}
 	if c.Parallel == 0 {
 		c.Parallel = 256

@@ -29,8 +29,9 @@
 //
 // The results of a pod are written to Config.Journal before they are reported, and are read
 // back when the pod is first observed. A running container that is not in the journal, or
-// whose readiness there differs from the pod's status, has Unknown results until its first
-// checks, which are made at once; until then its published readiness should be kept. A
+// whose readiness there differs from the pod's status, or that of a pod whose status is not
+// known yet (Config.Published), has Unknown results until its first checks, which are made at
+// once; until then its published readiness should be kept ([Manager.Unsure]). A
 // liveness or startup Failure is not restored: the probe has to fail again. A failing or
 // slow journal delays results by 100 ms at most.
 //

@@ -192,6 +192,24 @@ func (m *Manager) Result(t Type, containerID string) (r Result, known bool) {
 	return c.probes[t].result, true
 }
 
+// Unsure reports whether a container ran before this Manager, and nothing was found out yet
+// about its startup or its readiness: a status has it as it was before, or as a guess where
+// nobody knows that.
+func (m *Manager) Unsure(containerID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.byID[containerID]
+	if c == nil || !c.running || !c.ranBefore && !c.journaled {
+		return false
+	}
+	for _, t := range [...]Type{Startup, Readiness} {
+		if p := c.probes[t]; p != nil && p.result == Unknown {
+			return true
+		}
+	}
+	return false
+}
+
 // Ready reports whether a running container counts as ready: its readiness
 // probe says so, or it has none. Unknown is no; see [Manager.Result] to tell
 // it apart.

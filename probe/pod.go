@@ -252,9 +252,6 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		// A failure that would end the container is not believed from a file.
 		case c.journaled && before[p.t] != Unknown && !(p.t != Readiness && before[p.t] == Failure):
 			r = before[p.t]
-			if shown, known := statusReady(c.pod.pod, c); p.t == Readiness && known && shown != (r == Success) {
-				r, p.fresh = Unknown, true // the journal's disk did not take the last result, or nobody was told of it
-			}
 		// A new instance, or one whose earlier process had not found out anything
 		// either.
 		case c.journaled || !c.ranBefore:
@@ -263,6 +260,10 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		case p.t == Startup && statusStarted(c.pod.pod, c):
 			r = Success
 		default:
+			r, p.fresh = Unknown, true
+		}
+		// The journal's disk may not have taken the last result, or nobody was told of it.
+		if p.t == Readiness && c.journaled && r != Unknown && m.mayDiffer(c, r == Success) {
 			r, p.fresh = Unknown, true
 		}
 		// Without a Change: nothing was found out just now.
@@ -274,22 +275,24 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 // statusStarted reports whether the pod's status, as others know it, says that
 // this very instance has started.
 func statusStarted(p *v1.Pod, c *container) bool {
-	st := statusOf(p, c)
+	st := statusOf(&p.Status, c)
 	return st != nil && st.Started != nil && *st.Started
 }
 
-// statusReady is the readiness of this very instance, as others know it.
-func statusReady(p *v1.Pod, c *container) (ready, known bool) {
-	st := statusOf(p, c)
-	if st == nil || st.State.Running == nil {
-		return false, false
+// mayDiffer reports whether others may see another readiness of this very instance. Those
+// that do not see it run see none.
+func (m *Manager) mayDiffer(c *container, ready bool) bool {
+	published, known := m.cfg.Published(c.pod.pod)
+	if !known {
+		return true
 	}
-	return st.Ready, true
+	st := statusOf(published, c)
+	return st != nil && st.State.Running != nil && st.Ready != ready
 }
 
 // statusOf is the status of this very instance in the pod's, or nil.
-func statusOf(p *v1.Pod, c *container) *v1.ContainerStatus {
-	for _, list := range [...][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+func statusOf(pod *v1.PodStatus, c *container) *v1.ContainerStatus {
+	for _, list := range [...][]v1.ContainerStatus{pod.ContainerStatuses, pod.InitContainerStatuses} {
 		for i := range list {
 			if _, id, _ := strings.Cut(list[i].ContainerID, "://"); list[i].Name == c.spec.Name && id == c.id {
 				return &list[i]

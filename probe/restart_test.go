@@ -318,3 +318,34 @@ func TestJournalIsNeverBehind(t *testing.T) {
 		}
 	})
 }
+
+// While nobody knows what others see, the journal may be older than that: the probe is asked
+// at once, and what it finds counts.
+func TestNobodyKnowsWhatOthersSee(t *testing.T) {
+	for known, want := range map[bool]probe.Result{true: probe.Success, false: probe.Unknown} {
+		bubble(t, func(t *testing.T) {
+			d := newDisk()
+			r := newRig(t, probe.Config{Journal: d})
+			pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
+			r.fresh(pod, "a", "c1")
+			r.wait(2 * sec)
+			copied := d.after()
+			r.stop()
+			r = newRig(t, probe.Config{Journal: copied, Exec: r.runtime, Published: func(p *v1.Pod) (*v1.PodStatus, bool) { return &p.Status, known }})
+			r.Observe(pod, running("a", "c1", "b", "b1"))
+			if got, _ := r.Result(probe.Readiness, "c1"); got != want || r.Unsure("c1") != (want == probe.Unknown) {
+				t.Errorf("known %t: %s, unsure %t", known, got, r.Unsure("c1"))
+			}
+			r.wait(2 * sec)
+			r.want(probe.Readiness, "c1", probe.Success)
+			if r.Unsure("c1") || r.Unsure("b1") || r.Unsure("") {
+				t.Error("unsure after a check, or of what has no probe")
+			}
+			// What begins under the eyes of this process is not ready yet, which is no guess.
+			r.Observe(pod, running("a", "c2"))
+			if r.Unsure("c2") {
+				t.Error("unsure of a new container")
+			}
+		})
+	}
+}

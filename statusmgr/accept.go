@@ -21,22 +21,33 @@ import (
 
 // accept makes next, which the manager owns, the pod's status if it is news,
 // and reports whether it is. before is the published status, for a pod that
-// the manager does not know. A pod that is finished stays so. The caller holds
-// m.mu.
-func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool) bool {
+// the manager does not know, or whose status is held; else nil. A pod that is finished
+// stays so. held is that of Hold. The caller holds m.mu.
+func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished, held bool) bool {
 	e := m.entries[pod.UID]
-	old := before
+	old, seen := before, before
 	if e != nil {
 		old = e.status
+	}
+	// A status that was held is nobody's past: a transition of it would be news to those who
+	// count from its time, as a Deployment does with minReadySeconds.
+	if seen == nil || seen.Phase == "" {
+		seen = old
 	}
 	now := time.Now()
 	// Before the comparison: a status that differs only in times, order or
 	// impossible changes is no news.
-	m.correct(pod, old, next, now)
+	m.correct(pod, old, seen, next, now)
 	added := e == nil || e.restored
 	if e == nil {
 		e = m.newEntry(pod.UID)
+		e.held = held
 	} else {
+		freed := e.held && !held
+		e.held = held
+		if freed { // with or without news
+			defer m.advance(e, &input{event: onRepublish})
+		}
 		// A static pod may come back under the same UID. One whose deletion is asked for after
 		// it was finished has left its directory and its containers, which go first.
 		asked := pod.DeletionTimestamp != nil && e.pod.DeletionTimestamp == nil
@@ -66,10 +77,10 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool)
 	return true
 }
 
-// correct brings next into the form in which statuses are kept and compared. The
-// order matters: the phase may be reverted, then readiness follows the phase, then
+// correct brings next into the form in which statuses are kept and compared. old is the one
+// before, seen the one that others see, whose times count. The order matters: the phase may be reverted, then readiness follows the phase, then
 // the times follow the conditions.
-func (m *Manager) correct(pod *v1.Pod, old, next *v1.PodStatus, now time.Time) {
+func (m *Manager) correct(pod *v1.Pod, old, seen, next *v1.PodStatus, now time.Time) {
 	for _, change := range keepLegal(pod, old, next) {
 		m.met.illegal.Inc()
 		m.cfg.Log.Error("rejected impossible status change", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("change", change))
@@ -77,7 +88,7 @@ func (m *Manager) correct(pod *v1.Pod, old, next *v1.PodStatus, now time.Time) {
 	if podmeta.IsTerminal(next.Phase) && (isTrue(next, v1.PodReady) || isTrue(next, v1.ContainersReady)) {
 		podstatus.SetReadiness(pod, next, now)
 	}
-	keepTimes(old, next, now)
+	keepTimes(seen, next, now)
 	normalize(pod, next)
 }
 

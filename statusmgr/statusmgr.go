@@ -48,6 +48,7 @@ type entry struct {
 	status   *v1.PodStatus
 	finished bool // the pod is over and nothing of it is left
 	restored bool // from before a restart; none was Set since
+	held     bool // see Manager.Hold
 
 	state                // of the publication
 	sent   *v1.PodStatus // the status that the sink was last given; nil if that is not known
@@ -148,15 +149,33 @@ func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
 	before := m.lock(pod)
 	defer m.mu.Unlock()
-	return m.accept(pod, before, &status, false)
+	return m.accept(pod, before, &status, false, false)
 }
 
-// lock locks m.mu. For a pod that the manager does not know it returns the status
-// of the API's object. Config.PublishAs is called without the lock, which is why an
+// Hold is Set for a status that is not to be published yet, since its author knows that it
+// may be wrong in what matters to others: it is seen here alone, as are the changes that
+// [Manager.SetReady] and [Manager.SetStarted] make of it. The next Set ends that.
+func (m *Manager) Hold(pod *v1.Pod, status v1.PodStatus) (changed bool) {
+	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
+	before := m.lock(pod)
+	defer m.mu.Unlock()
+	return m.accept(pod, before, &status, false, true)
+}
+
+// Held reports whether a pod's status is that of Hold.
+func (m *Manager) Held(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.entries[uid]
+	return e != nil && e.held
+}
+
+// lock locks m.mu. For a pod that the manager does not know, or whose status is held, it
+// returns the status of the API's object: others see no other one. Config.PublishAs is called without the lock, which is why an
 // entry may have come meanwhile; accept looks again.
 func (m *Manager) lock(pod *v1.Pod) *v1.PodStatus {
 	m.mu.Lock()
-	if m.entries[pod.UID] != nil {
+	if e := m.entries[pod.UID]; e != nil && !e.held {
 		return nil
 	}
 	m.mu.Unlock()
@@ -178,7 +197,7 @@ func (m *Manager) Terminate(pod *v1.Pod) {
 	if e := m.entries[pod.UID]; e != nil {
 		st = e.status
 	}
-	m.accept(pod, before, terminatedStatus(pod, st.DeepCopy()), true)
+	m.accept(pod, before, terminatedStatus(pod, st.DeepCopy()), true, false)
 }
 
 // SetReady notes that a container became ready, or unready.
@@ -218,7 +237,7 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {
 			if sameContainer(list[i].ContainerID, containerID) && fn(&list[i], st, e.pod) {
-				m.accept(e.pod, nil, st, false)
+				m.accept(e.pod, nil, st, false, e.held)
 				return
 			}
 		}

@@ -26,6 +26,7 @@ type write struct {
 	pod      *v1.Pod
 	status   *v1.PodStatus
 	finished bool
+	held     bool // it is not to be published; looked at here, as the status of a pass is
 	sent     *v1.PodStatus
 	sentTo   types.UID
 }
@@ -44,7 +45,7 @@ func (m *Manager) calls(w *write) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
 	as, ok := m.cfg.PublishAs(w.pod)
-	if !ok {
+	if !ok || w.held {
 		m.handle(w, result{input: input{event: onNoTarget}})
 		return
 	}

@@ -183,6 +183,14 @@ func (h *Host) Status(uid types.UID) (v1.PodStatus, bool) {
 	return *st.DeepCopy(), ok
 }
 
+// Phase implements part.Pods.
+func (h *Host) Phase(uid types.UID) (v1.PodPhase, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	st, ok := h.statuses[uid]
+	return st.Phase, ok
+}
+
 // Worker implements part.Pods.
 func (h *Host) Worker(uid types.UID) (podworker.Status, bool) {
 	h.mu.Lock()

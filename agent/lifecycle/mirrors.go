@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
@@ -65,6 +69,11 @@ type Mirrors struct {
 	host host // set by Join
 
 	calls *calls
+
+	// orphaned are the mirrors, by UID, whose pods were gone and over: one that comes back
+	// under the same name begins anew, although the cluster may not have taken the deletion.
+	mu       sync.Mutex
+	orphaned map[types.UID]bool
 }
 
 // host is what a Part needs of its agent.
@@ -90,7 +99,7 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &Mirrors{cfg: cfg, calls: newCalls(cfg.Log)}, nil
+	return &Mirrors{cfg: cfg, calls: newCalls(cfg.Log), orphaned: map[types.UID]bool{}}, nil
 }
 
 // Name implements part.Part.
@@ -160,19 +169,28 @@ func (p *Mirrors) Housekeep(desired []*v1.Pod) {
 			p.ensure(pod)
 		}
 	}
+	there := map[types.UID]bool{}
 	for _, m := range p.host.Mirrors() {
+		there[m.UID] = true
 		if _, ok := p.host.PodByName(m.Namespace, m.Name); !ok {
-			p.remove(m.Namespace, m.Name)
+			p.remove(m)
 		}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.orphaned, func(uid types.UID, _ bool) bool { return !there[uid] })
 }
 
 // remove has an orphaned mirror be removed once its pod has ended.
-func (p *Mirrors) remove(namespace, name string) {
+func (p *Mirrors) remove(m *v1.Pod) {
+	namespace, name := m.Namespace, m.Name
 	fullName := podmeta.FullName(namespace, name)
 	if p.host.Terminating(fullName) {
 		return
 	}
+	p.mu.Lock()
+	p.orphaned[m.UID] = true
+	p.mu.Unlock()
 	p.calls.until(fullName, func(ctx context.Context) (bool, error) {
 		mirror, ok := p.host.Mirror(namespace, name)
 		if _, back := p.host.PodByName(namespace, name); back || !ok {
@@ -197,19 +215,37 @@ func (p *Mirrors) MirrorChanged(op podmgr.Op, mirror *v1.Pod) {
 	}
 }
 
-// outlived reports whether a mirror says that its pod is over, which is not so: an agent
-// before this one rejected the pod, and this one admits it anew, as the kubelet does. The
-// phase of a pod of the API does not go back, so that it takes another mirror. A pod
+// isOrphaned reports whether a mirror stands for a pod that went.
+func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.orphaned[mirror.UID]
+}
+
+// outlived reports whether a mirror says that its pod is over, which is not so: the pod went
+// and came back before the cluster had deleted the mirror, or an agent
+// before this one rejected the pod, or ended it for the machine's sake, as when that went
+// down, and this one admits it anew, as the kubelet does. The phase of a pod of the API does not go back, so that it takes another mirror. A pod
 // that had run and ended is not run again: its mirror may be all that is left of it.
 func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	if !podmeta.IsTerminal(mirror.Status.Phase) {
 		return false
 	}
+	if p.isOrphaned(mirror) {
+		return true
+	}
 	st, known := p.host.Status(pod.UID)
 	if !known || st.Phase == "" {
-		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0
+		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0 || endedByNode(&mirror.Status)
 	}
 	return !podmeta.IsTerminal(st.Phase)
+}
+
+// endedByNode reports whether a status says that the node has ended the pod (KEP-3329).
+func endedByNode(st *v1.PodStatus) bool {
+	return slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonTerminationByKubelet
+	})
 }
 
 // PublishAs implements part.Publisher: a static pod's status is shown by its

@@ -155,6 +155,8 @@ func TestHousekeepingMakesMirrors(t *testing.T) {
 // another one.
 func TestMirrorThatItsPodHasOutlived(t *testing.T) {
 	ran := v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}}}
+	down := *ran.DeepCopy() // for a shutdown of the machine
+	down.Conditions = []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet}}
 	for _, tc := range []struct {
 		name   string
 		mirror v1.PodStatus
@@ -165,6 +167,8 @@ func TestMirrorThatItsPodHasOutlived(t *testing.T) {
 		{"rejected before, runs", v1.PodStatus{Phase: v1.PodFailed}, v1.PodRunning, false},
 		{"rejected now", v1.PodStatus{Phase: v1.PodFailed}, v1.PodFailed, true},
 		{"ended before", ran, "", true},
+		{"ended by the node before", down, "", false},
+		{"ended by the node now", down, v1.PodFailed, true},
 		{"ended before, runs", ran, v1.PodPending, false},
 		{"runs", v1.PodStatus{Phase: v1.PodRunning}, v1.PodRunning, true},
 	} {
@@ -194,6 +198,40 @@ func TestMirrorThatItsPodHasOutlived(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod that ended, went, and is back before the cluster has deleted its mirror begins anew,
+// with another mirror.
+func TestBackBeforeItsMirrorIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		p, h := start(t, a)
+		web, mirror := static("web"), mirrorOf("web")
+		mirror.Status = v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}}}
+		h.SetPods(web)
+		h.SetMirrors(mirror)
+		if _, shown := p.PublishAs(web); !shown {
+			t.Error("not shown by the mirror, which may be all that is left of it")
+		}
+		h.SetPods()
+		p.Housekeep(h.Pods())
+		synctest.Wait()
+		h.SetPods(web)
+		if _, shown := p.PublishAs(web); shown {
+			t.Error("shown by the mirror of before")
+		}
+		p.Housekeep(h.Pods())
+		synctest.Wait()
+		if got, want := a.taken(), "remove mirror-web; remove mirror-web; ensure web"; got != want {
+			t.Errorf("called %q, want %q", got, want)
+		}
+		h.SetMirrors()
+		p.Housekeep(h.Pods()) // what is gone is forgotten
+		h.SetMirrors(mirror)
+		if _, shown := p.PublishAs(web); !shown {
+			t.Error("a mirror that is gone is not forgotten")
+		}
+	})
 }
 
 // A call that fails is made again later and later, and not once it is needed no

@@ -191,7 +191,7 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 // comes are the names of those that have not been rejected, sorted.
 func (p *StartOrder) comes(nodes []*orderNode) (names []string) {
 	for _, n := range nodes {
-		if st, ok := p.host.Status(n.pod.UID); !ok || !podmeta.IsTerminal(st.Phase) {
+		if phase, ok := p.host.Phase(n.pod.UID); !ok || !podmeta.IsTerminal(phase) {
 			names = append(names, n.name())
 		}
 	}

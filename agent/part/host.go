@@ -49,6 +49,8 @@ type Pods interface {
 	ActivePods() []*v1.Pod
 	// Status is a pod's status as last computed.
 	Status(uid types.UID) (v1.PodStatus, bool)
+	// Phase is that of Status. It copies nothing, for those who ask about every pod.
+	Phase(uid types.UID) (v1.PodPhase, bool)
 	// Worker is what a pod's worker does.
 	Worker(uid types.UID) (podworker.Status, bool)
 	// AllReady reports whether every source has spoken; Settled is closed when

@@ -21,9 +21,9 @@ type agent struct {
 	pods []*v1.Pod
 }
 
-func (a agent) Pods() []*v1.Pod                       { return a.pods }
-func (a agent) Status(types.UID) (v1.PodStatus, bool) { return v1.PodStatus{}, false }
-func (a agent) KnownTerminated(types.UID) bool        { return false }
+func (a agent) Pods() []*v1.Pod                     { return a.pods }
+func (a agent) Phase(types.UID) (v1.PodPhase, bool) { return "", false }
+func (a agent) KnownTerminated(types.UID) bool      { return false }
 
 // What would become of each image of a node whose disk is to be emptied.
 func ExampleCollection_Images() {

@@ -31,8 +31,8 @@ func (p pods) State(uid types.UID) gc.PodState {
 }
 
 func (p *Collection) hasEnded(uid types.UID) bool {
-	st, ok := p.host.Status(uid)
-	return ok && podmeta.IsTerminal(st.Phase)
+	phase, ok := p.host.Phase(uid)
+	return ok && podmeta.IsTerminal(phase)
 }
 
 // desiredImages are the images named by pods that are to run here.

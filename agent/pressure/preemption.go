@@ -253,8 +253,8 @@ func (p *Preemption) wanted(c cause) bool {
 	if _, ok := p.host.Pod(c.uid); !ok {
 		return false
 	}
-	st, ok := p.host.Status(c.uid)
-	return !ok || !podmeta.IsTerminal(st.Phase)
+	phase, ok := p.host.Phase(c.uid)
+	return !ok || !podmeta.IsTerminal(phase)
 }
 
 // Explain implements part.Explainer.

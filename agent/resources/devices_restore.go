@@ -136,8 +136,9 @@ func (p *Devices) changed(c devicemgr.Change) {
 
 // Resources implements part.Provider.
 func (p *Devices) Resources() map[v1.ResourceName]part.Count {
-	out := map[v1.ResourceName]part.Count{}
-	for name, c := range p.cfg.Manager.Capacity() {
+	all := p.cfg.Manager.Capacity()
+	out := make(map[v1.ResourceName]part.Count, len(all))
+	for name, c := range all {
 		out[name] = part.Count(c)
 	}
 	return out

@@ -75,7 +75,7 @@ func (p *Placement) release(uids ...types.UID) bool {
 func (p *Placement) releaseEnded() bool {
 	var ended []types.UID
 	for _, uid := range p.unclaimed() {
-		if st, ok := p.host.Status(uid); ok && podmeta.IsTerminal(st.Phase) {
+		if phase, ok := p.host.Phase(uid); ok && podmeta.IsTerminal(phase) {
 			ended = append(ended, uid)
 		}
 	}

@@ -265,6 +265,15 @@ func (c *container) end(code int32, reason string) {
 // Kill ends a container from outside, as SIGKILL does.
 func (r *Runtime) Kill(id string) { r.Exit(id, 137) }
 
+// OOMKill ends a container as the kernel's OOM killer does, of which a runtime says so.
+func (r *Runtime) OOMKill(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c := r.containers[id]; c != nil {
+		c.end(137, "OOMKilled")
+	}
+}
+
 // Reap does nothing: the containers have no processes that an agent could look for in the
 // machine's cgroups.
 func (r *Runtime) Reap(string) (killed int, err error) { return 0, nil }
@@ -405,6 +414,18 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string, _ bool) (*runt
 		return nil, notFound("container", id)
 	}
 	return &runtimeapi.ContainerStatusResponse{Status: c.status()}, leave()
+}
+
+// State is the truth about a container, past all faults: its state, the code with which
+// it ended, and whether there is one. It is no call of the agent's, and none is counted.
+func (r *Runtime) State(id string) (state runtimeapi.ContainerState, exitCode int32, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.containers[id]
+	if c == nil {
+		return runtimeapi.ContainerState_CONTAINER_UNKNOWN, 0, false
+	}
+	return c.state, c.exitCode, true
 }
 
 // ExecSync runs a script of out, err and exit steps.

@@ -321,10 +321,10 @@ func (r *Runtime) enter(ctx context.Context, method, target string) (leave func(
 	if fail != nil {
 		return nil, fail
 	}
-	return func() error {
-		if after != nil {
-			return after(c)
-		}
-		return nil
-	}, nil
+	if after == nil {
+		return noAfter, nil
+	}
+	return func() error { return after(c) }, nil
 }
+
+func noAfter() error { return nil }

@@ -44,6 +44,9 @@ func reach(dir, name string, missing func(in *os.Root, element string) error) (*
 	if err := local(name); err != nil {
 		return nil, err
 	}
+	if d := atOnce(dir, name); d != nil {
+		return d, nil
+	}
 	at, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -60,7 +63,7 @@ func reach(dir, name string, missing func(in *os.Root, element string) error) (*
 		}
 		at = next
 	}
-	self, err := at.Open(".")
+	self, err := heldBy(at, path)
 	if err != nil {
 		_ = at.Close()
 		return nil, err
@@ -100,13 +103,28 @@ func (d *Dir) Close() error { return errors.Join(d.self.Close(), d.root.Close())
 
 // Entries returns the entries of the directory, in no order. With more than
 // limit it returns as many, and an [ErrTooMany]. It must not be called by two
-// goroutines at a time.
+// goroutines at a time. Info of an entry looks at it then, by [Dir.Lstat].
 func (d *Dir) Entries(limit int) ([]fs.DirEntry, error) {
 	if _, err := d.self.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return entriesOf(d.self, limit)
+	list, err := entriesOf(d.self, limit)
+	held := make([]entry, len(list))
+	for i := range list {
+		held[i] = entry{list[i], d}
+		list[i] = &held[i]
+	}
+	return list, err
 }
+
+// entry is one of a directory that is held: its path may lead elsewhere meanwhile.
+type entry struct {
+	fs.DirEntry
+	in *Dir
+}
+
+// Info implements fs.DirEntry.
+func (e *entry) Info() (fs.FileInfo, error) { return e.in.Lstat(e.Name()) }
 
 func tooMany(dir string, limit int) error {
 	return &fs.PathError{Op: "read", Path: dir, Err: fmt.Errorf("%w: want at most %d", ErrTooMany, limit)}
@@ -120,12 +138,25 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.root.Lstat(name)
 }
 
+// Exists is [Exists] below the directory that is held, for those who ask about many names:
+// alone of all methods it takes names of several elements.
+func (d *Dir) Exists(name string) (bool, error) {
+	if err := local(name); err != nil {
+		return false, err
+	}
+	err := d.exists(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Open opens a regular file for reading.
 func (d *Dir) Open(name string) (*os.File, error) {
 	if err := single(name); err != nil {
 		return nil, err
 	}
-	return openAs(filepath.Join(d.path, name), d.reached(), name, noLinks, os.O_RDONLY)
+	return d.openAs(name, os.O_RDONLY)
 }
 
 // Create makes a file that is not there yet and opens it for writing, with the
@@ -184,11 +215,14 @@ func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err
 	}
-	if d.has(name, data, perm) {
+	same, there := d.has(name, data, perm)
+	if same {
 		return nil
 	}
-	path := filepath.Join(d.path, name)
-	f, err := openAs(path, d.reached(), name, noLinks, os.O_WRONLY)
+	if !there {
+		return d.Replace(name, data, perm)
+	}
+	f, err := d.openAs(name, os.O_WRONLY)
 	if err != nil {
 		return d.Replace(name, data, perm)
 	}
@@ -199,18 +233,19 @@ func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	return errors.Join(f.Truncate(0), fill(f, data, perm))
 }
 
-// has reports whether a file has that content and those permissions.
-func (d *Dir) has(name string, data []byte, perm fs.FileMode) bool {
+// has reports whether a file has that content and those permissions, and whether there may
+// be one.
+func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, there bool) {
 	f, err := d.Open(name)
 	if err != nil {
-		return false
+		return false, !errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err != nil || info.Size() != int64(len(data)) || info.Mode().Perm() != perm.Perm() {
-		return false
+		return false, true
 	}
 	have, err := Read(f, int64(len(data)))
-	return err == nil && bytes.Equal(have, data)
+	return err == nil && bytes.Equal(have, data), true
 }
 
 // Replace puts data into a new file in the place of the file name, if there is one:

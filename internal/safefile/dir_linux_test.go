@@ -27,3 +27,14 @@ func TestWriteWaitsForNobody(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 }
+
+// Where openat2 is missing, a directory is held step by step, with the same outcome.
+func TestDirectoriesWithoutOpenat2(t *testing.T) {
+	withoutOpenat2(t, syscall.ENOSYS)
+	for name, test := range map[string]func(*testing.T){
+		"links": TestNoLinkLeadsToAHeldDirectory, "held": TestAHeldDirectoryStaysTheSame, "entries": TestEntries,
+		"info": TestEntriesLookInTheHeldDirectory, "write": TestWrite,
+	} {
+		t.Run(name, test)
+	}
+}

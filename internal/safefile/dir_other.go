@@ -2,9 +2,24 @@
 
 package safefile
 
-import "os"
+import (
+	"os"
+	"path/filepath"
+)
 
-func (d *Dir) reached() string { return d.path }
+// openAs opens a regular file at the path of the directory.
+func (d *Dir) openAs(name string, mode int) (*os.File, error) {
+	return openAs(filepath.Join(d.path, name), d.path, name, noLinks, mode)
+}
+
+// exists looks at the path of the directory.
+func (d *Dir) exists(name string) error { return exists(d.path, name) }
+
+// atOnce needs a call that only Linux has.
+func atOnce(string, string) *Dir { return nil }
+
+// heldBy opens the directory that root holds.
+func heldBy(root *os.Root, _ string) (*os.File, error) { return root.Open(".") }
 
 // onlyName is not known here: files are replaced.
 func onlyName(*os.File) bool { return false }

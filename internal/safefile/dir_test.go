@@ -198,3 +198,50 @@ func TestRemoveFiles(t *testing.T) {
 		t.Errorf("%v, %v", entries, err)
 	}
 }
+
+// What an entry is, is that of the directory that is held, whatever is at its path now.
+func TestEntriesLookInTheHeldDirectory(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a")
+	write := func(size int) {
+		if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, "f"), make([]byte, size), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(3)
+	d, err := OpenDir(dir, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	list, err := d.Entries(10)
+	if err != nil || len(list) != 1 || list[0].Name() != "f" || !list[0].Type().IsRegular() {
+		t.Fatalf("entries %v, %v", list, err)
+	}
+	if err := os.Rename(path, filepath.Join(dir, "b")); err != nil {
+		t.Fatal(err)
+	}
+	write(9)
+	if info, err := list[0].Info(); err != nil || info.Size() != 3 {
+		t.Errorf("%v, %v, want the file of 3 bytes", info, err)
+	}
+}
+
+// Names below a held directory are found there, and links on the way are not followed.
+func TestExistsInAHeldDirectory(t *testing.T) {
+	dir := tree(t)
+	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "x", "y"), 0o700), os.Symlink(filepath.Join(dir, "x"), filepath.Join(dir, "to-x"))); err != nil {
+		t.Fatal(err)
+	}
+	d := held(t, dir, ".")
+	for name, want := range map[string]bool{"x": true, "x/y": true, "x/z": false, "z/z": false, "to-x": true} {
+		if there, err := d.Exists(name); err != nil || there != want {
+			t.Errorf("%s: %t, %v, want %t", name, there, err, want)
+		}
+	}
+	for _, name := range []string{"to-x/y", "../x", "/x"} {
+		if there, err := d.Exists(name); err == nil || there {
+			t.Errorf("%s: %t, want an error", name, there)
+		}
+	}
+}

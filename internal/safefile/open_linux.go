@@ -72,6 +72,11 @@ func hold(dir, name string, how follow) (int, error) {
 		return -1, err
 	}
 	defer func() { _ = unix.Close(root) }()
+	return holdBelow(root, name, how)
+}
+
+// holdBelow is hold below a directory that is open.
+func holdBelow(root int, name string, how follow) (int, error) {
 	open := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	switch how {
 	case noLinks:
@@ -102,9 +107,14 @@ func exists(dir, name string) error {
 	return unix.Close(held)
 }
 
-func openDirectory(path string) (*os.File, error) {
+// openDirectory opens a directory, which may be a link to one if that is said.
+func openDirectory(path string, linked bool) (*os.File, error) {
+	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if !linked {
+		flags |= unix.O_NOFOLLOW
+	}
 	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		return unix.Open(path, flags, 0)
 	})
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}

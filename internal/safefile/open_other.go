@@ -63,8 +63,13 @@ func exists(dir, name string) error {
 	return err
 }
 
-func openDirectory(path string) (*os.File, error) {
-	info, err := os.Lstat(path)
+// openDirectory opens a directory, which may be a link to one if that is said.
+func openDirectory(path string, linked bool) (*os.File, error) {
+	stat := os.Lstat
+	if linked {
+		stat = os.Stat
+	}
+	info, err := stat(path)
 	if err == nil && !info.IsDir() {
 		err = &os.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
 	}

@@ -168,7 +168,7 @@ func Tail(f *os.File, limit int64) (b []byte, whole bool, err error) {
 // directory itself is not a link. With more than limit entries it returns as
 // many, and an [ErrTooMany].
 func Names(dir string, limit int) ([]string, error) {
-	d, err := openDirectory(dir)
+	d, err := openDirectory(dir, false)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,17 @@ func Names(dir string, limit int) ([]string, error) {
 
 // Entries is Names, with what the entries are.
 func Entries(dir string, limit int) ([]fs.DirEntry, error) {
-	d, err := openDirectory(dir)
+	d, err := openDirectory(dir, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	return entriesOf(d, limit)
+}
+
+// LinkedEntries is [Entries] of a directory that may be a link.
+func LinkedEntries(dir string, limit int) ([]fs.DirEntry, error) {
+	d, err := openDirectory(dir, true)
 	if err != nil {
 		return nil, err
 	}

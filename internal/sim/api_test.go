@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -357,7 +358,9 @@ func (w wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	done := m.before(c, body)
 	resp, err := w.to.RoundTrip(r)
-	if err == nil && resp.StatusCode < http.StatusBadRequest {
+	// A status may have been taken by the server although its answer has not come: that of an
+	// agent which was killed meanwhile, for one.
+	if err == nil && resp.StatusCode < http.StatusBadRequest || c.resource == "pods" && c.method == http.MethodPatch && c.sub == "status" {
 		done(l)
 	}
 	if l.isDead() && err == nil {
@@ -376,6 +379,10 @@ func (a *api) reason(c call, body []byte) string {
 	if _, _, err := a.codecs.UniversalDeserializer().Decode(body, nil, e); err != nil {
 		return " " + string(body[:min(100, len(body))])
 	}
+	name, _, _ := strings.Cut(cmp.Or(e.InvolvedObject.Name, c.name), ".") // what happens again changes an event
+	a.m.mu.Lock()
+	a.m.toldOf(strings.TrimSuffix(name, "-"+nodeName), e)
+	a.m.mu.Unlock()
 	return " " + e.Reason + " of " + e.InvolvedObject.Name + ": " + e.Message[:min(100, len(e.Message))]
 }
 
@@ -474,6 +481,7 @@ func (a *api) published(name string) {
 	}
 	a.m.judgeStatus(p, o.Status)
 	a.m.judgeEvicted(p, &o.Status)
+	a.m.judgeTerminated(p, &o.Status)
 	p.object = p.object.DeepCopy()
 	p.object.Status = *o.Status.DeepCopy()
 }

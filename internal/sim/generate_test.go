@@ -93,6 +93,8 @@ func (g *generator) one() {
 		g.add("agent kill-at %d", 1+g.rnd.IntN(40))
 	case n < 79:
 		g.add("agent %s", g.pick("stop", "start"))
+	case n < 82 && g.node && g.rnd.IntN(3) == 0:
+		g.add("shutdown")
 	case n < 82:
 		g.add("power")
 	case n < 85 && len(g.probed) > 0:
@@ -142,6 +144,9 @@ func (g *generator) pod() {
 	}
 	if g.rnd.IntN(3) == 0 {
 		args = append(args, fmt.Sprintf("grace=%d", []int{1, 30, 120}[g.rnd.IntN(3)]))
+	}
+	if g.node && g.rnd.IntN(6) == 0 {
+		args = append(args, fmt.Sprintf("prio=%d", highPriority))
 	}
 	switch g.rnd.IntN(8) {
 	case 3:
@@ -219,8 +224,12 @@ func (g *generator) storage() {
 	}
 }
 
-// pressure has a pod use much, or little again.
+// pressure has a pod use much, or little again, or the kernel kill one that does.
 func (g *generator) pressure() {
+	if g.rnd.IntN(3) == 0 {
+		g.add("oom %s %s", g.name(), g.pick("c", "c", "d", "s1"))
+		return
+	}
 	what, much := "memory", g.pick("1500", "2500", "3500", "5000")
 	if g.rnd.IntN(3) == 0 {
 		what, much = "disk", g.pick("40000", "60000", "95000")

@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	nodeblock "github.com/nodewright/nodewright/node"
 )
 
 // The judgements are made under machine.mu, right before an effect of the agent
@@ -36,6 +38,7 @@ type instance struct {
 	cpus          string // of its own, or ""
 	probed        map[string]*answers
 	shown         shownReady
+	oom           bool // the kernel has killed it
 }
 
 func (m *machine) status(id string) *runtimeapi.ContainerStatus {
@@ -51,12 +54,12 @@ func (m *machine) runs(i *instance) bool {
 	if i.dead {
 		return false
 	}
-	st := m.status(i.id)
-	if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		i.code = st.GetExitCode()
+	state, code, known := m.rt.State(i.id)
+	if state == runtimeapi.ContainerState_CONTAINER_EXITED {
+		i.code = code
 	}
-	i.dead = st == nil || st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-	return st != nil && st.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+	i.dead = !known || state == runtimeapi.ContainerState_CONTAINER_EXITED
+	return state == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
 func (m *machine) boxReady(id string) bool {
@@ -106,6 +109,14 @@ func (p *pod) beginsAnew() bool {
 		return true
 	}
 	return false
+}
+
+// endForgotten reports whether the agent cannot know that a pod of the API server came to its
+// end: the disk did not take that, the machine has booted since, and the server does not
+// answer. A node that comes up without a network runs what its disk has.
+func (m *machine) endForgotten(p *pod) bool {
+	silent := m.apiDown || m.apiBad || time.Since(m.apiHealed) < reconnectBound
+	return m.node && !p.static && silent && m.booted.After(p.ended) && (m.unheal["disk"] || m.diskHealed.After(p.ended))
 }
 
 // noteContainer keeps what was made, and looks at what it was given.
@@ -182,7 +193,7 @@ func (m *machine) judgeSandbox(uid types.UID) {
 		return
 	case m.endKnown(p):
 		m.wrong("a sandbox is made for %s, which has not been wanted for %v", p.object.Name, time.Since(p.since))
-	case p.over && !(m.node && p.beginsAnew()):
+	case p.over && !(m.node && p.beginsAnew()) && !m.endForgotten(p):
 		m.wrong("a sandbox is made for %s, which came to its end", p.object.Name)
 	}
 	boxes, _ := m.look()
@@ -204,7 +215,7 @@ func (m *machine) judgeStart(id string) {
 	switch {
 	case m.endKnown(p):
 		m.wrong("%s is started, which has not been wanted for %v", name, time.Since(p.since))
-	case p.over:
+	case p.over && !m.endForgotten(p):
 		m.wrong("%s is started although its pod came to its end", name)
 	}
 	if len(p.object.Spec.ResourceClaims) > 0 && !m.driver.has(i.uid) {
@@ -247,18 +258,24 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	p := m.pods[i.uid]
 	name := p.object.Name + "/" + i.name
 	cause := m.mayEnd(p, i) || m.mayPreempt(p)
-	if !cause && !m.mayEvict(p) {
+	if !cause && !m.mayEndForShutdown(p) && !m.mayEvict(p) {
 		m.wrong("%s of %s has no cause", how, name)
 	}
 	if p.stopping.IsZero() {
 		p.stopping = time.Now()
 	}
-	if !cause { // an eviction has no grace
+	// The end of an eviction has the eviction's grace, whatever else ends the instance: the
+	// eviction of a pod ends its sidecars once there is nobody left whom they serve, which
+	// is a cause of its own. Spec eviction.md: hard thresholds kill with a grace of 1 s.
+	grace := p.grace
+	if !m.downSince.IsZero() {
+		grace = p.shutdownGrace()
+	}
+	left := grace - time.Since(p.stopping)
+	if !cause && m.downSince.IsZero() || timeout >= left-slack || m.mayEvict(p) {
 		return
 	}
-	if left := p.grace - time.Since(p.stopping); timeout < left-slack {
-		m.wrong("%s of %s leaves it %v, %v of its grace period are left", how, name, timeout, left)
-	}
+	m.wrong("%s of %s leaves it %v, %v of its grace period are left", how, name, timeout, left)
 }
 
 // mayEnd reports whether there is a cause for the end of an instance that runs.
@@ -297,6 +314,9 @@ func (m *machine) judgeEndOfSandbox(id, how string) {
 func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 	terminal := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
 	if terminal {
+		if !p.over {
+			p.ended = time.Now()
+		}
 		p.over = true
 		for _, i := range m.made {
 			if i.uid == p.object.UID && m.runs(i) {
@@ -304,7 +324,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 	}
-	if p.anew && terminal && p.wanted && len(st.ContainerStatuses) > 0 && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
+	if p.anew && terminal && p.wanted && st.Reason != nodeblock.ReasonTerminated && len(st.ContainerStatuses) > 0 && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
 		m.wrong("status of %s, which was rejected and began anew: %s", p.object.Name, st.Phase)
 	}
 	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
@@ -314,6 +334,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 	}
 	m.judgeReadiness(p, st)
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		m.judgeOOM(p, &c)
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
 		}

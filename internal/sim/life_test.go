@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent"
 	agentcsi "github.com/nodewright/nodewright/agent/csi"
@@ -60,6 +61,8 @@ type life struct {
 	died    chan struct{} // closed at its violent death
 	spoken  time.Time     // when it first heard of the API server; machine.mu guards it
 
+	evictions explainer // nil until a whole node is made
+
 	mu     sync.Mutex
 	dead   bool
 	killAt int // effects until its death; 0: it lives
@@ -80,8 +83,8 @@ func newLife(m *machine) (*life, error) {
 	}
 	defer close(l.made)
 	l.sources = []*source{
-		{l: l, static: true, news: make(chan struct{}, 1)},
-		{l: l, news: make(chan struct{}, 1)},
+		{l: l, static: true, news: make(chan struct{}, 1), given: map[types.UID]given{}},
+		{l: l, news: make(chan struct{}, 1), given: map[types.UID]given{}},
 	}
 	parts, err := l.parts()
 	if err != nil {
@@ -250,6 +253,20 @@ type source struct {
 	l      *life
 	static bool
 	news   chan struct{}
+	given  map[types.UID]given
+}
+
+// given is the copy of a pod that a source has given to its agent.
+type given struct{ of, copy *v1.Pod }
+
+// copyOf is a copy of a pod, the same one while the pod is: as of the objects of a watch,
+// the agent has it by itself.
+func (s *source) copyOf(o *v1.Pod) *v1.Pod {
+	if g := s.given[o.UID]; g.of == o {
+		return g.copy
+	}
+	s.given[o.UID] = given{of: o, copy: o.DeepCopy()}
+	return s.given[o.UID].copy
 }
 
 func (s *source) Name() string {
@@ -265,7 +282,7 @@ func (s *source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		silent := !s.static && s.l.m.apiDown
 		s.l.m.mu.Unlock()
 		if !silent && !s.l.isDead() {
-			snap := s.l.m.snapshot(s.static)
+			snap := s.l.m.snapshot(s.static, s.copyOf)
 			if !s.static {
 				s.l.cache.hear(snap.ConfigMaps, snap.Secrets)
 			}

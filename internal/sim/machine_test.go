@@ -44,37 +44,43 @@ type machine struct {
 	node    bool      // see options
 	api     *api      // nil without whole nodes
 	needs   *needs    // nil without whole nodes
+	kernel  *kernel   // as well
+	logind  *logind   // as well
 	syncs   time.Duration
 
-	mu        sync.Mutex
-	pods      map[types.UID]*pod
-	names     map[string]types.UID // the newest pod of each name
-	next      int                  // of UIDs
-	made      map[string]*instance // containers by ID
-	past      map[string]*instance // those that ended, and were followed by another one that was started
-	boxes     map[string]types.UID // sandboxes by ID
-	faults    []fault
-	down      bool // the runtime
-	apiDown   bool
-	apiBad    bool      // the API server is there, and of little use
-	apiHealed time.Time // when it came back
-	healed    time.Time // when the last trouble ended that strikes everybody
-	troubled  int       // troubles of that kind that are there
-	well      time.Time // when the last of them ended that was more than an agent's end
-	live      *life
-	problems  []string
-	allocated bool // the agent has given somebody a device, and knows from then on that there are some
-	effects   int
-	minute    int    // the last one that had an effect, since the beginning
-	busy      int    // effects in it
-	hash, sum uint64 // of all effects, in order and in any
-	hashed    []byte // what went into them last
-	lines     []string
-	unheal    map[string]bool
-	wall      time.Duration      // how far the clock of the machine is from the right time
-	objects   map[string]*object // ConfigMaps and Secrets, by kind and name
-	secretive bool               // some pod has a secret
-	looked    map[string]looked  // where judgeSecrets found none, by path
+	mu         sync.Mutex
+	pods       map[types.UID]*pod
+	names      map[string]types.UID // the newest pod of each name
+	next       int                  // of UIDs
+	made       map[string]*instance // containers by ID
+	past       map[string]*instance // those that ended, and were followed by another one that was started
+	boxes      map[string]types.UID // sandboxes by ID
+	faults     []fault
+	kills      []kill
+	downSince  time.Time // when the machine began to go down; zero if it does not
+	shutdowns  int
+	down       bool // the runtime
+	apiDown    bool
+	apiBad     bool      // the API server is there, and of little use
+	apiHealed  time.Time // when it came back
+	diskHealed time.Time // when it was well again
+	healed     time.Time // when the last trouble ended that strikes everybody
+	troubled   int       // troubles of that kind that are there
+	well       time.Time // when the last of them ended that was more than an agent's end
+	live       *life
+	problems   []string
+	allocated  bool // the agent has given somebody a device, and knows from then on that there are some
+	effects    int
+	minute     int    // the last one that had an effect, since the beginning
+	busy       int    // effects in it
+	hash, sum  uint64 // of all effects, in order and in any
+	hashed     []byte // what went into them last
+	lines      []string
+	unheal     map[string]bool
+	wall       time.Duration      // how far the clock of the machine is from the right time
+	objects    map[string]*object // ConfigMaps and Secrets, by kind and name
+	secretive  bool               // some pod has a secret
+	looked     *looked            // where judgeSecrets found none
 }
 
 // newMachine makes a machine in an empty directory.
@@ -141,13 +147,13 @@ func (m *machine) note(what, target string) {
 	}
 }
 
-// snapshot is what a source names at the moment.
-func (m *machine) snapshot(static bool) (s podmgr.Snapshot) {
+// snapshot is what a source names at the moment, in the copies that it gives away.
+func (m *machine) snapshot(static bool, copyOf func(*v1.Pod) *v1.Pod) (s podmgr.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pods {
 		if p.static == static && p.gone.IsZero() {
-			s.Pods = append(s.Pods, p.object.DeepCopy())
+			s.Pods = append(s.Pods, copyOf(p.object))
 			if len(p.object.Spec.ResourceClaims) > 0 {
 				s.ResourceClaims = append(s.ResourceClaims, claimFor(p.object))
 			}
@@ -198,6 +204,9 @@ func (m *machine) trouble(what string, on bool) {
 	}
 	m.troubled--
 	m.healed = time.Now()
+	if what == "disk" {
+		m.diskHealed = time.Now()
+	}
 	if what != "no agent" {
 		m.well = time.Now()
 	}
@@ -228,26 +237,13 @@ func (m *machine) start() error {
 	return nil
 }
 
-// forgetUntold has what was published not be held against a whole node that begins and cannot
-// know it. It may begin before it hears of static pods' mirrors, as the kubelet does. The
-// readiness of containers is on the disk and, of pods of the API server, there.
-//
-// NB: where both fail, the agent publishes its containers as unready until their first
-// checks. It could keep that back until the server has answered. m.mu is held.
+// forgetUntold has the restart counts of static pods not be held against a whole node that
+// begins: it may begin before it hears of their mirrors, as the kubelet does. m.mu is held.
 func (m *machine) forgetUntold() {
 	for _, p := range m.pods {
 		if p.static {
 			clear(p.counts)
 			clear(p.counted)
-		}
-	}
-	if !m.unheal["disk"] && time.Since(m.well) > startBound {
-		return
-	}
-	silent := m.apiDown || m.apiBad || time.Since(m.apiHealed) < reconnectBound
-	for _, i := range m.made {
-		if silent || m.pods[i.uid].static {
-			i.shown.at = time.Time{}
 		}
 	}
 }

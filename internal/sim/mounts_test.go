@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -129,49 +130,70 @@ func (m *machine) judgeSecrets() {
 	for _, e := range all {
 		inMemory[e.Target] = inMemory[e.Target] || e.Type == "tmpfs"
 	}
-	now := map[string]looked{}
-	var look func(dir string)
-	look = func(dir string) {
-		if inMemory[dir] {
-			return
+	var now syscall.Timeval // that of the machine that runs the test: a bubble's is another
+	if syscall.Gettimeofday(&now) != nil {
+		return
+	}
+	if m.looked == nil {
+		m.looked = &looked{path: m.dir}
+	}
+	m.lookForSecrets(m.looked, inMemory, now.Nano())
+}
+
+// lookForSecrets looks at a directory of the disk and all below it. m.mu is held.
+func (m *machine) lookForSecrets(d *looked, inMemory map[string]bool, now int64) {
+	if inMemory[d.path] {
+		*d = looked{path: d.path}
+		return
+	}
+	if state, settled := stateOf(d.path, now); !settled || d.state != state {
+		d.list(state)
+	}
+	for _, f := range d.files {
+		state, settled := stateOf(f.path, now)
+		if settled && f.state == state {
+			continue
 		}
-		d := m.looked[dir]
-		if state, settled := stateOf(dir); !settled || d.state != state {
-			d = looked{state: state}
-			entries, _ := os.ReadDir(dir) // it may have gone meanwhile
-			for _, e := range entries {
-				switch path := filepath.Join(dir, e.Name()); {
-				case e.IsDir():
-					d.dirs = append(d.dirs, path)
-				case e.Type().IsRegular():
-					d.files = append(d.files, path)
-				}
-			}
-		}
-		now[dir] = d
-		for _, path := range d.files {
-			state, settled := stateOf(path)
-			if !settled || m.looked[path].state != state {
-				if b, _ := os.ReadFile(path); strings.Contains(string(b), secretMark) {
-					m.wrong("a secret is on the disk: %s", strings.TrimPrefix(path, m.dir))
-					continue
-				}
-			}
-			now[path] = looked{state: state}
-		}
-		for _, path := range d.dirs {
-			look(path)
+		f.state = state
+		if b, _ := os.ReadFile(f.path); strings.Contains(string(b), secretMark) {
+			m.wrong("a secret is on the disk: %s", strings.TrimPrefix(f.path, m.dir))
+			f.state = fileState{}
 		}
 	}
-	look(m.dir)
-	m.looked = now
+	for _, sub := range d.dirs {
+		m.lookForSecrets(sub, inMemory, now)
+	}
 }
 
 // looked is what judgeSecrets found at a path: a file without a secret in it, or a directory
-// with the paths of its entries.
+// with its entries.
 type looked struct {
+	path        string
 	state       fileState
-	dirs, files []string
+	dirs, files []*looked
+}
+
+// list reads a directory. What is known of entries that were there stays.
+func (d *looked) list(state fileState) {
+	dirs, files := byPath(d.dirs), byPath(d.files)
+	d.state, d.dirs, d.files = state, nil, nil
+	entries, _ := os.ReadDir(d.path) // it may have gone meanwhile
+	for _, e := range entries {
+		switch path := filepath.Join(d.path, e.Name()); {
+		case e.IsDir():
+			d.dirs = append(d.dirs, cmp.Or(dirs[path], &looked{path: path}))
+		case e.Type().IsRegular():
+			d.files = append(d.files, cmp.Or(files[path], &looked{path: path}))
+		}
+	}
+}
+
+func byPath(list []*looked) map[string]*looked {
+	out := make(map[string]*looked, len(list))
+	for _, l := range list {
+		out[l.path] = l
+	}
+	return out
 }
 
 // fileState is what one content of a file or a directory has otherwise than another: what is
@@ -186,13 +208,13 @@ type fileState struct {
 // another time when it changes again.
 const ticks = 20 * time.Millisecond
 
-// stateOf is the state of what is at a path, and whether each later one is another.
-func stateOf(path string) (_ fileState, settled bool) {
+// stateOf is the state of what is at a path, and whether each later one is another than it
+// was at that time.
+func stateOf(path string, now int64) (_ fileState, settled bool) {
 	var st syscall.Stat_t
-	var now syscall.Timeval // that of the machine that runs the test: a bubble's is another
-	if syscall.Lstat(path, &st) != nil || syscall.Gettimeofday(&now) != nil {
+	if syscall.Lstat(path, &st) != nil {
 		return fileState{}, false
 	}
 	changed := st.Ctim.Nano()
-	return fileState{st.Ino, st.Size, changed}, now.Nano()-changed > int64(ticks)
+	return fileState{st.Ino, st.Size, changed}, now-changed > int64(ticks)
 }

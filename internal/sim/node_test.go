@@ -44,6 +44,7 @@ cgroupsPerQOS: false
 enforceNodeAllocatable: []
 cpuManagerPolicy: static
 reservedSystemCPUs: "0"
+shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 40}, {priority: 1000, shutdownGracePeriodSeconds: 20}]
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 containerLogMonitorInterval: 1h
@@ -60,7 +61,7 @@ clusters: [{name: c, cluster: {server: "http://kubeapitest"}}], contexts: [{name
 
 // becomeNode has the lives on the machine be whole nodes.
 func (m *machine) becomeNode() error {
-	m.node, m.api, m.needs = true, newAPI(m), newNeeds()
+	m.node, m.api, m.needs, m.kernel, m.logind = true, newAPI(m), newNeeds(), newKernel(), newLogind()
 	m.rt.OfferImage(image, secondImage) // garbage collection may remove them
 	m.rt.SetImageFS(m.dir)
 	conf := nodeConfig + fmt.Sprintf("staticPodPath: %q\npodLogsDir: %q\n", m.manifests(), m.logs())
@@ -84,8 +85,9 @@ func (l *life) makeNode() (*nodeagent.Node, error) {
 	}
 	rt := nodeRuntime{&gate{Runtime: m.rt, l: l}}
 	return nodeagent.New(l.ctx, nodeagent.Options{
-		Config: conf, Runtime: rt, Images: rt, Hardware: m.hardware(), Join: cluster.Through(wire{l, m.api.server.Transport()}),
-		Parts: append([]nodeagent.Maker{nodeagent.PodStarts, nodeagent.Stats, l.figures}, nodeagent.StandardWithout("podstart", "stats")...),
+		Config: conf, Runtime: rt, Images: rt, Hardware: m.hardware(), Machine: m.logind, Join: cluster.Through(wire{l, m.api.server.Transport()}),
+		Parts: append([]nodeagent.Maker{nodeagent.PodStarts, nodeagent.Stats, nodeagent.Collection, l.figures, l.evicts},
+			nodeagent.StandardWithout("podstart", "stats", "collection", "eviction")...),
 		Agent: func(c *agent.Config) { c.Volumes.Mounter = mounter{l} },
 		Settings: nodeagent.Settings{
 			LeaveHost: true, PollFiles: true, NoPluginSockets: true,
@@ -112,7 +114,8 @@ func (m *machine) hardware() *nodeagent.Hardware {
 	m.mu.Unlock()
 	return &nodeagent.Hardware{
 		IPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, NUMA: node(), Booted: booted,
-		Notices: []eviction.Notifier{{Source: notices{m}, Signal: eviction.SignalMemory}},
+		KernelLog: m.kernel.open,
+		Notices:   []eviction.Notifier{{Source: notices{m}, Signal: eviction.SignalMemory}},
 		Machine: nodeblock.MachineFacts{
 			Capacity: v1.ResourceList{
 				v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"),

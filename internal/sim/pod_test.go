@@ -27,16 +27,19 @@ type pod struct {
 	grace   time.Duration
 	trouble time.Time // last time that a step struck it
 	over    bool      // its last status was Succeeded or Failed
+	ended   time.Time // when that was published first
 
-	deleted   bool // by the agent
-	resizable bool
-	guessed   bool      // its restart counts go on from what was published, and its containers may have begun anew
-	takenBack bool      // a volume of it, after its end
-	preempted bool      // for a static one
-	anew      bool      // it was rejected, and began again
-	rejected  bool      // its last status says so
-	evicted   bool      // as well
-	evicting  time.Time // when it was chosen
+	deleted    bool // by the agent
+	resizable  bool
+	guessed    bool      // its restart counts go on from what was published, and its containers may have begun anew
+	takenBack  bool      // a volume of it, after its end
+	preempted  bool      // for a static one
+	anew       bool      // it was rejected, and began again
+	rejected   bool      // its last status says so
+	evicted    bool      // as well
+	events     int       // about it
+	evicting   time.Time // when it was chosen
+	terminated bool      // its last status says that it was ended for a shutdown
 
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
@@ -51,7 +54,7 @@ type pod struct {
 //
 //	NAME SOURCE key=value... container=script...
 //
-// SOURCE is static or api. The keys are policy (Always), grace in seconds (10),
+// SOURCE is static or api. The keys are policy (Always), grace in seconds (10), prio, a priority (0),
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
 // first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
 // start, probes of the first container with their periods in seconds; config and secret, volumes
@@ -84,6 +87,13 @@ func newPod(args []string, uid string) (p *pod, err error) {
 				return nil, fmt.Errorf("pod %s: grace %q: want seconds", args[0], value)
 			}
 			grace = n
+		case "prio":
+			n, err := strconv.ParseInt(value, 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("pod %s: prio %q: want a number", args[0], value)
+			}
+			prio := int32(n)
+			o.Spec.Priority = &prio
 		case "dev":
 			limits[device] = resource.MustParse(value)
 		case "claim":

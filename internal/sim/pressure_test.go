@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -113,6 +114,37 @@ func (m *machine) short(what string, within time.Duration) bool {
 	return !at.IsZero() && time.Since(at) < within
 }
 
+// evicts makes the part that evicts, and keeps it.
+func (l *life) evicts(b *nodeagent.Builder) (part.Part, error) {
+	p, err := nodeagent.Eviction(b)
+	if err == nil {
+		l.evictions = p.(explainer)
+	}
+	return p, err
+}
+
+// explainer is the part that evicts, as those see it who ask what it has decided.
+type explainer interface{ Why(*local.NodeWhy) }
+
+// chose reports whether a life has chosen a pod for an eviction: that may be long before the
+// pod's containers are ended, or never come to that, as calls of the runtime may hang or
+// fail. m.mu is held.
+func (l *life) chose(p *pod) bool {
+	if l == nil || l.evictions == nil {
+		return false
+	}
+	var why local.NodeWhy
+	l.evictions.Why(&why)
+	for _, d := range why.Decisions {
+		for _, line := range d.Lines {
+			if strings.HasPrefix(line, p.object.Namespace+"/"+p.object.Name+" was given ") && d.Time.After(p.since) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // figures has evictions decide by what the machine says that its pods use.
 func (l *life) figures(b *nodeagent.Builder) (part.Part, error) {
 	b.Facts.EvictionStats = measured{l}
@@ -212,7 +244,9 @@ func (m *machine) mayEvict(p *pod) bool {
 }
 
 // greedier names a pod that should have been evicted before p when memory or disk is short; ""
-// if there is none. m.mu is held.
+// if there is none. One that was chosen and does not end is not waited for: by the spec of
+// evictions (eviction.md), a kill that fails counts as an eviction, and others are chosen
+// after a while. m.mu is held.
 func (m *machine) greedier(what string, p *pod) string {
 	exceeds := func(q *pod) int64 {
 		var asks int64
@@ -223,7 +257,7 @@ func (m *machine) greedier(what string, p *pod) string {
 	}
 	mine := exceeds(p)
 	for _, q := range m.pods {
-		if q == p || q.static || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) {
+		if q == p || q.static || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) || m.live.chose(q) {
 			continue
 		}
 		if theirs := exceeds(q); theirs > 0 && theirs > mine {

@@ -181,23 +181,21 @@ func (m *machine) judgeReadiness(p *pod, st v1.PodStatus) {
 			continue
 		}
 		was := i.shown
-		i.shown = shownReady{c.Ready, time.Now()}
+		i.shown = shownReady{c.Ready, time.Now(), time.Now().Add(-knowledge)}
+		if m.apiBad || time.Since(m.apiHealed) < reconnectBound {
+			i.shown.of = i.shown.of.Add(-reconnectBound) // statuses take their time to arrive
+		}
 		if was.ready == c.Ready {
 			if !was.at.IsZero() {
-				i.shown.at = was.at
+				i.shown = was
 			}
 			continue
 		}
 		a := i.probed["ready"]
-		late := knowledge
-		if m.apiBad || time.Since(m.apiHealed) < reconnectBound {
-			late += reconnectBound // statuses take their time to arrive
-		}
-		switch since := was.at.Add(-late); {
+		switch since := was.of; {
 		case c.Ready && (a == nil || !a.success.After(since)):
 			m.wrong("%s/%s became ready, and no probe has said so since %v", p.object.Name, c.Name, was.at.Sub(m.began))
-		// Without a time the agent could not know what was published: see forgetUntold.
-		case !c.Ready && !was.at.IsZero() && (a == nil || !a.failure.After(since)) && p.wanted:
+		case !c.Ready && (a == nil || !a.failure.After(since)) && p.wanted:
 			m.wrong("%s/%s became unready, and no probe has said so since %v", p.object.Name, c.Name, was.at.Sub(m.began))
 		}
 	}
@@ -207,6 +205,7 @@ func (m *machine) judgeReadiness(p *pod, st v1.PodStatus) {
 type shownReady struct {
 	ready bool
 	at    time.Time
+	of    time.Time // what was found out after that may not have been in it
 }
 
 // judgeProbes looks for probes whose word does not count: containers that run on although

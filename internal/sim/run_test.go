@@ -190,6 +190,7 @@ func (m *machine) judgeDelays() {
 	defer m.mu.Unlock()
 	m.judgeSecrets()
 	m.judgeBeats()
+	m.judgeKills()
 	for _, file := range m.disk.unsafe() {
 		m.wrong("the directory of %s was not synced after it was written", file)
 	}
@@ -270,7 +271,10 @@ func (m *machine) judgeRest() {
 		m.judgeReady(p)
 		m.judgeVolumes(p, true)
 		m.judgeMemory(p)
-		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) && !p.evicted {
+		if p.static && p.over && p.terminated && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) {
+			m.wrong("%s was ended for a shutdown, and is not back: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason)
+		}
+		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) && !p.evicted && !p.terminated {
 			m.wrong("status of %s: %s, and it never ends: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason, p.object.Status.Message)
 		}
 	}

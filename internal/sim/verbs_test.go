@@ -16,30 +16,32 @@ var verbs map[string]func(*machine, step) error
 
 func init() {
 	verbs = map[string]func(*machine, step) error{
-		"pod":     (*machine).doPod,     // NAME SOURCE ...: a pod comes; see newPod
-		"edit":    (*machine).doEdit,    // NAME: its image changes; a static pod is another one then
-		"remove":  (*machine).doRemove,  // NAME: a manifest goes, or a deletion is asked for
-		"forget":  (*machine).doForget,  // NAME: the API server does not know it any more
-		"back":    (*machine).doBack,    // NAME: a manifest comes back as it was
-		"exit":    (*machine).doExit,    // NAME CONTAINER CODE: a process ends
-		"sandbox": (*machine).doSandbox, // NAME: a sandbox dies
-		"agent":   (*machine).doAgent,   // kill, stop, start, or kill-at N: before the Nth effect from now
-		"power":   (*machine).doPower,   // the machine loses power and comes back
-		"call":    (*machine).doCall,    // METHOD fail|hang|lost POD|*, or lie for calls of a CSI driver
-		"heal":    (*machine).doHeal,    // takes back all calls
-		"runtime": (*machine).doRuntime, // down or up
-		"events":  (*machine).doEvents,  // lost or kept
-		"api":     (*machine).doAPI,     // down or up, and for whole nodes what api.strike has
-		"disk":    (*machine).doDisk,    // fail, hang or ok
-		"plugin":  (*machine).doPlugin,  // down or up
-		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
-		"csi":     (*machine).doCSI,     // down or up: the driver
-		"attach":  (*machine).doAttach,  // CLAIM here|elsewhere
-		"resize":  (*machine).doResize,  // NAME SIZE: its memory, in Mi
-		"wall":    (*machine).doWall,    // DURATION: how far the machine's clock is from the right time
-		"object":  (*machine).doObject,  // config|secret NAME change|gone
-		"uses":    (*machine).doUses,    // NAME memory|disk MI, of whole nodes
-		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
+		"pod":      (*machine).doPod,      // NAME SOURCE ...: a pod comes; see newPod
+		"edit":     (*machine).doEdit,     // NAME: its image changes; a static pod is another one then
+		"remove":   (*machine).doRemove,   // NAME: a manifest goes, or a deletion is asked for
+		"forget":   (*machine).doForget,   // NAME: the API server does not know it any more
+		"back":     (*machine).doBack,     // NAME: a manifest comes back as it was
+		"exit":     (*machine).doExit,     // NAME CONTAINER CODE: a process ends
+		"sandbox":  (*machine).doSandbox,  // NAME: a sandbox dies
+		"agent":    (*machine).doAgent,    // kill, stop, start, or kill-at N: before the Nth effect from now
+		"power":    (*machine).doPower,    // the machine loses power and comes back
+		"call":     (*machine).doCall,     // METHOD fail|hang|lost POD|*, or lie for calls of a CSI driver
+		"heal":     (*machine).doHeal,     // takes back all calls
+		"runtime":  (*machine).doRuntime,  // down or up
+		"events":   (*machine).doEvents,   // lost or kept
+		"api":      (*machine).doAPI,      // down or up, and for whole nodes what api.strike has
+		"disk":     (*machine).doDisk,     // fail, hang or ok
+		"plugin":   (*machine).doPlugin,   // down or up
+		"probe":    (*machine).doProbe,    // NAME ready|live|start ok|no|hang|mute|broken
+		"csi":      (*machine).doCSI,      // down or up: the driver
+		"attach":   (*machine).doAttach,   // CLAIM here|elsewhere
+		"resize":   (*machine).doResize,   // NAME SIZE: its memory, in Mi
+		"wall":     (*machine).doWall,     // DURATION: how far the machine's clock is from the right time
+		"object":   (*machine).doObject,   // config|secret NAME change|gone
+		"oom":      (*machine).doOOM,      // NAME CONTAINER: the kernel kills its process
+		"shutdown": (*machine).doShutdown, // the machine goes down in order and comes back
+		"uses":     (*machine).doUses,     // NAME memory|disk MI, of whole nodes
+		"clock":    (*machine).doClock,    // DURATION: how far the runtime's is from the agent's
 	}
 }
 
@@ -214,6 +216,20 @@ func (m *machine) doPower(step) error {
 		m.reap()
 	}
 	m.disk.losePower()
+	m.turnOff()
+	time.Sleep(restartAfter)
+	return m.start()
+}
+
+// turnOff has all be gone that a boot of the machine has in memory.
+func (m *machine) turnOff() {
+	m.mu.Lock()
+	l := m.live
+	m.mu.Unlock()
+	if l != nil {
+		l.kill()
+		m.reap()
+	}
 	m.driver.losePower()
 	m.mounts.losePower()
 	m.storage.losePower()
@@ -224,8 +240,6 @@ func (m *machine) doPower(step) error {
 		p.trouble = time.Now()
 	}
 	m.mu.Unlock()
-	time.Sleep(restartAfter)
-	return m.start()
 }
 
 func (m *machine) doCall(s step) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -246,14 +247,22 @@ func (s *Server) patch(q Request, contentType string) (runtime.Object, error) {
 	}
 	was := old.DeepCopyObject().(object)
 	was.SetResourceVersion("") // no precondition, but what the patch says
+	if types.PatchType(contentType) == types.StrategicMergePatchType {
+		var p map[string]any
+		if err := json.Unmarshal(q.Body, &p); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if err := mergeFields(reflect.ValueOf(was).Elem(), p); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return s.replace(q.Resource, was, q.Subresource)
+	}
 	before, err := json.Marshal(was)
 	if err != nil {
 		return nil, err
 	}
 	after := before
 	switch types.PatchType(contentType) {
-	case types.StrategicMergePatchType:
-		after, err = strategicMerge(before, q.Body, old)
 	case types.MergePatchType:
 		after, err = mergePatch(before, q.Body)
 	default:

@@ -2,28 +2,95 @@ package kubeapitest
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 )
 
-// strategicMerge applies a strategic merge patch: lists that their types mark
+// mergeFields applies a strategic merge patch to a struct: lists that their types mark
 // with patchStrategy merge are merged by their patchMergeKey. It knows the
 // directives $patch (delete, replace), $setElementOrder (which it ignores: the
 // order is no meaning of such lists), $retainKeys (so too) and
-// $deleteFromPrimitiveList.
-func strategicMerge(doc, patch []byte, as any) ([]byte, error) {
-	var d, p map[string]any
-	if err := errors.Join(json.Unmarshal(doc, &d), json.Unmarshal(patch, &p)); err != nil {
-		return nil, err
+// $deleteFromPrimitiveList. Only the fields that the patch names are made JSON of and read
+// again: nodes and pods have large statuses, of which a patch changes little.
+func mergeFields(v reflect.Value, p map[string]any) error {
+	for name, patch := range p {
+		if list, ok := strings.CutPrefix(name, "$deleteFromPrimitiveList/"); ok {
+			if err := mergeField(v, list, name, patch); err != nil {
+				return err
+			}
+			continue
+		}
+		f := valueNamed(v, name)
+		sub, isObject := patch.(map[string]any)
+		switch _, whole := sub["$patch"]; {
+		case !f.IsValid(): // a directive without effect, or a field that is not known
+		case isObject && !whole && f.Kind() == reflect.Struct && !reflect.PointerTo(f.Type()).Implements(unmarshaler):
+			if err := mergeFields(f, sub); err != nil {
+				return err
+			}
+		default:
+			if err := mergeField(v, name, name, patch); err != nil {
+				return err
+			}
+		}
 	}
-	out, err := mergeStruct(d, p, reflect.TypeOf(as))
+	return nil
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// mergeField applies what a patch has under key to a field of a struct.
+func mergeField(v reflect.Value, name, key string, patch any) error {
+	f := valueNamed(v, name)
+	if !f.IsValid() {
+		return nil
+	}
+	doc := map[string]any{}
+	if !f.IsZero() {
+		text, err := json.Marshal(f.Interface())
+		if err != nil {
+			return err
+		}
+		var field any
+		if err := json.Unmarshal(text, &field); err != nil {
+			return err
+		}
+		doc[name] = field
+	}
+	doc, err := mergeStruct(doc, map[string]any{key: patch}, v.Type())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return json.Marshal(out)
+	f.SetZero()
+	merged, there := doc[name]
+	if !there {
+		return nil
+	}
+	text, err := json.Marshal(merged)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, f.Addr().Interface())
+}
+
+// valueNamed is the field of a struct with a name in JSON; the zero Value if there is none.
+func valueNamed(v reflect.Value, name string) reflect.Value {
+	t := v.Type()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		json, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case json == name:
+			return v.Field(i)
+		case json == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
+			if in := valueNamed(v.Field(i), name); in.IsValid() {
+				return in
+			}
+		}
+	}
+	return reflect.Value{}
 }
 
 // mergeStruct merges an object whose Go type is t, which may be a map's.

@@ -18,6 +18,9 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body == nil {
 		req.Body = io.NopCloser(bytes.NewReader(nil))
 	}
+	if t.s.prompt(req) {
+		return t.now(req)
+	}
 	r, w := io.Pipe()
 	answer := &writer{header: http.Header{}, body: w, begun: make(chan struct{})}
 	go func() {
@@ -52,6 +55,59 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Status: http.StatusText(answer.code), StatusCode: answer.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: answer.header, Body: &body{PipeReader: r, stop: stop}, ContentLength: -1, Request: req,
 	}, nil
+}
+
+// prompt reports whether the server answers a call at once, so that it needs no goroutine
+// beside the caller's: what may wait are watches, the handlers of those who create, and all
+// calls while there is a fault.
+func (s *Server) prompt(req *http.Request) bool {
+	if req.Method == http.MethodPost || req.URL.Query().Has("watch") {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.hang && len(s.faults) == 0
+}
+
+// now has the server answer in the caller's goroutine.
+func (t transport) now(req *http.Request) (_ *http.Response, err error) {
+	if err := req.Context().Err(); err != nil {
+		_ = req.Body.Close()
+		return nil, err
+	}
+	answer := &recorder{header: http.Header{}}
+	defer func() {
+		if p := recover(); p != nil {
+			err = errUnreachable
+		}
+		_ = req.Body.Close()
+	}()
+	t.s.ServeHTTP(answer, req)
+	answer.WriteHeader(http.StatusOK)
+	return &http.Response{
+		Status: http.StatusText(answer.code), StatusCode: answer.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: answer.header, Body: io.NopCloser(&answer.body), ContentLength: -1, Request: req,
+	}, nil
+}
+
+// recorder keeps an answer.
+type recorder struct {
+	header http.Header
+	code   int // 0: not yet
+	body   bytes.Buffer
+}
+
+func (w *recorder) Header() http.Header { return w.header }
+
+func (w *recorder) WriteHeader(code int) {
+	if w.code == 0 {
+		w.code = code
+	}
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.body.Write(b)
 }
 
 // body ends its watcher when it is closed.

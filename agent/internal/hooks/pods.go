@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"cmp"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -71,11 +72,15 @@ func (h *Hooks) Revives(g *Guard, pod *v1.Pod, st *v1.PodStatus) bool {
 
 // Extended counts the extended resources that the parts offer.
 func (h *Hooks) Extended(g *Guard) map[v1.ResourceName]part.Count {
-	out := map[v1.ResourceName]part.Count{}
+	var out map[v1.ResourceName]part.Count
 	Each(g, h.Providers, func(p part.Provider) {
-		for name, c := range p.Resources() {
-			out[name] = c
+		// The maps are ours: that of the first, mostly the only one, takes the others.
+		more := p.Resources()
+		if out == nil {
+			out = more
+			return
 		}
+		maps.Copy(out, more)
 	})
 	return out
 }

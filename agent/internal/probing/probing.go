@@ -16,11 +16,21 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// Apply has a status say what the probes do. Of what they do not know
-// yet, since the agent is younger than the container, it says what it said
-// before, here or to the API server.
-func Apply(probes *probe.Manager, before *statusmgr.Manager, uid types.UID, in *podstatus.Input) {
+// Published returns the status in which others see a pod, and whether that is known.
+type Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
+
+// Apply has a status say what the probes do. Of what they do not know yet, since the agent
+// is younger than the container, it says what others see. As long as that is not known it
+// says what the last status here does, or what the pod was remembered with; Refresh reports
+// that as a guess.
+func Apply(probes *probe.Manager, before *statusmgr.Manager, published Published, uid types.UID, in *podstatus.Input) {
 	previous := func(id string) (ready, started bool) {
+		// First, as a status of this process may be a guess of the time when it was not known.
+		if st, known := published(in.Pod); known {
+			if ready, started, runs := statusmgr.ReadyIn(st, id); runs {
+				return ready, started
+			}
+		}
 		ready, started, known := before.PreviousReady(uid, id)
 		if !known {
 			ready, started, _ = statusmgr.ReadyIn(&in.Pod.Status, id)
@@ -45,25 +55,45 @@ func Apply(probes *probe.Manager, before *statusmgr.Manager, uid types.UID, in *
 	}
 }
 
-// Refresh has a status that was computed a moment ago say what readiness probes have
-// found since. The pod is the one that it is of.
-func Refresh(probes *probe.Manager, pod *v1.Pod, st *v1.PodStatus) {
+// Refresh has a status that was computed a moment ago say what probes have found since. The
+// pod is the one that it is of. guess reports whether the status is a guess, as the probes do
+// not know of a container that is older than the agent, nor does anybody what others see.
+func Refresh(probes *probe.Manager, published Published, pod *v1.Pod, st *v1.PodStatus) (guess bool) {
 	news := false
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {
 			c := &list[i]
-			if c.State.Running == nil || c.Started == nil || !*c.Started {
+			id := podstatus.BareID(c.ContainerID)
+			if c.State.Running == nil || c.Started == nil {
 				continue
 			}
-			r, known := probes.Result(probe.Readiness, podstatus.BareID(c.ContainerID))
-			if known && r != probe.Unknown && c.Ready != (r == probe.Success) {
-				c.Ready, news = r == probe.Success, true
+			ready, started := c.Ready, *c.Started
+			if probes.Unsure(id) {
+				shown, known := published(pod)
+				guess = guess || !known
+				if wasReady, wasStarted, runs := statusmgr.ReadyIn(shown, id); runs {
+					ready, started = wasReady, wasStarted
+				}
+			}
+			if r, known := probes.Result(probe.Startup, id); known && r != probe.Unknown {
+				started = r == probe.Success
+			}
+			switch r, known := probes.Result(probe.Readiness, id); {
+			case known && r != probe.Unknown:
+				ready = r == probe.Success
+			case !known && started != *c.Started: // without a probe it is ready once it has started
+				ready = started
+			}
+			ready = ready && started // KEP-950
+			if ready != c.Ready || started != *c.Started {
+				c.Ready, c.Started, news = ready, &started, true
 			}
 		}
 	}
 	if news {
 		podstatus.SetReadiness(pod, st, time.Now())
 	}
+	return guess
 }
 
 // Results is how podruntime asks for the results of probes of one type.

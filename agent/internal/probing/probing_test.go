@@ -41,13 +41,36 @@ func TestApplyAfterARestart(t *testing.T) {
 		probes.Observe(pod, &observed.Pod{UID: "p", Containers: []observed.Container{
 			{ID: "1", Name: "was", State: observed.Running, StartedAt: time.Now()}, {ID: "2", Name: "other", State: observed.Running, StartedAt: time.Now()},
 		}})
-		in := podstatus.Input{Pod: pod}
-		probing.Apply(probes, statuses, "p", &in)
-		if !in.Ready("1") || !in.Started("1") {
-			t.Errorf("one that was ready: ready %v, started %v", in.Ready("1"), in.Started("1"))
+		// Without an answer of the API server the pod has the status that was remembered.
+		for _, known := range []bool{true, false} {
+			published := func(p *v1.Pod) (*v1.PodStatus, bool) { return &p.Status, known }
+			in := podstatus.Input{Pod: pod}
+			probing.Apply(probes, statuses, published, "p", &in)
+			if !in.Ready("1") || !in.Started("1") {
+				t.Errorf("one that was ready: ready %v, started %v", in.Ready("1"), in.Started("1"))
+			}
+			if in.Ready("2") {
+				t.Error("another container than the one that was ready is ready")
+			}
+			st := pod.Status.DeepCopy()
+			if guess := probing.Refresh(probes, published, pod, st); guess == known {
+				t.Errorf("what others see is known: %t, and the status is a guess: %t", known, guess)
+			}
 		}
-		if in.Ready("2") {
-			t.Error("another container than the one that was ready is ready")
+		// What others see counts more than a guess of the time when it was not known.
+		guess := *pod.Status.DeepCopy()
+		no := false
+		guess.ContainerStatuses[0].Ready, guess.ContainerStatuses[0].Started = false, &no
+		statuses.Set(pod, *guess.DeepCopy())
+		published := func(p *v1.Pod) (*v1.PodStatus, bool) { return &p.Status, true }
+		in := podstatus.Input{Pod: pod}
+		probing.Apply(probes, statuses, published, "p", &in)
+		if !in.Ready("1") || !in.Started("1") {
+			t.Error("unready by a guess, and others see it ready")
+		}
+		again := guess.DeepCopy()
+		if probing.Refresh(probes, published, pod, again); !again.ContainerStatuses[0].Ready || !*again.ContainerStatuses[0].Started {
+			t.Errorf("still what was guessed: %+v", again.ContainerStatuses[0])
 		}
 	})
 }
@@ -83,7 +106,9 @@ func TestRefresh(t *testing.T) {
 		podstatus.SetReadiness(pod, &st, time.Now())
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		probing.Refresh(probes, pod, &st)
+		if probing.Refresh(probes, func(p *v1.Pod) (*v1.PodStatus, bool) { return nil, false }, pod, &st) {
+			t.Error("a guess, and the probe has found out")
+		}
 		ready := false
 		for _, c := range st.Conditions {
 			ready = ready || c.Type == v1.PodReady && c.Status == v1.ConditionTrue

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Pods that are only remembered. While the API server does not answer, an agent that begins
+// runs the pods that the disk has of it. A disk that fails or hangs may have one that came to
+// its end meanwhile, and was removed from the runtime; run again, a Job's work would be done
+// twice. So a pod that the runtime has nothing of waits for the server, if the server has
+// answered an agent since the machine booted. A node that comes up without a network runs
+// all its pods.
+
+// bootKey names the record of the boot in which the API server answered an agent last.
+const bootKey = "boot"
+
+// boots is the record of the boot in which the API server answered last.
+type boots struct {
+	store *checkpoint.Lazy
+	id    string // of this boot; "" if that cannot be read
+	same  bool   // the server has answered an agent in this boot; never changes once the loop runs
+}
+
+// learnBoot reads the record. It is called once, before the loop.
+func (a *Agent) learnBoot() {
+	if a.confirmed() {
+		return // there is no API server
+	}
+	b := &a.boots
+	b.store = part.OpenStore(filepath.Join(a.cfg.Paths.Root, "boot"), a.log)
+	if b.id = a.cfg.Volumes.BootID; b.id == "" {
+		var err error
+		if b.id, err = bootid.Read(os.DirFS("/")); err != nil {
+			a.log.Warn("failed to read the boot of the machine", zap.Error(err))
+			return
+		}
+	}
+	last, err := b.store.Read(bootKey)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		a.log.Warn("failed to read the record of the last boot", zap.Error(err))
+	}
+	b.same = err == nil && string(last) == b.id
+}
+
+// recordBoot notes that the server has answered in this boot. It does not wait for the disk.
+func (a *Agent) recordBoot(ctx context.Context) {
+	if a.boots.same || a.boots.id == "" {
+		return
+	}
+	a.background(ctx, a.writeBoot)
+}
+
+// writeBoot tries until it succeeds, or ctx ends.
+func (a *Agent) writeBoot(ctx context.Context) {
+	back := retry.Backoff{First: housekeepingEvery, Max: sweepEvery}
+	for {
+		err := a.boots.store.Write(bootKey, []byte(a.boots.id))
+		if err == nil {
+			return
+		}
+		a.log.Warn("failed to record the boot of the machine", zap.Error(err))
+		if !retry.Sleep(ctx, back.Next()) {
+			return
+		}
+	}
+}
+
+// mayHaveEnded reports whether a pod is only remembered, and may have come to its end.
+func (a *Agent) mayHaveEnded(pod *v1.Pod, obs *observed.Pod) bool {
+	return a.boots.same && !podmeta.IsStatic(pod) && !a.confirmed() && (obs == nil || len(obs.Sandboxes)+len(obs.Containers) == 0)
+}
+
+// reasonUnconfirmed is why a pod waits that is only remembered.
+const reasonUnconfirmed = "AwaitingAPIServer"
+
+// awaitServer has a pod wait for the API server. Its status is left alone: it may be over.
+func (a *Agent) awaitServer(pod *v1.Pod) {
+	if why := a.book.Get(pod.UID).Why; why == nil || why.Reason != reasonUnconfirmed {
+		a.log.Info("pod waits for the API server", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("uid", string(pod.UID)))
+	}
+	r := part.Rejection{
+		Reason: reasonUnconfirmed, Message: "the pod is only remembered, and the runtime has nothing of it: it may have ended",
+		RetryUntil: time.Now().Add(housekeepingEvery), Outside: true,
+	}
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Waiting, &r })
+}
+
+// serverKnows ends the wait of a pod for the API server.
+func (a *Agent) serverKnows(pod *v1.Pod) {
+	if e := a.book.Get(pod.UID); e.Stage == book.Waiting && e.Why != nil && e.Why.Reason == reasonUnconfirmed {
+		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Unknown, nil })
+	}
+}
