@@ -36,13 +36,22 @@ type runtime struct {
 	calls   []string // container ID, word
 	times   []time.Time
 	answers map[string]error
+	takes   time.Duration // each command
 }
 
 func (r *runtime) ExecSync(ctx context.Context, id string, cmd []string, _ time.Duration) (stdout, stderr []byte, err error) {
 	r.mu.Lock()
 	r.calls, r.times = append(r.calls, id+" "+cmd[0]), append(r.times, time.Now())
 	err, ok := r.answers[cmd[0]]
+	takes := r.takes
 	r.mu.Unlock()
+	if takes > 0 {
+		select {
+		case <-time.After(takes):
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		}
+	}
 	switch {
 	case ok:
 		return []byte("out"), nil, err
@@ -66,6 +75,13 @@ func (r *runtime) say(word string, err error) {
 		r.answers = map[string]error{}
 	}
 	r.answers[word] = err
+}
+
+// slow has each command take that long from now on.
+func (r *runtime) slow(takes time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.takes = takes
 }
 
 func (r *runtime) count(call string) (n int) {

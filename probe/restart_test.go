@@ -77,13 +77,14 @@ func TestUnknownIsNotFalse(t *testing.T) {
 		obs := running("a", "c1")
 		obs.Containers[0].StartedAt = time.Now().Add(-time.Hour)
 		pod := podOf(c)
+		r.runtime.slow(time.Millisecond)
 		r.Observe(pod, obs)
 		for _, typ := range allTypes[1:] {
 			if got, known := r.Result(typ, "c1"); got != probe.Unknown || !known {
 				t.Errorf("%s = %s, %v, want UNKNOWN and known", typ, got, known)
 			}
 		}
-		r.wait(0)
+		r.wait(time.Millisecond)
 		slices.Sort(r.changes) // they were asked at the same time
 		r.wantChanges("c1 Liveness Success", "c1 Readiness Success")
 	})
@@ -332,6 +333,7 @@ func TestNobodyKnowsWhatOthersSee(t *testing.T) {
 			copied := d.after()
 			r.stop()
 			r = newRig(t, probe.Config{Journal: copied, Exec: r.runtime, Published: func(p *v1.Pod) (*v1.PodStatus, bool) { return &p.Status, known }})
+			r.runtime.slow(time.Millisecond)
 			r.Observe(pod, running("a", "c1", "b", "b1"))
 			if got, _ := r.Result(probe.Readiness, "c1"); got != want || r.Unsure("c1") != (want == probe.Unknown) {
 				t.Errorf("known %t: %s, unsure %t", known, got, r.Unsure("c1"))
