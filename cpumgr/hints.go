@@ -83,6 +83,8 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 			return p.again(has.Pool, n)
 		case known: // its containers have theirs, one by one
 			return p.again(has.held(), has.held().Len())
+		case p.checkPodShares(pod, n) != nil: // as in the kubelet, no nodes would do
+			return numa.Hints{Resource: resource}
 		default:
 			return p.hints(p.free(s, pod.UID), numa.CPUSet{}, n)
 		}

@@ -57,8 +57,13 @@ func TestPodLevel(t *testing.T) {
 					t.Errorf("%v, want %q", err, tc.err)
 				}
 				var empty *EmptyPodSharedPoolError
-				if strings.Contains(tc.err, "the pod asks") && (!errors.As(err, &empty) || empty.Reason() != "EmptyPodSharedPoolError") {
-					t.Errorf("%#v", err)
+				if strings.Contains(tc.err, "the pod asks") {
+					if !errors.As(err, &empty) || empty.Reason() != "EmptyPodSharedPoolError" {
+						t.Errorf("%#v", err)
+					}
+					if h := p.Hints(p.Start(), pod, WholePod); h.Any || len(h.List) > 0 {
+						t.Errorf("hints %v, want none", h)
+					}
 				}
 				return
 			}

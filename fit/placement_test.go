@@ -236,3 +236,48 @@ func BenchmarkFit(b *testing.B) {
 		}
 	}
 }
+
+// A pod with resources of its own whose containers leave nothing to the one that
+// shares them, as in Kubernetes' specs of managers for such pods: the reason depends
+// on the topology policy, since in the scope of pods no NUMA node would do, and only
+// policies that need one say so. Containers that are placed one by one share nothing.
+func TestEmptySharedPool(t *testing.T) {
+	topologies := map[string]string{
+		topology.NameNone: "", topology.NameBestEffort: "EmptyPodSharedPoolError",
+		topology.NameRestricted: "TopologyAffinityError", topology.NameSingleNUMANode: "TopologyAffinityError",
+	}
+	pods := map[string]*v1.Pod{}
+	for name, a := range map[string]struct{ own, shares, whole string }{
+		"CPUs":   {"cpu=2 memory=1Gi", "memory=1Gi", "cpu=2 memory=4Gi"},
+		"memory": {"cpu=1 memory=2Gi", "cpu=1", "cpu=2 memory=2Gi"},
+	} {
+		whole := asks(a.whole + "|" + a.whole)
+		pods[name] = &v1.Pod{Spec: v1.PodSpec{Resources: &whole, Containers: []v1.Container{
+			{Name: "own", Resources: asks(a.own + "|" + a.own)},
+			{Name: "shares", Resources: asks(a.shares + "|" + a.shares)},
+		}}}
+	}
+	for policy, want := range topologies {
+		for name, pod := range pods {
+			for _, scope := range []topology.Scope{topology.PodScope, topology.ContainerScope} {
+				n := static(t, func(c *fit.PlacementConfig) { c.TopologyPolicy, c.TopologyScope, c.PodLevel = policy, scope, true })
+				_, err := fit.Fit(n, pod)
+				got := ""
+				var r *topology.Rejection
+				if errors.As(err, &r) {
+					got = r.Reason()
+				}
+				want := want
+				if scope == topology.ContainerScope {
+					want = ""
+				}
+				if got != want {
+					t.Errorf("%s, topology policy %s, scope %s: %v, want %q", name, policy, scope, err, want)
+				}
+				if got == topology.ReasonAffinity && !strings.Contains(err.Error(), "pod with pod-level resources failed admission under pod-scope topology manager") {
+					t.Errorf("%s, topology policy %s: %v", name, policy, err)
+				}
+			}
+		}
+	}
+}

@@ -20,6 +20,9 @@ import (
 // fails later with UnexpectedAdmissionError; here the list is empty. So the
 // topology policies restricted and single-numa-node reject the pod with
 // TopologyAffinityError, and with the others Allocate fails as in the kubelet.
+// The list is also empty, in the kubelet too, for a pod with resources of its own
+// whose containers leave nothing to those that share: Allocate has
+// [EmptyPodSharedPoolError].
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	hints := numa.Hints{Resource: string(Memory)}
 	ask := p.request(pod, container)
@@ -28,6 +31,7 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 		hints.Any = true
 	case held:
 		hints.List = []numa.Hint{{Nodes: nodes, Preferred: true}}
+	case container < 0 && pod.Resources != nil && sharedPool(pod, ask) != nil:
 	default:
 		hints.List = p.question(s, pod, container, ask).offers()
 	}

@@ -423,6 +423,7 @@ func TestPodLevel(t *testing.T) {
 			"i": whole(9, sidecar("s", 9), sharing(numa.Init, "i"), app("a", 0)),
 			"s": whole(9, sharing(numa.Sidecar, "s"), app("a", 9)),
 		} {
+			wantHints(t, p.Hints(memmgr.State{}, pod, -1))
 			_, err := p.Allocate(memmgr.State{}, pod, -1, preferred(0))
 			var empty *memmgr.EmptyPodSharedPoolError
 			if !errors.As(err, &empty) || empty.Reason() != "EmptyPodSharedPoolError" || empty.Container != name || !strings.Contains(err.Error(), "9663676416") {

@@ -40,12 +40,17 @@ func (r *Rejection) Reason() string { return r.Cause }
 // Unwrap is the provider's error, or nil.
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// misplaced is for a request that the policy does not admit. The prefix of the
-// message is the kubelet's for pods with resources of their own.
+// misplaced is for a request that the policy does not admit. The messages are the
+// kubelet's (pkg/kubelet/cm/topologymanager), which has others for pods with
+// resources of their own, under the same reason.
 func (a *admission) misplaced(s Step) error {
 	message := "Resources cannot be allocated with Topology locality"
-	if s.Container == WholePod && a.podLevel() {
-		message = "Pod Scope: " + message
+	switch {
+	case !a.podLevel():
+	case s.Container == WholePod:
+		message = "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"
+	default:
+		message = "Pod Scope pod with pod-level resources failed admission with a container-level topology manager"
 	}
 	return &Rejection{
 		Container: s.Container,

@@ -151,11 +151,26 @@ func TestPodLevelResources(t *testing.T) {
 	if d, err := m.Admit(p, []topology.Provider{cpu}); err != nil || len(d.Hints) != 2 || !slices.Equal(log, []string{"cpu -1 {0 true}"}) {
 		t.Errorf("%v, %v, %v", d, err, log)
 	}
-	cpu.free = []int{2, 2}
-	_, err = m.Admit(p, []topology.Provider{cpu})
-	var r *topology.Rejection
-	if !errors.As(err, &r) || r.Message != "Pod Scope: Resources cannot be allocated with Topology locality" {
-		t.Errorf("%v", err)
+	// Both scopes have words of their own for such a pod, under the usual reason.
+	for _, tc := range []struct {
+		scope    topology.Scope
+		podLevel bool
+		want     string
+	}{
+		{topology.PodScope, true, "Pod Scope pod with pod-level resources failed admission under pod-scope topology manager"},
+		{topology.ContainerScope, true, "Pod Scope pod with pod-level resources failed admission with a container-level topology manager"},
+		{topology.PodScope, false, "Resources cannot be allocated with Topology locality"},
+		{topology.ContainerScope, false, "Resources cannot be allocated with Topology locality"},
+	} {
+		m, err := topology.New(topology.Config{Policy: policy, Scope: tc.scope, PodLevel: tc.podLevel})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Admit(p, []topology.Provider{units{name: "cpu", free: []int{2, 2}, each: 4, want: map[int]int{0: 3, topology.WholePod: 3}}})
+		var r *topology.Rejection
+		if !errors.As(err, &r) || r.Message != tc.want || r.Reason() != topology.ReasonAffinity {
+			t.Errorf("scope %s, PodLevel %t: %v, want %s", tc.scope, tc.podLevel, err, tc.want)
+		}
 	}
 }
 
