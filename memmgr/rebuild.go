@@ -96,8 +96,10 @@ var errUnpinned = errors.New("runs on any node, so its memory is not accounted f
 // run, but is between two starts, gets what is left, on the nodes of its pod if
 // possible. Whatever cannot be made out is a problem and not accounted for.
 //
-// NB: of a pod with resources of its own, it is taken for certain that it was
-// given them as a whole if a container that shares them has nodes.
+// What a kubelet gave goes into running as well, see [Assignments.Nodes]: the nodes
+// of a pod as a whole are those of the name "" there. NB: without that name, it is
+// taken for certain that a pod with resources of its own was given them as a whole
+// if a container that shares them has nodes.
 func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
 	pods = slices.Clone(pods)
 	sorting.Func(pods, func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
@@ -163,6 +165,9 @@ func (p *Static) sharing(pod numa.Pod, live map[string]numa.NodeSet) numa.NodeSe
 	var nodes numa.NodeSet
 	if pod.Resources == nil || len(p.request(pod, -1)) == 0 {
 		return 0
+	}
+	if whole, told := live[""]; told {
+		return whole & p.memory
 	}
 	for _, c := range pod.Containers {
 		if !c.Bound {

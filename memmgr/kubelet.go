@@ -1,0 +1,292 @@
+package memmgr
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nodewright/nodewright/internal/sorting"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// MaxKubeletFile is the size in bytes of the largest memory_manager_state that
+// [DecodeKubelet] reads: 250 pods of 20 containers with memory and huge pages
+// make a third of it. The third format says everything twice.
+const MaxKubeletFile = 4 << 20
+
+// Assignments are who has which memory by the word of a kubelet: its
+// memory_manager_state. They let an agent take over a node from a kubelet, by
+// [Static.Rebuild].
+type Assignments struct {
+	Policy string
+	// Pods are the blocks of containers by UID and name, memory first. Those under
+	// the name "" are the pod's, if it was given its memory as a whole; see
+	// [State.Whole]. An init container has what [State.Shares] shows, which is a
+	// block of 0 bytes where later containers took all over.
+	Pods map[string]map[string][]Block
+}
+
+// Nodes are the nodes of a pod's blocks by container, as [Static.Rebuild] wants
+// them: the name "" is there for every pod, with no nodes for one that was not
+// given its memory as a whole. Containers that hold nothing any more are left
+// out.
+func (a Assignments) Nodes(pod string) map[string]numa.NodeSet {
+	nodes := map[string]numa.NodeSet{"": 0}
+	for name, blocks := range a.Pods[pod] {
+		for _, b := range blocks {
+			if b.Bytes > 0 {
+				nodes[name] |= b.Nodes
+			}
+		}
+	}
+	return nodes
+}
+
+// kubeletState is who has what, and what that leaves of the nodes, as the kubelet
+// has it in JSON. The first format has no PodEntries.
+type kubeletState struct {
+	PolicyName   string                               `json:"policyName"`
+	MachineState map[int]*kubeletNode                 `json:"machineState"`
+	Entries      map[string]map[string][]kubeletBlock `json:"entries,omitempty"`
+	PodEntries   map[string]kubeletPod                `json:"podEntries,omitempty"`
+}
+
+// kubeletFile is memory_manager_state. The first two formats are a state and its
+// Checksum; they differ in whether PodEntries are part of both. In the third, of
+// Kubernetes 1.37, Data is a state as text, and a file of the first format around
+// it serves kubelets that do not know the third.
+type kubeletFile struct {
+	kubeletState
+	Checksum     uint64 `json:"checksum"`
+	Data         string `json:"data"`
+	DataChecksum uint64 `json:"dataChecksum"`
+}
+
+type kubeletNode struct {
+	Assignments int                       `json:"numberOfAssignments"`
+	Memory      map[string]*kubeletMemory `json:"memoryMap"`
+	Group       []int                     `json:"cells"`
+}
+
+type kubeletMemory struct {
+	Total       uint64 `json:"total"`
+	Reserved    uint64 `json:"systemReserved"`
+	Allocatable uint64 `json:"allocatable"`
+	Used        uint64 `json:"reserved"`
+	Free        uint64 `json:"free"`
+}
+
+type kubeletBlock struct {
+	Nodes    []int  `json:"numaAffinity"`
+	Resource string `json:"type"`
+	Bytes    uint64 `json:"size"`
+}
+
+type kubeletPod struct {
+	Blocks []kubeletBlock `json:"memoryBlocks,omitempty"`
+}
+
+// newKubeletState has what a file that does not name it leaves as it is: the
+// kubelet sums up an empty map and a null one differently.
+func newKubeletState() kubeletState {
+	return kubeletState{
+		MachineState: map[int]*kubeletNode{}, Entries: map[string]map[string][]kubeletBlock{}, PodEntries: map[string]kubeletPod{},
+	}
+}
+
+// DecodeKubelet reads a kubelet's memory_manager_state, in each of the formats that
+// Kubernetes has had: that of 1.21, the one with podEntries, and the one that 1.37
+// writes. As in the kubelet, a file in the third format is never read as an older
+// one, and the checksum may be missing (0) in the first. The error reports that the
+// file is damaged, or none, or larger than [MaxKubeletFile]. What is read may be
+// more than the machine has; see [Static.Validate].
+func DecodeKubelet(b []byte) (Assignments, error) {
+	if len(b) > MaxKubeletFile {
+		return Assignments{}, fmt.Errorf("file has %d bytes; want %d at most", len(b), MaxKubeletFile)
+	}
+	// NB: nothing here nests deeper than the types do; encoding/json bounds the
+	// depth of what it skips.
+	f := kubeletFile{kubeletState: newKubeletState()}
+	if err := json.Unmarshal(b, &f); err != nil {
+		return Assignments{}, err
+	}
+	if f.Data == "" && f.DataChecksum == 0 {
+		return f.older()
+	}
+	if want := kubeletTextSum(f.Data); f.DataChecksum != want {
+		return Assignments{}, fmt.Errorf("dataChecksum is %d; want %d", f.DataChecksum, want)
+	}
+	s := newKubeletState()
+	if err := json.Unmarshal([]byte(f.Data), &s); err != nil {
+		return Assignments{}, fmt.Errorf("data: %w", err)
+	}
+	return s.assignments()
+}
+
+// older is what a file of the second or the first format says, whichever its
+// checksum goes with.
+func (f kubeletFile) older() (Assignments, error) {
+	if f.Checksum == f.sum(true) {
+		return f.assignments()
+	}
+	if want := f.sum(false); f.Checksum != 0 && f.Checksum != want {
+		return Assignments{}, fmt.Errorf("checksum is %d; want %d", f.Checksum, want)
+	}
+	f.PodEntries = nil
+	return f.assignments()
+}
+
+func (s kubeletState) assignments() (Assignments, error) {
+	if len(s.MachineState) > numa.MaxNodes {
+		return Assignments{}, fmt.Errorf("machineState has %d nodes; want %d at most", len(s.MachineState), numa.MaxNodes)
+	}
+	out := Assignments{Policy: s.PolicyName, Pods: map[string]map[string][]Block{}}
+	add := func(uid, name string, list []kubeletBlock) error {
+		blocks, err := fromKubelet(list)
+		if err != nil || len(blocks) == 0 {
+			return err
+		}
+		if out.Pods[uid] == nil {
+			out.Pods[uid] = map[string][]Block{}
+		}
+		out.Pods[uid][name] = blocks
+		return nil
+	}
+	for uid, containers := range s.Entries {
+		for name, list := range containers {
+			err := errors.New("a container without a name")
+			if name != "" {
+				err = add(uid, name, list)
+			}
+			if err != nil {
+				return Assignments{}, fmt.Errorf("entries: pod %q, container %q: %w", uid, name, err)
+			}
+		}
+	}
+	for uid, pod := range s.PodEntries {
+		if err := add(uid, "", pod.Blocks); err != nil {
+			return Assignments{}, fmt.Errorf("podEntries: pod %q: %w", uid, err)
+		}
+	}
+	return out, nil
+}
+
+// fromKubelet reads blocks, which a kubelet has in no particular order.
+func fromKubelet(list []kubeletBlock) ([]Block, error) {
+	var blocks []Block
+	for _, k := range list {
+		b := Block{Amount: Amount{Resource(k.Resource), k.Bytes}}
+		for _, id := range k.Nodes {
+			if id < 0 || id >= numa.MaxNodes || b.Nodes.Has(id) {
+				return nil, fmt.Errorf("numaAffinity is %v; want different numbers from 0 to %d", k.Nodes, numa.MaxNodes-1)
+			}
+			b.Nodes = b.Nodes.With(id)
+		}
+		switch {
+		case b.Nodes == 0:
+			return nil, errors.New("numaAffinity is empty; want one node at least")
+		case !b.Resource.known():
+			return nil, fmt.Errorf("type is %q; want %s or %s<size>", k.Resource, Memory, hugePrefix)
+		case slices.ContainsFunc(blocks, func(o Block) bool { return o.Resource == b.Resource }):
+			return nil, fmt.Errorf("type is %q for the second time", k.Resource)
+		}
+		blocks = append(blocks, b)
+	}
+	sorting.Func(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
+	return blocks, nil
+}
+
+// EncodeKubelet writes a state down as the memory_manager_state of a kubelet of
+// Kubernetes 1.37 with the same policy, which goes on from there; older ones read
+// the part that they know. Equal states are equal bytes. Under policy [Static] it
+// has what is left of the policy's machine: a kubelet does not start with a file
+// that counts otherwise than it does itself. Other policies leave that out.
+func (s State) EncodeKubelet(p Policy) ([]byte, error) {
+	state := newKubeletState()
+	state.PolicyName = p.Name()
+	for _, pod := range s.pods {
+		state.Entries[pod.uid] = map[string][]kubeletBlock{}
+		shares := s.Shares(pod.uid)
+		for _, h := range pod.containers {
+			blocks := shares[h.name]
+			if pod.whole != nil { // init containers have theirs again, one after the other
+				blocks = h.blocks
+			}
+			state.Entries[pod.uid][h.name] = toKubelet(blocks)
+		}
+		if pod.whole != nil && len(pod.containers) > 0 {
+			state.PodEntries[pod.uid] = kubeletPod{toKubelet(pod.whole)}
+		}
+	}
+	if st, ok := p.(*Static); ok {
+		state.MachineState = st.kubeletNodes(state)
+	}
+	data, err := json.Marshal(state)
+	if err != nil {
+		return nil, err
+	}
+	f := kubeletFile{kubeletState: state, Data: string(data), DataChecksum: kubeletTextSum(string(data))}
+	f.PodEntries = nil // unknown to those that read this part
+	f.Checksum = f.sum(false)
+	return json.Marshal(f)
+}
+
+func toKubelet(blocks []Block) []kubeletBlock {
+	list := make([]kubeletBlock, len(blocks))
+	for i, b := range blocks {
+		list[i] = kubeletBlock{b.Nodes.IDs(), string(b.Resource), b.Bytes}
+	}
+	return list
+}
+
+// kubeletNodes are the machine's nodes with what blocks take of them. The kubelet
+// counts the blocks of the pod as a whole if there are any, and those of its
+// containers otherwise; a block fills its nodes one after the other, and counts as
+// an assignment of each of them even if it has no bytes left.
+func (p *Static) kubeletNodes(s kubeletState) map[int]*kubeletNode {
+	nodes := map[int]*kubeletNode{}
+	for at, n := range p.machine.Nodes {
+		node := &kubeletNode{Memory: map[string]*kubeletMemory{}, Group: []int{n.ID}}
+		for i, r := range p.resources {
+			total := capacity(n, r)
+			if size, huge := r.PageSize(); r == Memory {
+				total = n.Memory // here, with huge pages
+			} else if _, has := n.HugePages[size]; huge && !has {
+				continue
+			}
+			node.Memory[string(r)] = &kubeletMemory{Total: total, Reserved: p.reserved[n.ID][r], Allocatable: p.give[at][i], Free: p.give[at][i]}
+		}
+		nodes[n.ID] = node
+	}
+	for _, uid := range slices.Sorted(maps.Keys(s.Entries)) {
+		if pod, whole := s.PodEntries[uid]; whole {
+			take(nodes, pod.Blocks)
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Entries[uid])) {
+			take(nodes, s.Entries[uid][name])
+		}
+	}
+	return nodes
+}
+
+// take takes blocks from nodes, and as much of them as there is.
+func take(nodes map[int]*kubeletNode, blocks []kubeletBlock) {
+	for _, b := range blocks {
+		left := b.Bytes
+		for _, id := range b.Nodes {
+			node := nodes[id]
+			if node == nil {
+				continue
+			}
+			node.Assignments++
+			node.Group = b.Nodes
+			if m := node.Memory[b.Resource]; m != nil {
+				taken := min(left, m.Free)
+				m.Used, m.Free, left = m.Used+taken, m.Free-taken, left-taken
+			}
+		}
+	}
+}
