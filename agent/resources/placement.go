@@ -41,8 +41,9 @@ type PlacementConfig struct {
 	// there means that no earlier process has placed anything.
 	Store part.Store
 	// KubeletDir is the root directory of a kubelet that this node had or may have
-	// again: its cpu_manager_state is read, and kept up to date where it is there.
-	// None.
+	// again: its cpu_manager_state and memory_manager_state are read if it wrote them
+	// last. They are kept up to date where they are there; that of a policy which
+	// places something is made if it is not, for tools of nodes read it. None.
 	KubeletDir string
 
 	Log     *zap.Logger           // silent
@@ -78,8 +79,9 @@ type PlacementConfig struct {
 // has named yet. Until Restore is done no pod is admitted: pods wait, with the
 // reason PlacementNotRestored.
 //
-// A kubelet's cpu_manager_state is newer than the checkpoints if the kubelet wrote it
-// last. Containers that do not run have what it says; Run keeps it up to date.
+// A kubelet's cpu_manager_state and memory_manager_state are newer than the checkpoints
+// if the kubelet wrote them last. Containers that do not run have what they say; Run
+// keeps them up to date.
 //
 // # Ownership
 //

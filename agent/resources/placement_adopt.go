@@ -61,13 +61,12 @@ func (p *Placement) adopt(pod *v1.Pod) []error {
 		return nil
 	}
 	// All that is known of it is what runs.
-	live := p.liveOf(pod.UID)
-	live.CPUs = p.withKubelet(pod.UID, live.CPUs, live.CPUs)
+	live := p.withKubelet(pod.UID, p.liveOf(pod.UID))
 	node := p.node
 	node.State = node.Without(n.UID)
 	s, problems := node.Adopt([]numa.Pod{n}, map[string]fit.Running{n.UID: live})
 	node.State = s
-	if len(live.CPUs) == 0 && !p.anyLive(pod.UID) { // a sandbox without containers: it is about to start
+	if len(live.CPUs)+len(live.Nodes) == 0 && !p.anyLive(pod.UID) { // a sandbox without containers: it is about to start
 		if r, err := node.Place(n); err == nil {
 			s = r.State
 		}

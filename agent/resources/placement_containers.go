@@ -125,8 +125,12 @@ func (p *Placement) created(c *container, id string, err error) {
 func (p *Placement) ContainerStarted(c part.Container, _ string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.node.State.Memory = p.node.State.Memory.Started(string(c.Pod.UID), c.Name)
+	uid, before := string(c.Pod.UID), p.node.State.Memory
+	p.node.State.Memory = before.Started(uid, c.Name)
 	p.version++
+	if len(p.node.State.Memory.Containers(uid)) < len(before.Containers(uid)) {
+		p.tell()
+	}
 }
 
 // ContainerRemoved implements part.ContainerWatcher.

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"hash/crc64"
 	"io/fs"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strconv"
+	"strings"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,59 +16,123 @@ import (
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
 )
 
 const (
-	// kubeletCPUs is the kubelet's file, in its root directory.
-	kubeletCPUs = "cpu_manager_state"
-	// maxKubeletCPUs is the largest one that is read, in bytes: 250 pods of 20
-	// containers make a third of it.
+	// kubeletCPUs and kubeletMemory are the kubelet's files, in its root directory.
+	kubeletCPUs   = "cpu_manager_state"
+	kubeletMemory = "memory_manager_state"
+	// maxKubeletCPUs is the size of the largest kubeletCPUs that is read, in bytes: 250
+	// pods of 20 containers make a third of it.
 	maxKubeletCPUs = 1 << 20
-	// placementKubeletKey is the key in the store of the sum of the kubelet's file as this
-	// agent wrote it last. No pod has that UID.
+	// placementKubeletKey is the key in the store of the sums of the kubelet's files as this
+	// agent wrote them last. No pod has that UID.
 	placementKubeletKey = "kubelet"
 )
 
 // kubelet is what is known of a kubelet that had this node, or will have it.
 type kubelet struct {
-	told chan struct{} // has a token while its file may not say what was decided
-
-	// shared means that its file is there, and is kept up to date. had is what it
-	// gave to pods of which nothing else is known yet; nil if it was not here since
-	// this agent. Part.mu guards both.
-	shared bool
-	had    map[types.UID]map[string]numa.CPUSet
+	told         chan struct{} // has a token while its files may not say what was decided
+	kubeletFiles               // Placement.mu guards it
 }
 
-// fromKubelet reads what a kubelet gave, if it wrote that after this agent did.
-// Where there is such a file, the agent keeps it up to date, so that a kubelet can go
-// on from there.
+// kubeletFiles are what its files said at the start.
+type kubeletFiles struct {
+	hasCPUs, hasMemory bool // the file was there
+	sums               kubeletSums
+	// cpus and memory are what it gave to pods of which nothing else is known yet; nil
+	// if it did not write the file since this agent.
+	cpus   map[types.UID]map[string]numa.CPUSet
+	memory map[types.UID]map[string][]memmgr.Block
+}
+
+// kubeletSums are sums of the kubelet's files as this agent wrote them last; "" of one
+// that it did not write.
+type kubeletSums struct{ cpus, memory string }
+
+// noSum stands for "" in the store.
+const noSum = "-"
+
+// encode writes the sums as words, that of CPUs first.
+func (s kubeletSums) encode() []byte {
+	words := []string{s.cpus, s.memory}
+	for i, word := range words {
+		if word == "" {
+			words[i] = noSum
+		}
+	}
+	return []byte(strings.Join(words, " "))
+}
+
+// decodeKubeletSums also reports whether the record is of an agent of v0.1, which
+// wrote no memory_manager_state and had the sum of CPUs alone.
+func decodeKubeletSums(b []byte) (s kubeletSums, first bool) {
+	words := strings.Fields(string(b))
+	first = len(words) < 2
+	words = append(words, noSum, noSum)
+	for i, word := range words {
+		if word == noSum {
+			words[i] = ""
+		}
+	}
+	return kubeletSums{cpus: words[0], memory: words[1]}, first
+}
+
+func sum(b []byte) string {
+	return strconv.FormatUint(crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)), 16)
+}
+
+// fromKubelet reads what a kubelet gave, if it wrote that after this agent did: the
+// checkpoints say more otherwise.
 func (p *Placement) fromKubelet() {
 	if p.cfg.KubeletDir == "" {
 		return
 	}
-	b, err := safefile.ReadFile(filepath.Join(p.cfg.KubeletDir, kubeletCPUs), maxKubeletCPUs)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
+	var k kubeletFiles
+	first := false
+	if p.cfg.Store != nil {
+		if b, err := p.cfg.Store.Read(placementKubeletKey); err == nil {
+			k.sums, first = decodeKubeletSums(b)
+		}
 	}
-	var had map[types.UID]map[string]numa.CPUSet
-	if err == nil && !p.isOurs(b) {
-		had, err = p.decodeKubelet(b)
-	}
-	if err != nil {
-		p.cfg.Log.Warn("kubelet's CPU state ignored", zap.Error(err))
-	}
-	if had != nil {
-		p.cfg.Log.Info("CPUs taken over from a kubelet", zap.Int("pods", len(had)))
+	k.hasCPUs = p.readKubelet(kubeletCPUs, maxKubeletCPUs, k.sums.cpus, func(b []byte) (err error) {
+		k.cpus, err = p.decodeKubeletCPUs(b)
+		return err
+	})
+	k.hasMemory = p.readKubelet(kubeletMemory, memmgr.MaxKubeletFile, k.sums.memory, func(b []byte) (err error) {
+		if !first { // else it was there before that agent, whose checkpoints are newer
+			k.memory, err = p.decodeKubeletMemory(b)
+		}
+		return err
+	})
+	if k.cpus != nil || k.memory != nil {
+		p.cfg.Log.Info("CPUs and memory taken over from a kubelet", zap.Int("podsWithCPUs", len(k.cpus)), zap.Int("podsWithMemory", len(k.memory)))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.kubelet.shared, p.kubelet.had = true, had
+	p.kubelet.kubeletFiles = k
 }
 
-// decodeKubelet is what a kubelet of the same policy gave, by pod.
-func (p *Placement) decodeKubelet(b []byte) (map[types.UID]map[string]numa.CPUSet, error) {
+// readKubelet has a file of the kubelet decoded, unless it has the sum of what this agent
+// wrote, and reports whether there is one. What is wrong with it is logged.
+func (p *Placement) readKubelet(name string, limit int64, ours string, decode func([]byte) error) bool {
+	b, err := safefile.ReadFile(filepath.Join(p.cfg.KubeletDir, name), limit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	if err == nil && sum(b) != ours {
+		err = decode(b)
+	}
+	if err != nil {
+		p.cfg.Log.Warn("kubelet's state file ignored", zap.String("file", name), zap.Error(err))
+	}
+	return true
+}
+
+// decodeKubeletCPUs is what a kubelet of the same policy gave, by pod.
+func (p *Placement) decodeKubeletCPUs(b []byte) (map[types.UID]map[string]numa.CPUSet, error) {
 	theirs, err := cpumgr.DecodeKubelet(b)
 	if err == nil && theirs.Policy != p.policy() {
 		err = fmt.Errorf("policyName %q: want %q", theirs.Policy, p.policy())
@@ -77,25 +140,28 @@ func (p *Placement) decodeKubelet(b []byte) (map[types.UID]map[string]numa.CPUSe
 	if err != nil {
 		return nil, err
 	}
-	had := make(map[types.UID]map[string]numa.CPUSet, len(theirs.Pods))
-	for uid, has := range theirs.Pods {
-		had[types.UID(uid)] = has
-	}
-	return had, nil
+	return byUID(theirs.Pods), nil
 }
 
-// isOurs reports whether this agent wrote the kubelet's file last: its checkpoints
-// say more then.
-func (p *Placement) isOurs(b []byte) bool {
-	if p.cfg.Store == nil {
-		return false
+// decodeKubeletMemory is decodeKubeletCPUs for memory.
+func (p *Placement) decodeKubeletMemory(b []byte) (map[types.UID]map[string][]memmgr.Block, error) {
+	theirs, err := memmgr.DecodeKubelet(b)
+	if want := p.node.Memory.Name(); err == nil && theirs.Policy != want {
+		err = fmt.Errorf("policyName %q: want %q", theirs.Policy, want)
 	}
-	had, err := p.cfg.Store.Read(placementKubeletKey)
-	return err == nil && string(had) == sum(b)
+	if err != nil {
+		return nil, err
+	}
+	return byUID(theirs.Pods), nil
 }
 
-func sum(b []byte) string {
-	return strconv.FormatUint(crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)), 16)
+// byUID is never nil.
+func byUID[V any](pods map[string]V) map[types.UID]V {
+	out := make(map[types.UID]V, len(pods))
+	for uid, has := range pods {
+		out[types.UID(uid)] = has
+	}
+	return out
 }
 
 // policy is the name of the CPU policy in a kubelet's file.
@@ -106,70 +172,7 @@ func (p *Placement) policy() string {
 	return p.cfg.Fit.CPUPolicy
 }
 
-// withKubelet adds what a kubelet gave to those containers of a pod of which nothing
-// runs: what runs reports itself. p.mu is held.
-func (p *Placement) withKubelet(uid types.UID, has, live map[string]numa.CPUSet) map[string]numa.CPUSet {
-	theirs := p.kubelet.had[uid]
-	if len(theirs) == 0 {
-		return has
-	}
-	out := maps.Clone(has)
-	if out == nil {
-		out = map[string]numa.CPUSet{}
-	}
-	for name, cpus := range theirs {
-		if _, runs := live[name]; !runs {
-			out[name] = cpus
-		}
-	}
-	return out
-}
-
-// kubeletPods are the pods of a kubelet of which there is no checkpoint, by what it
-// gave them: their specs may come much later, and until then nobody else may get
-// their CPUs. Those that run come first. p.mu is held.
-func (p *Placement) kubeletPods() []numa.Pod {
-	var run, rest []numa.Pod
-	for _, uid := range slices.Sorted(maps.Keys(p.kubelet.had)) {
-		if p.pods[uid] != nil || p.early.stopped[uid] {
-			continue
-		}
-		pod, ok := placementKubeletPod(uid, p.kubelet.had[uid])
-		switch {
-		case !ok:
-		case p.anyLive(uid):
-			run = append(run, pod)
-		default:
-			rest = append(rest, pod)
-		}
-	}
-	return append(run, rest...)
-}
-
-// placementKubeletPod is a pod that would be given those CPUs.
-func placementKubeletPod(uid types.UID, has map[string]numa.CPUSet) (pod numa.Pod, ok bool) {
-	pod = numa.Pod{UID: string(uid), Guaranteed: true}
-	pool := has[""]
-	if !pool.Empty() {
-		pod.Resources = &numa.Resources{MilliCPU: 1000 * int64(pool.Len()), Bound: true}
-	}
-	var taken numa.CPUSet
-	for _, name := range slices.Sorted(maps.Keys(has)) {
-		cpus := has[name]
-		if name == "" || cpus.IntersectLen(taken) > 0 { // one of them is an init container
-			continue
-		}
-		c := numa.Container{Name: name, Resources: numa.Resources{Bound: true}}
-		if pool.Empty() || !cpus.Equal(pool) {
-			c.MilliCPU = 1000 * int64(cpus.Len())
-			taken = taken.Union(cpus)
-		}
-		pod.Containers = append(pod.Containers, c)
-	}
-	return pod, len(pod.Containers) > 0
-}
-
-// tell has the kubelet's file written again. It never blocks.
+// tell has the kubelet's files written again. It never blocks.
 func (p *Placement) tell() {
 	select {
 	case p.kubelet.told <- struct{}{}:
@@ -177,16 +180,16 @@ func (p *Placement) tell() {
 	}
 }
 
-// Run implements part.Runner: it keeps the kubelet's file up to date.
+// Run implements part.Runner: it keeps the kubelet's files up to date.
 func (p *Placement) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-p.kubelet.told:
-			p.logged("failed to write the kubelet's CPU state", p.tellKubelet())
+			p.logged("failed to write the kubelet's state files", p.tellKubelet())
 		case <-ctx.Done():
 			select {
 			case <-p.kubelet.told:
-				p.logged("failed to write the kubelet's CPU state", p.tellKubelet())
+				p.logged("failed to write the kubelet's state files", p.tellKubelet())
 			default:
 			}
 			return nil
@@ -194,23 +197,51 @@ func (p *Placement) Run(ctx context.Context) error {
 	}
 }
 
+// tellKubelet writes the files that are there, and those of policies that place
+// something: Kubernetes' node tools read them. What is not placed need not be told.
 func (p *Placement) tellKubelet() error {
 	p.mu.Lock()
-	shared, restored, state := p.kubelet.shared, p.restored, p.node.State.CPU
+	k, restored, state := p.kubelet.kubeletFiles, p.restored, p.node.State
 	p.mu.Unlock()
-	if !shared || !restored || p.cfg.Fit.Idle() { // what is not placed need not be told
+	if !restored || p.cfg.KubeletDir == "" || p.cfg.Fit.Idle() {
 		return nil
 	}
-	b, err := state.EncodeKubelet(p.policy())
+	sums := k.sums
+	var errs []error
+	if k.hasCPUs || p.policy() != fit.CPUNone {
+		b, err := state.CPU.EncodeKubelet(p.policy())
+		errs = append(errs, p.writeKubelet(kubeletCPUs, b, err, &sums.cpus))
+	}
+	if k.hasMemory || p.node.Memory.Name() != memmgr.NoneName {
+		b, err := state.Memory.EncodeKubelet(p.node.Memory)
+		errs = append(errs, p.writeKubelet(kubeletMemory, b, err, &sums.memory))
+	}
+	if sums == k.sums {
+		return errors.Join(errs...)
+	}
+	if p.cfg.Store != nil {
+		if err := p.cfg.Store.Write(placementKubeletKey, sums.encode()); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	p.mu.Lock()
+	p.kubelet.sums = sums
+	p.mu.Unlock()
+	return errors.Join(errs...)
+}
+
+// writeKubelet replaces one file, and has its sum if that was done.
+func (p *Placement) writeKubelet(name string, b []byte, err error, has *string) error {
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	dir, err := safefile.OpenDir(p.cfg.KubeletDir, ".")
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(dir.Replace(kubeletCPUs, b, 0o600), dir.Close()); err != nil || p.cfg.Store == nil {
-		return err
+	if err := errors.Join(dir.Replace(name, b, 0o600), dir.Close()); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return p.cfg.Store.Write(placementKubeletKey, []byte(sum(b)))
+	*has = sum(b)
+	return nil
 }

@@ -41,7 +41,7 @@ func (p *Placement) decide(s fit.State) {
 // know notes what a pod asks for. p.mu is held.
 func (p *Placement) know(n numa.Pod) {
 	p.pods[types.UID(n.UID)] = &placed{pod: n, from: fromSpec}
-	delete(p.kubelet.had, types.UID(n.UID))
+	p.kubelet.forget(types.UID(n.UID))
 }
 
 // release takes back all that some pods have, in memory: their checkpoints are
@@ -57,7 +57,7 @@ func (p *Placement) release(uids ...types.UID) bool {
 		found = true
 		p.decide(p.node.Without(string(uid)))
 		delete(p.pods, uid)
-		delete(p.kubelet.had, uid)
+		p.kubelet.forget(uid)
 		if p.files[uid] != nil {
 			p.stale[uid] = true
 		}

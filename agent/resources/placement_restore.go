@@ -142,9 +142,7 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 		if p.pods[uid] != nil {
 			continue
 		}
-		live := p.liveOf(uid)
-		live.CPUs = p.withKubelet(uid, live.CPUs, live.CPUs)
-		pods, running[g.UID] = append(pods, g), live
+		pods, running[g.UID] = append(pods, g), p.withKubelet(uid, p.liveOf(uid))
 		p.pods[uid] = &placed{pod: g, from: fromContainers}
 		r.guessed++
 	}
@@ -181,14 +179,17 @@ func (p *Placement) fromCheckpoints(found []placementRecord) (pods []numa.Pod, r
 			p.stale[uid] = true
 			continue
 		}
-		r := p.liveOf(uid)
-		if p.kubelet.had == nil {
+		r := p.withKubelet(uid, p.liveOf(uid)) // which is newer than the checkpoint
+		if p.kubelet.cpus == nil {
 			cpus, more := p.had(c, r.CPUs)
 			r.CPUs, problems = cpus, append(problems, more...)
-		} else { // the checkpoint is older
-			r.CPUs = p.withKubelet(uid, r.CPUs, r.CPUs)
 		}
-		if c.Memory != nil {
+		if p.kubelet.memory != nil && len(r.CPUs)+len(r.Nodes) == 0 && !p.anyLive(uid) {
+			// The kubelet has ended it. If somebody wants it again, it is placed anew.
+			p.pods[uid] = &placed{pod: c.Pod, from: fromContainers}
+			continue
+		}
+		if p.kubelet.memory == nil && c.Memory != nil {
 			next, err := p.node.State.Memory.DecodePod(c.Pod.UID, p.cfg.Fit.MemoryPolicy, c.Memory)
 			if err != nil {
 				problems = append(problems, fmt.Errorf("pod %s: memory in its checkpoint: %w", uid, err))

@@ -103,7 +103,7 @@ func All() []Area {
 			{What: "A runtime that is lost keeps the node ready for 30 s.", Why: "One that restarts would cost all pods their readiness."},
 			{What: "Certificates that have expired are presented nevertheless, and the process goes on.", Why: "The kubelet ends, and with it the care for pods."},
 			{What: "Calls wait for the first certificate.", Why: "The kubelet makes them as system:anonymous."},
-			{What: "Of the kubelet's state files, kubelet_internal_checkpoint (devices), cpu_manager_state, dra_manager_state and allocated_pods_state are read when the kubelet wrote them last, and kept up to date where they are; what is wrong with one is a warning. memory_manager_state and actuated_pods_state stay as they are; NUMA nodes of memory are taken over from what containers run on.", Why: "The agent's own files are checked and survive a crash at any moment. The kubelet does not start with a memory_manager_state that is not, to the byte, what it counts itself."},
+			{What: "Of the kubelet's state files, kubelet_internal_checkpoint (devices), cpu_manager_state, memory_manager_state, dra_manager_state and allocated_pods_state are read when the kubelet wrote them last, and kept up to date where they are; those of CPUs and memory are made as well under a static policy. What is wrong with one, or one of another policy, is a warning. actuated_pods_state stays as it is.", Why: "The agent's own files are checked and survive a crash at any moment. The kubelet's are for a kubelet that goes on from there, and for tools that read them; the kubelet does not start with a damaged one, or one of another policy."},
 		}},
 	}
 }
