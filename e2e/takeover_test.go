@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/memmgr"
 )
 
 // ofCluster are pods that the API server gives to the node. They want: image,
@@ -100,13 +101,14 @@ type takenOver struct {
 }
 
 // A node that the kubelet ran is continued by the agent, and then by the kubelet
-// again: with the same containers, CPUs and devices.
+// again: with the same containers, CPUs, memory and devices. The kubelet does not start
+// with state files that it would have counted otherwise.
 func TestTakeover(t *testing.T) {
 	if _, child := runApart(t); !child {
 		return
 	}
 	program(t, kubelet)
-	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")
+	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nmemoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Mi}}]\n")
 	registered := n.devicePlugin("a", "b", "c")
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "fixed.yaml"), fmt.Appendf(nil,
@@ -182,13 +184,19 @@ func (n *node) apart(names ...string) {
 	}
 }
 
-// recorded waits until the kubelet's state of CPUs says what pods have, whoever
-// runs the node.
+// recorded waits until the kubelet's states of CPUs and memory say what pods have,
+// whoever runs the node.
 func (n *node) recorded(names ...string) {
 	n.t.Helper()
 	facts := n.facts(names...)
 	pods, err := n.pods("")
 	n.must(err)
+	uidOf := func(name string) string {
+		if static := pods[name].Annotations[v1.MirrorPodAnnotationKey]; static != "" {
+			return static
+		}
+		return facts[name].uid
+	}
 	n.until("cpu_manager_state says who has which CPUs", func() error {
 		b, err := os.ReadFile(filepath.Join(kubeletRoot, "cpu_manager_state"))
 		if err != nil {
@@ -200,11 +208,7 @@ func (n *node) recorded(names ...string) {
 		}
 		own := 0
 		for name, f := range facts {
-			uid := f.uid
-			if static := pods[name].Annotations[v1.MirrorPodAnnotationKey]; static != "" {
-				uid = static
-			}
-			has := state.Pods[uid]["main"]
+			has := state.Pods[uidOf(name)]["main"]
 			if has.Empty() {
 				continue
 			}
@@ -215,6 +219,30 @@ func (n *node) recorded(names ...string) {
 		}
 		if own != len(state.Pods) || own < 2 {
 			return fmt.Errorf("%d of these pods have CPUs of their own: %s", own, b)
+		}
+		return nil
+	})
+	n.until("memory_manager_state says who has how much memory", func() error {
+		b, err := os.ReadFile(filepath.Join(kubeletRoot, "memory_manager_state"))
+		if err != nil {
+			return err
+		}
+		state, err := memmgr.DecodeKubelet(b)
+		if err != nil {
+			return err
+		}
+		own := 0
+		for _, name := range names {
+			if pods[name].Status.QOSClass != v1.PodQOSGuaranteed {
+				continue
+			}
+			own++
+			if has := state.Pods[uidOf(name)]["main"]; len(has) != 1 || has[0].Bytes != 64<<20 {
+				return fmt.Errorf("%s has %v: %s", name, has, b)
+			}
+		}
+		if own != len(state.Pods) || own < 2 {
+			return fmt.Errorf("%d of these pods have memory of their own: %s", own, b)
 		}
 		return nil
 	})
