@@ -209,6 +209,7 @@
 //	the removal of a manifest was not seen while the disk hung, and the pod was begun when it came back
 //	a pod that had ended was run again by an agent that began while the API server was slow, since a failing disk still had it
 //	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, the API server was slow, and other pods were on record
+//	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, and the slow API server had its ConfigMap later than the pod
 //
 // # What is open
 //

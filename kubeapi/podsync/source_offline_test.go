@@ -55,6 +55,44 @@ func TestWhatIsRememberedIsPartial(t *testing.T) {
 	})
 }
 
+// The memory did not have a pod that runs, as a disk had failed, and the server has what the pod
+// refers to later than the pod: until that is told as well, what is told is partial. The same
+// holds if the pod is deleted meanwhile.
+func TestWhatWaitsInTheFirstAnswer(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+			m := newMemory()
+			srv.Create(pod("a"))
+			r := start(t, srv, podsync.SourceConfig{Memory: m})
+			r.want(t, "a")
+			r.stop()
+			srv.Create(configMap("c", "1"))
+			srv.Create(pod("b", "configmap/c"))
+			srv.Fail(kubeapitest.Slow(8*time.Second, kubeapitest.Any))
+			r = start(t, srv, podsync.SourceConfig{Memory: m})
+			time.Sleep(8*time.Second + time.Millisecond)
+			if r.want(t, "a"); !r.partial() {
+				t.Error("complete without a pod of the server")
+			}
+			want := "a b"
+			if deleted {
+				srv.Remove(kubeapi.Pods, "ns", "b")
+				want = "a"
+			}
+			time.Sleep(3 * time.Second) // Gather is over, and the ConfigMap not there
+			if r.want(t, want); r.partial() {
+				t.Error("still partial with all pods of the server")
+			}
+			srv.Create(pod("new", "configmap/c2"))
+			time.Sleep(time.Second)
+			if r.partial() {
+				t.Error("partial for the sake of a pod that is new")
+			}
+			r.stop()
+		})
+	}
+}
+
 // uids are those of the pods that were told of last, by name.
 func (r *running) uids() map[string]string {
 	synctest.Wait()
