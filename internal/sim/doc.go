@@ -55,7 +55,7 @@
 //   - no container starts beside another instance of it, after its end, against its
 //     restart policy, or for a pod that is not wanted any more;
 //   - nothing that runs is ended without a cause, or before its grace period is over;
-//   - restart counts do not go back, and another container has another one; a pod is over only when nothing of it runs, and
+//   - restart counts do not go back, and another container has another one; a pod is over only when nothing of it runs, nor is shown as running, and
 //     deleted only when nothing of it is left;
 //   - readiness that is published changes by a probe's result alone, and within a bound;
 //     a container is ended for its probes after as many failures as their threshold,
@@ -210,6 +210,7 @@
 //	a pod that had ended was run again by an agent that began while the API server was slow, since a failing disk still had it
 //	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, the API server was slow, and other pods were on record
 //	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, and the slow API server had its ConfigMap later than the pod
+//	a pod that was ended for a shutdown, an eviction or its deadline was published as failed with containers that ran, for a moment, or until a slow API server took more
 //
 // # What is open
 //
