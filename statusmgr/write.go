@@ -45,7 +45,7 @@ func (m *Manager) calls(w *write) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
 	as, ok := m.cfg.PublishAs(w.pod)
-	if !ok || w.held {
+	if !ok || w.held || !m.cfg.Known(w.pod) {
 		m.handle(w, result{input: input{event: onNoTarget}})
 		return
 	}

@@ -211,12 +211,11 @@
 //	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, the API server was slow, and other pods were on record
 //	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, and the slow API server had its ConfigMap later than the pod
 //	a pod that was ended for a shutdown, an eviction or its deadline was published as failed with containers that ran, for a moment, or until a slow API server took more
+//	a static pod that ran again after a shutdown was published as failed with containers that ran, since the mirror that its agent remembered was older than the server's
 //
 // # What is open
 //
-// Of whole nodes that are shut down while the API server is slow some still fail (seed 900002, two
-// runs of three): the end that the shutdown had given a static pod had not been published, the next agent
-// publishes it, and by the time the server has it the pod runs again. Its mirror is replaced soon after.
+// Nothing that is known.
 //
 // # What is left out
 //
