@@ -213,6 +213,7 @@
 //	a pod that was ended for a shutdown, an eviction or its deadline was published as failed with containers that ran, for a moment, or until a slow API server took more
 //	a static pod that ran again after a shutdown was published as failed with containers that ran, since the mirror that its agent remembered was older than the server's
 //	dead containers of a pod that a failing disk had no record of were removed before a slow API server had answered, and its next restart was not counted
+//	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
 //
 // # What is open
 //
