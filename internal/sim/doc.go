@@ -214,6 +214,7 @@
 //	a static pod that ran again after a shutdown was published as failed with containers that ran, since the mirror that its agent remembered was older than the server's
 //	dead containers of a pod that a failing disk had no record of were removed before a slow API server had answered, and its next restart was not counted
 //	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
+//	on a disk that failed, each change of a pod had the records of all pods be tried again
 //
 // # What is open
 //

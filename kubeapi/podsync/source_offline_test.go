@@ -3,6 +3,7 @@ package podsync_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -344,6 +345,53 @@ func TestAMemoryThatFails(t *testing.T) {
 		r.stop()
 		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
 			t.Errorf("there is %v", m)
+		}
+	})
+}
+
+// A memory that fails is tried again for what has changed, and for all of it now and then: not
+// for all with each change of one.
+func TestAMemoryThatFailsIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("gone"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m})
+		defer r.stop()
+		r.want(t, "gone")
+		m.mu.Lock()
+		m.err = errors.New("no space left")
+		m.mu.Unlock()
+		srv.Remove(kubeapi.Pods, "ns", "gone")
+		for i := range 10 {
+			srv.Create(pod(fmt.Sprint("p", i)))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		before := m.tried()
+		for i := range 20 {
+			p := srv.Get(&v1.Pod{}, "ns", "p0").(*v1.Pod)
+			p.Labels = map[string]string{"n": fmt.Sprint(i)}
+			srv.Put(p)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if n := m.tried() - before; n != 20 {
+			t.Errorf("%d tries for 20 changes of a pod", n)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if n := m.tried() - before; n < 31 || n > 45 {
+			t.Errorf("%d tries after half a minute more", n)
+		}
+		m.mu.Lock()
+		m.err = nil
+		m.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.values) != 10 {
+			t.Errorf("there are %d values, want 10", len(m.values))
 		}
 	})
 }
