@@ -218,7 +218,8 @@
 //
 // # What is open
 //
-// Nothing that is known.
+// No failure is known. Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
+// when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
 //
 // # What is left out
 //
