@@ -106,7 +106,8 @@ func (a *Agent) buildBlocks() error {
 		Sink: a.guard.Sink(c.Status.Sink), Store: store("unsent", "statusmgr"),
 		CouldHaveRunning: a.couldHaveRunning,
 		PublishAs:        func(pod *v1.Pod) (*v1.Pod, bool) { return a.hooks.PublishAs(a.guard, pod) }, MaxBackoff: c.Status.MaxBackoff,
-		Log: log("statusmgr"), Metrics: c.Metrics,
+		Known: a.shownKnown,
+		Log:   log("statusmgr"), Metrics: c.Metrics,
 	})
 	note(err)
 	a.probes, err = probe.New(probe.Config{

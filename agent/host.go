@@ -59,6 +59,7 @@ func (h host) Terminating(fullName string) bool              { return h.a.worker
 func (h host) Republish(uid types.UID)                       { h.a.statuses.Republish(uid) }
 func (h host) Reconcile(pod *v1.Pod)                         { h.a.statuses.Reconcile(pod) }
 func (h host) KnownTerminated(uid types.UID) bool            { return h.a.workers.KnownTerminated(uid) }
+func (h host) Complete() bool                                { return h.a.pods.Complete() }
 func (h host) ContentRemovable(uid types.UID) bool           { return h.a.workers.ShouldContentBeRemoved(uid) }
 func (h host) CheckResize(has, asks *v1.Pod) (reason, msg, detail string) {
 	return h.a.checkResize(has, asks)

@@ -45,6 +45,15 @@ func (a *Agent) confirmed() bool {
 	}
 }
 
+// shownKnown reports whether the object that shows a pod is as the API server has it. The
+// mirror of a static pod is remembered from before a start, and the server may have taken
+// another status of it since: of the end that a shutdown of the machine gave it, for one.
+// The difference to the remembered one, sent there, would show containers that run in a pod that
+// is over. Other pods do not wait: a failed readiness probe is news that takes traffic away.
+func (a *Agent) shownKnown(pod *v1.Pod) bool {
+	return !podmeta.IsStatic(pod) || len(a.hooks.Publishers) == 0 || a.confirmed()
+}
+
 // publishHeld publishes the status of a pod that was held back, if it is no guess any more.
 // It does not wait for the pod's worker, which may hang. a.run.results is held.
 func (a *Agent) publishHeld(uid types.UID) {
@@ -74,6 +83,11 @@ func (a *Agent) publishConfirmed(ctx context.Context) error {
 			a.run.results.Lock()
 			a.publishHeld(w.UID)
 			a.run.results.Unlock()
+		}
+		for _, p := range a.pods.Pods() {
+			if podmeta.IsStatic(p) {
+				a.statuses.Republish(p.UID)
+			}
 		}
 		a.run.changed.Store(true) // pods may wait for the same
 		wake(a.run.readmit)

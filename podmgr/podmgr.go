@@ -66,7 +66,8 @@ type Snapshot struct {
 	ResourceClaims []*resourceapi.ResourceClaim
 	Problems       []Problem
 	// Partial means that there may be pods which are not in it: the source has what it
-	// remembers, and nobody has confirmed that yet. What runs is not ended for it.
+	// remembers, and nobody has confirmed that yet, or pods of its first answer are still to come.
+	// What runs is not ended for it.
 	Partial bool
 }
 

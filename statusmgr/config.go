@@ -45,6 +45,11 @@ type Config struct {
 	// for a static pod is its mirror; the pod itself. False means that there
 	// is none now: call [Manager.Republish] when there is.
 	PublishAs func(*v1.Pod) (*v1.Pod, bool)
+	// Known reports whether the object of PublishAs is as the sink has it, and not
+	// only remembered from before a restart; always. Nothing is published meanwhile,
+	// since what goes out is the difference to that object: call [Manager.Republish]
+	// when it is known.
+	Known func(*v1.Pod) bool
 
 	Parallel   int           // writes to the sink at a time; 8
 	Timeout    time.Duration // of one write; 30s
@@ -64,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.PublishAs == nil {
 		c.PublishAs = func(pod *v1.Pod) (*v1.Pod, bool) { return pod, true }
+	}
+	if c.Known == nil {
+		c.Known = func(*v1.Pod) bool { return true }
 	}
 	if c.Parallel == 0 {
 		c.Parallel = 8

@@ -133,6 +133,41 @@ func TestReconcileFindsTheMirror(t *testing.T) {
 	})
 }
 
+// slowStore takes a second for each value.
+type slowStore struct{ *memStore }
+
+func (s slowStore) Write(key string, value []byte) error {
+	time.Sleep(time.Second)
+	return s.memStore.Write(key, value)
+}
+
+// A pod's containers stop while its status waits for the disk: what is published with the
+// terminal phase shows them as stopped, and not as running.
+func TestAPhaseIsThatOfItsContainers(t *testing.T) {
+	sink := statusmgr.NewMemorySink(10)
+	var stopped atomic.Bool
+	cfg := statusmgr.Config{Sink: sink, Store: slowStore{newStore()}, CouldHaveRunning: func(types.UID) bool { return !stopped.Load() }}
+	run(t, cfg, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		m.Set(p, status(v1.PodRunning))
+		time.Sleep(time.Minute)
+		m.Set(p, status(v1.PodFailed)) // its end has begun, as with an eviction
+		time.Sleep(time.Second / 2)
+		m.Set(p, terminated(v1.PodFailed, 1))
+		stopped.Store(true)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, w := range sink.History() {
+			if st := w.Pod.Status; st.Phase == v1.PodFailed && st.ContainerStatuses[0].State.Terminated == nil {
+				t.Errorf("published as %s with %+v", st.Phase, st.ContainerStatuses[0].State)
+			}
+		}
+		if got := told(sink); got != "p Running, p Failed" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
 // A phase that was held back, and a deletion that waited, go before the bulk.
 func TestHeldPhasesGoFirst(t *testing.T) {
 	sink := statusmgr.NewMemorySink(100)

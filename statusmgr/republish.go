@@ -7,7 +7,7 @@ import (
 
 // Republish notes that something other than a pod's status has changed that
 // its publication depends on: Config.PublishAs gives an object now, or another
-// one, or the answer of Config.CouldHaveRunning or Config.Reclaimed is
+// one, or that is known, or the answer of Config.CouldHaveRunning or Config.Reclaimed is
 // different. It publishes what this makes due; for a pod that has nothing due
 // it does nothing.
 func (m *Manager) Republish(uid types.UID) {

@@ -102,6 +102,36 @@ func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
 	})
 }
 
+// What is only remembered of a mirror is no base for what is sent to it: the status waits until
+// it is known, and continues what was remembered here.
+func TestARememberedMirrorWaits(t *testing.T) {
+	sink, as := statusmgr.NewMemorySink(100), &mirrors{}
+	var known atomic.Bool
+	cfg := statusmgr.Config{Sink: sink, PublishAs: as.publishAs, Known: func(*v1.Pod) bool { return known.Load() }}
+	run(t, cfg, func(m *statusmgr.Manager) {
+		p, shown := newPod("p"), mirror("m")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		start := metav1.NewTime(time.Unix(1000, 0))
+		shown.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}
+		as.set("p", shown)
+		m.Set(p, status(v1.PodRunning))
+		m.Republish("p")
+		time.Sleep(time.Hour)
+		if got := told(sink); got != "" {
+			t.Errorf("sink was told %q of a mirror that is only remembered", got)
+		}
+		if st, _ := m.Get("p"); !st.StartTime.Equal(&start) {
+			t.Errorf("started at %v, want %v", st.StartTime, start)
+		}
+		known.Store(true)
+		m.Republish("p")
+		synctest.Wait()
+		if got := told(sink); got != "m Running" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
 // A mirror that appears while the manager asks for it is not missed.
 func TestMirrorAppearsMeanwhile(t *testing.T) {
 	sink := statusmgr.NewMemorySink(10)

@@ -14,7 +14,7 @@ const (
 	rewriting               // writing, and another pass has to follow: a newer status or Republish
 	backingOff              // the last write failed; the retry timer is armed
 	waiting                 // for containers to stop or resources to be released; the retry timer is armed
-	noTarget                // Config.PublishAs gives no object, or the status is held; Republish or a newer status ends it
+	noTarget                // Config.PublishAs gives no object, or none that is known, or the status is held; Republish or a newer status ends it
 	removed                 // dropped; only the results of its last write still arrive
 )
 

@@ -45,7 +45,7 @@ func (m *Manager) calls(w *write) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
 	as, ok := m.cfg.PublishAs(w.pod)
-	if !ok || w.held {
+	if !ok || w.held || !m.cfg.Known(w.pod) {
 		m.handle(w, result{input: input{event: onNoTarget}})
 		return
 	}
@@ -100,9 +100,18 @@ func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool)
 	}
 	// CouldHaveRunning is asked last and only if the answer matters: it may have to
 	// look at the runtime.
-	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && m.cfg.CouldHaveRunning(w.pod.UID)
+	// The answer is of now, and the status of when the pass began: if containers have stopped
+	// since, it shows them as running still, and a newer one is there that does not.
+	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && (m.cfg.CouldHaveRunning(w.pod.UID) || m.outdated(w))
 	st = Merge(api, *w.status, running)
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
+}
+
+// outdated reports whether there is a newer status than the one of a pass.
+func (m *Manager) outdated(w *write) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return w.e.version != w.before.version
 }
 
 // soleWriter returns the status to merge into where nobody else writes to it:

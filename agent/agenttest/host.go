@@ -37,6 +37,7 @@ type Host struct {
 	seen     map[types.UID]*observed.Pod
 	claims   map[string]map[string]*resourceapi.ResourceClaim
 	storage  storage
+	partial  bool
 	calls    []string
 	end      func(*v1.Pod, part.End) error
 	check    func(has, asks *v1.Pod) (reason, message string)
@@ -67,6 +68,13 @@ func (h *Host) List() { close(h.listed) }
 
 // Settle has every source have spoken.
 func (h *Host) Settle() { close(h.settled) }
+
+// SetPartial has a source only remember what it has told, or not.
+func (h *Host) SetPartial(yes bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.partial = yes
+}
 
 // SetPods sets the pods that the sources want. They are active unless their
 // status says that they have come to their end.
@@ -207,6 +215,13 @@ func (h *Host) AllReady() bool {
 	default:
 		return false
 	}
+}
+
+// Complete implements part.Pods.
+func (h *Host) Complete() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.AllReady() && !h.partial
 }
 
 // Settled implements part.Pods.

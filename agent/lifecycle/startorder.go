@@ -100,6 +100,7 @@ type StartOrder struct {
 	at      int                     // the version that graph is of
 	told    map[types.UID]string    // what was left out, as last told
 	queued  map[types.UID]time.Time // since when pods wait for their turn
+	turns   map[types.UID]bool      // pods whose turn it is, until they begin
 	places  int                     // for pods that wait for their turn
 	why     string                  // the machine is busy
 }
@@ -126,7 +127,7 @@ func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
 		cfg.Log = zap.NewNop()
 	}
 	return &StartOrder{
-		cfg: cfg, wake: make(chan struct{}, 1), begun: map[types.UID]bool{}, told: map[types.UID]string{}, queued: map[types.UID]time.Time{},
+		cfg: cfg, wake: make(chan struct{}, 1), begun: map[types.UID]bool{}, told: map[types.UID]string{}, queued: map[types.UID]time.Time{}, turns: map[types.UID]bool{},
 	}, nil
 }
 
@@ -181,7 +182,7 @@ func (p *StartOrder) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 		return "waits for " + list(names) + " to be ready", left
 	}
 	before := p.comes(p.graph.before(n))
-	if len(before) == 0 || p.takesTurn(pod.UID) {
+	if len(before) == 0 || p.turns[pod.UID] || p.takesTurn(pod.UID) {
 		delete(p.queued, pod.UID)
 		return "", left
 	}
@@ -199,8 +200,9 @@ func (p *StartOrder) comes(nodes []*orderNode) (names []string) {
 	return names
 }
 
-// takesTurn reports whether a pod may begin though more important ones have not. The
-// caller holds p.mu.
+// takesTurn reports whether a pod may begin though more important ones have not. It keeps its
+// turn: others may have it wait, for devices say, and the answer would change with each
+// question. The caller holds p.mu.
 func (p *StartOrder) takesTurn(uid types.UID) bool {
 	since, waits := p.queued[uid]
 	if !waits {
@@ -211,13 +213,13 @@ func (p *StartOrder) takesTurn(uid types.UID) bool {
 		}
 		return false // there may be places for those that were here before
 	}
-	if time.Since(since) >= p.cfg.Patience {
-		return true
+	if time.Since(since) < p.cfg.Patience {
+		if p.places == 0 {
+			return false
+		}
+		p.places--
 	}
-	if p.places == 0 {
-		return false
-	}
-	p.places--
+	p.turns[uid] = true
 	return true
 }
 
@@ -244,6 +246,7 @@ func (p *StartOrder) Report(pod *v1.Pod, st *v1.PodStatus) {
 	news := !begun || done != before
 	if news {
 		p.begun[pod.UID] = done
+		delete(p.turns, pod.UID)
 		p.version++
 	}
 	p.mu.Unlock()
@@ -315,6 +318,11 @@ func (p *StartOrder) Sweep(_ context.Context, known func(types.UID) bool) error 
 	for uid := range p.queued {
 		if !known(uid) {
 			delete(p.queued, uid)
+		}
+	}
+	for uid := range p.turns {
+		if !known(uid) {
+			delete(p.turns, uid)
 		}
 	}
 	return nil

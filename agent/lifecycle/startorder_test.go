@@ -172,6 +172,36 @@ func TestLesserPodsWait(t *testing.T) {
 	})
 }
 
+// A pod whose turn it is keeps it while others have it wait, and so until it begins: it is
+// asked for often, and each other answer would be an event and a status.
+func TestATurnIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, podOf("high", "", "5"), podOf("a", "", ""), podOf("b", "", ""))
+		go func() { _ = n.Run(t.Context()) }()
+		n.want("a", "waits for more important")
+		time.Sleep(lookEvery)
+		synctest.Wait()
+		for range 10 {
+			n.want("a", "")
+		}
+		n.busy.Store(true)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		n.want("a", "")
+		n.want("b", "waits for more important")
+		n.report("a", v1.PodRunning, v1.ConditionFalse)
+		n.want("a", "")
+		if len(n.turns) > 0 {
+			t.Errorf("kept %v", n.turns)
+		}
+		time.Sleep(defaultPatience)
+		n.want("b", "")
+		if err := n.Sweep(t.Context(), func(types.UID) bool { return false }); err != nil || len(n.turns) > 0 {
+			t.Errorf("%v, kept %v", err, n.turns)
+		}
+	})
+}
+
 func TestConfig(t *testing.T) {
 	if _, err := NewStartOrder(StartOrderConfig{Patience: -1}); err == nil || !strings.Contains(err.Error(), "StartOrderConfig.Patience") {
 		t.Error(err)

@@ -57,6 +57,9 @@ type Pods interface {
 	// the agent has taken notice of that.
 	AllReady() bool
 	Settled() <-chan struct{}
+	// Complete reports whether every source has spoken, and none only remembers: a
+	// pod that no source names is unwanted then, and not before.
+	Complete() bool
 	// Dir is where the agent keeps the files of a pod.
 	Dir(uid types.UID) string
 }

@@ -22,6 +22,10 @@ func (p pods) State(uid types.UID) gc.PodState {
 	switch {
 	case known && w.Kind != podworker.Terminated:
 		return gc.Live
+	// A source that only remembers may not have it, and its dead containers tell how often it
+	// was restarted.
+	case !known && !wanted && !p.host.Complete():
+		return gc.Live
 	case (known || !wanted) && p.garbage.ContentRemovable(uid):
 		return gc.Deleted
 	case known || p.hasEnded(uid): // without a worker: it was rejected

@@ -375,6 +375,31 @@ func TestDeadContainersGo(t *testing.T) {
 	})
 }
 
+// The dead containers of a pod that no source names stay while a source only remembers: it may
+// be wanted, and its restarts are counted by them.
+func TestWhatIsNotRememberedStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, func(c *pressure.CollectionConfig) { c.ImagePolicy = nil })
+		n.host.List()
+		n.host.Settle()
+		n.host.SetPartial(true)
+		p := newPod("wanted")
+		n.died(p, n.start(p, "exit", "1"))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := n.containers(); got != 1 {
+			t.Errorf("%d containers while a source only remembers, want 1", got)
+		}
+		n.host.SetPartial(false)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if got := n.containers(); got != 0 {
+			t.Errorf("%d containers of a pod that is gone", got)
+		}
+		n.stop()
+	})
+}
+
 // Logs are rotated from when the runtime has reported a container, those of
 // containers from before too, and no longer when it has ended.
 func TestLogsAreRotated(t *testing.T) {

@@ -55,7 +55,7 @@
 //   - no container starts beside another instance of it, after its end, against its
 //     restart policy, or for a pod that is not wanted any more;
 //   - nothing that runs is ended without a cause, or before its grace period is over;
-//   - restart counts do not go back, and another container has another one; a pod is over only when nothing of it runs, and
+//   - restart counts do not go back, and another container has another one; a pod is over only when nothing of it runs, nor is shown as running, and
 //     deleted only when nothing of it is left;
 //   - readiness that is published changes by a probe's result alone, and within a bound;
 //     a container is ended for its probes after as many failures as their threshold,
@@ -209,12 +209,17 @@
 //	the removal of a manifest was not seen while the disk hung, and the pod was begun when it came back
 //	a pod that had ended was run again by an agent that began while the API server was slow, since a failing disk still had it
 //	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, the API server was slow, and other pods were on record
+//	a pod that ran was ended by the next agent as an unknown one, where a failing disk had no record of it, and the slow API server had its ConfigMap later than the pod
+//	a pod that was ended for a shutdown, an eviction or its deadline was published as failed with containers that ran, for a moment, or until a slow API server took more
+//	a static pod that ran again after a shutdown was published as failed with containers that ran, since the mirror that its agent remembered was older than the server's
+//	dead containers of a pod that a failing disk had no record of were removed before a slow API server had answered, and its next restart was not counted
+//	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
+//	on a disk that failed, each change of a pod had the records of all pods be tried again
 //
 // # What is open
 //
-// Of whole nodes that are shut down while the API server is slow some still fail (seed 900002, two
-// runs of three): the end that the shutdown had given a static pod had not been published, the next agent
-// publishes it, and by the time the server has it the pod runs again. Its mirror is replaced soon after.
+// No failure is known. Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
+// when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
 //
 // # What is left out
 //

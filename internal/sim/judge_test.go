@@ -318,6 +318,11 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			p.ended = time.Now()
 		}
 		p.over = true
+		for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+			if c.State.Running != nil {
+				m.wrong("status of %s: %s, and it shows %s as running", p.object.Name, st.Phase, c.Name)
+			}
+		}
 		for _, i := range m.made {
 			if i.uid == p.object.UID && m.runs(i) {
 				m.wrong("status of %s: %s while %s runs", p.object.Name, st.Phase, i.name)

@@ -136,6 +136,7 @@ type Source struct {
 	troubled bool // its last answer was none
 	patient  bool // Patience is over
 	spoken   bool // something was delivered
+	partial  bool // which may lack pods
 	changed  bool // since the last delivery
 	run      running
 }
@@ -155,6 +156,7 @@ type entry struct {
 	// due is when the pod is delivered with or without all it refers to.
 	due       time.Time
 	delivered bool
+	early     bool      // the server's first answer has it: it may run from before a restart
 	held      time.Time // until when, if a wiped server does not have it
 }
 

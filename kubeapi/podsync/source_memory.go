@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -78,6 +79,7 @@ type keeper struct {
 
 	have    map[string]saved
 	unknown map[string]bool // keys whose values could not be understood
+	failed  map[string]failure
 	// failing keeps the log to one line for each time of trouble.
 	failing bool
 }
@@ -91,6 +93,23 @@ type saved struct {
 	later metav1.Object
 }
 
+// failure is that of the last write or deletion of a key. It is not tried again with each look,
+// of which there is one for every change of any pod: on a disk that fails, each would try
+// all that failed before.
+type failure struct {
+	is metav1.Object // that was not written; nil: it was not deleted
+	at time.Time
+}
+
+// rests is how long a write of that version, or a deletion if it is nil, is still to be left
+// alone; 0: not at all.
+func (f failure) rests(is metav1.Object) time.Duration {
+	if (is == nil) != (f.is == nil) || is != nil && !same(f.is, is) && !statusOnly(f.is, is) {
+		return 0
+	}
+	return max(0, writeAgain-time.Since(f.at))
+}
+
 // newKeeper returns nil if there is no Memory.
 func newKeeper(cfg SourceConfig) *keeper {
 	if cfg.Memory == nil {
@@ -98,7 +117,7 @@ func newKeeper(cfg SourceConfig) *keeper {
 	}
 	return &keeper{
 		memory: cfg.Memory, seal: cfg.Seal, log: cfg.Log, signal: make(chan struct{}, 1),
-		have: map[string]saved{}, unknown: map[string]bool{},
+		have: map[string]saved{}, unknown: map[string]bool{}, failed: map[string]failure{},
 	}
 }
 
@@ -184,6 +203,11 @@ func (k *keeper) keepAll(items []item, complete bool) { k.keep(items, complete, 
 func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	want := make(map[string]bool, len(items))
 	var errs []error
+	soonest := func(wait time.Duration) {
+		if next == 0 || wait < next {
+			next = wait
+		}
+	}
 	var news []item
 	for _, it := range items {
 		// A Secret never reaches the disk in the clear unless the configuration says
@@ -201,9 +225,11 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
 			old.later = it.is
 			k.have[it.key] = old
-			if next == 0 || wait < next {
-				next = wait
-			}
+			soonest(wait)
+			continue
+		}
+		if wait := k.failed[it.key].rests(it.is); !now && wait > 0 {
+			soonest(wait)
 			continue
 		}
 		news = append(news, it)
@@ -212,31 +238,41 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	for i, err := range k.writeAll(news) {
 		if err != nil {
 			errs = append(errs, err)
+			k.failed[news[i].key] = failure{news[i].is, time.Now()}
 			continue
 		}
+		delete(k.failed, news[i].key)
 		delete(k.unknown, news[i].key)
 		k.have[news[i].key] = saved{is: news[i].is, at: time.Now()}
 	}
 	// Deletions come last: a crash before them leaves too much, which the server's next
 	// answer puts right.
 	if complete {
+		remove := func(key string) {
+			if wait := k.failed[key].rests(nil); !now && wait > 0 {
+				soonest(wait)
+				return
+			}
+			errs = append(errs, k.delete(key))
+		}
 		for key := range k.have {
 			if !want[key] {
-				errs = append(errs, k.delete(key))
+				remove(key)
 			}
 		}
 		for key := range k.unknown {
-			errs = append(errs, k.delete(key))
+			remove(key)
 		}
+		maps.DeleteFunc(k.failed, func(key string, f failure) bool { return (f.is == nil) == want[key] })
 	}
 	err := errors.Join(errs...)
 	if err != nil {
-		next = writeAgain
+		soonest(writeAgain)
 		if !k.failing {
 			k.log.Error("the state of the API server cannot be remembered", zap.Error(err))
 		}
 	}
-	k.failing = err != nil
+	k.failing = len(k.failed) > 0
 	return next
 }
 
@@ -267,8 +303,10 @@ func began(p, q *v1.Pod) bool {
 // delete removes a value; one that is not there is no error.
 func (k *keeper) delete(key string) error {
 	if err := k.memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.failed[key] = failure{at: time.Now()}
 		return err
 	}
+	delete(k.failed, key)
 	delete(k.have, key)
 	delete(k.unknown, key)
 	return nil

@@ -21,6 +21,7 @@ func sourceKeyOf(p *v1.Pod) kubeapi.Key { return kubeapi.Key{Namespace: p.Namesp
 func (s *Source) replace(all []*v1.Pod, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	first := !s.synced
 	s.well()
 	// Asked before anything is changed: set would make the pods as old as the answer.
 	wiped := s.isWiped(version)
@@ -29,6 +30,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	for _, p := range all {
 		have[sourceKeyOf(p)] = true
 		s.set(p)
+		s.pods[sourceKeyOf(p)].early = first
 	}
 	held := 0
 	for k, e := range s.pods {
@@ -127,7 +129,8 @@ func (s *Source) drop(k kubeapi.Key, e *entry) {
 
 // snapshot is what to deliver now, if anything, and when to look again. Run calls it.
 // Pods that wait for what they refer to are left out, and the others are not held up by
-// them, except in the first snapshot, which is complete.
+// them, except in the first snapshot, which is complete. If that was remembered, one that lacks pods of
+// the server's first answer is partial as well: they may run, and the memory may not have had them.
 func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +139,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 			next = t
 		}
 	}
-	waiting := false
+	waiting, partial := false, !s.synced
 	for k, e := range s.pods {
 		if !e.held.IsZero() {
 			// A held pod is delivered as before; only its end is put off.
@@ -153,11 +156,13 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		}
 		if s.waits(e, now) {
 			look(e.due)
-			waiting = true
+			waiting, partial = true, partial || e.early
 			continue
 		}
 		s.changed = true
 	}
+	// What lacked may have gone meanwhile.
+	s.changed = s.changed || s.partial && !partial
 	switch {
 	// Nothing new; or a server that may answer in a moment, with nothing remembered
 	// that is better than waiting; or a first snapshot that would lack pods.
@@ -180,8 +185,8 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	s.addObjects(&snap)
-	snap.Partial = !s.synced
-	s.changed, s.spoken = false, true
+	snap.Partial = partial
+	s.changed, s.spoken, s.partial = false, true, partial
 	return snap, true, next
 }
 

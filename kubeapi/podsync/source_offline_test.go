@@ -3,6 +3,7 @@ package podsync_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,6 +54,44 @@ func TestWhatIsRememberedIsPartial(t *testing.T) {
 		}
 		r.stop()
 	})
+}
+
+// The memory did not have a pod that runs, as a disk had failed, and the server has what the pod
+// refers to later than the pod: until that is told as well, what is told is partial. The same
+// holds if the pod is deleted meanwhile.
+func TestWhatWaitsInTheFirstAnswer(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+			m := newMemory()
+			srv.Create(pod("a"))
+			r := start(t, srv, podsync.SourceConfig{Memory: m})
+			r.want(t, "a")
+			r.stop()
+			srv.Create(configMap("c", "1"))
+			srv.Create(pod("b", "configmap/c"))
+			srv.Fail(kubeapitest.Slow(8*time.Second, kubeapitest.Any))
+			r = start(t, srv, podsync.SourceConfig{Memory: m})
+			time.Sleep(8*time.Second + time.Millisecond)
+			if r.want(t, "a"); !r.partial() {
+				t.Error("complete without a pod of the server")
+			}
+			want := "a b"
+			if deleted {
+				srv.Remove(kubeapi.Pods, "ns", "b")
+				want = "a"
+			}
+			time.Sleep(3 * time.Second) // Gather is over, and the ConfigMap not there
+			if r.want(t, want); r.partial() {
+				t.Error("still partial with all pods of the server")
+			}
+			srv.Create(pod("new", "configmap/c2"))
+			time.Sleep(time.Second)
+			if r.partial() {
+				t.Error("partial for the sake of a pod that is new")
+			}
+			r.stop()
+		})
+	}
 }
 
 // uids are those of the pods that were told of last, by name.
@@ -306,6 +345,53 @@ func TestAMemoryThatFails(t *testing.T) {
 		r.stop()
 		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
 			t.Errorf("there is %v", m)
+		}
+	})
+}
+
+// A memory that fails is tried again for what has changed, and for all of it now and then: not
+// for all with each change of one.
+func TestAMemoryThatFailsIsLeftAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("gone"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m})
+		defer r.stop()
+		r.want(t, "gone")
+		m.mu.Lock()
+		m.err = errors.New("no space left")
+		m.mu.Unlock()
+		srv.Remove(kubeapi.Pods, "ns", "gone")
+		for i := range 10 {
+			srv.Create(pod(fmt.Sprint("p", i)))
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		before := m.tried()
+		for i := range 20 {
+			p := srv.Get(&v1.Pod{}, "ns", "p0").(*v1.Pod)
+			p.Labels = map[string]string{"n": fmt.Sprint(i)}
+			srv.Put(p)
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if n := m.tried() - before; n != 20 {
+			t.Errorf("%d tries for 20 changes of a pod", n)
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if n := m.tried() - before; n < 31 || n > 45 {
+			t.Errorf("%d tries after half a minute more", n)
+		}
+		m.mu.Lock()
+		m.err = nil
+		m.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.values) != 10 {
+			t.Errorf("there are %d values, want 10", len(m.values))
 		}
 	})
 }

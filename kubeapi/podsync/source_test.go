@@ -53,6 +53,7 @@ type memory struct {
 	mu     sync.Mutex
 	values map[string][]byte
 	writes int
+	tries  int // to write or delete
 	err    error
 }
 
@@ -77,6 +78,7 @@ func (m *memory) Read(key string) ([]byte, error) {
 func (m *memory) Write(key string, value []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.tries++
 	if m.err == nil {
 		m.values[key] = value
 		m.writes++
@@ -87,8 +89,17 @@ func (m *memory) Write(key string, value []byte) error {
 func (m *memory) Delete(key string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.values, key)
+	m.tries++
+	if m.err == nil {
+		delete(m.values, key)
+	}
 	return m.err
+}
+
+func (m *memory) tried() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tries
 }
 
 func (m *memory) wrote() int {
