@@ -46,7 +46,7 @@ func (a *Agent) learnBoot() {
 	b.store = part.OpenStore(filepath.Join(a.cfg.Paths.Root, "boot"), a.log)
 	if b.id = a.cfg.Volumes.BootID; b.id == "" {
 		var err error
-		if b.id, err = bootid.Read(os.DirFS("/")); err != nil {
+		if b.id, err = bootid.Read(os.DirFS("/")); err != nil { //nolint:forbidigo // the kernel's
 			a.log.Warn("failed to read the boot of the machine", zap.Error(err))
 			return
 		}
