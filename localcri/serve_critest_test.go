@@ -43,7 +43,7 @@ var (
 	// Debian's busybox-static runs ls and others without executing them, which the
 	// spec of MaskedPaths does not expect; its busybox does not.
 	critestBusybox = flag.String("critest.busybox", "/bin/busybox", "the busybox that its images are made of")
-	critestOCI     = flag.String("critest.runtime", "../../build/bin/runc", "the OCI runtime that it is run with")
+	critestOCI     = flag.String("critest.runtime", "../build/bin/runc", "the OCI runtime that it is run with")
 )
 
 // TestCritest runs Kubernetes' own suite for runtimes:
@@ -104,7 +104,7 @@ func realRuntime(t *testing.T, path, prefix, mirror string) (*Runtime, *criimage
 	}
 	rt, err := New(Config{
 		RootDir: filepath.Join(dir, "rt"), StateDir: state, Handlers: map[string]Handler{filepath.Base(oci): {Path: oci}},
-		Monitor: build(t, "../monitor/cmd"), Network: net, Images: images, Reserve: 1 << 20, Log: log,
+		Monitor: build(t, "./monitor/cmd"), Network: net, Images: images, Reserve: 1 << 20, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -132,14 +132,14 @@ func realRuntime(t *testing.T, path, prefix, mirror string) (*Runtime, *criimage
 
 // The runtime passes this repository's suite through the socket too.
 func TestConformanceOfTheRealRuntime(t *testing.T) {
-	const runc = "../../build/bin/runc"
+	const runc = "../build/bin/runc"
 	if _, err := os.Stat(runc); os.Getuid() != 0 || err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("needs root and build/bin/runc (make tools)")
 		}
 		t.Skip("needs root and build/bin/runc (make tools)")
 	}
-	archives, err := sampleimage.Build(t.Context(), filepath.Join("..", ".."), t.TempDir())
+	archives, err := sampleimage.Build(t.Context(), "..", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -579,7 +579,7 @@ func TestStreamsThatAreRefused(t *testing.T) {
 
 // crictl, where it was built, gets along with the server.
 func TestCrictl(t *testing.T) {
-	crictl, err := filepath.Abs("../../build/bin/crictl")
+	crictl, err := filepath.Abs("../build/bin/crictl")
 	if _, statErr := os.Stat(crictl); err != nil || statErr != nil {
 		t.Skip("needs build/bin/crictl")
 	}

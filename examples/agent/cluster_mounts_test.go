@@ -118,9 +118,10 @@ func TestAPodOfAClusterAfterABoot(t *testing.T) {
 		t.Errorf("%d tokens were issued, want 1", issued)
 	}
 
-	// The machine, as far as that can be had: nothing runs, nothing is mounted, and
-	// nobody answers.
+	// The machine, as far as that can be had: nothing runs, nothing is mounted, nobody
+	// answers, and nobody has in this boot.
 	l.kill()
+	l.must(os.RemoveAll(filepath.Join(l.root, "boot")))
 	l.api.Stop()
 	for _, s := range l.sandboxes() {
 		l.must(l.cri.StopPodSandbox(t.Context(), s.GetId()))

@@ -260,8 +260,11 @@ type source struct {
 type given struct{ of, copy *v1.Pod }
 
 // copyOf is a copy of a pod, the same one while the pod is: as of the objects of a watch,
-// the agent has it by itself.
+// the agent has it by itself. Those of manifests are read anew, and completed in place.
 func (s *source) copyOf(o *v1.Pod) *v1.Pod {
+	if s.static {
+		return o.DeepCopy()
+	}
 	if g := s.given[o.UID]; g.of == o {
 		return g.copy
 	}
