@@ -28,8 +28,6 @@ import (
 const (
 	defaultQPS   = 100
 	defaultBurst = 10
-	// maxPodResourcesSocketPath is the longest path of a unix socket (unix(7)).
-	maxPodResourcesSocketPath = 107
 )
 
 // PodLister are those that hold resources.
@@ -118,8 +116,8 @@ type PodResources struct {
 // NewPodResources checks cfg and returns a Server at rest.
 func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	var errs []error
-	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxPodResourcesSocketPath {
-		errs = append(errs, fmt.Errorf("PodResourcesConfig.Socket is %q; want an absolute path of at most %d bytes", cfg.Socket, maxPodResourcesSocketPath))
+	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxSocketPath {
+		errs = append(errs, fmt.Errorf("PodResourcesConfig.Socket is %q; want an absolute path of at most %d bytes", cfg.Socket, maxSocketPath))
 	}
 	if cfg.Pods == nil {
 		errs = append(errs, errors.New("PodResourcesConfig.Pods is required"))

@@ -18,11 +18,11 @@ import (
 
 // The kubelet's back-off of its webhooks.
 const (
-	tries             = 5
-	reviewFirstRetry  = 500 * time.Millisecond
-	reviewLastRetry   = 1687500 * time.Microsecond // the fourth
-	growth            = 1.5
-	certificateJitter = 0.2
+	tries            = 5
+	reviewFirstRetry = 500 * time.Millisecond
+	reviewLastRetry  = 1687500 * time.Microsecond // the fourth
+	growth           = 1.5
+	reviewJitter     = 0.2
 )
 
 // ReviewClient makes the calls, each once; what [kubeapi.Client.Once] returns does.
@@ -95,7 +95,7 @@ func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectA
 }
 
 func (r *Reviewer) create(ctx context.Context, res Resource, ask, got runtime.Object) error {
-	wait := retry.Backoff{First: reviewFirstRetry, Max: reviewLastRetry, Factor: growth, Jitter: certificateJitter}
+	wait := retry.Backoff{First: reviewFirstRetry, Max: reviewLastRetry, Factor: growth, Jitter: reviewJitter}
 	for try := 1; ; try++ {
 		err := r.client.Create(ctx, res, Key{}, ask, got)
 		if err == nil || try == tries || !transient(err) {

@@ -31,7 +31,7 @@ func (r *EventRecorder) Run(ctx context.Context) error {
 			return nil
 		}
 		err := r.send(ctx, snap)
-		if eventsOver(ctx) {
+		if over(ctx) {
 			return nil
 		}
 		again := r.sent(s, snap, err)
@@ -49,8 +49,6 @@ func (r *EventRecorder) Run(ctx context.Context) error {
 	}
 	return nil
 }
-
-func eventsOver(ctx context.Context) bool { return ctx.Err() != nil }
 
 // next waits for something to send. It returns nil when ctx ends.
 func (r *EventRecorder) next(ctx context.Context) (*series, series) {

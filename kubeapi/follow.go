@@ -193,7 +193,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		}
 		begun := time.Now()
 		err := f.try(ctx)
-		if followOver(ctx) {
+		if over(ctx) {
 			return nil
 		}
 		if err == nil && time.Since(begun) >= brief {
@@ -209,7 +209,7 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-func followOver(ctx context.Context) bool { return ctx.Err() != nil }
+func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // pause counts a failure and says how long to wait.
 func (f *Follower) pause(err error) time.Duration {

@@ -40,13 +40,13 @@ func (g *Gate) Open() {
 // Wait waits until the gate is open, and returns false if ctx ends before.
 func (g *Gate) Wait(ctx context.Context) bool {
 	if g == nil {
-		return !followOver(ctx)
+		return !over(ctx)
 	}
 	g.mu.Lock()
 	closed := g.closed
 	g.mu.Unlock()
 	if closed == nil {
-		return !followOver(ctx)
+		return !over(ctx)
 	}
 	select {
 	case <-closed:
@@ -59,5 +59,5 @@ func (g *Gate) Wait(ctx context.Context) bool {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return !followOver(ctx)
+	return !over(ctx)
 }

@@ -221,5 +221,7 @@ func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err er
 	}
 }
 
-// keyOf names a pod for calls.
-func keyOf(p *v1.Pod) kubeapi.Key { return kubeapi.Key{Namespace: p.Namespace, Name: p.Name} }
+// keyOf names an object in maps and for calls: one name has one object of a kind at a time.
+func keyOf(o metav1.Object) kubeapi.Key {
+	return kubeapi.Key{Namespace: o.GetNamespace(), Name: o.GetName()}
+}

@@ -211,15 +211,13 @@ func hasAddress(s *v1.Service) bool {
 	return s.Spec.ClusterIP != "" && s.Spec.ClusterIP != v1.ClusterIPNone
 }
 
-func refsKeyOf(s *v1.Service) kubeapi.Key { return kubeapi.Key{Namespace: s.Namespace, Name: s.Name} }
-
 func (c *Catalog) replaceServices(all []*v1.Service, _ string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.service)
 	for _, s := range all {
 		if hasAddress(s) {
-			c.service[refsKeyOf(s)] = s
+			c.service[keyOf(s)] = s
 		}
 	}
 	c.known[0], c.changed = true, true
@@ -231,9 +229,9 @@ func (c *Catalog) putService(s *v1.Service) {
 	defer c.mu.Unlock()
 	c.changed = true
 	if hasAddress(s) {
-		c.service[refsKeyOf(s)] = s
+		c.service[keyOf(s)] = s
 	} else {
-		delete(c.service, refsKeyOf(s))
+		delete(c.service, keyOf(s))
 	}
 }
 
@@ -241,7 +239,7 @@ func (c *Catalog) deleteService(s *v1.Service) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changed = true
-	delete(c.service, refsKeyOf(s))
+	delete(c.service, keyOf(s))
 }
 
 func (c *Catalog) replaceClasses(all []*nodev1.RuntimeClass, _ string) {
@@ -292,7 +290,7 @@ func (c *Catalog) recall() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range r.Services {
-		c.service[refsKeyOf(s)] = s
+		c.service[keyOf(s)] = s
 	}
 	for name, h := range r.Classes {
 		c.handler[name] = h

@@ -13,9 +13,6 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// sourceKeyOf names a pod in the maps: one name has one pod at a time.
-func sourceKeyOf(p *v1.Pod) kubeapi.Key { return kubeapi.Key{Namespace: p.Namespace, Name: p.Name} }
-
 // replace takes the server's whole answer. It is called by the follower after each
 // list, before any put or remove that follows.
 func (s *Source) replace(all []*v1.Pod, version string) {
@@ -28,9 +25,9 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	s.version = version
 	have := map[kubeapi.Key]bool{}
 	for _, p := range all {
-		have[sourceKeyOf(p)] = true
+		have[keyOf(p)] = true
 		s.set(p)
-		s.pods[sourceKeyOf(p)].early = first
+		s.pods[keyOf(p)].early = first
 	}
 	held := 0
 	for k, e := range s.pods {
@@ -83,15 +80,15 @@ func (s *Source) remove(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = p.ResourceVersion
-	if e := s.pods[sourceKeyOf(p)]; e != nil && e.pod.UID == p.UID {
-		s.drop(sourceKeyOf(p), e)
+	if e := s.pods[keyOf(p)]; e != nil && e.pod.UID == p.UID {
+		s.drop(keyOf(p), e)
 		s.wake()
 	}
 }
 
 // set notes a pod's newest version. s.mu is held. p is the caller's no more.
 func (s *Source) set(p *v1.Pod) {
-	k := sourceKeyOf(p)
+	k := keyOf(p)
 	e := s.pods[k]
 	// The same name and another UID: the old pod is over, whoever deleted it.
 	if e != nil && e.pod.UID != p.UID {

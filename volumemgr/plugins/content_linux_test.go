@@ -25,13 +25,6 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func contentMust(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // objects is a Source, by "Kind/namespace/name".
 type objects map[string]*ContentObject
 
@@ -90,14 +83,14 @@ func plugin(t testing.TB, kind ContentKind, cfg ContentConfig) *Content {
 	}
 	cfg.NoSwap = new(bool)
 	p, err := NewContent(kind, cfg)
-	contentMust(t, err)
+	must(t, err)
 	return p
 }
 
 func setUp(t testing.TB, p *Content, v *volumemgr.Volume) volumemgr.Result {
 	t.Helper()
 	r, err := p.SetUp(t.Context(), v)
-	contentMust(t, err)
+	must(t, err)
 	return r
 }
 
@@ -107,17 +100,17 @@ func seen(t testing.TB, dir string) string {
 	t.Helper()
 	out := map[string]string{}
 	data, err := filepath.EvalSymlinks(filepath.Join(dir, "..data"))
-	contentMust(t, err)
-	contentMust(t, filepath.WalkDir(data, func(p string, e fs.DirEntry, err error) error {
+	must(t, err)
+	must(t, filepath.WalkDir(data, func(p string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
 			return err
 		}
 		b, err := os.ReadFile(p)
-		contentMust(t, err)
+		must(t, err)
 		info, err := e.Info()
-		contentMust(t, err)
+		must(t, err)
 		rel, err := filepath.Rel(data, p)
-		contentMust(t, err)
+		must(t, err)
 		out[rel] = string(b)
 		if m := info.Mode().Perm(); m != 0o644 {
 			out[rel] += fmt.Sprintf(" %o", m)
@@ -191,7 +184,7 @@ func TestObjects(t *testing.T) {
 					}
 					continue
 				}
-				contentMust(t, err)
+				must(t, err)
 				if r != (volumemgr.Result{Path: v.Path, ReadOnly: true}) {
 					t.Errorf("%+v", r)
 				}
@@ -199,12 +192,12 @@ func TestObjects(t *testing.T) {
 					t.Errorf("%q, want %q", got, tc.want)
 				}
 				table, err := m.Table(t.Context())
-				contentMust(t, err)
+				must(t, err)
 				if inMemory := kind == ContentSecret; len(table) == 1 != inMemory {
 					t.Errorf("mounted %v", table)
 				}
 				for range 2 {
-					contentMust(t, p.TearDown(t.Context(), &volumemgr.Volume{UID: v.UID, Name: v.Name, Path: v.Path, StateDir: v.StateDir}))
+					must(t, p.TearDown(t.Context(), &volumemgr.Volume{UID: v.UID, Name: v.Name, Path: v.Path, StateDir: v.StateDir}))
 				}
 				if _, serr := os.Lstat(v.Path); !errors.Is(serr, fs.ErrNotExist) || len(m.Log())%2 != 0 {
 					t.Errorf("left: %v, %q", serr, m.Log())
@@ -254,12 +247,12 @@ func TestVersions(t *testing.T) {
 	v.Remount = true
 	link := func() string {
 		to, err := os.Readlink(filepath.Join(v.Path, "..data"))
-		contentMust(t, err)
+		must(t, err)
 		return to
 	}
 	first := link()
 	// Harm that only a look at the disk would find.
-	contentMust(t, os.WriteFile(filepath.Join(v.Path, "..data/a"), []byte("harm"), 0o644))
+	must(t, os.WriteFile(filepath.Join(v.Path, "..data/a"), []byte("harm"), 0o644))
 	setUp(t, p, v)
 	if got := seen(t, v.Path); got != "a=harm" {
 		t.Errorf("the disk was looked at: %q", got)
@@ -295,7 +288,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	// What another process wrote is looked at once.
-	contentMust(t, os.WriteFile(filepath.Join(v.Path, "..data/a"), []byte("harm"), 0o644))
+	must(t, os.WriteFile(filepath.Join(v.Path, "..data/a"), []byte("harm"), 0o644))
 	setUp(t, plugin(t, ContentConfigMap, ContentConfig{Source: src}), v)
 	if got := seen(t, v.Path); got != "a=6 600" {
 		t.Errorf("%q", got)
@@ -324,7 +317,7 @@ func TestFailureTakesNothingAway(t *testing.T) {
 	}
 	// The write itself fails: a file is where a directory has to be.
 	src["ConfigMap/ns/x"] = object("3", "a=2")
-	contentMust(t, os.WriteFile(filepath.Join(v.Path, "blocked"), nil, 0o600))
+	must(t, os.WriteFile(filepath.Join(v.Path, "blocked"), nil, 0o600))
 	v.Below = []string{"blocked/x"}
 	if _, err := p.SetUp(t.Context(), v); err == nil {
 		t.Error("no error")
@@ -419,7 +412,7 @@ func TestContentEveryMountCallMayFail(t *testing.T) {
 			if got := seen(t, v.Path); got != "a=1" {
 				t.Errorf("fault %d: %q", failAt, got)
 			}
-			contentMust(t, p.TearDown(t.Context(), v))
+			must(t, p.TearDown(t.Context(), v))
 			if table, err := m.Table(t.Context()); err != nil || len(table) > 0 {
 				t.Errorf("fault %d: leaked %v (%v)", failAt, table, err)
 			}
@@ -535,7 +528,7 @@ func TestDownwardChanges(t *testing.T) {
 	setUp(t, p, v)
 	v.Remount = true
 	first, err := os.Readlink(filepath.Join(v.Path, "..data"))
-	contentMust(t, err)
+	must(t, err)
 	same := pod()
 	same.Labels = map[string]string{"new": "label"} // not in the volume
 	if p.Stale(v.Spec, v.Pod, same) {
@@ -621,7 +614,7 @@ func TestProjected(t *testing.T) {
 	if got, want := fmt.Sprint(p.Sources(v.Spec, v.Pod)), "[{ConfigMap ns x} {Secret ns x} {ClusterTrustBundle  root} {ClusterTrustBundle  none}]"; got != want {
 		t.Errorf("sources %s, want %s", got, want)
 	}
-	contentMust(t, p.TearDown(t.Context(), v))
+	must(t, p.TearDown(t.Context(), v))
 	if !slices.Equal(a.forgot, []types.UID{"u"}) {
 		t.Errorf("forgot %q", a.forgot)
 	}
@@ -645,7 +638,7 @@ func TestCredentials(t *testing.T) {
 		v.FSUser, v.FSGroup = tc.user, tc.group
 		setUp(t, p, v)
 		info, err := os.Stat(filepath.Join(v.Path, "token"))
-		contentMust(t, err)
+		must(t, err)
 		st := info.Sys().(*syscall.Stat_t)
 		if info.Mode() != tc.mode || tc.user != nil && int64(st.Uid) != *tc.user || tc.group != nil && int64(st.Gid) != *tc.group {
 			t.Errorf("user %v, group %v: %v %d:%d", tc.user, tc.group, info.Mode(), st.Uid, st.Gid)
@@ -679,20 +672,20 @@ func TestMemoryOnAKernel(t *testing.T) {
 	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
 	p, err := NewContent(ContentSecret, ContentConfig{Mounter: k, Source: objects{"Secret/ns/x": object("1", "a=1")}})
-	contentMust(t, err)
+	must(t, err)
 	v := contentVolume(t, v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "x", DefaultMode: &mode644}})
 	for range 2 {
 		setUp(t, p, v)
 		found, err := mount.Find(t.Context(), k, v.Path)
-		contentMust(t, err)
+		must(t, err)
 		if len(found) != 1 || found[0].Type != "tmpfs" || seen(t, v.Path) != "a=1" {
 			t.Errorf("mounted %v", found)
 		}
-		contentMust(t, k.Unmount(t.Context(), v.Path, mount.Plain))
+		must(t, k.Unmount(t.Context(), v.Path, mount.Plain))
 		v.Found = true
 	}
 	setUp(t, p, v)
-	contentMust(t, p.TearDown(t.Context(), v))
+	must(t, p.TearDown(t.Context(), v))
 	if found, err := mount.Find(t.Context(), k, v.Path); err != nil || len(found) > 0 {
 		t.Errorf("leaked %v (%v)", found, err)
 	}
