@@ -214,12 +214,12 @@
 //	a static pod that ran again after a shutdown was published as failed with containers that ran, since the mirror that its agent remembered was older than the server's
 //	dead containers of a pod that a failing disk had no record of were removed before a slow API server had answered, and its next restart was not counted
 //	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
+//	a pod that had ended for a shutdown, and that a failing disk had no end of, was shown as failed with containers that ran, until a slow API server had answered
 //	on a disk that failed, each change of a pod had the records of all pods be tried again
 //
 // # What is open
 //
-// Two of 10,000 seeds from 1000000 on failed: 1004263, where a container of a pod that was ended twice is stopped
-// without a cause, and 1007123, where a pod has failed while containers of it run. Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
+// Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
 // when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
 //
 // # What is left out

@@ -293,11 +293,19 @@ func (m *machine) mayEnd(p *pod, i *instance) bool {
 		return false
 	}
 	for _, o := range m.made { // it goes when there is nobody left whom it serves
-		if o.uid == p.object.UID && o.name[0] != 's' && o.name[0] != 'i' && m.runs(o) {
+		if o.uid == p.object.UID && o.name[0] != 's' && o.name[0] != 'i' && m.runs(o) && !p.overdue(o) {
 			return false
 		}
 	}
 	return true
+}
+
+// overdue reports whether an instance should be gone for good: its probes failed, nothing
+// follows it, and the grace period since a first stop in its pod is over. The turn of the
+// sidecars comes then, whatever became of the call that stops it (KEP-753).
+func (p *pod) overdue(o *instance) bool {
+	policy, _ := p.policyOf(o.name)
+	return o.failed() && policy == v1.RestartPolicyNever && !p.stopping.IsZero() && time.Since(p.stopping) >= p.grace-slack
 }
 
 // judgeEndOfSandbox looks at what stops or removes a sandbox with all in it.

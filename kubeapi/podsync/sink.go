@@ -26,7 +26,8 @@ type SinkClient interface {
 }
 
 // SinkPods knows the newest version of a pod that the API server told of: a
-// [Source]. It is shared and not changed.
+// [Source]. It is shared and not changed. What is older than the last start is no such
+// version: the difference to it, sent to a pod that is over, would show its containers running.
 type SinkPods interface {
 	Pod(namespace, name string) (*v1.Pod, bool)
 }
@@ -64,8 +65,9 @@ type SinkConfig struct {
 // statusmgr allows, so that one that is slow holds up no other.
 //
 // A status never goes back, even if it was computed before an outage: a pod
-// that the server shows as Succeeded or Failed stays so, and of two
-// generations that were observed the later one counts.
+// that the server shows as Succeeded or Failed stays so, and its status as it is while
+// any of its containers runs, which is to end then; of two generations that were
+// observed the later one counts.
 //
 // Its methods may be called from any goroutine.
 type Sink struct {

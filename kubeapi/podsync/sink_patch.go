@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,8 +33,13 @@ var ours = map[v1.PodConditionType]bool{
 func forward(api, next v1.PodStatus) v1.PodStatus {
 	// Containers that are found running after an outage must not bring a pod back whose
 	// replacement runs elsewhere.
-	if podmeta.IsTerminal(api.Phase) && next.Phase != api.Phase {
-		next.Phase, next.Reason, next.Message = api.Phase, api.Reason, api.Message
+	if podmeta.IsTerminal(api.Phase) {
+		if anyRuns(next) {
+			return api // it is published once they have ended
+		}
+		if next.Phase != api.Phase {
+			next.Phase, next.Reason, next.Message = api.Phase, api.Reason, api.Message
+		}
 	}
 	// An observation of an old version of the spec must not hide that of a newer one.
 	next.ObservedGeneration = max(next.ObservedGeneration, api.ObservedGeneration)
@@ -45,6 +51,12 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 		next.QOSClass = api.QOSClass
 	}
 	return next
+}
+
+// anyRuns reports whether a status shows a container that runs.
+func anyRuns(st v1.PodStatus) bool {
+	runs := func(c v1.ContainerStatus) bool { return c.State.Running != nil }
+	return slices.ContainsFunc(st.InitContainerStatuses, runs) || slices.ContainsFunc(st.ContainerStatuses, runs)
 }
 
 // statusField is a field of a status that a patch may have, by its place and its name.

@@ -179,13 +179,13 @@ func (s *Source) Name() string { return podmeta.SourceAPI }
 // and follows them.
 func (s *Source) Kind() podmgr.Kind { return podmgr.API }
 
-// Pod returns the newest version of a pod that the API server has told of. It
-// is shared and must not be changed.
+// Pod returns the newest version of a pod that the API server has told of since the
+// start; one that is only remembered may be over. It is shared and must not be changed.
 func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.pods[kubeapi.Key{Namespace: namespace, Name: name}]
-	if e == nil {
+	if e == nil || !s.synced {
 		return nil, false
 	}
 	return e.pod, true

@@ -48,9 +48,15 @@ func TestWhatIsRememberedIsPartial(t *testing.T) {
 		if r.want(t, "a"); !r.partial() {
 			t.Error("what is remembered alone is complete")
 		}
+		if _, told := r.Pod("ns", "a"); told {
+			t.Error("the server is said to have told of what is remembered")
+		}
 		time.Sleep(time.Minute)
 		if r.want(t, "a"); r.partial() {
 			t.Error("still partial after the server's answer")
+		}
+		if _, told := r.Pod("ns", "a"); !told {
+			t.Error("the server has told of no pod after its answer")
 		}
 		r.stop()
 	})
