@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -146,11 +147,11 @@ func (m *machine) lookForSecrets(d *looked, inMemory map[string]bool, now int64)
 		*d = looked{path: d.path}
 		return
 	}
-	if state, settled := stateOf(d.path, now); !settled || d.state != state {
+	if state, settled := stateOf(d.path, now, ticks()); !settled || d.state != state {
 		d.list(state)
 	}
 	for _, f := range d.files {
-		state, settled := stateOf(f.path, now)
+		state, settled := stateOf(f.path, now, ticks())
 		if settled && f.state == state {
 			continue
 		}
@@ -205,16 +206,39 @@ type fileState struct {
 }
 
 // ticks is more than the disk's clock stands still: what was changed that long ago has
-// another time when it changes again.
-const ticks = 20 * time.Millisecond
+// another time when it changes again. With the timestamps of Linux 6.13 and later
+// (Documentation/filesystems/multigrain-ts.rst) each change has, if somebody has looked at the
+// one before.
+var ticks = sync.OnceValue(func() time.Duration {
+	const coarse = 20 * time.Millisecond
+	dir, err := os.MkdirTemp(shm, "sim")
+	if err != nil {
+		return coarse
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	f := filepath.Join(dir, "f")
+	seen := map[int64]bool{}
+	const changes = 20
+	for range changes {
+		if os.WriteFile(f, []byte("f"), 0o600) != nil {
+			return coarse
+		}
+		state, _ := stateOf(f, 0, coarse)
+		seen[state.changed] = true
+	}
+	if len(seen) < changes {
+		return coarse
+	}
+	return 0
+})
 
 // stateOf is the state of what is at a path, and whether each later one is another than it
-// was at that time.
-func stateOf(path string, now int64) (_ fileState, settled bool) {
+// was at that time, by a clock that stands still for less than tick.
+func stateOf(path string, now int64, tick time.Duration) (_ fileState, settled bool) {
 	var st syscall.Stat_t
 	if syscall.Lstat(path, &st) != nil {
 		return fileState{}, false
 	}
 	changed := st.Ctim.Nano()
-	return fileState{st.Ino, st.Size, changed}, now-changed > int64(ticks)
+	return fileState{st.Ino, st.Size, changed}, now-changed > int64(tick)
 }

@@ -29,10 +29,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// shm is a file system in memory, which most machines have.
+const shm = "/dev/shm"
+
 // workDir is a directory in memory, if the machine has one.
 func workDir(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "sim")
+	dir, err := os.MkdirTemp(shm, "sim")
 	if err != nil {
 		return t.TempDir()
 	}
