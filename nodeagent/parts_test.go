@@ -136,6 +136,10 @@ func TestShutdownConfig(t *testing.T) {
 	if s := b.shutdown(); s.Machine == nil || s.Requested.Seconds() != 30 || s.Critical.Seconds() != 10 || s.Store == nil {
 		t.Errorf("shutdown %+v", s)
 	}
+	b.Hardware = &Hardware{Machine: node.MachineFacts{BootID: "boot-1"}}
+	if s := b.shutdown(); s.BootID != "boot-1" {
+		t.Errorf("boot %q", s.BootID)
+	}
 	b.Machine = &steady{}
 	systemd := systemdtest.New(t)
 	t.Setenv("NOTIFY_SOCKET", systemd.Path)

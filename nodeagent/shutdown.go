@@ -34,6 +34,9 @@ func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 		Changed: func(bool) { b.Facts.Changed() },
 		Store:   b.Store("shutdown", "shutdown"), Log: b.Log.Named("shutdown"), Metrics: b.Metrics,
 	}
+	if h := b.Hardware; h != nil {
+		cfg.BootID = h.Machine.BootID
+	}
 	if b.Machine == nil {
 		cfg.Machine = node.NewLogind(node.LogindConfig{Log: b.Log.Named("logind")})
 		return cfg

@@ -36,6 +36,8 @@ type ShutdownConfig struct {
 	// Changed is called when the machine is about to go down, and when not after
 	// all, one call after the other and off the loop; nothing is.
 	Changed func(down bool)
+	// BootID names the present boot of the machine; that of the kernel.
+	BootID string
 
 	// Store remembers over a restart of the agent that the machine goes down; it
 	// is forgotten.
@@ -109,7 +111,7 @@ func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
 		Requested: cfg.Requested, Critical: cfg.Critical, Groups: cfg.Groups, PassOn: cfg.PassOn,
 		Machine: cfg.Machine, Pods: pods{p}, Killer: pods{p}, Volumes: pods{p},
 		Event:   func(reason, message string) { p.host.NodeEvent(v1.EventTypeNormal, reason, message) },
-		Changed: p.changed, Log: cfg.Log, Metrics: cfg.Metrics,
+		Changed: p.changed, BootID: cfg.BootID, Log: cfg.Log, Metrics: cfg.Metrics,
 	}
 	if cfg.Store != nil {
 		c.State = p.past
