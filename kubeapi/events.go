@@ -155,9 +155,15 @@ func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 // Event records what happened to a pod. eventType is v1.EventTypeNormal or
 // v1.EventTypeWarning.
 func (r *EventRecorder) Event(pod *v1.Pod, eventType, reason, message string) {
+	r.AnnotatedEvent(pod, nil, eventType, reason, message)
+}
+
+// AnnotatedEvent records what happened to a pod, with annotations of the Event, which
+// are not changed later. Of events that are told as one, those of the first are told.
+func (r *EventRecorder) AnnotatedEvent(pod *v1.Pod, annotations map[string]string, eventType, reason, message string) {
 	r.record(v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-	}, eventType, reason, message)
+	}, annotations, eventType, reason, message)
 }
 
 // ContainerEvent records what happened to a container of a pod, by name.
@@ -165,7 +171,7 @@ func (r *EventRecorder) ContainerEvent(pod *v1.Pod, container, eventType, reason
 	r.record(v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 		FieldPath: podmeta.FieldPath(pod, container),
-	}, eventType, reason, message)
+	}, nil, eventType, reason, message)
 }
 
 // NodeEvent records what happened to the node. By custom the UID of a node in
@@ -173,7 +179,7 @@ func (r *EventRecorder) ContainerEvent(pod *v1.Pod, container, eventType, reason
 func (r *EventRecorder) NodeEvent(eventType, reason, message string) {
 	r.record(v1.ObjectReference{
 		Kind: "Node", Name: r.cfg.NodeName, UID: types.UID(r.cfg.NodeName),
-	}, eventType, reason, message)
+	}, nil, eventType, reason, message)
 }
 
 // create is the Event of a series that the server has not got yet.
@@ -183,7 +189,7 @@ func (r *EventRecorder) create(s *series) *v1.Event {
 		namespace = metav1.NamespaceDefault
 	}
 	return &v1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: s.name},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: s.name, Annotations: s.annotations},
 		InvolvedObject:      s.key.object,
 		Type:                s.key.kind,
 		Reason:              s.key.reason,

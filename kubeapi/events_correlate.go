@@ -36,6 +36,7 @@ type series struct {
 	key         seriesKey
 	name        string // of the Event; "" before it is sent
 	message     string
+	annotations map[string]string // of the first
 	first, last time.Time
 	count       int32
 	sent        bool          // the server has it
@@ -56,7 +57,7 @@ type similar struct {
 }
 
 // record notes an event.
-func (r *EventRecorder) record(object v1.ObjectReference, kind, reason, message string) {
+func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string]string, kind, reason, message string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +70,7 @@ func (r *EventRecorder) record(object v1.ObjectReference, kind, reason, message 
 		key.message, message = "", cut(combined+message)
 		r.counts.Combined++
 	}
-	s := r.find(key, now)
+	s := r.find(key, annotations, now)
 	s.message, s.last = message, now
 	s.count++
 	if !r.allowed(object.UID, now) {
@@ -88,7 +89,7 @@ func (r *EventRecorder) record(object v1.ObjectReference, kind, reason, message 
 
 // find finds the series of a key or begins one, in place of the oldest if there
 // are many. r.mu is held.
-func (r *EventRecorder) find(key seriesKey, now time.Time) *series {
+func (r *EventRecorder) find(key seriesKey, annotations map[string]string, now time.Time) *series {
 	if e := r.series[key]; e != nil {
 		r.recent.MoveToFront(e)
 		return e.Value.(*series)
@@ -102,7 +103,7 @@ func (r *EventRecorder) find(key seriesKey, now time.Time) *series {
 			r.counts.Lost++
 		}
 	}
-	s := &series{key: key, first: now}
+	s := &series{key: key, annotations: annotations, first: now}
 	r.series[key] = r.recent.PushFront(s)
 	return s
 }

@@ -71,6 +71,17 @@ func TestEventsAreTold(t *testing.T) {
 	})
 }
 
+func TestAnnotationsAreTold(t *testing.T) {
+	bubble(t, kubeapi.EventConfig{}, func(t *testing.T, srv *kubeapitest.Server, rec *kubeapi.EventRecorder) {
+		for _, resource := range []string{"memory", "ephemeral-storage"} {
+			rec.AnnotatedEvent(pod, map[string]string{"starved_resource": resource}, v1.EventTypeWarning, "Evicted", "The node was low")
+		}
+		if e := told(srv)["The node was low"]; e == nil || e.Count != 2 || e.Annotations["starved_resource"] != "memory" {
+			t.Errorf("told %+v", e)
+		}
+	})
+}
+
 func TestRepeatsAreCounted(t *testing.T) {
 	bubble(t, kubeapi.EventConfig{}, func(t *testing.T, srv *kubeapitest.Server, rec *kubeapi.EventRecorder) {
 		for range 3 {

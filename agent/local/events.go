@@ -41,6 +41,56 @@ type NodeEventRecorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
+// EventRecorders hand each event to all of them, in this order, as the most that each
+// takes: an [AnnotatedEventRecorder] gets annotations, a [ContainerEventRecorder] the
+// container, a [NodeEventRecorder] the events of the node.
+type EventRecorders []EventRecorder
+
+var _ interface {
+	EventRecorder
+	AnnotatedEventRecorder
+	ContainerEventRecorder
+	NodeEventRecorder
+} = EventRecorders{}
+
+// Event implements [EventRecorder].
+func (rs EventRecorders) Event(pod *v1.Pod, eventType, reason, message string) {
+	for _, r := range rs {
+		r.Event(pod, eventType, reason, message)
+	}
+}
+
+// AnnotatedEvent implements [AnnotatedEventRecorder].
+func (rs EventRecorders) AnnotatedEvent(pod *v1.Pod, annotations map[string]string, eventType, reason, message string) {
+	for _, r := range rs {
+		if a, ok := r.(AnnotatedEventRecorder); ok && len(annotations) > 0 {
+			a.AnnotatedEvent(pod, annotations, eventType, reason, message)
+			continue
+		}
+		r.Event(pod, eventType, reason, message)
+	}
+}
+
+// ContainerEvent implements [ContainerEventRecorder].
+func (rs EventRecorders) ContainerEvent(pod *v1.Pod, container, eventType, reason, message string) {
+	for _, r := range rs {
+		if c, ok := r.(ContainerEventRecorder); ok && container != "" {
+			c.ContainerEvent(pod, container, eventType, reason, message)
+			continue
+		}
+		r.Event(pod, eventType, reason, message)
+	}
+}
+
+// NodeEvent implements [NodeEventRecorder].
+func (rs EventRecorders) NodeEvent(eventType, reason, message string) {
+	for _, r := range rs {
+		if n, ok := r.(NodeEventRecorder); ok {
+			n.NodeEvent(eventType, reason, message)
+		}
+	}
+}
+
 // perObject bounds what is remembered of one pod, and of the node. A repeated
 // event counts once, so this is a pod's variety, not its length of life.
 const perObject = 32
@@ -66,7 +116,7 @@ func cut(s string) string {
 // goroutine.
 type EventLog struct {
 	log   *zap.Logger
-	next  EventRecorder // may be nil
+	next  EventRecorders // one, or none
 	node  v1.ObjectReference
 	panic func() // counts one
 
@@ -78,12 +128,16 @@ type EventLog struct {
 // NewEventLog returns an empty log of the node of that name, which hands events on to
 // next, if that is not nil. panicked is called for each panic of next.
 func NewEventLog(log *zap.Logger, node string, next EventRecorder, panicked func()) *EventLog {
-	return &EventLog{
-		log: log, next: next, panic: panicked, pods: map[types.UID][]v1.Event{},
+	l := &EventLog{
+		log: log, panic: panicked, pods: map[types.UID][]v1.Event{},
 		// The kubelet's events about its node bear the node's name as the UID:
 		// whoever describes a node looks for them by it.
 		node: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
 	}
+	if next != nil {
+		l.next = EventRecorders{next}
+	}
+	return l
 }
 
 // Event records one event of pod. It blocks for no longer than the recorder
@@ -111,19 +165,12 @@ func (l *EventLog) record(pod *v1.Pod, container string, annotations map[string]
 	l.log.Debug("event", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", container), zap.String("type", eventType),
 		zap.String("reason", reason), zap.String("message", message))
 	l.remember(pod, podmeta.FieldPath(pod, container), eventType, reason, message, time.Now())
-	if l.next == nil {
-		return
-	}
 	l.guard(func() {
-		if a, ok := l.next.(AnnotatedEventRecorder); ok && len(annotations) > 0 {
-			a.AnnotatedEvent(pod, annotations, eventType, reason, message)
+		if container != "" {
+			l.next.ContainerEvent(pod, container, eventType, reason, message)
 			return
 		}
-		if c, ok := l.next.(ContainerEventRecorder); ok && container != "" {
-			c.ContainerEvent(pod, container, eventType, reason, message)
-			return
-		}
-		l.next.Event(pod, eventType, reason, message)
+		l.next.AnnotatedEvent(pod, annotations, eventType, reason, message)
 	})
 }
 
@@ -134,9 +181,7 @@ func (l *EventLog) Node(eventType, reason, message string) {
 	l.mu.Lock()
 	l.events = add(l.events, v1.Event{InvolvedObject: l.node, Type: eventType, Reason: reason, Message: message}, time.Now())
 	l.mu.Unlock()
-	if n, ok := l.next.(NodeEventRecorder); ok {
-		l.guard(func() { n.NodeEvent(eventType, reason, message) })
-	}
+	l.guard(func() { l.next.NodeEvent(eventType, reason, message) })
 }
 
 // AlsoOfNode is the log as those see it whose events of one reason are the

@@ -52,6 +52,43 @@ func TestNodeEvents(t *testing.T) {
 	}
 }
 
+// everything takes all kinds of events.
+type everything struct{ got []string }
+
+func (e *everything) Event(_ *v1.Pod, _, reason, _ string) { e.got = append(e.got, reason) }
+
+func (e *everything) AnnotatedEvent(_ *v1.Pod, annotations map[string]string, _, reason, _ string) {
+	e.got = append(e.got, reason+" "+annotations["k"])
+}
+
+func (e *everything) ContainerEvent(_ *v1.Pod, container, _, reason, _ string) {
+	e.got = append(e.got, reason+" of "+container)
+}
+
+func (e *everything) NodeEvent(_, reason, _ string) { e.got = append(e.got, "node "+reason) }
+
+// plain takes events of pods alone.
+type plain struct{ got []string }
+
+func (p *plain) Event(_ *v1.Pod, _, reason, _ string) { p.got = append(p.got, reason) }
+
+// Several recorders get each event, with as much of it as each takes.
+func TestEventRecorders(t *testing.T) {
+	a, b, c := &everything{}, &plain{}, &everything{}
+	l, pod := NewEventLog(zap.NewNop(), "n1", EventRecorders{a, b, c}, nil), &v1.Pod{}
+	l.Event(pod, "Normal", "Plain", "m")
+	l.Annotated(pod, map[string]string{"k": "v"}, "Warning", "Annotated", "m")
+	l.ContainerEvent(pod, "main", "Normal", "Container", "m")
+	l.Node("Normal", "Node", "m")
+	want := "[Plain Annotated v Container of main node Node]"
+	if got := fmt.Sprint(a.got); got != want || fmt.Sprint(c.got) != want {
+		t.Errorf("got %s and %s, want %s", got, c.got, want)
+	}
+	if got := fmt.Sprint(b.got); got != "[Plain Annotated Container]" {
+		t.Errorf("a recorder of pods got %s", got)
+	}
+}
+
 // What is remembered of a pod is bounded, whatever its events say, and nothing
 // of it is left when it is gone.
 func TestEventsOfPodsAreBounded(t *testing.T) {

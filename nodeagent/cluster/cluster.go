@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
@@ -24,6 +25,13 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
+
+// The API server hears of containers' events, of the node's, and what evictions say beside.
+var _ interface {
+	local.AnnotatedEventRecorder
+	local.ContainerEventRecorder
+	local.NodeEventRecorder
+} = (*kubeapi.EventRecorder)(nil)
 
 // cluster is what makes the agent a node of one.
 type cluster struct {

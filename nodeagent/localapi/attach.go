@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -108,7 +109,11 @@ func (a *attached) plug(c *agent.Config) {
 	c.Sources = append(c.Sources, a.api.Source())
 	a.sink = &sink{api: a.api, next: c.Status.Sink}
 	c.Status.Sink = a.sink
-	c.Events = both{a.api, c.Events}
+	events := local.EventRecorders{a.api}
+	if c.Events != nil {
+		events = append(events, c.Events)
+	}
+	c.Events = events
 	c.Cluster.NodeLabels = a.api.NodeLabels
 }
 

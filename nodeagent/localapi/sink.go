@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -64,18 +63,4 @@ func (s *sink) Prune(keep map[types.UID]bool) error {
 		return p.Prune(keep)
 	}
 	return nil
-}
-
-// both records events in the API and, if there is one, with another recorder.
-type both struct {
-	*localapi.Server
-
-	next local.EventRecorder
-}
-
-func (b both) Event(pod *v1.Pod, eventType, reason, message string) {
-	b.Server.Event(pod, eventType, reason, message)
-	if b.next != nil {
-		b.next.Event(pod, eventType, reason, message)
-	}
 }
