@@ -33,6 +33,7 @@ type fake struct {
 	slow       time.Duration      // of each inspection
 	slowList   time.Duration      // of each list
 	blinks     bool               // every second inspection shows nothing
+	hides      bool               // lists show no containers
 
 	stream  bool // there is an event stream
 	refuse  bool // it does not open
@@ -70,7 +71,9 @@ func (f *fake) List(ctx context.Context) ([]observed.Listed, error) {
 			l.Sandboxes = append(l.Sandboxes, observed.Item{ID: s.ID, State: s.State})
 		}
 		for _, c := range p.Containers {
-			l.Containers = append(l.Containers, observed.Item{ID: c.ID, State: c.State})
+			if !f.hides {
+				l.Containers = append(l.Containers, observed.Item{ID: c.ID, State: c.State})
+			}
 		}
 		out = append(out, l)
 	}

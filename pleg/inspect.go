@@ -26,6 +26,10 @@ const (
 	// further failure up to maxRetry.
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
+	// A list that an inspection denied leads to another one after minRetry,
+	// doubled with each further denial up to maxDenied: where there is no event
+	// stream, what the list shows may have become true meanwhile.
+	maxDenied = 10 * time.Second
 	// lookBurst looks at a pod are made as soon as there is news of it; more
 	// follow at lookEvery. It bounds what a runtime that never stops telling
 	// costs, and is more than a pod's life needs.

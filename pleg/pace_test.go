@@ -74,3 +74,32 @@ func TestLooksThatMakeEventsComeWithPauses(t *testing.T) {
 		}
 	})
 }
+
+// Lists that inspections deny, for ever, are not looked into each time; and what they say is
+// seen soon once it is so, without any event.
+func TestListsThatAreDeniedAreLookedIntoWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := holdable(t, false, pleg.Config{})
+		looks := inspected(f, "a")
+		f.do(func() { f.hides = true })
+		time.Sleep(5 * time.Minute)
+		if n := looks(); n < 20 || n > 40 {
+			t.Errorf("%d inspections in five minutes, want about 30", n)
+		}
+		if p, err := m.Get("a"); err != nil || len(p.Containers) != 1 {
+			t.Errorf("the list is believed: %+v, %v", p, err)
+		}
+		f.set("a", observed.Running)
+		time.Sleep(11 * time.Second)
+		if p, err := m.Get("a"); err != nil || len(p.Containers) != 0 {
+			t.Errorf("what went meanwhile is shown: %+v, %v", p, err)
+		}
+		// Another list, and another inspection: both are news.
+		f.do(func() { f.hides = false })
+		f.set("a", observed.Running, box("a2", observed.Running))
+		time.Sleep(2 * time.Second)
+		if p, err := m.Get("a"); err != nil || len(p.Containers) != 1 {
+			t.Errorf("what came is not shown: %+v, %v", p, err)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
@@ -43,6 +44,11 @@ type record struct {
 	flight   *flight
 	retry    *time.Timer
 	failures int
+
+	// denied is what a list showed, and the inspection that it led to did not: the
+	// runtime contradicts itself. denials counts such lists; 0 and nil before.
+	denied  []item
+	denials int
 
 	paid  time.Time // until when looks so far count
 	paced bool      // retry is the timer of a look that waits for its turn
@@ -171,21 +177,36 @@ func keepIPs(old, now *observed.Pod) *observed.Pod {
 	return now
 }
 
-// matches reports whether a listed pod is as it is known. Items stand mostly
-// where they stood, so each is looked for at its place first.
-func (r *record) matches(l *observed.Listed) bool {
-	if len(r.items) != len(l.Containers)+len(l.Sandboxes) {
+// mayDeny reports whether a list that differs from what is known deserves a look. One that
+// a look has denied does so after a pause, longer with each time: a runtime that contradicts
+// itself for ever is not looked at for ever.
+func (r *record) mayDeny(l *observed.Listed, now time.Time) bool {
+	if r.denials == 0 || !same(r.denied, l) {
+		r.denied, r.denials = listedItems(l), 1
+		return true
+	}
+	if now.Sub(r.at) < (retry.Backoff{First: minRetry, Max: maxDenied}.After(r.denials)) {
+		return false
+	}
+	r.denials++
+	return true
+}
+
+// same reports whether a listed pod has these items. They stand mostly where they stood,
+// so each is looked for at its place first.
+func same(items []item, l *observed.Listed) bool {
+	if len(items) != len(l.Containers)+len(l.Sandboxes) {
 		return false
 	}
 	n := 0
 	for i := range l.Containers {
-		if !r.has(n, &l.Containers[i], false) {
+		if !has(items, n, &l.Containers[i], false) {
 			return false
 		}
 		n++
 	}
 	for i := range l.Sandboxes {
-		if !r.has(n, &l.Sandboxes[i], true) {
+		if !has(items, n, &l.Sandboxes[i], true) {
 			return false
 		}
 		n++
@@ -193,21 +214,33 @@ func (r *record) matches(l *observed.Listed) bool {
 	return true
 }
 
-// has reports whether the item is known with that state, at its place or elsewhere.
-func (r *record) has(place int, want *observed.Item, sandbox bool) bool {
-	if it := &r.items[place]; it.id == want.ID {
+// has reports whether the item is there with that state, at its place or elsewhere.
+func has(items []item, place int, want *observed.Item, sandbox bool) bool {
+	if it := &items[place]; it.id == want.ID {
 		return it.state == want.State
 	}
-	for i := range r.items {
-		if it := &r.items[i]; it.id == want.ID && it.sandbox == sandbox {
+	for i := range items {
+		if it := &items[i]; it.id == want.ID && it.sandbox == sandbox {
 			return it.state == want.State
 		}
 	}
 	return false
 }
 
+// listedItems are the items of a listed pod: containers, then sandboxes.
+func listedItems(l *observed.Listed) []item {
+	items := make([]item, 0, len(l.Containers)+len(l.Sandboxes))
+	for _, c := range l.Containers {
+		items = append(items, item{id: c.ID, state: c.State})
+	}
+	for _, s := range l.Sandboxes {
+		items = append(items, item{id: s.ID, state: s.State, sandbox: true})
+	}
+	return items
+}
+
 // itemsOf lists what an inspection showed: containers, then sandboxes. The order is
-// that of lists, so that matches finds most items at their place.
+// that of lists, so that same finds most items at their place.
 func itemsOf(p *observed.Pod) []item {
 	items := make([]item, 0, len(p.Containers)+len(p.Sandboxes))
 	for i := range p.Containers {

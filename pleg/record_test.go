@@ -61,8 +61,8 @@ func TestMatches(t *testing.T) {
 		"fewer":       {observed.Listed{Containers: []observed.Item{it("a", observed.Running)}, Sandboxes: s}, false},
 		"no sandbox":  {observed.Listed{Containers: []observed.Item{it("a", observed.Running), it("b", observed.Exited)}}, false},
 	} {
-		if got := r.matches(&tc.list); got != tc.want {
-			t.Errorf("%s: matches = %v, want %v", name, got, tc.want)
+		if got := same(r.items, &tc.list); got != tc.want {
+			t.Errorf("%s: same = %v, want %v", name, got, tc.want)
 		}
 	}
 }

@@ -143,13 +143,16 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		// Inspected since: the list is older.
 		case !r.at.Before(began):
 			continue
-		case r.err == nil && r.matches(l):
+		case r.err == nil && same(r.items, l):
+			r.denied, r.denials = nil, 0
 			if r.flight == nil {
 				r.matched = began
 			}
 			continue
 		case r.err != nil && r.flight == nil:
 			continue // its retry is due in its own time
+		case r.pod != nil && r.flight == nil && !r.dirty && !r.mayDeny(l, began):
+			continue
 		}
 		// Get has something to show until the first inspection is over, which may
 		// take long when hundreds of pods are found at the start.
