@@ -43,6 +43,12 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = false })
 	case book.Reserving, book.Reserved, book.Undoing, book.Undone:
 		return nil, false
+	case book.Rejected:
+		stopping := false
+		a.book.Update(part.RefOf(pod), func(e *book.Entry) { stopping, e.Asked = e.Stopping, e.Stopping })
+		if stopping {
+			return nil, false
+		}
 	}
 	// Listed once for the whole decision, as the answers have to be about the same
 	// others.
@@ -168,6 +174,7 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	a.metrics.Rejected(r.Reason)
 	a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
 	a.statuses.Set(pod, verdict.Rejected(pod, r))
+	a.requestCleanup() // see takeBack
 }
 
 // wait keeps a pod for later, if that is the answer and its time is not over, and

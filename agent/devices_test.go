@@ -569,3 +569,33 @@ func TestDevicesOfInitContainers(t *testing.T) {
 		l.stop()
 	})
 }
+
+// A pod that is rejected after a restart gives back the devices of before, although its source
+// names it still: it has no worker that would tell the parts of its end.
+func TestDevicesOfRejectedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := deviceNode(t)
+		l := n.start()
+		l.offer(thing, newPlugin(of("a", "b")...))
+		n.want = []*v1.Pod{newPod("p", wants("c", thing, "2"))}
+		l.tell()
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		l.stop()
+		boxes, _ := n.rt.ListPodSandbox(t.Context(), nil)
+		_ = n.rt.StopPodSandbox(t.Context(), boxes[0].GetId()) // as with a boot
+
+		l = n.start()
+		time.Sleep(6 * time.Minute) // the plugin does not come back
+		l.wantPhase("p", v1.PodFailed)
+		l.offer(thing, newPlugin(of("a", "b")...))
+		n.want = append(n.want, newPod("next", wants("d", thing, "2")))
+		l.tell()
+		settle()
+		l.wantPhase("next", v1.PodRunning)
+		if used := n.devices.current.Capacity()[thing].Used; used != 2 {
+			t.Errorf("%d devices are used", used)
+		}
+		l.stop()
+	})
+}

@@ -83,7 +83,34 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.probes.Retain(isKnown)
 	a.events.Retain(isKnown)
 	if sweep {
+		a.takeBack(ctx)
 		a.beginSweep(ctx, known)
+	}
+}
+
+// takeBack has the parts take back what pods had that were rejected after a restart: they have
+// no worker that would tell the parts of their end, and the sources name them for as long as
+// they like. The kubelet lets others have what belongs to no active pod. A part that cannot is told again with the next sweep.
+func (a *Agent) takeBack(ctx context.Context) {
+	if len(a.hooks.Stoppers) == 0 {
+		return
+	}
+	for uid, e := range a.book.At(book.Rejected) {
+		if e.Stopped || e.Stopping || !a.rejectedAtRest(uid) {
+			continue
+		}
+		a.book.Update(e.Ref, func(e *book.Entry) { e.Stopping = true })
+		a.background(ctx, func(ctx context.Context) {
+			if err := a.stopped(ctx, e.Ref); err != nil {
+				a.logged("failed to take back what a rejected pod had", err, zap.String("uid", string(uid)))
+			}
+			a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) {
+				if e.Stopping = false; e.Asked && e.Stage == book.Rejected {
+					e.Stage, e.Asked = book.Undone, false // it is decided on anew
+				}
+			})
+			wake(a.run.readmit)
+		})
 	}
 }
 

@@ -120,7 +120,9 @@ type Stopper interface {
 	// Stopped is called in the pod's worker when every container of it has been
 	// proven to have stopped, before its final status is shown. It is called
 	// again after an error, and may be after a restart of the agent, so it is
-	// idempotent. Pods that only the runtime knows have one too.
+	// idempotent. Pods that only the runtime knows have one too. For one that was rejected,
+	// which may have something of before a restart, it is called without a worker, after
+	// its status.
 	Stopped(ctx context.Context, pod Ref) error
 }
 

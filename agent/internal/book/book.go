@@ -40,7 +40,7 @@ type Entry struct {
 	// if it was admitted, or not answered.
 	Why *part.Rejection
 	// Quiet is when a waiting pod may be reserved for again; Asked means that
-	// somebody wanted to before.
+	// somebody wanted to before, or wanted to decide on one of Stopping.
 	Quiet time.Time
 	Asked bool
 	// Since is when its reservation began and Cancel ends it; Verdict is what
@@ -52,6 +52,9 @@ type Entry struct {
 	// Stopped means that the parts know of its containers' end, and have taken back
 	// what was reserved for it.
 	Stopped bool
+	// Stopping means that they are being told of that, beside the loop, of a pod that was
+	// rejected: it is not decided on anew before that is over.
+	Stopping bool
 	// Changes counts the changes of the entry.
 	Changes int
 	// deadline is for spec.activeDeadlineSeconds.
