@@ -316,6 +316,31 @@ func TestSubscribersHear(t *testing.T) {
 	})
 }
 
+// A plugin that lists and goes away again and again is asked ever more rarely: who waits for it
+// hears of each time.
+func TestAPluginThatListsAndGoes(t *testing.T) {
+	bubble(t, newPlugin(), func(t *testing.T, l *life, _ *memory) {
+		changes := 0
+		l.Subscribe(func(devicemgr.Change) { changes++ })
+		if err := l.Offer(t.Context(), gpu, fleeting{newPlugin(healthyDevices("a")...)}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if changes < 20 || changes > 60 {
+			t.Errorf("%d changes in ten minutes", changes)
+		}
+	})
+}
+
+// fleeting is a plugin whose watches end after their first list.
+type fleeting struct{ *plugin }
+
+func (f fleeting) Watch(_ context.Context, list func([]devicemgr.Device)) error {
+	list(f.devices)
+	return devicemgr.ErrAway
+}
+
 func TestTakeover(t *testing.T) {
 	old := newPlugin(healthyDevices("a", "b")...)
 	bubble(t, old, func(t *testing.T, l *life, _ *memory) {

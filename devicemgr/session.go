@@ -134,16 +134,15 @@ func (m *Manager) attend(s *session) {
 	defer s.cancel()
 	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for {
+		began := time.Now()
 		err := m.watch(s)
-		again, listed := m.ended(s, err)
-		if !again {
+		if !m.ended(s, err) {
 			return
 		}
-		// A plugin that worked for a while starts with short pauses; one that fails
-		// at once waits longer each time.
-		if listed {
-			pause.Reset()
-		}
+		// A plugin that worked for a while starts with short pauses. One that fails at once
+		// waits longer each time, also if it lists before: each change of that kind has the
+		// pods that wait for it asked, and shown, anew.
+		pause.Recovered(time.Since(began))
 		if !pause.Wait(s.ctx) {
 			return
 		}
@@ -194,15 +193,15 @@ func (m *Manager) renew(s *session) {
 // ended notes that a watch ended, and reports whether to try again. A plugin that
 // resigned is not asked again, as Kubernetes' end-to-end suite demands; one that
 // merely went away is, until its resource's grace has passed.
-func (m *Manager) ended(s *session, err error) (again, listed bool) {
+func (m *Manager) ended(s *session, err error) (again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resources[s.resource]
 	// Replaced or withdrawn: its end is no news.
 	if r.session != s || s.ctx.Err() != nil {
-		return false, false
+		return false
 	}
-	listed = s.listed
+	listed := s.listed
 	s.listed = false
 	// One line for each loss, and none for the attempts that follow it.
 	if !r.lost || listed {
@@ -212,9 +211,9 @@ func (m *Manager) ended(s *session, err error) (again, listed bool) {
 	if errors.As(err, new(*resignedError)) || m.over(r) && time.Since(s.since) >= m.cfg.Grace {
 		m.cfg.Log.Warn("device plugin given up until it registers again", zap.String("resource", s.resource), zap.Error(err))
 		r.session = nil
-		return false, listed
+		return false
 	}
-	return true, listed
+	return true
 }
 
 // lose notes that a resource's devices cannot be had. Manager.mu is held. Only the
