@@ -414,7 +414,7 @@ func (m *machine) before(c call, body []byte) (done func(*life)) {
 	case c.method == http.MethodDelete:
 		return a.deletion(c, body)
 	case c.method == http.MethodPatch && c.sub == "status":
-		return func(*life) { a.published(c.name) }
+		return func(l *life) { a.published(l, c.name) }
 	case c.method == http.MethodPost && c.sub == "":
 		return func(*life) { a.mirrored() }
 	}
@@ -455,6 +455,7 @@ func (a *api) deletion(c call, body []byte) (done func(*life)) {
 		return func(*life) {}
 	}
 	a.m.judgeDeletion(p)
+	a.m.judgeGivenBack(p, "is deleted")
 	return func(*life) {
 		a.m.mu.Lock()
 		defer a.m.mu.Unlock()
@@ -465,7 +466,7 @@ func (a *api) deletion(c call, body []byte) (done func(*life)) {
 }
 
 // published looks at a status that the API server has taken.
-func (a *api) published(name string) {
+func (a *api) published(l *life, name string) {
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
 	o, p := a.has(name)
@@ -479,6 +480,11 @@ func (a *api) published(name string) {
 	if a.m.trail {
 		a.m.lines = append(a.m.lines, "    "+shown(p.object.Name, o.Status))
 	}
+	a.m.judgeRefusal(p, &o.Status)
+	if podmeta.IsTerminal(o.Status.Phase) && len(o.Status.ContainerStatuses) > 0 && l == a.m.live {
+		a.m.judgeGivenBack(p, "is published as over")
+	}
+	a.m.judgeKeptOut(p, &o.Status)
 	a.m.judgeStatus(p, o.Status)
 	a.m.judgeEvicted(p, &o.Status)
 	a.m.judgeTerminated(p, &o.Status)

@@ -106,11 +106,15 @@ func (m *machine) nameOf(id string) string {
 
 func (g *gate) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (id string, err error) {
 	m, uid := g.l.m, types.UID(conf.GetMetadata().GetUid())
-	err = g.call(ctx, "RunPodSandbox", plainName(conf), true, func() { m.judgeSandbox(uid) }, func() error {
+	err = g.call(ctx, "RunPodSandbox", plainName(conf), true, func() {
+		m.judgeSandbox(uid)
+		m.judgeAdmission(m.pods[uid])
+	}, func() error {
 		id, err = g.Runtime.RunPodSandbox(context.WithoutCancel(ctx), conf, handler)
 		if err == nil {
 			m.mu.Lock()
 			m.boxes[id] = uid
+			m.judgeUsers(m.pods[uid], conf)
 			m.mu.Unlock()
 		}
 		return err

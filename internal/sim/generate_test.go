@@ -12,6 +12,7 @@ import (
 func generate(seed uint64, long bool) []step {
 	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0 && !ofNodes(seed), node: ofNodes(seed)}
 	n := 10 + g.rnd.IntN(50)
+	g.crowded = g.node && g.rnd.IntN(2) == 0
 	for len(g.out) < n {
 		g.one()
 	}
@@ -26,6 +27,8 @@ type generator struct {
 	disks bool // there is a CSI driver
 	node  bool // lives are whole nodes
 	count int
+
+	crowded bool // many pods ask for devices or CPUs of their own
 
 	probed  [][2]string // pods with probes, and their kinds
 	sized   []string    // pods that can be resized
@@ -83,6 +86,8 @@ func (g *generator) one() {
 		g.add("back %s", g.name())
 	case n < 47:
 		g.add("edit %s", g.name())
+	case n == 56 && g.node:
+		g.pressure()
 	case n < 57:
 		g.add("exit %s %s %d", g.name(), g.pick("c", "c", "d", "s1", "i1"), g.rnd.IntN(3))
 	case n < 60:
@@ -94,7 +99,11 @@ func (g *generator) one() {
 	case n < 79:
 		g.add("agent %s", g.pick("stop", "start"))
 	case n < 82 && g.node && g.rnd.IntN(3) == 0:
-		g.add("shutdown")
+		if g.rnd.IntN(2) == 0 {
+			g.add("shutdown off %ds", 1+g.rnd.IntN(70))
+		} else {
+			g.add("shutdown")
+		}
 	case n < 82:
 		g.add("power")
 	case n < 85 && len(g.probed) > 0:
@@ -148,7 +157,14 @@ func (g *generator) pod() {
 	if g.node && g.rnd.IntN(6) == 0 {
 		args = append(args, fmt.Sprintf("prio=%d", highPriority))
 	}
-	switch g.rnd.IntN(8) {
+	kinds := 8
+	if g.crowded {
+		kinds = 3
+	}
+	if g.node && g.rnd.IntN(8) == 0 {
+		args = append(args, g.pick("users=own", "tolerates=memory"))
+	}
+	switch g.rnd.IntN(kinds) {
 	case 3:
 		args = append(args, "mem="+g.pick("32", "64", "128"))
 		g.sized = append(g.sized, name)
@@ -235,4 +251,10 @@ func (g *generator) pressure() {
 		what, much = "disk", g.pick("40000", "60000", "95000")
 	}
 	g.add("uses %s %s %s", g.name(), what, g.pick(much, much, "8"))
+	if g.rnd.IntN(2) == 0 { // others come while the node is short
+		for range 1 + g.rnd.IntN(2) {
+			g.pod()
+			g.out[len(g.out)-1].after = time.Duration(g.rnd.IntN(120)) * time.Second
+		}
+	}
 }

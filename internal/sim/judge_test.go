@@ -268,11 +268,11 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	// eviction of a pod ends its sidecars once there is nobody left whom they serve, which
 	// is a cause of its own. Spec eviction.md: hard thresholds kill with a grace of 1 s.
 	grace := p.grace
-	if !m.downSince.IsZero() {
+	if !m.downSince.IsZero() || m.endsAfterAll(p) {
 		grace = p.shutdownGrace()
 	}
 	left := grace - time.Since(p.stopping)
-	if !cause && m.downSince.IsZero() || timeout >= left-slack || m.mayEvict(p) {
+	if !cause && m.downSince.IsZero() && !m.endsAfterAll(p) || timeout >= left-slack || m.mayEvict(p) {
 		return
 	}
 	m.wrong("%s of %s leaves it %v, %v of its grace period are left", how, name, timeout, left)

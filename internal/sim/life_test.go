@@ -61,7 +61,9 @@ type life struct {
 	died    chan struct{} // closed at its violent death
 	spoken  time.Time     // when it first heard of the API server; machine.mu guards it
 
-	evictions explainer // nil until a whole node is made
+	evictions explainer             // nil until a whole node is made
+	has       *nodeGiven            // as well
+	pressed   map[string]*pressedBy // by memory and disk; machine.mu guards it
 
 	mu     sync.Mutex
 	dead   bool
@@ -76,7 +78,7 @@ type offers struct {
 }
 
 func newLife(m *machine) (*life, error) {
-	l := &life{m: m, ended: make(chan error, 1), died: make(chan struct{}), made: make(chan struct{})}
+	l := &life{m: m, ended: make(chan error, 1), died: make(chan struct{}), made: make(chan struct{}), pressed: map[string]*pressedBy{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if m.node {
 		return l, nil // begin makes it: that writes to the disk

@@ -59,7 +59,8 @@ type machine struct {
 	kills      []kill
 	downSince  time.Time // when the machine began to go down; zero if it does not
 	shutdowns  int
-	down       bool // the runtime
+	calledOff  time.Time // when a shutdown was last
+	down       bool      // the runtime
 	apiDown    bool
 	apiBad     bool      // the API server is there, and of little use
 	apiHealed  time.Time // when it came back
@@ -77,10 +78,11 @@ type machine struct {
 	hashed     []byte // what went into them last
 	lines      []string
 	unheal     map[string]bool
-	wall       time.Duration      // how far the clock of the machine is from the right time
-	objects    map[string]*object // ConfigMaps and Secrets, by kind and name
-	secretive  bool               // some pod has a secret
-	looked     *looked            // where judgeSecrets found none
+	wall       time.Duration           // how far the clock of the machine is from the right time
+	objects    map[string]*object      // ConfigMaps and Secrets, by kind and name
+	users      map[types.UID][2]uint32 // first ID and number of them, of pods with a user namespace of their own
+	secretive  bool                    // some pod has a secret
+	looked     *looked                 // where judgeSecrets found none
 }
 
 // newMachine makes a machine in an empty directory.
@@ -88,7 +90,7 @@ func newMachine(dir string) *machine {
 	m := &machine{
 		rt: critest.New(), dir: dir, began: time.Now(), booted: time.Now(), healed: time.Now(),
 		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, past: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
-		mounts: &mounts{}, objects: map[string]*object{},
+		mounts: &mounts{}, objects: map[string]*object{}, users: map[types.UID][2]uint32{},
 	}
 	m.rt.AddImage(image, secondImage)
 	m.disk = newDisk(m)

@@ -103,6 +103,7 @@ func (l *life) runNode() error {
 	}
 	f := n.Builder().Facts
 	l.agent, l.offers = n.Agent, offers{f.OfferDevices, f.OfferDriver}
+	l.has = givenOf(f)
 	close(l.made)
 	return n.Run(l.ctx)
 }

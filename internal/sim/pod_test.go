@@ -23,6 +23,7 @@ type pod struct {
 	wanted  bool      // its source names it, and nobody has asked for its end
 	gone    time.Time // when its source ceased to name it; zero if it does
 	since   time.Time // last time that it came or changed
+	came    time.Time // when it came first
 	epoch   int       // how often it was put back, or changed
 	grace   time.Duration
 	trouble time.Time // last time that a step struck it
@@ -41,6 +42,7 @@ type pod struct {
 	evicting   time.Time // when it was chosen
 	terminated bool      // its last status says that it was ended for a shutdown
 
+	lowered   time.Time // its last end for a shutdown
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
 	counted   map[string]counted
@@ -57,7 +59,8 @@ type pod struct {
 // SOURCE is static or api. The keys are policy (Always), grace in seconds (10), prio, a priority (0),
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
 // first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
-// start, probes of the first container with their periods in seconds; config and secret, volumes
+// start, probes of the first container with their periods in seconds; users=own, a user namespace of
+// its own; tolerates=memory, that its node is short of it; config and secret, volumes
 // of the objects of those names, token=1, a projected token; mem, Mi of its first container, which can be resized; and csi, a volume of a driver: of the claim of that name, or
 // own (all of pods of the API server). A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
@@ -98,6 +101,10 @@ func newPod(args []string, uid string) (p *pod, err error) {
 			limits[device] = resource.MustParse(value)
 		case "claim":
 			defer claim(o)
+		case "users":
+			o.Spec.HostUsers = new(bool)
+		case "tolerates":
+			o.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists}}
 		case "ready", "live", "start":
 			made, err := newProbe(key, value)
 			if err != nil {

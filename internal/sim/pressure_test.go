@@ -161,13 +161,17 @@ func observe(leftMi, allMi int64) eviction.Observation {
 func (f measured) Memory(context.Context) (eviction.Memory, error) {
 	f.l.m.mu.Lock()
 	defer f.l.m.mu.Unlock()
-	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: observe(f.l.m.left("memory"), memoryMi)}}, nil
+	left := f.l.m.left("memory")
+	f.l.reads("memory", left)
+	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: observe(left, memoryMi)}}, nil
 }
 
 func (f measured) Disks(context.Context) (eviction.Disks, error) {
 	f.l.m.mu.Lock()
 	defer f.l.m.mu.Unlock()
-	bytes, inodes := observe(f.l.m.left("disk"), diskMi), observe(diskMi, diskMi)
+	left := f.l.m.left("disk")
+	f.l.reads("disk", left)
+	bytes, inodes := observe(left, diskMi), observe(diskMi, diskMi)
 	return eviction.Disks{Node: eviction.Filesystem{Device: "sim", Bytes: &bytes, Inodes: &inodes}}, nil
 }
 
@@ -236,6 +240,9 @@ func (m *machine) mayEvict(p *pod) bool {
 			continue
 		}
 		if wrong = m.greedier(what, p); wrong == "" {
+			if what == "disk" {
+				m.judgeReclaimed()
+			}
 			return true
 		}
 	}

@@ -296,6 +296,8 @@ func (m *machine) judgeRest() {
 	}
 	m.judgeStorage()
 	m.judgeNode()
+	m.judgeGiven()
+	m.judgeCollected(containers)
 	for _, file := range m.filesOf() {
 		m.wrong("left on the disk: %s", file)
 	}

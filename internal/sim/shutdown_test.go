@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -62,10 +63,19 @@ func (l *logind) Release() {
 
 var _ nodeblock.ShutdownMachine = (*logind)(nil)
 
-// doShutdown has the machine go down in order, and come back.
-func (m *machine) doShutdown(step) error {
+// doShutdown is [off DURATION]: the machine goes down in order, and comes back; or that is called
+// off after a while, unless it is down by then.
+func (m *machine) doShutdown(s step) error {
 	if !m.node {
 		return nil
+	}
+	within, off := downWithin, s.arg(0) == "off"
+	if off {
+		d, err := time.ParseDuration(s.arg(1))
+		if err != nil {
+			return fmt.Errorf("shutdown off %q: want a duration", s.arg(1))
+		}
+		within = min(d, downWithin)
 	}
 	m.mu.Lock()
 	m.downSince = time.Now()
@@ -74,7 +84,8 @@ func (m *machine) doShutdown(step) error {
 	m.trouble("shutdown", true)
 	m.mu.Unlock()
 	released := m.logind.set(true)
-	for over := false; !over && l != nil && time.Since(m.downSince) < downWithin; {
+	over := false
+	for !over && l != nil && time.Since(m.downSince) < within {
 		if err := m.wait(time.Second); err != nil {
 			return err
 		}
@@ -83,6 +94,14 @@ func (m *machine) doShutdown(step) error {
 			over = true
 		default:
 		}
+	}
+	if off && !over {
+		m.mu.Lock()
+		m.downSince, m.calledOff = time.Time{}, time.Now()
+		m.trouble("shutdown", false)
+		m.mu.Unlock()
+		m.logind.set(false)
+		return nil
 	}
 	m.mu.Lock()
 	m.judgeDown()
@@ -135,8 +154,9 @@ func (p *pod) groupTime() time.Duration {
 // time. m.mu is held.
 func (m *machine) mayEndForShutdown(p *pod) bool {
 	if m.downSince.IsZero() {
-		return false
+		return m.endsAfterAll(p)
 	}
+	p.lowered = time.Now()
 	if p.priority() < highPriority || time.Since(m.downSince) >= lowTime {
 		return true
 	}
@@ -152,6 +172,12 @@ func (m *machine) mayEndForShutdown(p *pod) bool {
 		}
 	}
 	return true
+}
+
+// endsAfterAll reports whether a pod may still be on its end that began before a shutdown was called
+// off: nobody takes that back. m.mu is held.
+func (m *machine) endsAfterAll(p *pod) bool {
+	return !p.lowered.IsZero() && !m.calledOff.Before(p.lowered) && time.Since(m.calledOff) < p.groupTime()+2*slack
 }
 
 // judgeTerminated looks at a status that says that a pod was ended for a shutdown. m.mu is held.

@@ -39,7 +39,7 @@ func init() {
 		"wall":     (*machine).doWall,     // DURATION: how far the machine's clock is from the right time
 		"object":   (*machine).doObject,   // config|secret NAME change|gone
 		"oom":      (*machine).doOOM,      // NAME CONTAINER: the kernel kills its process
-		"shutdown": (*machine).doShutdown, // the machine goes down in order and comes back
+		"shutdown": (*machine).doShutdown, // [off DURATION]: the machine goes down in order and comes back, or that is called off
 		"uses":     (*machine).doUses,     // NAME memory|disk MI, of whole nodes
 		"clock":    (*machine).doClock,    // DURATION: how far the runtime's is from the agent's
 	}
@@ -54,7 +54,7 @@ func (m *machine) doPod(s step) error {
 	uid := m.uid()
 	p, err := newPod(s.args, string(uid))
 	if err == nil {
-		p.wanted, p.since, p.trouble = true, time.Now(), time.Now()
+		p.wanted, p.since, p.trouble, p.came = true, time.Now(), time.Now(), time.Now()
 		m.pods[uid], m.names[p.object.Name] = p, uid
 		if !p.static {
 			m.addVolumes(p, s.args[2:])

@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// youngImage is how long an image may stay that nobody needs any more: the kubelet's default is two
+// minutes after it was seen first.
+const youngImage = startBound
+
+func (r nodeRuntime) RemoveImage(ctx context.Context, i *runtimeapi.ImageSpec) error {
+	m := r.l.m
+	return r.call(ctx, "RemoveImage", "", true, func() { m.judgeImageEnd(i) }, func() error {
+		return r.Runtime.RemoveImage(ctx, i)
+	})
+}
+
+// usersOf lists the pods of which the runtime has a container of one of some images, dead ones
+// too. m.mu is held.
+func (m *machine) usersOf(names []string) (out []string) {
+	for _, i := range m.made {
+		if _, _, known := m.rt.State(i.id); known && slices.Contains(names, i.image) {
+			out = append(out, m.pods[i.uid].object.Name)
+		}
+	}
+	return out
+}
+
+// judgeImageEnd looks at the removal of an image. m.mu is held.
+func (m *machine) judgeImageEnd(i *runtimeapi.ImageSpec) {
+	st, err := m.rt.ImageStatus(context.Background(), i, false)
+	if err != nil || st.GetImage() == nil {
+		return
+	}
+	if users := m.usersOf(st.GetImage().GetRepoTags()); len(users) > 0 {
+		m.wrong("image %v is removed, and %v have containers of it", st.GetImage().GetRepoTags(), users)
+	}
+}
+
+// judgeReclaimed looks at the images when a pod is evicted for the disk: those that nobody needs
+// have gone first, if nothing was in the way. m.mu is held.
+func (m *machine) judgeReclaimed() {
+	if m.troubled > 0 || time.Since(m.healed) < startBound {
+		return
+	}
+	images, _ := m.rt.ListImages(context.Background(), nil)
+	for _, i := range images {
+		needed := len(m.usersOf(i.GetRepoTags())) > 0
+		for _, p := range m.pods {
+			if p.gone.IsZero() {
+				needed = needed || slices.Contains(i.GetRepoTags(), p.object.Spec.Containers[0].Image) || time.Since(p.since) < youngImage
+			} else {
+				needed = needed || time.Since(p.gone) < youngImage
+			}
+		}
+		if !needed {
+			m.wrong("a pod is evicted for the disk, and image %v is there, which nobody needs", i.GetRepoTags())
+		}
+	}
+}
+
+// judgeCollected looks at rest for dead containers: one of each container may stay, by the
+// kubelet's default. m.mu is held.
+func (m *machine) judgeCollected(containers []*runtimeapi.Container) {
+	if !m.node {
+		return
+	}
+	type unit struct {
+		uid  types.UID
+		name string
+	}
+	dead := map[unit]int{}
+	for _, c := range containers {
+		i := m.instanceOf(c.GetId())
+		if i == nil || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		u := unit{i.uid, i.name}
+		if dead[u]++; dead[u] == 2 {
+			m.wrong("dead instances of %s/%s are left", m.pods[i.uid].object.Name, i.name)
+		}
+	}
+}
