@@ -250,9 +250,15 @@ func (g *generator) pressure() {
 	if g.rnd.IntN(3) == 0 {
 		what, much = "disk", g.pick("40000", "60000", "95000")
 	}
-	g.add("uses %s %s %s", g.name(), what, g.pick(much, much, "8"))
-	if g.rnd.IntN(2) == 0 { // others come while the node is short
-		for range 1 + g.rnd.IntN(2) {
+	others := g.rnd.IntN(2) == 0 // come while the node is short
+	if others {
+		much = map[string]string{"memory": "5000", "disk": "95000"}[what]
+	} else {
+		much = g.pick(much, much, "8")
+	}
+	g.add("uses %s %s %s", g.name(), what, much)
+	if others {
+		for range 1 + g.rnd.IntN(3) {
 			g.pod()
 			g.out[len(g.out)-1].after = time.Duration(g.rnd.IntN(120)) * time.Second
 		}
