@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/kubeapi"
@@ -57,6 +58,40 @@ func TestWhatIsRememberedIsPartial(t *testing.T) {
 		}
 		if _, told := r.Pod("ns", "a"); !told {
 			t.Error("the server has told of no pod after its answer")
+		}
+		r.stop()
+	})
+}
+
+// A status is no patch of what is remembered: the server may have more of the pod than that, and
+// would keep it beside the new status.
+func TestWhatIsRememberedIsNotPatched(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m})
+		r.want(t, "a")
+		r.stop()
+		srv.Edit(&v1.Pod{}, "ns", "a", func(o runtime.Object) {
+			o.(*v1.Pod).Status = status(t, `{"phase":"Running","containerStatuses":[{"name":"c","state":{"running":{}}}]}`)
+		})
+		srv.Fail(kubeapitest.Slow(8*time.Second, func(q kubeapitest.Request) bool { return q.Verb == "list" || q.Verb == "watch" }))
+		r = start(t, srv, podsync.SourceConfig{Memory: m})
+		time.Sleep(2 * time.Second)
+		r.want(t, "a")
+		c, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink, err := podsync.NewSink(podsync.SinkConfig{Client: c.Once(), Pods: r.Source})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sink.Update(t.Context(), srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod), v1.PodStatus{Phase: v1.PodFailed}); err != nil {
+			t.Fatal(err)
+		}
+		if st := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod).Status; st.Phase != v1.PodFailed || len(st.ContainerStatuses) > 0 {
+			t.Errorf("status %+v", st)
 		}
 		r.stop()
 	})
