@@ -511,6 +511,7 @@ func (a *api) nodeTold() {
 	m := a.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.storage.attach()
 	n, _ := a.server.Get(&v1.Node{}, "", nodeName).(*v1.Node)
 	if n == nil {
 		return
@@ -583,8 +584,11 @@ func (a *api) judgeRequests() {
 	}
 	for what, n := range a.reads {
 		bound := readsBound
-		if what == "resourceclaims" {
+		switch what {
+		case "resourceclaims":
 			bound = claimsBound
+		case "persistentvolumes", "persistentvolumeclaims":
+			bound = volumesBound
 		}
 		if n > bound {
 			a.m.wrong("%d calls about %s in %v at rest", n, what, restFor)

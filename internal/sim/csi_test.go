@@ -74,6 +74,9 @@ func (m *machine) makeStorage() error {
 		},
 	})
 	m.storage = s
+	if m.api != nil {
+		s.objects(m.api)
+	}
 	return err
 }
 
@@ -220,13 +223,13 @@ func (m *machine) doCSI(st step) error {
 	m.mu.Unlock()
 	if down {
 		s.driver.Stop()
-		if l != nil {
+		if l != nil && l.isMade() {
 			l.csi.Registrar().Deregister(csiName, m.socket())
 		}
 		return nil
 	}
 	err := s.driver.Restart()
-	if l != nil {
+	if l != nil && l.isMade() {
 		go s.come(l)
 	}
 	return err
@@ -243,7 +246,7 @@ func (m *machine) doAttach(st step) error {
 	m.mu.Lock()
 	l := m.live
 	m.mu.Unlock()
-	if away && (l == nil || s.driver.Staged()[name] != "" || slices.Contains(l.csi.Manager().VolumesInUse(), v1.UniqueVolumeName("kubernetes.io/csi/"+csiName+"^"+name))) {
+	if away && m.inUse(l, name) {
 		return nil
 	}
 	s.mu.Lock()
@@ -255,6 +258,7 @@ func (m *machine) doAttach(st step) error {
 	s.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	s.attach()
 	for _, p := range m.pods {
 		if p.claim == name {
 			p.trouble = time.Now()

@@ -28,12 +28,10 @@ func (m *machine) given() *nodeGiven {
 	if !m.node || m.live == nil {
 		return nil
 	}
-	select {
-	case <-m.live.made:
-		return m.live.has
-	default:
+	if !m.live.isMade() {
 		return nil
 	}
+	return m.live.has
 }
 
 // eachContainer calls fn with the name of each container of a pod.

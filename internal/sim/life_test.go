@@ -197,6 +197,16 @@ func (l *life) ready() bool {
 	}
 }
 
+// isMade reports whether the agent of a life is.
+func (l *life) isMade() bool {
+	select {
+	case <-l.made:
+		return true
+	default:
+		return false
+	}
+}
+
 // kill ends the process between two effects.
 func (l *life) kill() {
 	l.mu.Lock()

@@ -86,7 +86,7 @@ func (l *life) makeNode() (*nodeagent.Node, error) {
 	rt := nodeRuntime{&gate{Runtime: m.rt, l: l}}
 	return nodeagent.New(l.ctx, nodeagent.Options{
 		Config: conf, Runtime: rt, Images: rt, Hardware: m.hardware(), Machine: m.logind, Join: cluster.Through(wire{l, m.api.server.Transport()}),
-		Parts: append([]nodeagent.Maker{nodeagent.PodStarts, nodeagent.Stats, nodeagent.Collection, l.figures, l.evicts},
+		Parts: append([]nodeagent.Maker{nodeagent.PodStarts, nodeagent.Stats, nodeagent.Collection, l.figures, l.evicts, l.drivers},
 			nodeagent.StandardWithout("podstart", "stats", "collection", "eviction")...),
 		Agent: func(c *agent.Config) { c.Volumes.Mounter = mounter{l} },
 		Settings: nodeagent.Settings{
@@ -178,6 +178,9 @@ const (
 	// claimsBound is that for ResourceClaims, which a node may not watch: it reads each of
 	// them every minute, and there are 20 pods at most.
 	claimsBound = 24 * int(restFor/time.Minute)
+	// volumesBound is that for the claims and volumes of drivers, each of which is read every
+	// minute as well, for its size: there are two of them.
+	volumesBound = 3 * int(restFor/time.Minute)
 	// tokensBound is how many writes a node at rest has for tokens that are renewed.
 	tokensBound = 100
 	// rescan is how often manifests are looked at.

@@ -138,7 +138,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// through lives through the schedule of a file. Whole nodes have no CSI driver.
+// through lives through the schedule of a file.
 func through(t *testing.T, file, name string, o options) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -148,9 +148,6 @@ func through(t *testing.T, file, name string, o options) {
 	steps, err := parse(string(text))
 	if err != nil {
 		t.Fatal(err)
-	}
-	if o.node && withStorage(steps) {
-		return
 	}
 	o.trail = testing.Verbose()
 	t.Run(name, func(t *testing.T) {
