@@ -295,8 +295,9 @@ func (m *machine) judgeEvicted(p *pod, st *v1.PodStatus) {
 	if strings.HasPrefix(st.Message, "The node was low on resource") {
 		bound = 2 * time.Minute
 	}
-	// One that ran was judged when it was ended; a status may come long after that.
-	if p.evicting.IsZero() && !m.pressed(bound) && m.troubled == 0 && time.Since(m.apiHealed) > reconnectBound {
+	// One that ran was judged when it was ended; a status may come long after that, also of one
+	// that came to its end by itself while the runtime did not answer.
+	if p.evicting.IsZero() && !m.pressed(bound) && m.troubled == 0 && time.Since(m.healed) > startBound {
 		m.wrong("%s was evicted, and there was no pressure: %s", p.object.Name, st.Message)
 	}
 }
