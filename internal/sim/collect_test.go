@@ -13,6 +13,10 @@ import (
 // minutes after it was seen first.
 const youngImage = startBound
 
+// collectedWithin is how long a dead container may stay that another one has followed: two looks for
+// such containers.
+const collectedWithin = 2 * time.Minute
+
 func (r nodeRuntime) RemoveImage(ctx context.Context, i *runtimeapi.ImageSpec) error {
 	m := r.l.m
 	return r.call(ctx, "RemoveImage", "", true, func() { m.judgeImageEnd(i) }, func() error {
@@ -52,11 +56,9 @@ func (m *machine) judgeReclaimed() {
 	for _, i := range images {
 		needed := len(m.usersOf(i.GetRepoTags())) > 0
 		for _, p := range m.pods {
-			if p.gone.IsZero() {
-				needed = needed || slices.Contains(i.GetRepoTags(), p.object.Spec.Containers[0].Image) || time.Since(p.since) < youngImage
-			} else {
-				needed = needed || time.Since(p.gone) < youngImage
-			}
+			named := p.gone.IsZero() || time.Since(p.gone) < youngImage
+			edited := p.epoch > 0 && time.Since(p.since) < youngImage
+			needed = needed || edited || named && slices.Contains(i.GetRepoTags(), p.object.Spec.Containers[0].Image)
 		}
 		if !needed {
 			m.wrong("a pod is evicted for the disk, and image %v is there, which nobody needs", i.GetRepoTags())
@@ -65,7 +67,7 @@ func (m *machine) judgeReclaimed() {
 }
 
 // judgeCollected looks at rest for dead containers: one of each container may stay, by the
-// kubelet's default. m.mu is held.
+// kubelet's default, beside one that has just ended. m.mu is held.
 func (m *machine) judgeCollected(containers []*runtimeapi.Container) {
 	if !m.node {
 		return
@@ -78,6 +80,9 @@ func (m *machine) judgeCollected(containers []*runtimeapi.Container) {
 	for _, c := range containers {
 		i := m.instanceOf(c.GetId())
 		if i == nil || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			continue
+		}
+		if ended := time.Unix(0, m.status(i.id).GetFinishedAt()); time.Since(ended) < collectedWithin {
 			continue
 		}
 		u := unit{i.uid, i.name}

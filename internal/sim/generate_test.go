@@ -10,7 +10,7 @@ import (
 // generate makes the schedule of a seed: some hours, or with long some days, with up
 // to 20 pods at a time.
 func generate(seed uint64, long bool) []step {
-	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0, node: ofNodes(seed)}
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0 && (!ofNodes(seed) || seed%2 == 0), node: ofNodes(seed)}
 	n := 10 + g.rnd.IntN(50)
 	g.crowded = g.node && g.rnd.IntN(2) == 0
 	for len(g.out) < n {

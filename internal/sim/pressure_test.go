@@ -94,6 +94,9 @@ func (m *machine) left(what string) int64 {
 	if what == "disk" {
 		left, least = diskMi, diskLeastMi
 	}
+	if len(m.needs.of[what]) == 0 {
+		return left // all pods are modest
+	}
 	for _, p := range m.pods {
 		left -= m.uses(what, p)
 	}

@@ -144,18 +144,19 @@ func (m *machine) through(steps []step) error {
 	return m.quiet()
 }
 
-// quiet has those pods go that are never at rest, and then nothing may happen.
+// quiet has those pods go that are never at rest, and of a whole node half of the others, and then
+// nothing may happen.
 func (m *machine) quiet() error {
 	m.mu.Lock()
-	var restless []string
+	var names []string
 	for _, p := range m.pods {
-		if p.wanted && !p.stable && !p.over {
-			restless = append(restless, p.object.Name)
+		if p.wanted && (m.node && p.object.Name[len(p.object.Name)-1]%2 == 0 || !p.stable && !p.over) {
+			names = append(names, p.object.Name)
 		}
 	}
 	m.mu.Unlock()
-	slices.Sort(restless)
-	for _, name := range restless {
+	slices.Sort(names)
+	for _, name := range names {
 		if err := m.doRemove(step{args: []string{name}}); err != nil {
 			return err
 		}
