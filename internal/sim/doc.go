@@ -92,7 +92,7 @@
 //   - no pod begins that came while its node was short, by the specification of evictions, and nobody is kept
 //     out who may begin;
 //   - a pod that is published as over, or deleted, has no device, CPU or claim any more, as the node answers
-//     monitors; a pod is rejected for want of them only when others may have them, a static one only when
+//     monitors; a pod is rejected for lack of them only when others may have them, a static one only when
 //     other static ones do;
 //   - pods with user namespaces of their own share no IDs;
 //   - no image goes that a container has, those that nobody needs go before a pod is evicted for the disk, and
@@ -188,18 +188,19 @@
 //	Burstable pods are admitted while the disk is short                       -  yes
 //	nobody is admitted while memory is short                                  -  yes
 //	static pods are not admitted while the node is short                      -  yes
-//	containers are collected that run                                           -  yes
+//	containers are collected that run                                         -  yes
 //	dead containers are not collected                                        23  no
 //	images are collected that are in use                                      1  yes
 //	images that nobody needs are not collected                                0  yes
 //	records of resizes are not removed                                        1  yes
 //	tokens are not renewed                                                   12  no
-//	a critical pod ends other critical ones                                     -  yes
-//	nobody ends for a critical pod                                              -  yes
+//	a critical pod ends other critical ones                                   -  yes
+//	nobody ends for a critical pod                                            -  yes
 //	pods end for others that are not critical                                 -  yes
-//	user namespaces are not given back                                          -  yes
+//	user namespaces are not given back                                        -  yes
 //	two pods have the IDs of one user namespace                               -  yes
 //
+// The generator changed while they were counted: each is the number of its time.
 // Before there were judgements of what a node has given, none of 48 schedules found the first.
 //
 // Without their mends, the schedules of testdata fail, some in one run of several.
@@ -252,7 +253,7 @@
 //	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
 //	a pod that had ended for a shutdown, and that a failing disk had no end of, was shown as failed with containers that ran, until a slow API server had answered
 //	on a disk that failed, each change of a pod had the records of all pods be tried again
-//	a pod that was rejected after a boot kept its devices until it was deleted, and others were rejected for want of them
+//	a pod that was rejected after a boot kept its devices until it was deleted, and others were rejected for lack of them
 //	a pod that was rejected before the API server had answered was shown as failed, with containers that had run before
 //	pods that waited for a device plugin which listed and went again and again had another status each second
 //

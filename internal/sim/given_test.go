@@ -175,7 +175,7 @@ func (m *machine) hasRoomFor(p *pod, what v1.ResourceName) bool {
 	return left >= 0
 }
 
-// judgeRefusal looks at a status that says that a pod was rejected for want of devices or
+// judgeRefusal looks at a status that says that a pod was rejected for lack of devices or
 // CPUs: there is none for it, if nothing has struck anybody for long. m.mu is held.
 func (m *machine) judgeRefusal(p *pod, st *v1.PodStatus) {
 	if !m.node || p.over || st.Phase != v1.PodFailed || len(st.ContainerStatuses) > 0 {
