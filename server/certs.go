@@ -244,12 +244,13 @@ func (c *Certs) Run(ctx context.Context) error {
 			last[i] = now
 		}
 		// Events of other files in the same directories wake nobody up.
+		names := targets(files)
 		for told := false; !told; {
 			select {
 			case <-ctx.Done():
 				return nil
 			case ev := <-events:
-				told = concerns(ev.Name, files)
+				told = concerns(ev, files, names)
 			case err := <-errs:
 				_ = err // events may have been lost: look
 				told = true
@@ -260,14 +261,32 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 }
 
-// concerns reports whether what happened to a path may change files: it is in
-// the directory of one (which may lead there by links), or that directory. Kubernetes'
-// own mounts swap a link in the directory (..data), hence any entry of it counts.
-func concerns(path string, files []string) bool {
+// concerns reports whether an event may change what files have: one that gives or takes a
+// name in the directory of a file (which may lead there by links), or of that directory.
+// Kubernetes' own mounts swap a link in the directory (..data), hence any name there counts.
+// What is written counts for names alone, those of the files and what they lead to: the
+// directory of an authority's file may also have a log that is written all the time.
+func concerns(ev fsnotify.Event, files, names []string) bool {
+	if !ev.Has(fsnotify.Create) && !ev.Has(fsnotify.Remove) && !ev.Has(fsnotify.Rename) {
+		return slices.Contains(names, ev.Name)
+	}
 	return slices.ContainsFunc(files, func(f string) bool {
 		dir := filepath.Dir(f)
-		return path == dir || filepath.Dir(path) == dir
+		return ev.Name == dir || filepath.Dir(ev.Name) == dir
 	})
+}
+
+// targets are the names by which files may be written: their own, and where links lead
+// from there.
+func targets(files []string) []string {
+	names := make([]string, 0, 2*len(files))
+	for _, f := range files {
+		names = append(names, filepath.Clean(f))
+		if to, err := filepath.EvalSymlinks(f); err == nil {
+			names = append(names, to)
+		}
+	}
+	return names
 }
 
 // watch watches the directories of files, and those above, whose renaming

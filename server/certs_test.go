@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
@@ -254,4 +255,61 @@ func TestReloadByLink(t *testing.T) {
 	}
 	move(t, link+".new", link)
 	becomes(func() bool { return shown(t, c).VerifyHostname("second") == nil }, "the second")
+}
+
+// Names that come and go count in the whole directory, what is written only for the files
+// and what they lead to: a log beside them may be written all the time.
+func TestConcerns(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(at("real.crt"), nil, 0o600), os.Symlink("real.crt", at("ca.crt"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path string
+		op   fsnotify.Op
+		want bool
+	}{
+		{at("ca.crt"), fsnotify.Write, true},
+		{at("real.crt"), fsnotify.Write, true},
+		{at("real.crt"), fsnotify.Chmod, true},
+		{at("audit.log"), fsnotify.Write, false},
+		{at("audit.log"), fsnotify.Chmod, false},
+		{at("audit.log"), fsnotify.Chmod | fsnotify.Remove, true},
+		{at("..data"), fsnotify.Create, true},
+		{at("..data"), fsnotify.Rename, true},
+		{dir, fsnotify.Remove, true},
+		{dir, fsnotify.Create, true},
+		{dir + "-other", fsnotify.Create, false},
+		{filepath.Join(dir, "below", "ca.crt"), fsnotify.Create, false},
+	} {
+		if got := server.Concerns(fsnotify.Event{Name: c.path, Op: c.op}, []string{at("ca.crt")}); got != c.want {
+			t.Errorf("%v of %s: %v, want %v", c.op, c.path, got, c.want)
+		}
+	}
+}
+
+// A file that a link leads to is noticed when it is written in its place.
+func TestReloadInPlace(t *testing.T) {
+	base := t.TempDir()
+	live := filepath.Join(base, "live")
+	cert, key := pairIn(t, live, "first")
+	link := filepath.Join(live, "current.crt")
+	if err := os.Symlink("kubelet.crt", link); err != nil {
+		t.Fatal(err)
+	}
+	c, becomes := running(t, server.CertsConfig{CertFile: link, KeyFile: key, Recheck: time.Hour})
+	cert2, key2 := pairIn(t, filepath.Join(base, "other"), "second")
+	becomes(func() bool {
+		for from, to := range map[string]string{cert2: cert, key2: key} { // the watch may begin after the first time
+			b, err := os.ReadFile(from)
+			if err == nil {
+				err = os.WriteFile(to, b, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return shown(t, c).VerifyHostname("second") == nil
+	}, "the second")
 }

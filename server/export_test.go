@@ -1,5 +1,7 @@
 package server
 
+import "github.com/fsnotify/fsnotify"
+
 // What the tests from outside look at.
 var (
 	LogOf           = logOf
@@ -21,3 +23,6 @@ func (s *Server) Patterns() []string {
 	}
 	return out
 }
+
+// Concerns reports whether an event may change what files have.
+func Concerns(ev fsnotify.Event, files []string) bool { return concerns(ev, files, targets(files)) }
