@@ -138,7 +138,8 @@ func (m *LogRotator) look(ctx context.Context, w *watched, still idle, wg *sync.
 
 // dozes reports whether the kernel is to tell of a log's next write. It tries the look on a
 // copy of the pace: the size may have to be read again before it counts. A log that was
-// armed is first looked at without, since its watch may have ended.
+// armed is first looked at without, since its watch may have ended. One that is empty need
+// not prove that it is at rest: many containers never log a line.
 func (m *LogRotator) dozes(w *watched, size int64, err error, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +148,7 @@ func (m *LogRotator) dozes(w *watched, size int64, err error, now time.Time) boo
 	}
 	next := w.pace
 	next.look(size, now)
-	return next.idle(now)
+	return size == 0 || next.idle(now)
 }
 
 // size is the size of a log in bytes. The error is fs.ErrNotExist if there is no log.

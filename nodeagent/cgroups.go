@@ -35,6 +35,9 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 		cfg.Units = cgroups.SystemdUnits{}
 	}
 	cfg.ExclusiveCPUs = func(pod *v1.Pod) bool { return b.Facts.OwnCPUs(pod) } // a quota would hinder them
+	// While many pods start, each update of the tiers serves more of them. The first pod of a
+	// burst waits for none.
+	cfg.TierDelay = time.Second
 	cfg.Log, cfg.Metrics = b.Log.Named("cgroups"), b.Metrics
 	m, err := cgroups.New(cfg)
 	if err != nil {
