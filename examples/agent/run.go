@@ -41,6 +41,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	garbage.start()
+	calmMonitor()
 	o := nodeOptions(f, conf)
 	o.LocalRuntime = localcri.Runtime(localRuntime(f))
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()

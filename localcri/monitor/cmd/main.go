@@ -76,6 +76,11 @@ func serve() error {
 	unix.CloseOnExec(listenFD)
 	unix.CloseOnExec(lockFD)
 	closeInherited()
+	// Containers are children of this thread, and their timers are to be no later than by
+	// the kernel's default: the starter may have chosen a larger slack for itself.
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 50_000, 0, 0, 0); err != nil { // ns
+		return err
+	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
