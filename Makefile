@@ -9,13 +9,13 @@ help: ## this list
 
 run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
-	@xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
+	@CGO_ENABLED=0 xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent with its monitor, into build/bin
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(BIN)/nodewright-monitor ./localcri/monitor/cmd
 	gzip -9nc $(BIN)/nodewright-monitor | tee examples/agent/monitor/nodewright-monitor.gz > examples/edge/monitor/nodewright-monitor.gz
-	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
+	CGO_ENABLED=0 xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
 test: ## every test, with the race detector, and 300 simulated lives of the agent without
 	go test -race -timeout 25m ./...
@@ -161,7 +161,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
-	@xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
+	@CGO_ENABLED=0 xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
 	@$(BIN)/run --tools-only
 
 shells: # the images of these tests are made of them
