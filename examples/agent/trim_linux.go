@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -32,6 +32,7 @@ const (
 func trimMemory(ctx context.Context) {
 	t := time.NewTimer(firstTrim)
 	defer t.Stop()
+	program := programPages()
 	var trimmed time.Time
 	var left memory
 	var used time.Duration
@@ -41,17 +42,19 @@ func trimMemory(ctx context.Context) {
 			return
 		case <-t.C:
 			now, has := cpuTime(), resident()
-			heap, program := trimDue(time.Since(trimmed), left, has, now-used)
+			heap, pages := trimDue(time.Since(trimmed), left, has, now-used)
 			// The heap first: collecting garbage reads much of the program.
 			if heap {
+				// What pools keep (sync.Pool) outlives one collection.
+				runtime.GC()
 				debug.FreeOSMemory()
 				garbage.rest()
 				trimmed = time.Now()
 			}
-			if program {
-				dropProgramPages()
+			if pages {
+				dropPages(program)
 			}
-			if heap || program {
+			if pages {
 				left, now = resident(), cpuTime()
 			}
 			used = now
@@ -64,7 +67,7 @@ func trimMemory(ctx context.Context) {
 // the time since the heap's was last, by how much either has grown since, and by the
 // CPU since the last look. The heap's costs a collection of garbage, so that pages
 // of the program, which each look at a server brings back, are no reason for it.
-func trimDue(since time.Duration, left, has memory, used time.Duration) (heap, program bool) {
+func trimDue(since time.Duration, left, has memory, used time.Duration) (heap, pages bool) {
 	quiet := used < quiet
 	heap = since >= nextTrims || quiet && has.own-left.own >= grownBy
 	return heap, heap || quiet && has.files-left.files >= grownBy
@@ -82,42 +85,60 @@ func cpuTime() time.Duration {
 // memory is what is resident of this process, in bytes: its own, and pages of files.
 type memory struct{ own, files int64 }
 
-// resident is this process's memory, zero if that is not to be had.
+// resident is this process's memory, zero if that is not to be had. It is asked for at each
+// look, and so uses as little of the program as may be: each page that it reads brings the
+// 15 around it.
 func resident() memory {
-	b, err := os.ReadFile("/proc/self/statm") // proc(5): size, resident and shared, in pages
+	fd, err := unix.Open("/proc/self/statm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return memory{}
 	}
-	fields := strings.Fields(string(b))
-	if len(fields) < 3 {
+	defer func() { _ = unix.Close(fd) }()
+	var buf [128]byte
+	n, err := unix.Read(fd, buf[:])
+	if err != nil {
 		return memory{}
 	}
-	all, err1 := strconv.ParseInt(fields[1], 10, 64)
-	files, err2 := strconv.ParseInt(fields[2], 10, 64)
-	if err1 != nil || err2 != nil {
-		return memory{}
-	}
-	page := int64(os.Getpagesize())
-	return memory{own: (all - files) * page, files: files * page}
+	return memoryOf(buf[:n], int64(os.Getpagesize()))
 }
 
-// dropProgramPages lets go of the clean pages of this program's file. Only
-// mappings that cannot be written are touched: what is in them is what is in
-// the file (madvise(2), MADV_DONTNEED on a private file mapping).
-func dropProgramPages() {
+// memoryOf reads a statm of proc(5): size, resident and shared, in pages, and more.
+func memoryOf(statm []byte, page int64) memory {
+	var fields [3]int64
+	i := 0
+	for _, b := range statm {
+		switch {
+		case b == ' ' || b == '\n':
+			if i++; i == len(fields) {
+				return memory{own: (fields[1] - fields[2]) * page, files: fields[2] * page}
+			}
+		case b >= '0' && b <= '9':
+			fields[i] = 10*fields[i] + int64(b-'0')
+		default:
+			return memory{}
+		}
+	}
+	return memory{}
+}
+
+// A span is a part of the address space.
+type span struct{ start, end uintptr }
+
+// programPages are the mappings of this program's file that cannot be written. They stay
+// as they are for as long as the process lives.
+func programPages() []span {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
-		return
+		return nil
 	}
-	f, err := os.Open("/proc/self/maps")
+	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
-		return
+		return nil
 	}
-	defer func() { _ = f.Close() }()
-	sc := bufio.NewScanner(f)
-	for sc.Scan() {
+	var spans []span
+	for line := range strings.Lines(string(maps)) {
 		// proc(5): address, permissions, offset, device, inode, path.
-		fields := strings.Fields(sc.Text())
+		fields := strings.Fields(line)
 		if len(fields) < 6 || fields[5] != exe || strings.Contains(fields[1], "w") {
 			continue
 		}
@@ -125,7 +146,16 @@ func dropProgramPages() {
 		start, err1 := strconv.ParseUint(from, 16, 64)
 		end, err2 := strconv.ParseUint(to, 16, 64)
 		if ok && err1 == nil && err2 == nil && end > start {
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(start), uintptr(end-start), unix.MADV_DONTNEED)
+			spans = append(spans, span{uintptr(start), uintptr(end)})
 		}
+	}
+	return spans
+}
+
+// dropPages lets go of the clean pages of the program's file: what is in them is what
+// is in the file (madvise(2), MADV_DONTNEED on a private file mapping).
+func dropPages(program []span) {
+	for _, s := range program {
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_DONTNEED)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"testing"
 	"time"
 )
@@ -30,5 +31,33 @@ func TestTrimDue(t *testing.T) {
 	}
 	if has := resident(); has.own <= 0 || has.files <= 0 || cpuTime() <= 0 {
 		t.Errorf("resident %+v, CPU %v: want what the kernel says", has, cpuTime())
+	}
+}
+
+func TestMemoryOf(t *testing.T) {
+	for text, want := range map[string]memory{
+		"12345 300 100 7 0 20 0\n": {own: 200 << 12, files: 100 << 12},
+		"1 2 2\n":                  {files: 2 << 12},
+		"1 2":                      {},
+		"1 x 3 4\n":                {},
+		"":                         {},
+	} {
+		if got := memoryOf([]byte(text), 1<<12); got != want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// The pages of the program go, and it still works.
+func TestDropPages(t *testing.T) {
+	program := programPages()
+	if len(program) == 0 {
+		t.Fatal("no mapping of the program is known")
+	}
+	before := resident()
+	dropPages(program)
+	after := resident()
+	if fi, err := os.Stat("/proc/self/exe"); err != nil || before.files-after.files <= 0 || before.files > fi.Size()+(64<<20) {
+		t.Errorf("%d bytes of files before, %d after; want less (%v)", before.files, after.files, err)
 	}
 }
