@@ -18,6 +18,7 @@ import (
 )
 
 func runAgent(ctx context.Context, std stdio, args []string) error {
+	sampleHeap() // the sooner the better
 	f, err := parseRunFlags(std, args)
 	if err != nil {
 		return err
