@@ -375,6 +375,28 @@ func TestLogRun(t *testing.T) {
 	})
 }
 
+// A log that nothing was written to is left to the kernel at the first look, one that was
+// written to after it has been at rest for a while.
+func TestEmptyLogIsNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWriter()
+		empty, used := w.open(t, log(t, "pod", "empty")), w.open(t, log(t, "pod2", "used"))
+		w.write(t, used.ID, "x")
+		m := newLogRotator(t, LogConfig{Runtime: w})
+		hand := &handIdle{armed: map[string]bool{}, ch: make(chan string)}
+		m.idle = func() idle { return hand }
+		run(t, m)
+		m.Watch(empty)
+		m.Watch(used)
+		synctest.Wait()
+		hand.mu.Lock()
+		defer hand.mu.Unlock()
+		if !hand.armed["empty"] || hand.armed["used"] {
+			t.Errorf("left to the kernel: %v, want the empty one", hand.armed)
+		}
+	})
+}
+
 // A log that cannot be rotated is tried again, ever less often, and holds up
 // no other.
 func TestRunWithARuntimeThatFails(t *testing.T) {
