@@ -41,6 +41,7 @@ func TestCost(t *testing.T) {
 	for _, name := range programs {
 		program(t, name)
 	}
+	// All periods are the defaults: each report of the node costs pages of the program.
 	n := newNode(t, "maxPods: 250\nenableProfilingHandler: true\n")
 	of := time.Duration(0) // the kubelet's CPU
 	for range *costRounds {

@@ -34,7 +34,7 @@ type seen map[string]string
 // events in the end, but for what testdata/differences.txt names.
 func TestDifferential(t *testing.T) {
 	program(t, kubelet)
-	n := newNode(t, "maxPods: 200\nserializeImagePulls: false\n")
+	n := newNode(t, "nodeStatusUpdateFrequency: 2s\nmaxPods: 200\nserializeImagePulls: false\n")
 	text, err := os.ReadFile(filepath.Join("testdata", "differential.yaml"))
 	n.must(err)
 	pods := strings.NewReplacer("IMAGE", busybox, "NODE", n.cluster.node, "FOREVER", forever).Replace(string(text))

@@ -80,7 +80,6 @@ readOnlyPort: %d
 healthzPort: %d
 evictionHard: {memory.available: "1Mi", nodefs.available: "1Mi", imagefs.available: "1Mi", nodefs.inodesFree: "1"}
 imageGCHighThresholdPercent: 100
-nodeStatusUpdateFrequency: 2s
 authentication: {x509: {clientCAFile: %q}}
 %s`, l.c.Socket, group, filepath.Join(l.dir, "manifests"), filepath.Join(l.dir, "logs"), l.address, l.port, l.readOnly, l.health, l.cp.CAFile(), more), 0o600))
 	var err error

@@ -118,7 +118,7 @@ func TestTakeover(t *testing.T) {
 		return
 	}
 	program(t, kubelet)
-	n := newNode(t, "cpuManagerPolicy: static\nsystemReserved: {cpu: 50m}\nmemoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Mi}}]\n")
+	n := newNode(t, "nodeStatusUpdateFrequency: 2s\ncpuManagerPolicy: static\nsystemReserved: {cpu: 50m}\nmemoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Mi}}]\n")
 	registered := n.devicePlugin("a", "b", "c")
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "fixed.yaml"), fmt.Appendf(nil,

@@ -27,8 +27,10 @@ func Build(ctx context.Context, repository, out string) error {
 	return BuildFor(ctx, repository, out)
 }
 
-// BuildFor is Build with more of an environment, such as GOARCH=arm64, each NAME=value.
+// BuildFor is Build with more of an environment, such as GOARCH=arm64, each NAME=value. Both
+// programs are static: libc alone would be 0.9 MiB of the agent's memory.
 func BuildFor(ctx context.Context, repository, out string, env ...string) error {
+	env = append([]string{"CGO_ENABLED=0"}, env...)
 	if err := placeMonitor(ctx, repository, env); err != nil {
 		return err
 	}
@@ -42,7 +44,7 @@ func BuildFor(ctx context.Context, repository, out string, env ...string) error 
 // Monitor builds the monitor to where the builds of the examples find it. A file that
 // would be the same is left alone.
 func Monitor(ctx context.Context, repository string) error {
-	return placeMonitor(ctx, repository, nil)
+	return placeMonitor(ctx, repository, []string{"CGO_ENABLED=0"})
 }
 
 func placeMonitor(ctx context.Context, repository string, env []string) error {
@@ -52,7 +54,7 @@ func placeMonitor(ctx context.Context, repository string, env []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built := filepath.Join(dir, "monitor")
-	if err := build(ctx, repository, append([]string{"CGO_ENABLED=0"}, env...), []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./localcri/monitor/cmd"}); err != nil {
+	if err := build(ctx, repository, env, []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./localcri/monitor/cmd"}); err != nil {
 		return err
 	}
 	program, err := safefile.ReadFile(built, maxMonitor)
