@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -135,8 +136,11 @@ func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.
 	}
 	l := a.leave(pod.UID)
 	// Pods that should have ended by now may never end: nobody waits for those.
-	if !l.Until.After(time.Now()) || !a.fitsWithout(pod, others, l) {
+	if !l.Until.After(time.Now()) {
 		return r
+	}
+	if fits, wait := a.fitsWithout(pod, others, l); !fits {
+		return cmp.Or(wait, r)
 	}
 	// In order, so that the same wait has the same message and is not published
 	// anew.
@@ -148,17 +152,21 @@ func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.
 }
 
 // fitsWithout reports whether a pod would be admitted if some had gone. Parts are
-// asked as well as the node: CPUs or devices may be what is missing.
-func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l ending.Pods) bool {
-	if a.admit(pod, l.Without(others)) != nil {
-		return false
+// asked as well as the node: CPUs or devices may be what is missing. A part that would have
+// it wait even then, for its turn or a plugin, is asked again when that is over: wait.
+func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l ending.Pods) (fits bool, wait *part.Rejection) {
+	if r := a.admit(pod, l.Without(others)); r != nil {
+		if r.Waits() {
+			wait = r
+		}
+		return false, wait
 	}
 	for _, h := range a.hooks.Forecasters {
 		if !hooks.Ask(a.guard, h, func(f part.Forecaster) bool { return f.FitsWithout(pod, l.UIDs) }) {
-			return false
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
 // reject lets a pod wait, or rejects it for good. The entry comes first:

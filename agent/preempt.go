@@ -61,7 +61,9 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(ending.Grace(v)+ending.Margin))
 		}
 		// No pod ends for one that would not run even then.
-		if !a.fitsWithout(pod, others, without) {
+		if fits, wait := a.fitsWithout(pod, others, without); wait != nil {
+			return wait
+		} else if !fits {
 			continue
 		}
 		for _, v := range victims {

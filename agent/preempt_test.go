@@ -93,6 +93,41 @@ func TestCriticalPodPreempts(t *testing.T) {
 	})
 }
 
+// A critical pod that waits for something else as well, such as its turn, has others end when
+// that is over: not before, and it is not rejected meanwhile.
+func TestWhoWaitsPreemptsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.preempts(false)
+		turn := time.Now().Add(40 * time.Second)
+		n.parts = append(n.parts, part.AdmitFunc("turns", func(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+			if pod.Name == "critical" && time.Now().Before(turn) {
+				return &part.Rejection{Reason: "Turn", Message: "waits for its turn", RetryUntil: turn}
+			}
+			return nil
+		}))
+		api := newAPISource()
+		n.more = []podmgr.Source{api}
+		l := n.start()
+		defer l.stop()
+		api.tell(withCPU(newPod("large", runs("c")), "1500m", 100))
+		l.tell()
+		settle()
+		n.want = []*v1.Pod{withCPU(newPod("critical", runs("c")), "1", systemNodeCritical)}
+		l.tell()
+		time.Sleep(time.Until(turn) - 5*time.Second)
+		synctest.Wait()
+		l.wantPhase("large", v1.PodRunning)
+		if p := l.pod("critical"); p.Status.Phase != v1.PodPending {
+			t.Errorf("who waits is %s: %s", p.Status.Phase, p.Status.Message)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantPhase("large", v1.PodFailed)
+		l.wantPhase("critical", v1.PodRunning)
+	})
+}
+
 // Nobody ends in vain: not where it would not be enough, and not for a pod that
 // something else keeps from running.
 func TestNobodyEndsInVain(t *testing.T) {

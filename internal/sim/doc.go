@@ -252,6 +252,7 @@
 //	dead containers of a pod that a failing disk had no record of were removed before a slow API server had answered, and its next restart was not counted
 //	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
 //	a pod that had ended for a shutdown, and that a failing disk had no end of, was shown as failed with containers that ran, until a slow API server had answered
+//	a static pod that began beside a more important one, on a node that was full, was rejected for good, and nobody ended for it
 //	on a disk that failed, each change of a pod had the records of all pods be tried again
 //	a pod that was rejected after a boot kept its devices until it was deleted, and others were rejected for lack of them
 //	a pod that was rejected before the API server had answered was shown as failed, with containers that had run before
