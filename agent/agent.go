@@ -77,6 +77,7 @@ type running struct {
 	toSweep  atomic.Bool               // one is to come with the next housekeeping
 	leftOver atomic.Bool               // the last one could not remove something
 	results  sync.Mutex                // held while readiness goes from probes to statuses
+	unsure   sync.Map                  // UIDs of pods that were synced as they are remembered
 	resolv   atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
 	wg       sync.WaitGroup            // what runs beside the loop
 }

@@ -89,6 +89,7 @@ func (a *Agent) publishConfirmed(ctx context.Context) error {
 				a.statuses.Republish(p.UID)
 			}
 		}
+		a.lookAgain()
 		a.run.changed.Store(true) // pods may wait for the same
 		wake(a.run.readmit)
 		a.recordBoot(ctx)

@@ -6,10 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/part"
@@ -18,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podspec"
 )
 
 // Pods that are only remembered. While the API server does not answer, an agent that begins
@@ -84,6 +87,42 @@ func (a *Agent) writeBoot(ctx context.Context) {
 // mayHaveEnded reports whether a pod is only remembered, and may have come to its end.
 func (a *Agent) mayHaveEnded(pod *v1.Pod, obs *observed.Pod) bool {
 	return a.boots.same && !podmeta.IsStatic(pod) && !a.confirmed() && (obs == nil || len(obs.Sandboxes)+len(obs.Containers) == 0)
+}
+
+// unsure reports whether a pod, as its worker has it, is only remembered: what runs of it may
+// have been made from a newer definition, that a failing disk did not take. Its worker looks
+// again when the server has answered, and is sure once it has what the server has.
+func (a *Agent) unsure(pod *v1.Pod) bool {
+	if podmeta.IsStatic(pod) {
+		return false
+	}
+	if !a.confirmed() {
+		a.run.unsure.Store(pod.UID, nil)
+		if !a.confirmed() { // else nobody may look at the note any more
+			return true
+		}
+	}
+	if _, was := a.run.unsure.Load(pod.UID); !was {
+		return false
+	}
+	if is, wanted := a.pods.Pod(pod.UID); wanted && !sameDefinitions(is, pod) {
+		return true // the worker is told of it any moment
+	}
+	a.run.unsure.Delete(pod.UID)
+	return false
+}
+
+// sameDefinitions reports whether containers of two versions of a pod are made alike.
+func sameDefinitions(a, b *v1.Pod) bool {
+	same := func(a, b v1.Container) bool { return podspec.Hash(&a) == podspec.Hash(&b) }
+	return slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, same) && slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, same)
+}
+
+// lookAgain has the workers of pods that were unsure look again.
+func (a *Agent) lookAgain() {
+	for uid := range a.run.unsure.Range {
+		a.workers.Resync(uid.(types.UID))
+	}
 }
 
 // reasonUnconfirmed is why a pod waits that is only remembered.

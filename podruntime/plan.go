@@ -33,6 +33,9 @@ type PlanInput struct {
 	Liveness, Startup func(containerID string) ProbeResult
 	// Resources lets running containers be resized; nil leaves them be.
 	Resources *Resources
+	// Unsure means that Pod may be older than what its containers were made from: none
+	// that runs is ended for having been made from another definition.
+	Unsure bool
 }
 
 // KillReason describes why a single container is killed; it decides on the grace
@@ -233,7 +236,7 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 	switch {
 	// The edit is a wish for the new definition, whatever the policy says about
 	// ends.
-	case changed(c, o):
+	case in.changed(c, o):
 		a.kill(o, KillChanged, fmt.Sprintf("Container %s definition changed", c.Name), true)
 		restart = true
 	case in.liveness(o.ID) == ProbeFailure:
@@ -283,10 +286,10 @@ func (a *Actions) kill(o *observed.Container, reason KillReason, message string,
 	a.Kill = append(a.Kill, Kill{ID: o.ID, Name: o.Name, Message: message, Reason: reason})
 }
 
-// changed reports whether a container was made from another definition. One
+// changed reports whether a container is to give way to one of another definition. One
 // without a hash was not made by a kubelet or by this package; it is left be.
-func changed(c *v1.Container, o *observed.Container) bool {
-	return o.Hash != "" && o.Hash != podspec.Hash(c)
+func (in *PlanInput) changed(c *v1.Container, o *observed.Container) bool {
+	return !in.Unsure && o.Hash != "" && o.Hash != podspec.Hash(c)
 }
 
 // shouldStart reports whether a container that does not run is to be started.
@@ -448,7 +451,7 @@ func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container,
 		w.a.Init = append(w.a.Init, i+1)
 	}
 	switch {
-	case changed(c, o):
+	case w.in.changed(c, o):
 		w.again(i, o, KillChanged, fmt.Sprintf("Init container %s definition changed", c.Name))
 	case c.LivenessProbe != nil && w.in.liveness(o.ID) == ProbeFailure:
 		w.again(i, o, KillLiveness, fmt.Sprintf("Init container %s failed liveness probe", c.Name))

@@ -342,6 +342,8 @@ type Request struct {
 	// Liveness and Startup tell the results of probes by container ID; nil
 	// means that there are none.
 	Liveness, Startup func(containerID string) ProbeResult
+	// Unsure is that of [PlanInput].
+	Unsure bool
 	// OnSandbox, if not nil, is told the addresses of a new sandbox before
 	// anything is started in it.
 	OnSandbox func(ips []string)

@@ -101,7 +101,7 @@ func (a *applied) forget(uid types.UID) {
 
 // planInput is what the next step of a pod is planned by.
 func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
-	in := PlanInput{Pod: req.Spec.Pod, Observed: obs, Liveness: req.Liveness, Startup: req.Startup}
+	in := PlanInput{Pod: req.Spec.Pod, Observed: obs, Liveness: req.Liveness, Startup: req.Startup, Unsure: req.Unsure}
 	if m.cfg.Resizer != nil {
 		in.Resources = &Resources{
 			// The functions are called while planning, in the goroutine of the sync.

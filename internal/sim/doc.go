@@ -253,6 +253,7 @@
 //	a pod that waited for devices while more important ones began was shown to wait for each of the two in turn, several times a second
 //	a pod that had ended for a shutdown, and that a failing disk had no end of, was shown as failed with containers that ran, until a slow API server had answered
 //	a static pod that began beside a more important one, on a node that was full, was rejected for good, and nobody ended for it
+//	a container that ran was replaced by one of the image before an edit that a hung disk had not taken, while the API server was slow
 //	on a disk that failed, each change of a pod had the records of all pods be tried again
 //	a pod that was rejected after a boot kept its devices until it was deleted, and others were rejected for lack of them
 //	a pod that was rejected before the API server had answered was shown as failed, with containers that had run before
@@ -262,17 +263,6 @@
 //
 // Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
 // when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
-//
-// Of whole nodes: a pod was edited while the disk hung, and its agent was killed while the API server was slow. The next
-// agent has what it remembers, and replaces the container that runs by one of the image of before, until the server has
-// answered:
-//
-//	+0s pod p2 api claim=1 s1=forever c=ignore,forever
-//	+1s disk hang
-//	+0s edit p2
-//	+36m49s api slow
-//	+38s agent kill
-//	+28s pod p9 api c=forever
 //
 // # What is left out
 //
