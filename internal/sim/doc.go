@@ -108,7 +108,7 @@
 //
 //	go test ./internal/sim                                   # 100 schedules of hours, 15 with -race; make test runs 300 beside
 //	go test ./internal/sim -run TestSeeds -seeds 100 -node   # of whole nodes alone, which take three times as long
-//	go test ./internal/sim -run TestSeeds -seeds 10000       # a night's
+//	go test ./internal/sim -run TestSeeds -seeds 10000       # a night's; two processes with GOMAXPROCS=1 and half of them each take a twentieth less
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one again
 //	go test ./internal/sim -run TestReplay -v -replays 20    # how often a seed takes the same way
 //	go test ./internal/sim -run TestWeek -weeks 3 -v         # what a week with 20 pods costs
