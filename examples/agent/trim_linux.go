@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -124,14 +125,23 @@ func memoryOf(statm []byte, page int64) memory {
 // A span is a part of the address space.
 type span struct{ start, end uintptr }
 
-// programPages are the mappings of this program's file that cannot be written. They stay
-// as they are for as long as the process lives.
+// maxMaps is how much of the list of mappings is read, in bytes: those of the program are
+// its first lines.
+const maxMaps = 1 << 20
+
+// programPages returns the mappings of this program's file that cannot be written. They do
+// not change while the process lives.
 func programPages() []span {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return nil
 	}
-	maps, err := os.ReadFile("/proc/self/maps")
+	f, err := os.Open("/proc/self/maps")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = f.Close() }()
+	maps, err := io.ReadAll(io.LimitReader(f, maxMaps))
 	if err != nil {
 		return nil
 	}

@@ -65,8 +65,8 @@ type SinkConfig struct {
 // statusmgr allows, so that one that is slow holds up no other.
 //
 // A status never goes back, even if it was computed before an outage: a pod
-// that the server shows as Succeeded or Failed stays so, and its status as it is while
-// any of its containers runs, which is to end then; of two generations that were
+// that the server shows as Succeeded or Failed stays so, and nothing more of it is
+// published until all of its containers have ended; of two generations that were
 // observed the later one counts.
 //
 // Its methods may be called from any goroutine.
