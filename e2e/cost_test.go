@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,8 +29,9 @@ var (
 )
 
 // What the agent may cost at 60 pods: calls to the runtime for each pod from its
-// creation until it is ready, and resident memory when they have run for a while. CPU is
-// compared with the kubelet's in the same run: a busy machine doubles it for both.
+// creation until it is ready, and resident memory when they have run for a while, in the
+// median of a minute. CPU is compared with the kubelet's in the same run: a busy machine
+// doubles it for both.
 const (
 	maxPodCRI   = 7.5 // six for the start, and what a node asks anyhow meanwhile
 	maxResident = 30 << 20
@@ -120,7 +122,10 @@ func (n *node) cost(name string, pods int) cost {
 	api, anonymous := n.apiCalls(began, pods), n.status("RssAnon:")
 	listed := n.runtimeLists() - lists
 	time.Sleep(*costRest)
-	rest, restAnonymous, restIdle := n.resident(), n.status("RssAnon:"), n.idle()
+	restCPU, restBegan := n.cpu(), time.Now()
+	rest := n.residents()
+	restIdle := float64((n.cpu() - restCPU).Milliseconds()) / time.Since(restBegan).Seconds()
+	median, restAnonymous := rest[len(rest)/2], n.status("RssAnon:")
 
 	began = time.Now()
 	n.kubectl("delete", "pods", "-l", "app=cost", "--wait=false")
@@ -131,12 +136,25 @@ func (n *node) cost(name string, pods int) cost {
 		}
 		return err
 	})
-	t.Logf("%-7s %d pods: half ready %.1fs, all ready %.1fs, deleted %.1fs; for each pod %.1f ms CPU, %.1f calls to the runtime (%.1f lists), %.1f to the API server; resident %.1f MiB (%s), after %v %.1f MiB (%s); idle %.1f ms CPU a second before, %.1f with the pods",
+	t.Logf("%-7s %d pods: half ready %.1fs, all ready %.1fs, deleted %.1fs; for each pod %.1f ms CPU, %.1f calls to the runtime (%.1f lists), %.1f to the API server; resident %.1f MiB (%s), after %v %.1f MiB at least, %.1f in the median and %.1f at most (%s); idle %.1f ms CPU a second before, %.1f with the pods",
 		name, pods, half.Seconds(), ready.Seconds(), time.Since(began).Seconds(), float64(c.cpu.Microseconds())/1e3, c.cri, float64(listed)/float64(pods), api,
 		float64(c.resident)/(1<<20), anonymous,
-		*costRest, float64(rest)/(1<<20), restAnonymous, idle, restIdle)
-	c.resident = rest
+		*costRest, float64(rest[0])/(1<<20), float64(median)/(1<<20), float64(rest[len(rest)-1])/(1<<20), restAnonymous, idle, restIdle)
+	c.resident = median
 	return c
+}
+
+// residents is the program's memory in each second of a minute, in bytes and sorted: what
+// one moment shows depends on how long ago the node renewed its lease or reported.
+func (n *node) residents() []int {
+	n.t.Helper()
+	var all []int
+	for range 60 {
+		all = append(all, n.resident())
+		time.Sleep(time.Second)
+	}
+	slices.Sort(all)
+	return all
 }
 
 // idle is what the program takes while nothing happens, in ms CPU a second.

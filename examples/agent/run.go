@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
+	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
@@ -18,7 +19,7 @@ import (
 )
 
 func runAgent(ctx context.Context, std stdio, args []string) error {
-	sampleHeap() // the sooner the better
+	process := agent.StartProcess() // the sooner the better
 	f, err := parseRunFlags(std, args)
 	if err != nil {
 		return err
@@ -41,8 +42,6 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err := nodeagent.RaiseLimits(conf); err != nil {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
-	garbage.start()
-	calmMonitor()
 	o := nodeOptions(f, conf)
 	o.LocalRuntime = localcri.Runtime(localRuntime(f))
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
@@ -65,7 +64,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		select {
 		case <-n.Up():
 			log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", o.Socket))
-			trimMemory(beside)
+			process.Trim(beside)
 		case <-beside.Done():
 		}
 	}()

@@ -1,4 +1,4 @@
-package main
+package footprint
 
 import (
 	"context"
@@ -25,15 +25,12 @@ const (
 	quiet   = 100 * time.Millisecond
 )
 
-// trimMemory gives memory back until ctx ends: the heap's free pages, and the
-// pages of the program itself that only its start, or a burst long past, has
-// read. An agent sits idle for nearly all of its life, and on a small machine
-// those pages are better used by pods. They come back from the file when they
-// are wanted.
-func trimMemory(ctx context.Context) {
+// Trim is agent.Process.Trim.
+func (p *Process) Trim(ctx context.Context) {
 	t := time.NewTimer(firstTrim)
 	defer t.Stop()
 	program := programPages()
+	defer bringSinglePages(program)()
 	var trimmed time.Time
 	var left memory
 	var used time.Duration
@@ -49,13 +46,11 @@ func trimMemory(ctx context.Context) {
 				// What pools keep (sync.Pool) outlives one collection.
 				runtime.GC()
 				debug.FreeOSMemory()
-				garbage.rest()
+				p.garbage.rest()
 				trimmed = time.Now()
 			}
 			if pages {
 				dropPages(program)
-			}
-			if pages {
 				left, now = resident(), cpuTime()
 			}
 			used = now
@@ -87,7 +82,7 @@ func cpuTime() time.Duration {
 type memory struct{ own, files int64 }
 
 // resident is this process's memory, zero if that is not to be had. It is asked for at each
-// look, and so uses as little of the program as may be: each page that it reads brings the
+// look, and so uses as little of the program as may be: each page that it reads may bring the
 // 15 around it.
 func resident() memory {
 	fd, err := unix.Open("/proc/self/statm", unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -1,4 +1,4 @@
-package main
+package footprint
 
 import (
 	"os"
@@ -22,21 +22,30 @@ const (
 )
 
 // profileRate is how many bytes are allocated for each sample of the heap's profile. The
-// usual 512 KiB are for larger heaps: a sample finds its place in a table of 1.4 MB, most of
+// usual ones are for larger heaps: a sample finds its place in a table of 1.4 MB, most of
 // which is resident after a few hundred of them.
-const profileRate = 4 << 20
+const (
+	profileRate      = 4 << 20
+	usualProfileRate = 512 << 10 // package runtime, MemProfileRate
+)
 
-// sampleHeap has the heap's profile taken at profileRate, unless the environment says
-// otherwise (GODEBUG=memprofilerate).
-func sampleHeap() {
-	if runtime.MemProfileRate == 512<<10 {
-		runtime.MemProfileRate = profileRate
-	}
+// Process is the one that this program runs in.
+type Process struct {
+	garbage pacer
 }
 
-// garbage sets the pace of garbage collection.
-var garbage pacer
+// Start is agent.StartProcess.
+func Start() *Process {
+	p := &Process{}
+	if runtime.MemProfileRate == usualProfileRate {
+		runtime.MemProfileRate = profileRate
+	}
+	p.garbage.start()
+	calmMonitor()
+	return p
+}
 
+// pacer sets the pace of garbage collection.
 type pacer struct {
 	mu   sync.Mutex
 	on   bool

@@ -1,0 +1,2 @@
+// Package footprint is what keeps the process of an agent small: see agent.Process.
+package footprint

@@ -1,0 +1,56 @@
+package footprint
+
+import (
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// One byte of each 64 KiB of the program is read. What is resident then is a page of each, and
+// without bringSinglePages most of the program.
+func TestBringSinglePages(t *testing.T) {
+	if fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|uffdUserModeOnly, 0, 0); errno != 0 {
+		t.Skipf("no userfaultfd: %v", errno)
+	} else {
+		api := uffdioAPIArgs{api: uffdAPI, features: uffdFeatureWPAsync}
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uffdioAPI, uintptr(unsafe.Pointer(&api)))
+		_ = unix.Close(int(fd))
+		if errno != 0 {
+			t.Skipf("a kernel before Linux 6.7, which has no asynchronous tracking: %v", errno)
+		}
+	}
+	program := programPages()
+	var size int64
+	for _, s := range program {
+		size += int64(s.end - s.start)
+	}
+	around := readSparsely(t, program)
+	end := bringSinglePages(program)
+	single := readSparsely(t, program)
+	end()
+	again := readSparsely(t, program)
+	t.Logf("of %d KiB: %d with fault-around, %d without, %d after the end", size>>10, around>>10, single>>10, again>>10)
+	// The test itself reads some of the program meanwhile.
+	if single > around/2 || again < around/2 {
+		t.Errorf("of %d bytes %d with fault-around, %d without, %d after the end; want less than half of both without",
+			size, around, single, again)
+	}
+}
+
+// readSparsely is how much of files is resident once a byte of each 64 KiB of the program was read.
+func readSparsely(t *testing.T, program []span) int64 {
+	t.Helper()
+	dropPages(program)
+	before := resident().files
+	for _, s := range program {
+		for at := s.start; at < s.end; at += 64 << 10 {
+			local := []unix.Iovec{{Base: new(byte), Len: 1}}
+			if _, err := unix.ProcessVMReadv(os.Getpid(), local, []unix.RemoteIovec{{Base: at, Len: 1}}, 0); err != nil {
+				t.Fatalf("process_vm_readv of %#x: %v", at, err)
+			}
+		}
+	}
+	return resident().files - before
+}
