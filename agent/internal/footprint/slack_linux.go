@@ -30,12 +30,12 @@ func calmMonitor() {
 // that the runtime makes, before any package is initialized, and it never ends. The kernel
 // lists threads in the order in which they were made.
 func monitorThread() string {
-	dir, err := os.Open("/proc/self/task")
+	dir, err := os.Open("/proc/self/task") //nolint:forbidigo // the kernel
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = dir.Close() }()
-	names, err := dir.Readdirnames(2)
+	names, err := dir.Readdirnames(2) //nolint:forbidigo // two of the kernel
 	if err != nil || len(names) < 2 || names[0] != strconv.Itoa(os.Getpid()) {
 		return ""
 	}

@@ -131,7 +131,7 @@ func programPages() []span {
 	if err != nil {
 		return nil
 	}
-	f, err := os.Open("/proc/self/maps")
+	f, err := os.Open("/proc/self/maps") //nolint:forbidigo // the kernel
 	if err != nil {
 		return nil
 	}
