@@ -32,19 +32,31 @@ type uffdioRegisterArgs struct{ start, length, mode, ioctls uint64 }
 // The function that it returns ends it. Where the kernel does not know it, or
 // does not allow it, nothing changes.
 func bringSinglePages(program []span) (end func()) {
-	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserModeOnly, 0, 0)
-	if errno != 0 {
-		return func() {}
-	}
-	end = func() { _ = unix.Close(int(fd)) }
-	api := uffdioAPIArgs{api: uffdAPI, features: uffdFeatureWPAsync}
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uffdioAPI, uintptr(unsafe.Pointer(&api))); errno != 0 {
-		end()
+	fd, err := trackWrites()
+	if err != nil {
 		return func() {}
 	}
 	for _, s := range program {
 		r := uffdioRegisterArgs{start: uint64(s.start), length: uint64(s.end - s.start), mode: uffdRegisterModeWP}
-		_, _, _ = unix.Syscall(unix.SYS_IOCTL, fd, uffdioRegister, uintptr(unsafe.Pointer(&r)))
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uffdioRegister, uintptr(unsafe.Pointer(&r)))
 	}
-	return end
+	return func() { _ = unix.Close(fd) }
+}
+
+// trackWrites opens a userfaultfd that tracks writes asynchronously. It does not try below
+// a seccomp filter: some kill the process for a call that they do not list.
+func trackWrites() (fd int, err error) {
+	if mode, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil || mode != 0 {
+		return -1, unix.EPERM
+	}
+	r, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK|uffdUserModeOnly, 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	api := uffdioAPIArgs{api: uffdAPI, features: uffdFeatureWPAsync}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, r, uffdioAPI, uintptr(unsafe.Pointer(&api))); errno != 0 {
+		_ = unix.Close(int(r))
+		return -1, errno
+	}
+	return int(r), nil
 }

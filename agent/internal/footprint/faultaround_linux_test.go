@@ -3,7 +3,6 @@ package footprint
 import (
 	"os"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,16 +10,11 @@ import (
 // One byte of each 64 KiB of the program is read. What is resident then is a page of each, and
 // without bringSinglePages most of the program.
 func TestBringSinglePages(t *testing.T) {
-	if fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|uffdUserModeOnly, 0, 0); errno != 0 {
-		t.Skipf("no userfaultfd: %v", errno)
-	} else {
-		api := uffdioAPIArgs{api: uffdAPI, features: uffdFeatureWPAsync}
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, uffdioAPI, uintptr(unsafe.Pointer(&api)))
-		_ = unix.Close(int(fd))
-		if errno != 0 {
-			t.Skipf("a kernel before Linux 6.7, which has no asynchronous tracking: %v", errno)
-		}
+	fd, err := trackWrites()
+	if err != nil {
+		t.Skipf("no asynchronous tracking of writes, as before Linux 6.7 or below a seccomp filter: %v", err)
 	}
+	_ = unix.Close(fd)
 	program := programPages()
 	var size int64
 	for _, s := range program {
