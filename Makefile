@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients parity e2e prometheus conformance conformance-v2 conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -53,7 +53,7 @@ hollow: ## a thousand nodes without machines in one process, at rest: memory, CP
 	go build -o $(BIN)/hollow ./examples/hollow
 	$(BIN)/hollow $(or $(ARGS),-nodes 1000 -pods-per-node 3 -for 1m)
 
-test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'
+test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'; ARGS=-uml for one that is much faster, and knows less
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
@@ -74,6 +74,13 @@ conformance: tools shells build ## Kubernetes' own suite for nodes against the a
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
 	go -C e2e build -o $(BIN)/conformance ./conformance
 	$(BIN)/conformance $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
+
+conformance-v2: tools shells build ## the same on cgroup v2, in a user-mode Linux, which has one CPU and 9 GiB; FOCUS, SKIP, LABELS and PROCS as above
+	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
+	go -C e2e build -o $(BIN)/conformance ./conformance
+	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
+	$(BIN)/testvm -uml -memory 9G -timeout 3h -command "e2e/conformance/usermode.sh $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)"
 
 storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster

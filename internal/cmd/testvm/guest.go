@@ -34,6 +34,8 @@ const (
 	tempDir    = "/run/tmp" // on tmpfs: an overlay cannot hold containerd's overlays
 	runnerPlan = "/run/testvm.json"
 	resultPort = "/dev/ttyS1"
+	outDir     = "/run/out" // in a user-mode Linux: a directory of the other system
+	resultName = "results"  // below outDir
 )
 
 // margin is kept of the limit for the boot and for an orderly end.
@@ -43,20 +45,25 @@ const margin = 30 * time.Second
 // tests, reaps orphans as process 1 must, and ends the machine. If it fails,
 // the machine ends without results, which is a failure outside.
 func guestInit() {
-	if err := bringUp(); err != nil {
+	var p plan
+	if err := bringUp(&p); err != nil {
 		fmt.Fprintln(os.Stderr, "test-vm: bring up the machine:", err)
 	}
 	unix.Sync()
-	fmt.Fprintln(os.Stderr, "test-vm: restart:", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
+	how := unix.LINUX_REBOOT_CMD_RESTART // qemu ends then
+	if p.Out != "" {
+		how = unix.LINUX_REBOOT_CMD_POWER_OFF // a user-mode Linux begins anew at a restart
+	}
+	fmt.Fprintln(os.Stderr, "test-vm: end the machine:", unix.Reboot(how))
 }
 
-func bringUp() error {
+// bringUp runs the machine, whose plan it reads into p.
+func bringUp(p *plan) error {
 	b, err := os.ReadFile("/" + planFile)
 	if err != nil {
 		return err
 	}
-	var p plan
-	if err := json.Unmarshal(b, &p); err != nil {
+	if err := json.Unmarshal(b, p); err != nil {
 		return err
 	}
 	for _, m := range p.Modules {
@@ -68,7 +75,7 @@ func bringUp() error {
 	if err != nil {
 		return err
 	}
-	if err := enterRoot(); err != nil {
+	if err := enterRoot(*p); err != nil {
 		return err
 	}
 	if p.Systemd {
@@ -76,6 +83,11 @@ func bringUp() error {
 	}
 	if err := setUp(); err != nil {
 		return err
+	}
+	if p.Out != "" {
+		if err := mountAll([]mounting{{"none", outDir, "hostfs", 0, p.Out}}); err != nil {
+			return err
+		}
 	}
 	if err := os.WriteFile(runnerPlan, b, 0o600); err != nil {
 		return err
@@ -138,10 +150,14 @@ func appendTo(file, text string) error {
 // enterRoot makes the other system's root this one's, under a tmpfs. The old
 // root is mounted over and not left by chroot alone: runc's pivot_root wants
 // a root that is a mount of its own.
-func enterRoot() error {
+func enterRoot(p plan) error {
 	const host, upper, root = "/" + hostDir, "/" + upperDir, "/" + rootDir
+	other := mounting{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}
+	if p.Out != "" {
+		other = umlRoot(host)
+	}
 	if err := mountAll([]mounting{
-		{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"},
+		other,
 		{"tmpfs", upper, "tmpfs", 0, "mode=755,size=70%"},
 	}); err != nil {
 		return err
@@ -229,13 +245,22 @@ func loopbackUp() error {
 
 // guestRun runs every test binary and reports each.
 func guestRun() {
-	port, err := os.OpenFile(resultPort, os.O_WRONLY, 0)
+	p, err := readPlan()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "test-vm:", err)
+		return
+	}
+	file, flags := resultPort, os.O_WRONLY
+	if p.Out != "" {
+		file, flags = filepath.Join(outDir, resultName), os.O_WRONLY|os.O_CREATE
+	}
+	port, err := os.OpenFile(file, flags, 0o644)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "test-vm:", err)
 		return
 	}
 	end := result{End: true}
-	if err := runAll(port); err != nil {
+	if err := p.runAll(port); err != nil {
 		end.Error = err.Error()
 	}
 	if err := errors.Join(tell(port, end), port.Close()); err != nil {
@@ -243,25 +268,46 @@ func guestRun() {
 	}
 }
 
-func runAll(port io.Writer) error {
+func readPlan() (p plan, err error) {
 	b, err := os.ReadFile(runnerPlan)
 	if errors.Is(err, os.ErrNotExist) {
 		b, err = os.ReadFile(unitPlan)
 	}
 	if err != nil {
-		return err
+		return p, err
 	}
-	var p plan
-	if err := json.Unmarshal(b, &p); err != nil {
-		return err
-	}
+	return p, json.Unmarshal(b, &p)
+}
+
+func (p plan) runAll(port io.Writer) error {
 	deadline := time.Now().Add(p.Limit - margin)
+	if p.Command != "" {
+		return tell(port, p.command(deadline, os.Stdout))
+	}
 	for _, t := range p.Tests {
 		if err := tell(port, p.test(t, deadline, os.Stdout)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// command runs the plan's command.
+func (p plan) command(deadline time.Time, out io.Writer) result {
+	r, start := result{Package: commandName}, time.Now()
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", p.Command)
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.Env, out, out
+	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(unix.SIGTERM) }, margin/2
+	if i := slices.IndexFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "PWD=") }); i >= 0 {
+		cmd.Dir = strings.TrimPrefix(p.Env[i], "PWD=")
+	}
+	if err := cmd.Run(); err != nil {
+		r.Error = err.Error()
+	}
+	r.Took = time.Since(start)
+	return r
 }
 
 func tell(port io.Writer, r result) error {

@@ -16,18 +16,19 @@ import (
 type kernel struct {
 	version string
 	image   string
-	tree    string // of modules
+	tree    string   // of modules
+	boot    []string // modules that bring it to its root file system
 }
 
 // provide looks for the programs this needs. qemu is installed if it can be.
-func provide(ctx context.Context) error {
+func provide(ctx context.Context, s settings) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf("missing: Linux on amd64 (this is %s on %s)", runtime.GOOS, runtime.GOARCH)
 	}
 	if _, err := exec.LookPath("gcc"); err != nil {
 		return errors.New("missing: gcc, the race detector needs it; try apt-get install gcc libc6-dev")
 	}
-	if _, err := exec.LookPath(qemu); err == nil {
+	if _, err := exec.LookPath(qemu); err == nil || s.uml {
 		return nil
 	}
 	if os.Geteuid() == 0 {
@@ -42,28 +43,29 @@ func provide(ctx context.Context) error {
 	return errors.New("missing: " + qemu + "; try apt-get install qemu-system-x86")
 }
 
-// getKernel finds the kernel in dir or, if dir is empty, in vm, where it
-// unpacks Debian's first if there is none. "make clean" is how to get a newer one.
-func getKernel(ctx context.Context, vm, dir string) (kernel, error) {
-	if dir != "" {
-		return findKernel(dir)
+// getKernel finds the kernel in the directory of the settings or, if there is none, in vm, where
+// it unpacks Debian's first if need be. "make clean" is how to get a newer one.
+func getKernel(ctx context.Context, vm string, s settings) (kernel, error) {
+	find, fetch, dir := findKernel, fetchKernel, filepath.Join(vm, "kernel")
+	if s.uml {
+		find, fetch, dir = findUML, fetchUML, filepath.Join(vm, "uml")
 	}
-	dir = filepath.Join(vm, "kernel")
-	if k, err := findKernel(dir); err == nil {
+	if s.kernel != "" {
+		return find(s.kernel)
+	}
+	if k, err := find(dir); err == nil {
 		return k, nil
 	}
-	if err := fetchKernel(ctx, vm, dir); err != nil {
+	if err := fetch(ctx, vm, dir); err != nil {
 		return kernel{}, err
 	}
-	return findKernel(dir)
+	return find(dir)
 }
 
-// fetchKernel unpacks Debian's kernel package into dir, all of it or nothing.
+// fetchKernel unpacks Debian's kernel package into dir.
 func fetchKernel(ctx context.Context, vm, dir string) error {
-	for _, p := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
-		if _, err := exec.LookPath(p); err != nil {
-			return fmt.Errorf("missing: %s, to get Debian's kernel; or unpack a kernel and name its directory with -kernel", p)
-		}
+	if _, err := exec.LookPath("apt-cache"); err != nil {
+		return errNoApt("apt-cache")
 	}
 	out, err := output(ctx, vm, "apt-cache", "depends", "linux-image-amd64")
 	if err != nil {
@@ -72,6 +74,20 @@ func fetchKernel(ctx context.Context, vm, dir string) error {
 	pkg, err := dependency(out)
 	if err != nil {
 		return err
+	}
+	return unpack(ctx, pkg, dir)
+}
+
+func errNoApt(program string) error {
+	return fmt.Errorf("missing: %s, to get Debian's kernel; or unpack a kernel and name its directory with -kernel", program)
+}
+
+// unpack gets a package of Debian and unpacks it into dir, all of it or nothing.
+func unpack(ctx context.Context, pkg, dir string) error {
+	for _, p := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(p); err != nil {
+			return errNoApt(p)
+		}
 	}
 	part := dir + ".part"
 	if err := errors.Join(os.RemoveAll(part), os.RemoveAll(dir), os.MkdirAll(part, 0o755)); err != nil {
@@ -114,7 +130,10 @@ func findKernel(dir string) (kernel, error) {
 	if len(images) != 1 {
 		return kernel{}, fmt.Errorf("%d kernels match %s/boot/vmlinuz-*, want 1", len(images), dir)
 	}
-	k := kernel{image: images[0], version: strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-")}
+	k := kernel{
+		image: images[0], version: strings.TrimPrefix(filepath.Base(images[0]), "vmlinuz-"),
+		boot: []string{"virtio_pci", "9pnet_virtio", "9p", "overlay"},
+	}
 	for _, lib := range []string{"lib", "usr/lib"} {
 		k.tree = filepath.Join(dir, lib, "modules", k.version)
 		if _, err := os.Stat(k.tree); err == nil {

@@ -16,10 +16,6 @@ import (
 // diskModules are what tests of volumes use: file systems on loop devices, and iSCSI.
 var diskModules = []string{"loop", "ext4", "crc32c_intel", "sd_mod", "iscsi_tcp"}
 
-// bootModules bring the machine to its root file system. What a kernel has
-// built in need not be there as a file.
-var bootModules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay"}
-
 // podModules are what containers, pods' networks and host ports use. There is
 // no modprobe for the kernel to call, so all are loaded ahead, those that the
 // kernel has: which ones exist differs from version to version.
@@ -38,7 +34,8 @@ type module struct {
 	data []byte
 }
 
-// modules returns what is to be loaded, each after those that it needs.
+// modules returns what is to be loaded, each after those that it needs. What a kernel has
+// built in need not be there as a file.
 func (k kernel) modules(ctx context.Context) ([]module, error) {
 	files, err := moduleFiles(k.tree)
 	if err != nil {
@@ -51,13 +48,13 @@ func (k kernel) modules(ctx context.Context) ([]module, error) {
 	for line := range strings.Lines(string(builtin)) {
 		files[moduleName(strings.TrimSpace(line))] = ""
 	}
-	for _, name := range bootModules {
+	for _, name := range k.boot {
 		if _, ok := files[name]; !ok {
 			return nil, fmt.Errorf("missing: module %s of Linux %s", name, k.version)
 		}
 	}
 	loaded := map[string][]byte{}
-	order, err := inOrder(slices.Concat(bootModules, podModules, diskModules), func(name string) ([]string, error) {
+	order, err := inOrder(slices.Concat(k.boot, podModules, diskModules), func(name string) ([]string, error) {
 		file := files[name]
 		if file == "" {
 			return nil, nil

@@ -82,12 +82,12 @@ func TestModules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k := kernel{version: "6.1", tree: tree}
-	builtin(bootModules...)
+	k := kernel{version: "6.1", tree: tree, boot: []string{"virtio_pci", "overlay"}}
+	builtin(k.boot...)
 	if got, err := k.modules(t.Context()); err != nil || len(got) != 0 {
 		t.Errorf("%d modules of a kernel that has all built in, %v", len(got), err)
 	}
-	builtin(bootModules[1:]...)
+	builtin(k.boot[1:]...)
 	if _, err := k.modules(t.Context()); err == nil || !strings.Contains(err.Error(), "missing: module virtio_pci of Linux 6.1") {
 		t.Errorf("error %v, want one that names virtio_pci", err)
 	}
@@ -114,8 +114,30 @@ func TestFindKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := kernel{version: "6.12-amd64", image: image, tree: filepath.Join(dir, "usr/lib/modules/6.12-amd64")}
-	if got, err := findKernel(dir); err != nil || got != want {
+	if got, err := findKernel(dir); err != nil || got.version != want.version || got.image != want.image || got.tree != want.tree {
 		t.Errorf("found %v, %v; want %v", got, err, want)
+	}
+}
+
+func TestFindUML(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := findUML(dir); err == nil {
+		t.Error("a kernel in an empty directory")
+	}
+	for _, d := range []string{"usr/bin", "usr/lib/uml/modules/6.1.176"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := findUML(dir); err == nil {
+		t.Error("a kernel without its program")
+	}
+	image := filepath.Join(dir, "usr/bin/linux.uml")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := findUML(dir); err != nil || got.version != "6.1.176" || got.image != image {
+		t.Errorf("found %v, %v", got, err)
 	}
 }
 

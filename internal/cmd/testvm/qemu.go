@@ -1,16 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 const qemu = "qemu-system-x86_64"
@@ -67,34 +60,4 @@ func (m *memory) Set(s string) error {
 	}
 	*m = memory(n * unit)
 	return nil
-}
-
-// boot runs the machine to its end and returns what it told.
-func boot(ctx context.Context, s settings, image, initramfs, vm string) (results, error) {
-	resultFile := filepath.Join(vm, "results")
-	log, err := os.Create(filepath.Join(vm, "console.log"))
-	if err != nil {
-		return results{}, err
-	}
-	defer func() { _ = log.Close() }()
-	limited, cancel := context.WithTimeout(ctx, s.limit)
-	defer cancel()
-	cmd := exec.CommandContext(limited, qemu, qemuArgs(s, image, initramfs, resultFile)...)
-	cmd.Stdout = noCR{io.MultiWriter(os.Stdout, log)}
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is for this command alone
-	err = cmd.Run()
-	switch {
-	case ctx.Err() != nil:
-		return results{}, context.Cause(ctx)
-	case limited.Err() != nil:
-		say("the machine is stopped: it ran for %s", s.limit)
-	case err != nil:
-		return results{}, fmt.Errorf("%s: %w", qemu, err)
-	}
-	told, err := os.ReadFile(resultFile)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return results{}, err
-	}
-	return parseResults(told), nil
 }

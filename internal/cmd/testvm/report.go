@@ -20,7 +20,24 @@ type plan struct {
 	Args    []string      // more arguments of the tests
 	Limit   time.Duration // of the whole run
 	Systemd bool          // is process 1
+	Command string        // of a shell, in place of tests
+	Out     string        // in a user-mode Linux: the other system's directory that is outDir here
 }
+
+// names are what the machine reports results of.
+func (p plan) names() []string {
+	if p.Command != "" {
+		return []string{commandName}
+	}
+	var names []string
+	for _, t := range p.Tests {
+		names = append(names, t.Package)
+	}
+	return names
+}
+
+// commandName stands for a plan's command among packages.
+const commandName = "command"
 
 // A testBinary is a compiled test of one package.
 type testBinary struct {
@@ -70,30 +87,30 @@ func parseResults(b []byte) results {
 
 // good reports whether every package of the plan is known to have passed.
 func (r results) good(p plan) bool {
-	for _, t := range p.Tests {
-		if one, ok := r.of[t.Package]; !ok || !one.good() {
+	for _, name := range p.names() {
+		if one, ok := r.of[name]; !ok || !one.good() {
 			return false
 		}
 	}
-	return r.ended && r.error == "" && len(p.Tests) > 0
+	return r.ended && r.error == "" && len(p.names()) > 0
 }
 
 func (r results) summary(p plan, version string, took time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\ntest-vm: Linux %s, cgroup v2, %d packages, %s\n", version, len(p.Tests), took.Round(time.Second))
 	table := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
-	for _, t := range p.Tests {
-		one, ok := r.of[t.Package]
+	for _, name := range p.names() {
+		one, ok := r.of[name]
 		switch {
 		case !ok:
-			fmt.Fprintf(table, "FAIL\t%s\tthe machine ended first\n", t.Package)
+			fmt.Fprintf(table, "FAIL\t%s\tthe machine ended first\n", name)
 			continue
 		case one.good():
 			fmt.Fprint(table, "ok")
 		default:
 			fmt.Fprint(table, "FAIL")
 		}
-		fmt.Fprintf(table, "\t%s\t%.1fs\t%d passed", t.Package, one.Took.Seconds(), one.Passed)
+		fmt.Fprintf(table, "\t%s\t%.1fs\t%d passed", name, one.Took.Seconds(), one.Passed)
 		for _, k := range []struct {
 			what  string
 			names []string

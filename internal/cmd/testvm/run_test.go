@@ -83,3 +83,32 @@ func TestClaim(t *testing.T) {
 	}
 	release()
 }
+
+// A command's output, its directory and its end are the machine's to report.
+func TestCommand(t *testing.T) {
+	for _, c := range []struct {
+		name, command string
+		good          bool
+	}{
+		{"in its directory", `[ "$(pwd)" = "$PWD" ] && echo done`, true},
+		{"fails", "exit 3", false},
+		{"ends itself when time is up", "sleep 1000", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := plan{Command: c.command, Env: []string{"PATH=" + os.Getenv("PATH"), "PWD=" + t.TempDir()}}
+			deadline := time.Now().Add(time.Minute)
+			if !c.good {
+				deadline = time.Now().Add(200 * time.Millisecond)
+			}
+			var out bytes.Buffer
+			r := p.command(deadline, &out)
+			if r.good() != c.good || c.good && out.String() != "done\n" {
+				t.Errorf("%+v, output %q; want good %v", r, &out, c.good)
+			}
+			all := results{of: map[string]result{r.Package: r}, ended: true}
+			if all.good(p) != c.good {
+				t.Errorf("good %v; want %v", all.good(p), c.good)
+			}
+		})
+	}
+}

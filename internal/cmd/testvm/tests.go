@@ -57,8 +57,8 @@ func pick(all []pkg) []pkg {
 	})
 }
 
-// compile builds the tests of packages into out and plans their run.
-func compile(ctx context.Context, repo, out string, patterns []string) (plan, error) {
+// compile builds the tests of packages into out, with the race detector or without, and plans their run.
+func compile(ctx context.Context, repo, out string, patterns []string, race bool) (plan, error) {
 	all, err := list(ctx, repo, patterns)
 	if err != nil {
 		return plan{}, err
@@ -77,13 +77,19 @@ func compile(ctx context.Context, repo, out string, patterns []string) (plan, er
 	var p plan
 	for _, one := range all {
 		file := filepath.Join(out, binaryName(one.within()))
-		if _, err := goSays(ctx, repo, "test", "-c", "-race", "-o", file, one.ImportPath); err != nil {
+		if _, err := goSays(ctx, repo, "test", "-c", fmt.Sprintf("-race=%t", race), "-o", file, one.ImportPath); err != nil {
 			return plan{}, err
 		}
 		p.Tests = append(p.Tests, testBinary{Package: one.within(), Dir: one.Dir, File: file})
 	}
 	p.Env, err = environment(ctx, repo)
 	return p, err
+}
+
+// commandPlan plans the run of a command in the repository.
+func commandPlan(ctx context.Context, repo, command string) (plan, error) {
+	env, err := environment(ctx, repo)
+	return plan{Env: append(env, "PWD="+repo), Command: command}, err
 }
 
 func list(ctx context.Context, repo string, patterns []string) ([]pkg, error) {

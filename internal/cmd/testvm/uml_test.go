@@ -1,0 +1,35 @@
+package main
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestUMLArgs(t *testing.T) {
+	got := umlArgs(settings{memory: 3 << 30, parameters: "a=1 b"}, "/x/initramfs")
+	want := []string{"mem=3072M", "initrd=/x/initramfs", "con=null", "con0=fd:0,fd:1", "quiet", "a=1", "b"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestCheckSettings(t *testing.T) {
+	for _, c := range []struct {
+		s        settings
+		packages []string
+		good     bool
+	}{
+		{settings{}, nil, true},
+		{settings{systemd: true}, []string{"./cri"}, true},
+		{settings{uml: true, run: "X"}, []string{"./cri"}, true},
+		{settings{uml: true, command: "true"}, nil, true},
+		{settings{uml: true, command: "true"}, []string{"./cri"}, false},
+		{settings{uml: true, command: "true", run: "X"}, nil, false},
+		{settings{command: "true"}, nil, false},
+		{settings{uml: true, systemd: true}, nil, false},
+	} {
+		if err := c.s.check(c.packages); (err == nil) != c.good {
+			t.Errorf("%+v, %v: %v", c.s, c.packages, err)
+		}
+	}
+}
