@@ -2,7 +2,10 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients parity e2e prometheus conformance conformance-v2 conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+# Which specs of Kubernetes' suites are run, and how.
+SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
+
+.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients parity e2e prometheus suite conformance conformance-v2 conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -69,18 +72,17 @@ prometheus: tools shells build ## Prometheus scrapes the agent, and expressions 
 	go -C tools/prometheus build -ldflags '-s -w' -o $(BIN)/promcheck .
 	go -C e2e test -count=1 -timeout 20m -v -run 'TestPrometheus$$' . $(ARGS)
 
-conformance: tools shells build ## Kubernetes' own suite for nodes against the agent; RUNTIME=localcri FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
+suite: tools shells build
 	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
 	go -C e2e build -o $(BIN)/conformance ./conformance
-	$(BIN)/conformance $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
-conformance-v2: tools shells build ## the same on cgroup v2, in a user-mode Linux, which has one CPU and 9 GiB; FOCUS, SKIP, LABELS and PROCS as above
-	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
-	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
-	go -C e2e build -o $(BIN)/conformance ./conformance
+conformance: suite ## Kubernetes' own suite for nodes against the agent; RUNTIME=localcri FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
+	$(BIN)/conformance $(SPECS)
+
+conformance-v2: suite ## the same on cgroup v2, in a user-mode Linux, which has one CPU and 9 GiB; FOCUS, SKIP, LABELS and PROCS as above
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
-	$(BIN)/testvm -uml -memory 9G -timeout 3h -command "e2e/conformance/usermode.sh $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)"
+	$(BIN)/testvm -uml -memory 9G -timeout 3h -command "e2e/conformance/usermode.sh $(SPECS)"
 
 storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
@@ -91,14 +93,14 @@ storage: tools shells build ## the storage suites of Kubernetes against examples
 	CGO_ENABLED=0 go -C tools/csi build -ldflags '-s -w' -o $(BIN)/ tool
 	CGO_ENABLED=0 go -C tools/csi/provisioner build -ldflags '-s -w' -o $(BIN)/ tool
 	go build -o $(BIN)/csidriver ./examples/csidriver
-	$(BIN)/conformance -storage -out build/storage $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
+	$(BIN)/conformance -storage -out build/storage $(SPECS)
 
 conformance-local: tools shells build ## the conformance specs of a node against the agent alone, whose own API they use; FOCUS=... SKIP=... PROCS=...
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e.test k8s.io/kubernetes/test/e2e
 	go -C e2e build -o $(BIN)/conformance ./conformance
-	$(BIN)/conformance -local -out build/conformance-local $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
+	$(BIN)/conformance -local -out build/conformance-local $(SPECS)
 
 takeover: tools shells build ## a node that the kubelet ran, continued by the agent, and back; needs root, touches nothing of the machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster

@@ -298,11 +298,8 @@ func (p plan) command(deadline time.Time, out io.Writer) result {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", p.Command)
-	cmd.Env, cmd.Stdout, cmd.Stderr = p.Env, out, out
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = p.Dir, slices.Concat(p.Env, []string{"PWD=" + p.Dir}), out, out
 	cmd.Cancel, cmd.WaitDelay = func() error { return cmd.Process.Signal(unix.SIGTERM) }, margin/2
-	if i := slices.IndexFunc(p.Env, func(e string) bool { return strings.HasPrefix(e, "PWD=") }); i >= 0 {
-		cmd.Dir = strings.TrimPrefix(p.Env[i], "PWD=")
-	}
 	if err := cmd.Run(); err != nil {
 		r.Error = err.Error()
 	}

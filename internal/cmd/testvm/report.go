@@ -21,6 +21,7 @@ type plan struct {
 	Limit   time.Duration // of the whole run
 	Systemd bool          // is process 1
 	Command string        // of a shell, in place of tests
+	Dir     string        // where it runs
 	Out     string        // in a user-mode Linux: the other system's directory that is outDir here
 }
 

@@ -92,10 +92,10 @@ func TestCommand(t *testing.T) {
 	}{
 		{"in its directory", `[ "$(pwd)" = "$PWD" ] && echo done`, true},
 		{"fails", "exit 3", false},
-		{"ends itself when time is up", "sleep 1000", false},
+		{"ends itself when time is up", "exec sleep 1000", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := plan{Command: c.command, Env: []string{"PATH=" + os.Getenv("PATH"), "PWD=" + t.TempDir()}}
+			p := plan{Command: c.command, Dir: t.TempDir(), Env: []string{"PATH=" + os.Getenv("PATH")}}
 			deadline := time.Now().Add(time.Minute)
 			if !c.good {
 				deadline = time.Now().Add(200 * time.Millisecond)

@@ -89,7 +89,7 @@ func compile(ctx context.Context, repo, out string, patterns []string, race bool
 // commandPlan plans the run of a command in the repository.
 func commandPlan(ctx context.Context, repo, command string) (plan, error) {
 	env, err := environment(ctx, repo)
-	return plan{Env: append(env, "PWD="+repo), Command: command}, err
+	return plan{Env: env, Command: command, Dir: repo}, err
 }
 
 func list(ctx context.Context, repo string, patterns []string) ([]pkg, error) {
