@@ -96,6 +96,9 @@ var shared = map[string][]string{
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 
+	// Pages of a program that rests.
+	"internal/programpages": {"golang.org/x/sys/unix"},
+
 	// Directories of pods: removed, measured, given to a group, kept in memory.
 	"internal/rmtree":    {"golang.org/x/sys/unix", "internal/dirwalk"},
 	"internal/diskusage": {"golang.org/x/sys/unix", "internal/dirwalk"},

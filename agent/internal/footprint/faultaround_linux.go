@@ -4,6 +4,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/programpages"
 )
 
 // From linux/userfaultfd.h; ioctl_userfaultfd(2).
@@ -31,13 +33,13 @@ type uffdioRegisterArgs struct{ start, length, mode, ioctls uint64 }
 //
 // The function that it returns ends it. Where the kernel does not know it, or
 // does not allow it, nothing changes.
-func bringSinglePages(program []span) (end func()) {
+func bringSinglePages(program []programpages.Span) (end func()) {
 	fd, err := trackWrites()
 	if err != nil {
 		return func() {}
 	}
 	for _, s := range program {
-		r := uffdioRegisterArgs{start: uint64(s.start), length: uint64(s.end - s.start), mode: uffdRegisterModeWP}
+		r := uffdioRegisterArgs{start: uint64(s.Start), length: uint64(s.End - s.Start), mode: uffdRegisterModeWP}
 		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uffdioRegister, uintptr(unsafe.Pointer(&r)))
 	}
 	return func() { _ = unix.Close(fd) }

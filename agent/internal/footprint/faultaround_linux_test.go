@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/programpages"
 )
 
 // One byte of each 64 KiB of the program is read. What is resident then is a page of each, and
@@ -15,10 +17,10 @@ func TestBringSinglePages(t *testing.T) {
 		t.Skipf("no asynchronous tracking of writes, as before Linux 6.7 or below a seccomp filter: %v", err)
 	}
 	_ = unix.Close(fd)
-	program := programPages()
+	program := programpages.Find()
 	var size int64
 	for _, s := range program {
-		size += int64(s.end - s.start)
+		size += int64(s.End - s.Start)
 	}
 	around := readSparsely(t, program)
 	end := bringSinglePages(program)
@@ -34,12 +36,12 @@ func TestBringSinglePages(t *testing.T) {
 }
 
 // readSparsely is how much of files is resident once a byte of each 64 KiB of the program was read.
-func readSparsely(t *testing.T, program []span) int64 {
+func readSparsely(t *testing.T, program []programpages.Span) int64 {
 	t.Helper()
-	dropPages(program)
+	programpages.Drop(program)
 	before := resident().files
 	for _, s := range program {
-		for at := s.start; at < s.end; at += 64 << 10 {
+		for at := s.Start; at < s.End; at += 64 << 10 {
 			local := []unix.Iovec{{Base: new(byte), Len: 1}}
 			if _, err := unix.ProcessVMReadv(os.Getpid(), local, []unix.RemoteIovec{{Base: at, Len: 1}}, 0); err != nil {
 				t.Fatalf("process_vm_readv of %#x: %v", at, err)

@@ -2,15 +2,14 @@ package footprint
 
 import (
 	"context"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/programpages"
 )
 
 // When memory is given back: soon after the start, then now and then, and after
@@ -29,7 +28,7 @@ const (
 func (p *Process) Trim(ctx context.Context) {
 	t := time.NewTimer(firstTrim)
 	defer t.Stop()
-	program := programPages()
+	program := programpages.Find()
 	defer bringSinglePages(program)()
 	var trimmed time.Time
 	var left memory
@@ -50,7 +49,7 @@ func (p *Process) Trim(ctx context.Context) {
 				trimmed = time.Now()
 			}
 			if pages {
-				dropPages(program)
+				programpages.Drop(program)
 				left, now = resident(), cpuTime()
 			}
 			used = now
@@ -115,52 +114,4 @@ func memoryOf(statm []byte, page int64) memory {
 		}
 	}
 	return memory{}
-}
-
-// A span is a part of the address space.
-type span struct{ start, end uintptr }
-
-// maxMaps is how much of the list of mappings is read, in bytes: those of the program are
-// its first lines.
-const maxMaps = 1 << 20
-
-// programPages returns the mappings of this program's file that cannot be written. They do
-// not change while the process lives.
-func programPages() []span {
-	exe, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return nil
-	}
-	f, err := os.Open("/proc/self/maps") //nolint:forbidigo // the kernel
-	if err != nil {
-		return nil
-	}
-	defer func() { _ = f.Close() }()
-	maps, err := io.ReadAll(io.LimitReader(f, maxMaps))
-	if err != nil {
-		return nil
-	}
-	var spans []span
-	for line := range strings.Lines(string(maps)) {
-		// proc(5): address, permissions, offset, device, inode, path.
-		fields := strings.Fields(line)
-		if len(fields) < 6 || fields[5] != exe || strings.Contains(fields[1], "w") {
-			continue
-		}
-		from, to, ok := strings.Cut(fields[0], "-")
-		start, err1 := strconv.ParseUint(from, 16, 64)
-		end, err2 := strconv.ParseUint(to, 16, 64)
-		if ok && err1 == nil && err2 == nil && end > start {
-			spans = append(spans, span{uintptr(start), uintptr(end)})
-		}
-	}
-	return spans
-}
-
-// dropPages lets go of the clean pages of the program's file: what is in them is what
-// is in the file (madvise(2), MADV_DONTNEED on a private file mapping).
-func dropPages(program []span) {
-	for _, s := range program {
-		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_DONTNEED)
-	}
 }

@@ -1,7 +1,6 @@
 package footprint
 
 import (
-	"os"
 	"testing"
 	"time"
 )
@@ -45,19 +44,5 @@ func TestMemoryOf(t *testing.T) {
 		if got := memoryOf([]byte(text), 1<<12); got != want {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
-	}
-}
-
-// The pages of the program go, and it still works.
-func TestDropPages(t *testing.T) {
-	program := programPages()
-	if len(program) == 0 {
-		t.Fatal("no mapping of the program is known")
-	}
-	before := resident()
-	dropPages(program)
-	after := resident()
-	if fi, err := os.Stat("/proc/self/exe"); err != nil || before.files-after.files <= 0 || before.files > fi.Size()+(64<<20) {
-		t.Errorf("%d bytes of files before, %d after; want less (%v)", before.files, after.files, err)
 	}
 }

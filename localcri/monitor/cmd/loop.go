@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/programpages"
 )
 
 // loop is the monitor: one goroutine that owns all but the streams of
@@ -37,12 +39,12 @@ type loop struct {
 	env      []string
 
 	null    int // /dev/null
-	program []span
+	program []programpages.Span
 
 	yield  atomic.Bool // a pump has work
 	ending bool        // SIGTERM came: the last container's end is the monitor's
 	over   bool
-	worked bool // an executor ran since release
+	worked bool // an executor ran since the program's pages were let go
 
 	garbage atomic.Int64 // bytes that were allocated since the last collection, about
 }
@@ -51,7 +53,7 @@ func newLoop() (*loop, error) {
 	l := &loop{
 		containers: map[string]*container{}, processes: map[uint64]*process{}, children: map[int]func(death){},
 		env: environment(), receive: make([]byte, receiveSize),
-		program: programSpans(readAll("/proc/self/maps", 64<<10)), worked: true,
+		program: programpages.Find(), worked: true,
 	}
 	var err error
 	if l.poll.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -131,7 +133,9 @@ func (l *loop) tidy() {
 	}
 	if l.worked && len(l.orphans.running) == 0 {
 		l.worked = false
-		l.release()
+		// The program's pages that were needed for what was done last. Those that are needed again are still in
+		// the page cache, for all monitors; without this each would count all of the program as its own for ever.
+		programpages.Drop(l.program)
 	}
 }
 

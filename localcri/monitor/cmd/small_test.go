@@ -151,12 +151,3 @@ func TestTreeIsKilledToItsLeaves(t *testing.T) {
 		t.Errorf("there were %d leaves", len(leaves))
 	}
 }
-
-func TestOnlyWhatIsNeverWrittenIsReleased(t *testing.T) {
-	got := programSpans([]byte("00400000-004b5000 r-xp 00000000 fe:00 10 /v\n004b5000-005ac000 r--p 000b5000 fe:00 10 /v\n" +
-		"005ac000-005b7000 rw-p 001ac000 fe:00 10 /v\n7f0-7f1 r--s 0 fe:00 10 /v\nc000-d000 rw-p 0 00:00 0\n" +
-		"7ffe0000-7ffe1000 r-xp 00000000 00:00 0 [vdso]\nx-y r--p 0 fe:00 10 /v\n\n"))
-	if len(got) != 2 || got[0] != (span{0x400000, 0x4b5000}) || got[1] != (span{0x4b5000, 0x5ac000}) {
-		t.Errorf("got %x", got)
-	}
-}
