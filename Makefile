@@ -5,7 +5,7 @@ TIME ?= 30s
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
-.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients parity e2e prometheus suite conformance conformance-v2 conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients uml parity e2e prometheus suite conformance conformance-v2 conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -60,6 +60,9 @@ test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri AR
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
+uml: ## a user-mode Linux of Debian's newest sources, in ten minutes: for test-vm ARGS=-uml and conformance-v2, twice as fast as the one of its package, with cpusets
+	internal/cmd/testvm/uml.sh build/vm/uml
+
 parity: ## flags, fields, gates, metrics, events, endpoints, pod fields and admission beside the kubelet's sources
 	go -C e2e test -count=1 ./parity
 
@@ -80,9 +83,9 @@ suite: tools shells build
 conformance: suite ## Kubernetes' own suite for nodes against the agent; RUNTIME=localcri FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
 	$(BIN)/conformance $(SPECS)
 
-conformance-v2: suite ## the same on cgroup v2, in a user-mode Linux, which has one CPU and 9 GiB; FOCUS, SKIP, LABELS and PROCS as above
+conformance-v2: suite ## the same on cgroup v2, in a user-mode Linux, which has one CPU and 9 GiB, and with DISK=24G a disk; FOCUS, SKIP, LABELS and PROCS as above
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
-	$(BIN)/testvm -uml -memory 9G -timeout 3h -command "e2e/conformance/usermode.sh $(SPECS)"
+	$(BIN)/testvm -uml -memory 9G $(if $(DISK),-disk $(DISK)) -timeout 3h -command "e2e/conformance/usermode.sh $(SPECS)"
 
 storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster

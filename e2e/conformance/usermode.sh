@@ -12,7 +12,12 @@ ip route add default via 192.0.2.1
 echo 0-3 > "$TMPDIR/online"
 mount --bind "$TMPDIR/online" /sys/devices/system/cpu/online
 # An overlay over that kernel's hostfs holds no overlays of containers.
-mount -t tmpfs -o size=80% tmpfs /var/lib
+if [ -b /dev/ubda ]; then
+	mkfs.ext4 -qF /dev/ubda
+	mount /dev/ubda /var/lib
+else
+	mount -t tmpfs -o size=80% tmpfs /var/lib
+fi
 (while sleep 30; do cp "$TMPDIR"/conformance/*.log "$OUT" 2>/dev/null || true; done) & # in case that it does not end
 status=0
 build/bin/conformance -out "$TMPDIR/conformance" "$@" || status=$?

@@ -23,7 +23,11 @@ func boot(ctx context.Context, s settings, vm, resultFile, program string, args 
 	cmd := exec.CommandContext(limited, program, args...)
 	cmd.Stdout = noCR{io.MultiWriter(os.Stdout, log)}
 	cmd.Stderr = os.Stderr
-	if s.uml { // its own processes are in its process group
+	if s.uml {
+		if err := pin(); err != nil {
+			return results{}, err
+		}
+		// Its own processes are in its process group.
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C is for this command alone

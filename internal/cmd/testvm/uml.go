@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,9 +16,13 @@ import (
 // system calls it serves itself (docs of Linux, virt/uml). It needs neither an emulator
 // nor hardware, and sees this system's files by a file system of its own, hostfs.
 
-// umlArgs are the parameters of the kernel: a console on stdio, no other. It ends with a panic.
-func umlArgs(s settings, initramfs string) []string {
-	args := []string{"mem=" + s.memory.String(), "initrd=" + initramfs, "con=null", "con0=fd:0,fd:1", "quiet"}
+// umlArgs are the parameters of the kernel: a console on stdio, no other; seccomp where it knows that way
+// to watch processes. It ends with a panic.
+func umlArgs(s settings, initramfs, disk string) []string {
+	args := []string{"mem=" + s.memory.String(), "initrd=" + initramfs, "con=null", "con0=fd:0,fd:1", "quiet", "seccomp=auto"}
+	if disk != "" {
+		args = append(args, "ubd0="+disk)
+	}
 	return append(args, strings.Fields(s.parameters)...)
 }
 
@@ -26,7 +31,7 @@ func umlRoot(target string) mounting {
 	return mounting{"none", target, "hostfs", unix.MS_RDONLY, "/"}
 }
 
-// fetchUML unpacks Debian's package into dir.
+// fetchUML unpacks Debian's package into dir; uml.sh builds a better one there.
 func fetchUML(ctx context.Context, _, dir string) error { return unpack(ctx, "user-mode-linux", dir) }
 
 func findUML(dir string) (kernel, error) {
@@ -40,6 +45,31 @@ func findUML(dir string) (kernel, error) {
 	k := kernel{version: filepath.Base(trees[0]), tree: trees[0], image: filepath.Join(dir, "usr", "bin", "linux.uml"), boot: []string{"overlay"}}
 	_, err = os.Stat(k.image)
 	return k, err
+}
+
+// pin keeps this thread, and the programs that it starts, on the CPU that it is on. The kernel and the
+// one of its processes that runs take turns: on one CPU that is a switch of contexts, on two an
+// interrupt to a CPU that sleeps, which makes every system call four times as slow in a virtual machine.
+func pin() error {
+	var cpu uint32
+	if _, _, errno := unix.Syscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
+		return fmt.Errorf("getcpu: %w", errno)
+	}
+	var one unix.CPUSet
+	one.Set(int(cpu))
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("run on CPU %d alone: %w", cpu, err)
+	}
+	return nil
+}
+
+// emptyFile makes a sparse file of a size.
+func emptyFile(file string, size int64) error {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
 }
 
 // emptyDir makes a directory, or one that is there empty.

@@ -6,8 +6,8 @@ import (
 )
 
 func TestUMLArgs(t *testing.T) {
-	got := umlArgs(settings{memory: 3 << 30, parameters: "a=1 b"}, "/x/initramfs")
-	want := []string{"mem=3072M", "initrd=/x/initramfs", "con=null", "con0=fd:0,fd:1", "quiet", "a=1", "b"}
+	got := umlArgs(settings{memory: 3 << 30, parameters: "a=1 b"}, "/x/initramfs", "/x/disk")
+	want := []string{"mem=3072M", "initrd=/x/initramfs", "con=null", "con0=fd:0,fd:1", "quiet", "seccomp=auto", "ubd0=/x/disk", "a=1", "b"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -26,6 +26,8 @@ func TestCheckSettings(t *testing.T) {
 		{settings{uml: true, command: "true"}, []string{"./cri"}, false},
 		{settings{uml: true, command: "true", run: "X"}, nil, false},
 		{settings{command: "true"}, nil, false},
+		{settings{uml: true, disk: 1 << 30}, nil, true},
+		{settings{disk: 1 << 30}, nil, false},
 		{settings{uml: true, systemd: true}, nil, false},
 	} {
 		if err := c.s.check(c.packages); (err == nil) != c.good {
