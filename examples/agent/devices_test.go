@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,22 +34,20 @@ spec:
 `, name, sampleimage.Testbox, resource, n)
 }
 
-// devicePlugin builds examples/deviceplugin, once for all tests.
-var devicePlugin = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "nwdp")
-	if err != nil {
-		return "", err
-	}
-	file := filepath.Join(dir, "deviceplugin")
+// buildDevicePlugin builds examples/deviceplugin.
+func buildDevicePlugin(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "deviceplugin")
 	if out, err := exec.Command("go", "build", "-o", file, "../deviceplugin").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
+		t.Fatalf("build the device plugin: %v: %s", err, out)
 	}
-	return file, nil
-})
+	return file
+}
 
 // plug is a device plugin, as a process of its own.
 type plug struct {
 	l       *lab
+	program string
 	devices string // its files are the devices
 	cmd     *exec.Cmd
 	said    bytes.Buffer
@@ -58,7 +55,7 @@ type plug struct {
 
 func newPlug(l *lab) *plug {
 	l.t.Helper()
-	p := &plug{l: l, devices: filepath.Join(filepath.Dir(l.manifests), "things")}
+	p := &plug{l: l, program: buildDevicePlugin(l.t), devices: filepath.Join(filepath.Dir(l.manifests), "things")}
 	l.must(os.Mkdir(p.devices, 0o755))
 	l.t.Cleanup(p.kill)
 	return p
@@ -66,10 +63,8 @@ func newPlug(l *lab) *plug {
 
 func (p *plug) start() {
 	p.l.t.Helper()
-	binary, err := devicePlugin()
-	p.l.must(err)
 	p.l.must(os.MkdirAll(p.l.sockets(), 0o750)) // a plugin may come before the first agent
-	p.cmd = exec.Command(binary, "--resource", thing, "--devices", p.devices, "--sockets", p.l.sockets(), "--cdi", filepath.Join(p.l.c.Dir, "cdi"))
+	p.cmd = exec.Command(p.program, "--resource", thing, "--devices", p.devices, "--sockets", p.l.sockets(), "--cdi", filepath.Join(p.l.c.Dir, "cdi"))
 	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
 	p.l.must(p.cmd.Start())
 }

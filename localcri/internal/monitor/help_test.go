@@ -26,21 +26,16 @@ const hang = 2 * time.Minute
 
 var program struct {
 	sync.Once
-	path string
-	err  error
+	dir string
+	err error
 }
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == quickExecutor {
 		beQuick(os.Args[2], os.Args[3])
 	}
-	dir, err := os.MkdirTemp("", "monitor")
-	if err != nil {
-		panic(err)
-	}
-	program.path = filepath.Join(dir, "monitor")
 	code := m.Run()
-	_ = os.RemoveAll(dir)
+	_ = os.RemoveAll(program.dir)
 	os.Exit(code)
 }
 
@@ -73,7 +68,10 @@ func build(t testing.TB) string {
 		t.Skip("needs root")
 	}
 	program.Do(func() {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program.path, "../../monitor/cmd")
+		if program.dir, program.err = os.MkdirTemp("", "monitor"); program.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program.dir, "../../monitor/cmd")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			program.err = fmt.Errorf("%w: %s", err, out)
@@ -82,7 +80,7 @@ func build(t testing.TB) string {
 	if program.err != nil {
 		t.Fatal(program.err)
 	}
-	return program.path
+	return filepath.Join(program.dir, "cmd")
 }
 
 // pod is a sandbox with its monitor, and an executor that is a shell script.
