@@ -22,6 +22,10 @@ const (
 	// slack is what stopping containers takes beyond their grace. A pod that
 	// takes longer is no longer counted on, and another may be chosen.
 	slack = 5 * time.Second
+	// freeing is how long a pod whose containers have stopped is counted on for what
+	// its volumes are to free, as with the kubelet; freedEvery is how often that is asked for.
+	freeing    = 30 * time.Second
+	freedEvery = 500 * time.Millisecond
 	// leastKill is the kubelet's least deadline of a kill.
 	leastKill = 10 * time.Second
 	// pause is how long a pod whose eviction has ended, one way or the
@@ -50,7 +54,9 @@ type eviction struct {
 	lane *lane
 	// until is when the lane stops counting on it: the pod may hang in the kernel.
 	until time.Time // counted on for that long
-	ended time.Time // zero while under way
+	// stopped: its processes are gone, and its volumes are not yet.
+	stopped bool
+	ended   time.Time // zero while under way
 	// failed: the pod may still run, and may be chosen again after a pause.
 	failed bool
 }
@@ -77,7 +83,11 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	m.wg.Go(func() {
 		// Half as much again as the grace, as with the kubelet.
 		err := m.kill(ctx, o, now, max(leastKill, grace*3/2))
-		m.ended(e, v, err)
+		m.stopped(e, v, err)
+		if err == nil {
+			m.freed(ctx, e)
+		}
+		m.ended(e, err)
 	})
 }
 
@@ -97,12 +107,11 @@ func (m *Manager) kill(ctx context.Context, o order, now time.Time, limit time.D
 	}
 }
 
-// ended notes how an eviction came out, and has every lane look again: a pod that
-// ended for memory has freed disk and processes as well.
-func (m *Manager) ended(e *eviction, v *Victim, err error) {
+// stopped notes that a pod's containers have stopped, or how that failed.
+func (m *Manager) stopped(e *eviction, v *Victim, err error) {
 	pod, now := e.candidate.Pod, time.Now()
 	m.mu.Lock()
-	e.ended, e.failed = now, err != nil
+	e.stopped, e.until = err == nil, now.Add(freeing)
 	v.Took = now.Sub(v.Began)
 	if v.Ended = true; err != nil {
 		v.Error = err.Error()
@@ -115,10 +124,45 @@ func (m *Manager) ended(e *eviction, v *Victim, err error) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		m.cfg.Events.Pod(pod, nil, v1.EventTypeWarning, "ExceededGracePeriod", "The pod has not ended within its grace period")
 	}
+}
+
+// freed waits until what a pod used is free again. Its processes are gone, which lanes of memory
+// and processes look at meanwhile.
+func (m *Manager) freed(ctx context.Context, e *eviction) {
+	if m.cfg.Freed == nil || m.cfg.Freed(e.candidate.Pod.UID) {
+		return
+	}
+	m.lookAgain(true)
+	tick := time.NewTicker(freedEvery)
+	defer tick.Stop()
+	for end := time.Now().Add(freeing); time.Now().Before(end); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if m.cfg.Freed(e.candidate.Pod.UID) {
+			return
+		}
+	}
+	m.cfg.Log.Warn("an evicted pod still has volumes", zap.String("pod", ref(e.candidate.Pod).String()), zap.Duration("after", freeing))
+}
+
+// ended notes that nothing more is to come of an eviction.
+func (m *Manager) ended(e *eviction, err error) {
+	m.mu.Lock()
+	e.ended, e.failed = time.Now(), err != nil
+	m.mu.Unlock()
+	// A pod that may still run has freed nothing: figures from before are as
+	// good as ever.
+	m.lookAgain(err == nil)
+}
+
+// lookAgain has every lane look: a pod that ended for memory has freed disk and processes as well. With
+// freed, figures from before now are too old.
+func (m *Manager) lookAgain(freed bool) {
 	for _, l := range m.lanes {
-		// A pod that may still run has freed nothing: figures from before are as
-		// good as ever.
-		if err == nil {
+		if freed {
 			m.raise(l)
 		}
 		l.kick("eviction ended")
@@ -170,8 +214,9 @@ func (m *Manager) underWay(l *lane, s Signal, now time.Time) (coming int64, runn
 	for _, e := range m.evicting {
 		switch {
 		case !e.counted(now):
-		// A lane cannot tell what another lane's victim frees of its own signal.
-		case e.lane != l:
+		// A lane cannot tell what another lane's victim frees of its own signal, nor those of memory and
+		// processes what is still to come of volumes.
+		case e.lane != l, e.stopped && l.condition != v1.NodeDiskPressure:
 			other = true
 		default:
 			running++

@@ -46,6 +46,10 @@ type Config struct {
 	// were granted to them. Those that have come to an end are left out.
 	Pods func() []*v1.Pod
 	Kill KillFunc
+	// Freed reports whether what a pod used is free again, once its containers have stopped: its volumes
+	// are gone, files and memory. Until then, for 30 s at most (the kubelet's time), nobody is evicted
+	// in place of what they will free. It must not block; nil: when Kill returns.
+	Freed func(uid types.UID) bool
 	// Critical reports pods that are never evicted, and that may always begin
 	// to run; podmeta.IsCritical: those that are static or of the system.
 	Critical func(*v1.Pod) bool

@@ -212,6 +212,58 @@ func TestAnEvictionThatHangsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// Files of a pod's volumes may take long to remove: nobody is evicted in place of what they free.
+func TestVolumesOfAnEndedPodAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.killTake, n.freeTake = time.Second, 20*time.Second
+		n.add("hog", 0, 0, 600)
+		n.add("small", 0, 0, 10)
+		n.add("within", 0, 100, 50)
+		m := manager(t, n.config(at(eviction.SignalNodeFs, 500)))
+		time.Sleep(time.Minute)
+		wantKilled(t, n.victims(), "hog")
+		if v := m.Decisions()[0].Victims[0]; !v.Ended || v.Took != time.Second {
+			t.Errorf("the victim is %+v", v)
+		}
+	})
+}
+
+func TestVolumesThatDoNotGoAreWaitedForHalfAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.freeTake = time.Hour
+		n.add("hog", 0, 0, 600)
+		n.add("small", 0, 0, 10)
+		manager(t, n.config(at(eviction.SignalNodeFs, 500)))
+		time.Sleep(29 * time.Second)
+		wantKilled(t, n.victims(), "hog")
+		time.Sleep(4 * time.Second)
+		wantKilled(t, n.victims(), "hog", "small")
+	})
+}
+
+// Of memory, the figures say at once what the end of processes did not free; pods within
+// their requests are not evicted in place of what a volume in memory will.
+func TestMemoryOfVolumesIsWaitedForByPodsWithinTheirRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode()
+		n.freeTake = 20 * time.Second
+		n.add("hog", 0, 0, 400)
+		n.tmpfs["hog"] = 390 * mi
+		n.add("second", 0, 0, 100)
+		n.add("within", 0, 250, 200)
+		m := manager(t, n.config(at(eviction.SignalMemory, 450)))
+		time.Sleep(10 * time.Second)
+		wantKilled(t, n.victims(), "hog", "second")
+		time.Sleep(time.Minute)
+		wantKilled(t, n.victims(), "hog", "second")
+		if m.Decisions()[0].Signal != eviction.SignalMemory {
+			t.Errorf("decisions are %v", m.Decisions())
+		}
+	})
+}
+
 func TestAnEvictionThatFailsIsTriedAgainLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

@@ -39,9 +39,12 @@ type node struct {
 	podsTake time.Duration // reading pods takes
 	stale    time.Time     // if not zero, the time of every figure
 	killTake time.Duration
-	hang     map[types.UID]bool // kills that never end
-	refuse   map[types.UID]bool // kills that fail
-	spare    map[types.UID]bool // pods that go on after a kill that succeeded
+	freeTake time.Duration                // what volumes of an ended pod take to go
+	tmpfs    map[types.UID]int64          // bytes of memory in volumes
+	left     map[types.UID]eviction.Usage // of ended pods, in volumes
+	hang     map[types.UID]bool           // kills that never end
+	refuse   map[types.UID]bool           // kills that fail
+	spare    map[types.UID]bool           // pods that go on after a kill that succeeded
 
 	killed  []string
 	grace   map[string]int64
@@ -58,6 +61,7 @@ func newNode() *node {
 		memory: 1000 * mi, disk: 1000 * mi, pids: 1000,
 		pods: map[types.UID]*v1.Pod{}, use: map[types.UID]eviction.Usage{}, unknown: map[types.UID]bool{},
 		hang: map[types.UID]bool{}, refuse: map[types.UID]bool{}, spare: map[types.UID]bool{}, grace: map[string]int64{},
+		tmpfs: map[types.UID]int64{}, left: map[types.UID]eviction.Usage{},
 		status: map[string]v1.PodStatus{}, marks: map[string]map[string]string{}, looks: map[string]int{},
 	}
 }
@@ -101,6 +105,9 @@ func (n *node) change(f func()) {
 func (n *node) sum(of func(eviction.Usage) int64) (total int64) {
 	for uid := range n.pods {
 		total += of(n.use[uid])
+	}
+	for _, u := range n.left {
+		total += of(u)
 	}
 	return total
 }
@@ -202,8 +209,19 @@ func (n *node) kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*
 	defer n.mu.Unlock()
 	if !n.spare[pod.UID] {
 		delete(n.pods, pod.UID)
+		if n.freeTake > 0 {
+			n.left[pod.UID] = eviction.Usage{EphemeralStorage: n.use[pod.UID].EphemeralStorage, Memory: n.tmpfs[pod.UID]}
+			time.AfterFunc(n.freeTake, func() { n.change(func() { delete(n.left, pod.UID) }) })
+		}
 	}
 	return nil
+}
+
+func (n *node) freed(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, left := n.left[uid]
+	return !left
 }
 
 func (n *node) Containers(context.Context) error {
@@ -249,7 +267,7 @@ func (n *node) changed() int {
 
 func (n *node) config(thresholds ...eviction.Threshold) eviction.Config {
 	return eviction.Config{
-		Stats: n, Pods: n.list, Kill: n.kill, Reclaim: n, Events: n, Thresholds: thresholds,
+		Stats: n, Pods: n.list, Kill: n.kill, Freed: n.freed, Reclaim: n, Events: n, Thresholds: thresholds,
 		Changed: func() { n.mu.Lock(); n.changes++; n.mu.Unlock() },
 	}
 }

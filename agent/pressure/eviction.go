@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/eviction"
@@ -129,7 +130,7 @@ func NewEviction(cfg EvictionConfig) (*Eviction, error) {
 	cfg = cfg.withDefaults()
 	p := &Eviction{cfg: cfg, backoffs: newBackoffs()}
 	c := block.Config{
-		Stats: cfg.Stats, Kill: p.kill, Thresholds: cfg.Thresholds, Notify: cfg.Notify, Reclaim: cfg.Reclaim,
+		Stats: cfg.Stats, Kill: p.kill, Freed: p.freed, Thresholds: cfg.Thresholds, Notify: cfg.Notify, Reclaim: cfg.Reclaim,
 		Pods: func() []*v1.Pod { return p.host.ActivePods() }, Events: events{p}, Changed: p.changed,
 		Transition: cfg.Transition, MaxPodGraceSeconds: cfg.MaxPodGraceSeconds, Victims: cfg.Victims, IgnoreLimits: cfg.IgnoreLimits,
 		Log: cfg.Log, Metrics: cfg.Metrics,
@@ -175,6 +176,13 @@ func (p *Eviction) Run(ctx context.Context) error {
 // kill is a block.KillFunc.
 func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
 	return p.host.End(ctx, pod, part.End{GraceSeconds: grace, Evict: true, Status: status})
+}
+
+// freed reports whether nothing of a pod that was ended is mounted or in a directory any more: its worker
+// has unmounted its volumes, or is gone.
+func (p *Eviction) freed(uid types.UID) bool {
+	w, ok := p.host.Worker(uid)
+	return !ok || w.Finished
 }
 
 // changed follows a change of pressure: pods that wait for its end are asked

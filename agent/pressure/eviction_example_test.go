@@ -11,6 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/podworker"
 )
 
 // evictionAgent is what the part asks of its agent; agent.New makes a real one.
@@ -25,6 +26,7 @@ func (a *evictionAgent) Event(*v1.Pod, map[string]string, string, string, string
 func (a *evictionAgent) NodeEvent(string, string, string)                         {}
 func (a *evictionAgent) Readmit()                                                 {}
 func (a *evictionAgent) Housekeep()                                               {}
+func (a *evictionAgent) Worker(types.UID) (podworker.Status, bool)                { return podworker.Status{}, false }
 func (a *evictionAgent) End(_ context.Context, pod *v1.Pod, how part.End) error {
 	st := v1.PodStatus{Phase: v1.PodRunning}
 	how.Status(&st)

@@ -188,6 +188,31 @@ func TestEviction(t *testing.T) {
 	})
 }
 
+// What a pod has in volumes is its own until its worker has unmounted them: another pod is not ended
+// for it.
+func TestVolumesOfAnEvictedPodAreWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newEvictionNode(t, nil)
+		hog, good := newEvictionPod("hog", "10Mi"), newEvictionPod("good", "300Mi")
+		n.host.SetPods(hog, good)
+		n.host.SetWorker(podworker.Status{UID: hog.UID})
+		n.set(50, map[types.UID]int64{"uid-hog": 0, "uid-good": 200}) // all that hog uses is in volumes
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if len(n.ends) != 1 || n.status(hog).Phase != v1.PodFailed {
+			t.Errorf("%d pods ended, hog is %s; want it to have failed alone", len(n.ends), n.status(hog).Phase)
+		}
+		n.set(500, nil)
+		n.host.SetWorker(podworker.Status{UID: hog.UID, Finished: true})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(n.ends) != 1 {
+			t.Errorf("%d pods ended, want one", len(n.ends))
+		}
+		n.stop()
+	})
+}
+
 // Where all pods are static they are evicted as others are, but for those of the
 // system, and wait for the end of pressure: those that come, and those that were
 // evicted.
