@@ -169,6 +169,9 @@ func host(ctx context.Context, s settings, patterns []string) error {
 			return err
 		}
 		p.Env = append(p.Env, "OUT="+outDir)
+		if err := allowMappings(maxMappings, s.memory); err != nil {
+			return err
+		}
 	}
 	disk := ""
 	if s.disk != 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -60,6 +61,33 @@ func pin() error {
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		return fmt.Errorf("run on CPU %d alone: %w", cpu, err)
 	}
+	return nil
+}
+
+// maxMappings is how many mappings a process may have (sysctl vm.max_map_count, 65,530 by default).
+const maxMappings = "/proc/sys/vm/max_map_count"
+
+// allowMappings has file, which is maxMappings, allow one for each page of the machine's memory: a process of the
+// machine is one of this system, with a mapping for each of its pages. One that may have no more, as with 256 MB, makes
+// no step any more, and nothing says why.
+func allowMappings(file string, m memory) error {
+	text, err := os.ReadFile(file) //nolint:forbidigo // the kernel
+	if err != nil {
+		return err
+	}
+	has, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	want := int64(m) >> 12
+	if has >= want {
+		return nil
+	}
+	if err := os.WriteFile(file, strconv.AppendInt(nil, want, 10), 0o600); err != nil {
+		say("programs of more than %d MB will hang in the machine: vm.max_map_count is %d; have root set it to %d", has>>8, has, want)
+		return nil
+	}
+	say("vm.max_map_count of this system is %d now; it was %d", want, has)
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -10,6 +12,27 @@ func TestUMLArgs(t *testing.T) {
 	want := []string{"mem=3072M", "initrd=/x/initramfs", "con=null", "con0=fd:0,fd:1", "quiet", "seccomp=auto", "ubd0=/x/disk", "a=1", "b"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestAllowMappings(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "max_map_count")
+	for has, want := range map[string]string{"65530\n": "786432", "786432\n": "786432\n", "1048576\n": "1048576\n"} {
+		if err := os.WriteFile(file, []byte(has), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := allowMappings(file, 3<<30); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%q became %q (%v), want %q", has, got, err, want)
+		}
+	}
+	if err := os.WriteFile(file, []byte("many"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if allowMappings(file, 3<<30) == nil || allowMappings(file+"x", 3<<30) == nil {
+		t.Error("no error of a file that is none")
 	}
 }
 
