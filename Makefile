@@ -83,9 +83,9 @@ suite: tools shells build
 conformance: suite ## Kubernetes' own suite for nodes against the agent; RUNTIME=localcri FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
 	$(BIN)/conformance $(SPECS)
 
-conformance-v2: suite ## the same on cgroup v2, in a user-mode Linux, which has one CPU and 9 GiB, and with DISK=24G a disk; FOCUS, SKIP, LABELS and PROCS as above
+conformance-v2: suite ## the same on cgroup v2, in a user-mode Linux, which has one CPU, 9 GiB and a disk; FOCUS, SKIP, LABELS and PROCS as above
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
-	$(BIN)/testvm -uml -memory 9G $(if $(DISK),-disk $(DISK)) -timeout 3h -command "e2e/conformance/usermode.sh $(SPECS)"
+	$(BIN)/testvm -uml -memory 9G -disk 24G -timeout 3h -command "e2e/conformance/usermode.sh $(SPECS)"
 
 storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster

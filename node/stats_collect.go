@@ -406,7 +406,7 @@ func (p *pass) files(dir string) *statsapi.FsStats {
 	var size, n uint64
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
-			size += uint64(info.Size())
+			size += onDisk(info)
 			n++
 		}
 	}

@@ -1,6 +1,11 @@
 package node
 
-import "golang.org/x/sys/unix"
+import (
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // Statfs asks the file system that holds path. It may block for ever, on a network
 // file system whose server is gone.
@@ -21,4 +26,13 @@ func Statfs(path string) (StatsDisk, error) {
 		Device: st.Dev, Capacity: s.Blocks * size, Available: s.Bavail * size, Free: s.Bfree * size,
 		Inodes: s.Files, InodesFree: s.Ffree,
 	}, nil
+}
+
+// onDisk is what a file takes of its disk, in bytes, where the file system says so, and else its size: blocks of
+// 512 bytes (stat(2)), as du and the kubelet count.
+func onDisk(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Blocks) * 512
+	}
+	return uint64(info.Size())
 }
