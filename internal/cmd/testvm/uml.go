@@ -71,7 +71,7 @@ const maxMappings = "/proc/sys/vm/max_map_count"
 // machine is one of this system, with a mapping for each of its pages. One that may have no more, as with 256 MB, makes
 // no step any more, and nothing says why.
 func allowMappings(file string, m memory) error {
-	text, err := os.ReadFile(file) //nolint:forbidigo // the kernel
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}

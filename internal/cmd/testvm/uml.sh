@@ -35,7 +35,7 @@ grep -v '^#' "$config" | while read -r line; do
 	*) grep -qx "$line" .config || { echo "missing: $line in the configuration of $source" >&2; exit 1; } ;;
 	esac
 done
-make ARCH=um -j"$(nproc)" linux modules.builtin >>../log
+make ARCH=um -j"$(nproc)" linux >>../log
 version=$(make -s ARCH=um kernelrelease)
 cd ..
 mkdir -p new/usr/bin "new/usr/lib/uml/modules/$version"
