@@ -133,19 +133,20 @@ func (m *Manager) freed(ctx context.Context, e *eviction) {
 		return
 	}
 	m.lookAgain(true)
+	limited, cancel := context.WithTimeout(ctx, freeing)
+	defer cancel()
 	tick := time.NewTicker(freedEvery)
 	defer tick.Stop()
-	for end := time.Now().Add(freeing); time.Now().Before(end); {
+	for !m.cfg.Freed(e.candidate.Pod.UID) {
 		select {
-		case <-ctx.Done():
+		case <-limited.Done():
+			if ctx.Err() == nil {
+				m.cfg.Log.Warn("an evicted pod still has volumes", zap.Stringer("pod", ref(e.candidate.Pod)), zap.Duration("after", freeing))
+			}
 			return
 		case <-tick.C:
 		}
-		if m.cfg.Freed(e.candidate.Pod.UID) {
-			return
-		}
 	}
-	m.cfg.Log.Warn("an evicted pod still has volumes", zap.String("pod", ref(e.candidate.Pod).String()), zap.Duration("after", freeing))
 }
 
 // ended notes that nothing more is to come of an eviction.

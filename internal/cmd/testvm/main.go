@@ -164,6 +164,9 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if s.systemd {
 		p.Env = append(p.Env, "TESTVM=systemd")
 	}
+	initramfs := filepath.Join(vm, "initramfs")
+	cmd, resultFile := qemu, filepath.Join(vm, "results")
+	args := qemuArgs(s, k.image, initramfs, resultFile)
 	if s.uml {
 		if p.Out, err = emptyDir(filepath.Join(vm, "out")); err != nil {
 			return err
@@ -172,23 +175,18 @@ func host(ctx context.Context, s settings, patterns []string) error {
 		if err := allowMappings(maxMappings, s.memory); err != nil {
 			return err
 		}
-	}
-	disk := ""
-	if s.disk != 0 {
-		disk = filepath.Join(vm, "disk")
-		defer func() { _ = os.Remove(disk) }()
-		if err := emptyFile(disk, int64(s.disk)); err != nil {
-			return err
+		disk := ""
+		if s.disk != 0 {
+			disk = filepath.Join(vm, "disk")
+			defer func() { _ = os.Remove(disk) }()
+			if err := emptyFile(disk, int64(s.disk)); err != nil {
+				return err
+			}
 		}
+		cmd, args, resultFile = k.image, umlArgs(s, initramfs, disk), filepath.Join(p.Out, resultName)
 	}
-	initramfs := filepath.Join(vm, "initramfs")
 	if err := writeInitramfs(initramfs, p, modules); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)
-	}
-	cmd, resultFile := qemu, filepath.Join(vm, "results")
-	args := qemuArgs(s, k.image, initramfs, resultFile)
-	if s.uml {
-		cmd, args, resultFile = k.image, umlArgs(s, initramfs, disk), filepath.Join(p.Out, resultName)
 	}
 	say("booting Linux %s with %s; console in %s", k.version, s.machine(), rel(repo, filepath.Join(vm, "console.log")))
 	start := time.Now()
