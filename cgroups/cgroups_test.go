@@ -345,6 +345,37 @@ func TestRootIsNotMade(t *testing.T) {
 	})
 }
 
+// The kernel gives the CPUs of a tier to the second pod in it, and nobody writes them. What lies
+// above the tiers is left as it is.
+func TestCPUSetsOfATierAreInherited(t *testing.T) {
+	tree := cgroupstest.NewTree(cgroups.V1)
+	tree.Make("/mine")
+	m := newManager(t, tree, cgroups.Config{Root: "/mine"})
+	ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=500m", "")))
+	tree.Writes()
+	ok(t, m.Ensure(t.Context(), pod("b-2", "cpu=500m", "")))
+	for _, w := range tree.Writes() {
+		if strings.Contains(w, "cpuset") {
+			t.Errorf("the second pod of a tier has %q written", w)
+		}
+	}
+	has(t, cgroups.V1, tree, "/mine/kubepods/burstable/podb-2", []string{"cpuset.cpus 0-1", "cpuset.mems 0"}, nil)
+	if data, err := tree.Read(cgroupstest.Mount + "/cpuset/mine/cgroup.clone_children"); string(data) != "0" || err != nil {
+		t.Errorf("the root's flag: %q, %v, want it left alone", data, err)
+	}
+}
+
+// A kernel that does not know the flag.
+func TestCPUSetsWithoutInheritance(t *testing.T) {
+	tree := cgroupstest.NewTree(cgroups.V1)
+	tree.Fail("write", cgroupstest.Mount+"/cpuset/kubepods/burstable/cgroup.clone_children", syscall.ENOENT)
+	m := newManager(t, tree, cgroups.Config{})
+	for _, uid := range []string{"b-1", "b-2"} {
+		ok(t, m.Ensure(t.Context(), pod(uid, "cpu=500m", "")))
+		has(t, cgroups.V1, tree, "/kubepods/burstable/pod"+uid, []string{"cpuset.cpus 0-1", "cpuset.mems 0"}, nil)
+	}
+}
+
 // Somebody removes a tier, with all in it.
 func TestEnsureMakesTiersAnew(t *testing.T) {
 	versions(t, func(t *testing.T, v cgroups.Version, tree *cgroupstest.Tree) {

@@ -245,6 +245,7 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 	if cgroup == "/" {
 		return nil
 	}
+	parent, filled := path.Dir(cgroup), false
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		has, err := d.text(ctx, "cpuset", cgroup, file)
 		if err != nil {
@@ -254,7 +255,6 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		if has != "" {
 			continue
 		}
-		parent := path.Dir(cgroup)
 		if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
 			return err
 		}
@@ -271,6 +271,13 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		if err := d.write(ctx, d.file("cpuset", cgroup, file), has); err != nil {
 			return err
 		}
+		filled = true
+	}
+	if filled && len(ParseCgroupfs(parent)) > d.root {
+		// From now on the kernel does the same for the parent's children, and theirs, those
+		// of containers too, when they are made. With each write it lays out its scheduling
+		// domains anew. Where it does not take that, the next child is filled as this one.
+		_ = d.write(ctx, d.file("cpuset", parent, "cgroup.clone_children"), "1")
 	}
 	return nil
 }

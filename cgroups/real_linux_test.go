@@ -185,6 +185,31 @@ func TestRealPod(t *testing.T) {
 	}
 }
 
+// What a runtime makes below the second pod of a tier can run processes at once.
+func TestRealCPUSetsOfATierAreInherited(t *testing.T) {
+	m, d := realManager(t, Config{})
+	if d.on.version != V1 {
+		t.Skip("on v2 a cgroup without CPUs of its own has those of its parent")
+	}
+	for _, uid := range []string{"first", "second"} {
+		if err := m.Ensure(t.Context(), podWith(uid, "cpu=250m/")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	container := path.Join(m.CgroupParent(podWith("second", "cpu=250m/")), "container")
+	if err := os.Mkdir(d.file("cpuset", container, ""), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		if has, err := d.text(t.Context(), "cpuset", container, file); has == "" || err != nil {
+			t.Errorf("%s: %q, %v, want that of the tier", file, has, err)
+		}
+	}
+	if err := os.Remove(d.file("cpuset", container, "")); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestRealOOMIsTold(t *testing.T) {
 	m, d := realManager(t, Config{})
 	p := podWith("oom", "cpu=100m memory=32Mi/cpu=2 memory=32Mi")

@@ -195,7 +195,6 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	m.confirm()
 	// Names and UIDs that went may be those that pods of other sources wait for.
 	m.admitWaiting()
-	m.met.observe(m)
 	return before, refused
 }
 

@@ -136,7 +136,6 @@ type Config struct {
 // goroutine. Each source has a goroutine of its own; all are merged under one mutex.
 type Manager struct {
 	cfg Config
-	met *metrics
 	// out has no buffer: a change counts as received when the send returns.
 	out chan Change
 
@@ -192,11 +191,9 @@ func New(cfg Config) (*Manager, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podmgr: %w", err)
 	}
-	met, err := newMetrics(cfg.Metrics)
-	if err != nil {
+	if err := registerMetrics(cfg.Metrics, m); err != nil {
 		return nil, fmt.Errorf("podmgr: %w", err)
 	}
-	m.met = met
 	return m, nil
 }
 

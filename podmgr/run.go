@@ -68,7 +68,6 @@ func (m *Manager) failed(source, reason string) {
 	st := m.sources[source]
 	news := st.failure != reason
 	st.failure = reason
-	m.met.observe(m)
 	m.mu.Unlock()
 	if news {
 		m.cfg.Log.Error("source of pods failed; it is tried again", zap.String("source", source), zap.String("error", reason))
@@ -82,7 +81,6 @@ func (m *Manager) recovered(source string) {
 	was := st.failure
 	if was != "" {
 		st.failure = ""
-		m.met.observe(m)
 	}
 	m.mu.Unlock()
 	if was != "" {

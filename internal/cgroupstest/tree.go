@@ -101,7 +101,7 @@ func filesV1(controller string) map[string]string {
 	for file, value := range map[string]map[string]string{
 		"cpu":     {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000", "cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n"},
 		"cpuacct": {"cpuacct.usage": "0", "cpuacct.stat": "user 0\nsystem 0\n"},
-		"cpuset":  {"cpuset.cpus": "", "cpuset.mems": ""},
+		"cpuset":  {"cpuset.cpus": "", "cpuset.mems": "", cloneChildren: "0"},
 		"memory": {
 			"memory.limit_in_bytes": unlimited, "memory.memsw.limit_in_bytes": unlimited, "memory.usage_in_bytes": "0",
 			"memory.failcnt": "0", "memory.stat": "total_rss 0\n", "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
@@ -115,7 +115,10 @@ func filesV1(controller string) map[string]string {
 	return out
 }
 
-const unlimited = "9223372036854771712"
+const (
+	unlimited     = "9223372036854771712"
+	cloneChildren = "cgroup.clone_children" // of v1's cpuset
+)
 
 // filesV2 are those of a controller that a cgroup has been given.
 func filesV2(controller string) map[string]string {
@@ -372,6 +375,11 @@ func (t *Tree) Mkdir(p string) error {
 	} else {
 		controller, _, _ := strings.Cut(strings.TrimPrefix(p, Mount+"/"), "/")
 		d.files = filesV1(controller)
+		if parent.files[cloneChildren] == "1" {
+			for _, file := range []string{"cpuset.cpus", "cpuset.mems", cloneChildren} {
+				d.files[file] = parent.files[file]
+			}
+		}
 	}
 	parent.children++
 	t.dirs[p] = d

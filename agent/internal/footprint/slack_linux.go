@@ -7,14 +7,14 @@ import (
 
 // monitorSlack is by how much the thread of the Go runtime's monitor may wake up too late,
 // in nanoseconds.
-const monitorSlack = 1_000_000
+const monitorSlack = 4_000_000
 
 // calmMonitor lets the monitor of the Go runtime (sysmon) oversleep a little. While
 // goroutines come and go, it wakes up every 20 µs, which the kernel's usual slack makes
-// 70 µs of: that was a seventh of all CPU while pods start. It looks for goroutines that
-// have computed for 10 ms, and for those that have blocked in a system call while others
-// wait for their place. The latter may wait a millisecond longer now; after 4 ms without
-// anything to do, the monitor itself sleeps for longer.
+// 70 µs of: that was a seventh of all CPU while pods start, and with a slack of 1 ms still 4%.
+// It looks for goroutines that have computed for 10 ms, and for those that have blocked in a
+// system call while others wait for their place. The latter may wait 4 ms longer now; after
+// that long without anything to do, the monitor itself would sleep for longer.
 //
 // It does nothing where the kernel does not let it. Threads and processes that the monitor's
 // thread makes inherit the slack (PR_SET_TIMERSLACK, prctl(2)): those of localcri's
