@@ -96,8 +96,9 @@ var shared = map[string][]string{
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 
-	// Pages of a program that rests.
-	"internal/programpages": {"golang.org/x/sys/unix"},
+	// Files of the kernel's own; pages of a program that rests.
+	"internal/kernelfile":   {"golang.org/x/sys/unix"},
+	"internal/programpages": {"golang.org/x/sys/unix", "internal/kernelfile"},
 
 	// Directories of pods: removed, measured, given to a group, kept in memory.
 	"internal/rmtree":    {"golang.org/x/sys/unix", "internal/dirwalk"},

@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
 // What the kernel says of a file whose cgroup went, and of the processes of a
@@ -20,35 +21,17 @@ const (
 // osFS is the machine's own file system.
 type osFS struct{}
 
-// Read does what os.ReadFile does, without asking for a file's size, which is
-// not told here, and for the runtime's poller. Thousands of small files are
-// read at each round of statistics, and both would be one system call more for
-// each.
+// maxFile is more than the longest file of a cgroup has, in bytes: a list of the 4,194,304 processes
+// that Linux may have (PID_MAX_LIMIT).
+const maxFile = 64 << 20
+
+// Read reads most files at once: they are shorter than the buffer.
 func (osFS) Read(path string) ([]byte, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	out, err := kernelfile.Read(path, 512, maxFile)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}
-	defer func() { _ = unix.Close(fd) }()
-	// Most files of a cgroup are shorter than this; memory.stat takes a few
-	// rounds.
-	out := make([]byte, 0, 512)
-	for {
-		n, err := unix.Read(fd, out[len(out):cap(out)])
-		switch {
-		// The Go runtime preempts goroutines with signals, which interrupt system
-		// calls.
-		case err == unix.EINTR:
-			continue
-		case err != nil:
-			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
-		case n == 0:
-			return out, nil
-		}
-		if out = out[:len(out)+n]; len(out) == cap(out) {
-			out = slices.Grow(out, cap(out))
-		}
-	}
+	return out, nil
 }
 
 // Write opens without O_CREATE or O_TRUNC: the files of a cgroup are the

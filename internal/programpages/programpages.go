@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
 // A Span is a part of the address space.
@@ -26,7 +28,7 @@ func Find() []Span {
 	if err != nil {
 		return nil
 	}
-	smaps, err := read("/proc/self/smaps", maxMappings)
+	smaps, err := kernelfile.Read("/proc/self/smaps", 16<<10, maxMappings)
 	if err != nil {
 		return nil
 	}
@@ -76,30 +78,4 @@ func mapping(fields [][]byte, line, program []byte) Span {
 		return Span{}
 	}
 	return Span{uintptr(start), uintptr(end)}
-}
-
-// read reads a file of the kernel's, as much as limit.
-func read(name string, limit int) ([]byte, error) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	buf := make([]byte, 0, 16<<10)
-	for len(buf) < limit {
-		if len(buf) == cap(buf) {
-			buf = append(make([]byte, 0, 2*cap(buf)), buf...)
-		}
-		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return nil, err
-		case n == 0:
-			return buf, nil
-		default:
-			buf = buf[:len(buf)+n]
-		}
-	}
-	return buf, nil
 }

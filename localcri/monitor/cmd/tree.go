@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
 const maxTree = 4096 // processes of one command that are killed
@@ -57,7 +59,7 @@ func childrenOf(pid int) []int {
 	task := "/proc/" + strconv.Itoa(pid) + "/task"
 	var pids []int
 	for _, thread := range numbersIn(task) {
-		b := readAll(task+"/"+strconv.Itoa(thread)+"/children", 64<<10)
+		b, _ := kernelfile.Read(task+"/"+strconv.Itoa(thread)+"/children", 4<<10, 64<<10)
 		if b == nil {
 			return childrenByScan(pid)
 		}
@@ -103,23 +105,4 @@ func numbersIn(dir string) []int {
 		}
 	}
 	return numbers
-}
-
-// readAll reads a file of the kernel's; nil if there is none.
-func readAll(name string, limit int) []byte {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer closeFD(fd)
-	b := []byte{}
-	var page [4096]byte
-	for len(b) < limit {
-		n, err := unix.Read(fd, page[:])
-		if err != nil || n <= 0 {
-			break
-		}
-		b = append(b, page[:n]...)
-	}
-	return b
 }
