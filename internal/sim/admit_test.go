@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// What may begin while the node runs short. Spec of evictions, admission: static pods always;
+// What may begin while the node runs short. Spec of evictions, admission: critical pods always;
 // while memory alone is short, those that request some and those that tolerate it; else nobody.
 
 // pressedBy is how long the figures that a life has read have said that something is short.
@@ -43,7 +43,7 @@ func (l *life) knewOf(what string, p *pod) bool {
 
 // judgeAdmission looks at a pod that begins while the node runs short. m.mu is held.
 func (m *machine) judgeAdmission(p *pod) {
-	if !m.node || m.live == nil || p == nil || p.static {
+	if !m.node || m.live == nil || p == nil || p.critical() {
 		return
 	}
 	if m.live.knewOf("disk", p) {
@@ -60,8 +60,8 @@ func (m *machine) judgeKeptOut(p *pod, st *v1.PodStatus) {
 	if !kept {
 		return
 	}
-	if p.static {
-		m.wrong("%s is static, and was not admitted: %s", p.object.Name, st.Message)
+	if p.critical() {
+		m.wrong("%s is critical, and was not admitted: %s", p.object.Name, st.Message)
 	}
 	if strings.HasPrefix(on, "[MemoryPressure]") && (!p.bestEffort() || p.toleratesMemory()) {
 		m.wrong("%s was not admitted, and may be on a node that is short of memory: %s", p.object.Name, st.Message)

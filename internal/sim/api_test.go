@@ -488,6 +488,7 @@ func (a *api) published(l *life, name string) {
 	a.m.judgeStatus(p, o.Status)
 	a.m.judgeEvicted(p, &o.Status)
 	a.m.judgeTerminated(p, &o.Status)
+	a.m.judgePreempted(p, &o.Status)
 	p.object = p.object.DeepCopy()
 	p.object.Status = *o.Status.DeepCopy()
 }

@@ -87,13 +87,13 @@
 //     which goes with it; a pod is deleted by its UID;
 //   - a phase does not go back once it is terminal;
 //   - a pod is evicted only when its node runs short, and no pod before one that uses more
-//     beyond its request, or for a static pod that waits for what it has; the node's
-//     conditions are over at rest;
+//     beyond its request; it is preempted only for a critical one, static or by its priority, that waits for
+//     what it has; the node's conditions are over at rest;
 //   - no pod begins that came while its node was short, by the specification of evictions, and nobody is kept
 //     out who may begin;
 //   - a pod that is published as over, or deleted, has no device, CPU or claim any more, as the node answers
-//     monitors; a pod is rejected for lack of them only when others may have them, a static one only when
-//     other static ones do;
+//     monitors; a pod is rejected for lack of them only when others may have them, a critical one only when
+//     those do that need not make room for it;
 //   - pods with user namespaces of their own share no IDs;
 //   - no image goes that a container has, those that nobody needs go before a pod is evicted for the disk, and
 //     of the dead instances of a container one stays;

@@ -155,7 +155,11 @@ func (g *generator) pod() {
 		args = append(args, fmt.Sprintf("grace=%d", []int{1, 30, 120}[g.rnd.IntN(3)]))
 	}
 	if g.node && g.rnd.IntN(6) == 0 {
-		args = append(args, fmt.Sprintf("prio=%d", highPriority))
+		prio := []int{highPriority, highPriority, clusterCritical, nodeCritical}[g.rnd.IntN(4)]
+		if args[1] == "static" {
+			prio = highPriority
+		}
+		args = append(args, fmt.Sprintf("prio=%d", prio))
 	}
 	kinds := 8
 	if g.crowded {

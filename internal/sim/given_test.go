@@ -163,11 +163,11 @@ func (m *machine) mayHave(p *pod) bool {
 }
 
 // hasRoomFor reports whether the machine has what a pod asks for, beside those who may have
-// some of it. Others have to make room for a static pod, which is critical. m.mu is held.
+// some of it. Others have to make room for a critical pod. m.mu is held.
 func (m *machine) hasRoomFor(p *pod, what v1.ResourceName) bool {
 	left := scarce[what] - p.asks(what)
 	for _, q := range m.pods {
-		if q == p || q.asks(what) == 0 || !m.mayHave(q) || p.static && !q.static && q.wanted && !m.struck(q) {
+		if q == p || q.asks(what) == 0 || !m.mayHave(q) || p.critical() && q.lesser(p) && q.wanted && !m.struck(q) {
 			continue
 		}
 		left -= q.asks(what)

@@ -34,7 +34,7 @@ type pod struct {
 	resizable  bool
 	guessed    bool      // its restart counts go on from what was published, and its containers may have begun anew
 	takenBack  bool      // a volume of it, after its end
-	preempted  bool      // for a static one
+	preempted  bool      // for a critical one
 	anew       bool      // it was rejected, and began again
 	rejected   bool      // its last status says so
 	evicted    bool      // as well

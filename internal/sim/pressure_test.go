@@ -213,24 +213,38 @@ func (n notices) Run(ctx context.Context, wake func(cause string)) error {
 	}
 }
 
-// mayPreempt reports whether a pod of the API server may have to make room for a static one,
-// which is critical, and waits for what the pod has. m.mu is held.
+// mayPreempt reports whether a pod may have to make room for a critical one, which waits for
+// what the pod has. m.mu is held.
 func (m *machine) mayPreempt(p *pod) bool {
-	if !m.node || p.static || !m.waits(p) {
+	if !m.node || !m.waits(p) {
 		return false
 	}
 	for _, q := range m.pods {
-		if q.static && q.wanted && !q.over && m.waits(q) && m.running(q.object.UID, q.object.Spec.Containers[0].Name) == 0 {
+		if q.critical() && p.lesser(q) && q.wanted && !q.over && m.waits(q) && m.running(q.object.UID, q.object.Spec.Containers[0].Name) == 0 {
 			p.preempted = true
 		}
 	}
 	return p.preempted
 }
 
+// judgePreempted looks at a status that says that a pod was ended for a critical one. m.mu is held.
+func (m *machine) judgePreempted(p *pod, st *v1.PodStatus) {
+	if st.Reason != "Preempting" {
+		return
+	}
+	// One that ran was judged when it was ended.
+	if !p.preempted && !m.mayPreempt(p) && m.troubled == 0 && time.Since(m.healed) > startBound {
+		m.wrong("%s was preempted, and no critical pod waits for what it has", p.object.Name)
+	}
+	if p.static { // it begins anew when the other one is gone
+		p.rejected, p.anew = true, false
+	}
+}
+
 // mayEvict reports whether an instance may be ended since its node runs short, and looks at
 // the choice of the pod. m.mu is held.
 func (m *machine) mayEvict(p *pod) bool {
-	if !m.pressed(time.Minute) || p.static { // static pods are critical
+	if !m.pressed(time.Minute) || p.critical() {
 		return false
 	}
 	if !p.evicting.IsZero() && time.Since(p.evicting) < time.Minute {
@@ -267,7 +281,7 @@ func (m *machine) greedier(what string, p *pod) string {
 	}
 	mine := exceeds(p)
 	for _, q := range m.pods {
-		if q == p || q.static || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) || m.live.chose(q) {
+		if q == p || q.critical() || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) || m.live.chose(q) {
 			continue
 		}
 		if theirs := exceeds(q); theirs > 0 && theirs > mine {

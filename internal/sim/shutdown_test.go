@@ -19,6 +19,13 @@ const (
 	downWithin        = lowTime + highTime + 30*time.Second
 )
 
+// The priorities of pods of the system: of the classes system-cluster-critical and
+// system-node-critical.
+const (
+	clusterCritical = 2_000_000_000
+	nodeCritical    = clusterCritical + 1000
+)
+
 // logind is what has the machine go down, and waits for the agent.
 type logind struct {
 	mu       sync.Mutex
@@ -136,6 +143,19 @@ func (p *pod) priority() int32 {
 		return 0
 	}
 	return *p.object.Spec.Priority
+}
+
+// critical reports whether others make room for a pod: it is static, or has a priority of the system's
+// pods.
+func (p *pod) critical() bool { return p.static || p.priority() >= clusterCritical }
+
+// lesser reports whether a pod has to make room for a critical one.
+func (p *pod) lesser(than *pod) bool {
+	if !p.critical() {
+		return true
+	}
+	mine, theirs := p.object.Spec.Priority, than.object.Spec.Priority
+	return mine != nil && theirs != nil && *mine < *theirs
 }
 
 // shutdownGrace is what a pod has of its grace period while the machine goes down.

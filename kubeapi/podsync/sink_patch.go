@@ -37,6 +37,11 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 		if anyRuns(next) {
 			return api // it is published once they have ended
 		}
+		// Neither may a rejection by a node that did not know of the end, as its disk had failed,
+		// hide what the pod has done.
+		if !anyContainer(next) && anyContainer(api) {
+			return api
+		}
 		if next.Phase != api.Phase {
 			next.Phase, next.Reason, next.Message = api.Phase, api.Reason, api.Message
 		}
@@ -57,6 +62,11 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 func anyRuns(st v1.PodStatus) bool {
 	runs := func(c v1.ContainerStatus) bool { return c.State.Running != nil }
 	return slices.ContainsFunc(st.InitContainerStatuses, runs) || slices.ContainsFunc(st.ContainerStatuses, runs)
+}
+
+// anyContainer reports whether a status has a container: that of a pod that was rejected has none.
+func anyContainer(st v1.PodStatus) bool {
+	return len(st.InitContainerStatuses) > 0 || len(st.ContainerStatuses) > 0
 }
 
 // statusField is a field of a status that a patch may have, by its place and its name.
