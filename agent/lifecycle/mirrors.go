@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -223,7 +224,7 @@ func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
 }
 
 // outlived reports whether a mirror says that its pod is over, which is not so: the pod went
-// and came back before the cluster had deleted the mirror, or an agent
+// and came back before the cluster had deleted the mirror, in the time of this agent or so that it runs, or an agent
 // before this one rejected the pod, or ended it for the machine's sake, as when that went
 // down, and this one admits it anew, as the kubelet does. The phase of a pod of the API does not go back, so that it takes another mirror. A pod
 // that had run and ended is not run again: its mirror may be all that is left of it.
@@ -236,10 +237,16 @@ func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	}
 	st, known := p.host.Status(pod.UID)
 	if !known || st.Phase == "" {
+		// No container runs of a pod that is over: one that does was begun by an agent before this one.
+		if obs, _ := p.host.Observed(pod.UID); obs != nil && slices.ContainsFunc(obs.Containers, running) {
+			return true
+		}
 		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0 || endedByNode(&mirror.Status)
 	}
 	return !podmeta.IsTerminal(st.Phase)
 }
+
+func running(c observed.Container) bool { return c.State == observed.Running }
 
 // endedByNode reports whether a status says that the node has ended the pod (KEP-3329).
 func endedByNode(st *v1.PodStatus) bool {

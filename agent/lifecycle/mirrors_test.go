@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
@@ -160,17 +161,19 @@ func TestMirrorThatItsPodHasOutlived(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		mirror v1.PodStatus
-		status v1.PodPhase // "": not known yet
+		status v1.PodPhase    // "": not known yet
+		state  observed.State // of its container
 		shown  bool
 	}{
-		{"rejected before", v1.PodStatus{Phase: v1.PodFailed}, "", false},
-		{"rejected before, runs", v1.PodStatus{Phase: v1.PodFailed}, v1.PodRunning, false},
-		{"rejected now", v1.PodStatus{Phase: v1.PodFailed}, v1.PodFailed, true},
-		{"ended before", ran, "", true},
-		{"ended by the node before", down, "", false},
-		{"ended by the node now", down, v1.PodFailed, true},
-		{"ended before, runs", ran, v1.PodPending, false},
-		{"runs", v1.PodStatus{Phase: v1.PodRunning}, v1.PodRunning, true},
+		{"rejected before", v1.PodStatus{Phase: v1.PodFailed}, "", observed.Unknown, false},
+		{"rejected before, runs", v1.PodStatus{Phase: v1.PodFailed}, v1.PodRunning, observed.Running, false},
+		{"rejected now", v1.PodStatus{Phase: v1.PodFailed}, v1.PodFailed, observed.Unknown, true},
+		{"ended before", ran, "", observed.Exited, true},
+		{"ended before, begun by an agent between", ran, "", observed.Running, false},
+		{"ended by the node before", down, "", observed.Exited, false},
+		{"ended by the node now", down, v1.PodFailed, observed.Exited, true},
+		{"ended before, runs", ran, v1.PodPending, observed.Running, false},
+		{"runs", v1.PodStatus{Phase: v1.PodRunning}, v1.PodRunning, observed.Running, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,6 +183,10 @@ func TestMirrorThatItsPodHasOutlived(t *testing.T) {
 				mirror.Status = tc.mirror
 				h.SetPods(web)
 				h.SetMirrors(mirror)
+				// A sandbox may outlast the containers.
+				h.SetObserved(&observed.Pod{
+					UID: web.UID, Sandboxes: []observed.Sandbox{{State: observed.Running}}, Containers: []observed.Container{{Name: "c", State: tc.state}},
+				})
 				if tc.status != "" {
 					h.SetStatus(web.UID, v1.PodStatus{Phase: tc.status})
 				}

@@ -43,10 +43,6 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 		return errDead
 	}
 	m.mu.Lock()
-	if m.down {
-		m.mu.Unlock()
-		return status.Error(codes.Unavailable, "the runtime is down")
-	}
 	var struck *fault
 	for i := range m.faults {
 		if f := &m.faults[i]; (f.method == "*" || f.method == method) && (f.pod == "*" || f.pod == pod && pod != "") {
@@ -58,7 +54,11 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 	if judge != nil { // also of a call that fails: it was meant
 		judge()
 	}
+	down := m.down
 	m.mu.Unlock()
+	if down {
+		return status.Error(codes.Unavailable, "the runtime is down")
+	}
 	if struck != nil {
 		switch struck.mode {
 		case "fail":

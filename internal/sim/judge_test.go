@@ -237,6 +237,9 @@ func (m *machine) judgeStart(id string) {
 	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch || last.image != i.image {
 		return // it was made while the pod changed, or before
 	}
+	if _, _, known := m.rt.State(last.id); p.anew && !known {
+		return // nothing is left of the time before, neither in the runtime nor in a mirror
+	}
 	policy, initial := p.policyOf(i.name)
 	switch {
 	case initial && last.box != i.box: // a new sandbox begins with them
@@ -282,6 +285,9 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 func (m *machine) mayEnd(p *pod, i *instance) bool {
 	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) || i.failed() {
 		return true
+	}
+	if p.epoch > 0 && time.Since(p.since) == 0 {
+		return true // an order of this moment, which the last edit may have taken back
 	}
 	for _, c := range p.object.Spec.Containers {
 		if c.Name == i.name && c.Image != i.image {
