@@ -247,7 +247,7 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 	}
 	parent, filled := path.Dir(cgroup), false
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		has, err := d.text(ctx, "cpuset", cgroup, file)
+		has, err := d.cpuset(ctx, cgroup, file)
 		if err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		if has != "" {
 			continue
 		}
-		if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
+		if has, err = d.cpuset(ctx, parent, file); err != nil {
 			return err
 		}
 		// The parent may be as new as its child; the recursion ends at the root,
@@ -264,7 +264,7 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 			if err := d.inheritCPUSet(ctx, parent); err != nil {
 				return err
 			}
-			if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
+			if has, err = d.cpuset(ctx, parent, file); err != nil {
 				return err
 			}
 		}

@@ -17,9 +17,9 @@ func (d *driver) file(controller, cgroup, name string) string {
 	return path.Join(dir, name)
 }
 
-// text reads a file of one line, without the newline.
-func (d *driver) text(ctx context.Context, controller, cgroup, name string) (string, error) {
-	data, err := d.read(ctx, d.file(controller, cgroup, name))
+// cpuset reads a file of one line of v1's cpuset, without the newline.
+func (d *driver) cpuset(ctx context.Context, cgroup, name string) (string, error) {
+	data, err := d.read(ctx, d.file("cpuset", cgroup, name))
 	return strings.TrimSpace(string(data)), err
 }
 

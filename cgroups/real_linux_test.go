@@ -201,7 +201,7 @@ func TestRealCPUSetsOfATierAreInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		if has, err := d.text(t.Context(), "cpuset", container, file); has == "" || err != nil {
+		if has, err := d.cpuset(t.Context(), container, file); has == "" || err != nil {
 			t.Errorf("%s: %q, %v, want that of the tier", file, has, err)
 		}
 	}
