@@ -167,13 +167,11 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.hooks.Revives(a.guard, p, &st) {
 			continue
 		}
-		if verdict.WasRejected(&st) {
-			a.add(ctx, p)
-			continue
+		if !verdict.WasRejected(&st) {
+			a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
 		}
-		a.statuses.Forget(p.UID)               // that it ended, for the machine's sake, is over
-		a.begin(a.hooks.Allocated(a.guard, p)) // it is admitted when its finished worker is gone
-		a.requestCleanup()
+		a.add(ctx, p) // what it had was given back when it ended, and others may have that now
+		a.requestCleanup() // its finished worker has to go first
 	}
 }
 

@@ -249,7 +249,7 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	a.statuses.Adopt(pod)
 	// Nothing of it begins to run: its worker only takes down what is left.
-	if podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) {
+	if w, works := a.workers.State(pod.UID); podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) && !(works && w.Finished) {
 		a.begin(pod)
 		return
 	}

@@ -41,11 +41,7 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = true })
 		return e.Why, true
 	}
-	slow := false
-	for _, h := range a.hooks.Reservers {
-		slow = hooks.Ask(a.guard, h, func(r part.Reserver) bool { return r.Waits(pod) }) || slow
-	}
-	if !slow {
+	if !a.waits(pod) {
 		_, r := a.hooks.Reserve(ctx, a.guard, pod)
 		return a.orLater(pod, others, r), true
 	}
@@ -72,9 +68,19 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 	return nil, false
 }
 
+// waits reports whether a part would have to wait for somebody to reserve what a pod asks for.
+// Every part is asked: it is to know of the pod.
+func (a *Agent) waits(pod *v1.Pod) bool {
+	slow := false
+	for _, h := range a.hooks.Reservers {
+		slow = hooks.Ask(a.guard, h, func(r part.Reserver) bool { return r.Waits(pod) }) || slow
+	}
+	return slow
+}
+
 // reserveAgain has the parts reserve for a pod whose earlier life has ended, and
 // which was not admitted anew: a static pod that came back while it was being
-// ended, or one that was revived. What it had was taken back at that end. It is
+// ended. What it had was taken back at that end. It is
 // called in the pod's worker, and may block; an error has the sync tried again.
 func (a *Agent) reserveAgain(ctx context.Context, pod *v1.Pod) error {
 	if !a.book.Get(pod.UID).Stopped {
@@ -82,6 +88,7 @@ func (a *Agent) reserveAgain(ctx context.Context, pod *v1.Pod) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
 	defer cancel()
+	a.waits(pod) // whatever it says: others may be waited for here
 	if _, r := a.hooks.Reserve(ctx, a.guard, pod); r != nil {
 		a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
 		return &reasonError{r.Reason, fmt.Errorf("reserve for the pod again: %s", r.Message)}

@@ -51,7 +51,8 @@ type Reserver interface {
 	// Waits reports whether Reserve or Commit would have to wait for somebody: a
 	// plugin, a disk, a server. Pods for which no part waits are admitted at once
 	// and in their order; the others off the loop, side by side, while they count
-	// as admitted. It is called on the loop and must not block.
+	// as admitted. It is called on the loop, or by the worker of a pod that came back while
+	// it was being ended, before each Reserve that is no dry run, and must not block.
 	Waits(pod *v1.Pod) bool
 	// Reserve sets aside what the pod asks for. It returns a nil Reservation if
 	// the pod asks for nothing. If Waits reported false it must not block;

@@ -43,6 +43,10 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 		return errDead
 	}
 	m.mu.Lock()
+	if m.down {
+		m.mu.Unlock()
+		return status.Error(codes.Unavailable, "the runtime is down")
+	}
 	var struck *fault
 	for i := range m.faults {
 		if f := &m.faults[i]; (f.method == "*" || f.method == method) && (f.pod == "*" || f.pod == pod && pod != "") {
@@ -54,11 +58,7 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 	if judge != nil { // also of a call that fails: it was meant
 		judge()
 	}
-	down := m.down
 	m.mu.Unlock()
-	if down {
-		return status.Error(codes.Unavailable, "the runtime is down")
-	}
 	if struck != nil {
 		switch struck.mode {
 		case "fail":
@@ -166,6 +166,7 @@ func (g *gate) StartContainer(ctx context.Context, id string) error {
 
 func (g *gate) StopContainer(ctx context.Context, id string, timeout int64) error {
 	m := g.l.m
+	m.noteChosen(id)
 	return g.call(ctx, "StopContainer", m.nameOf(id), true, func() { m.judgeEnd(id, "StopContainer", time.Duration(timeout)*time.Second) }, func() error {
 		return g.Runtime.StopContainer(ctx, id, timeout)
 	})

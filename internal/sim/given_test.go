@@ -100,8 +100,9 @@ func (m *machine) judgeGiven() {
 				owners[d] = p.object.Name + "/" + c
 			}
 		})
-		if what := p.asksFor(); what != "" && p.object.Status.Phase == v1.PodPending && m.hasRoomFor(p, what) {
-			m.wrong("status of %s: %q, and there is enough %s for it", p.object.Name, p.object.Status.Phase, what)
+		waits := p.object.Status.Phase == v1.PodPending || p.stable && m.running(p.object.UID, p.object.Spec.Containers[0].Name) == 0
+		if what := p.asksFor(); what != "" && waits && m.hasRoomFor(p, what) {
+			m.wrong("%s does not run, and there is enough %s for it: its status is %q", p.object.Name, what, p.object.Status.Phase)
 		}
 	}
 }

@@ -40,6 +40,7 @@ type pod struct {
 	evicted    bool      // as well
 	events     int       // about it
 	evicting   time.Time // when it was chosen
+	chosen     bool      // while the runtime was away
 	terminated bool      // its last status says that it was ended for a shutdown
 
 	lowered   time.Time // its last end for a shutdown

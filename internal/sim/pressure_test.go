@@ -244,6 +244,9 @@ func (m *machine) judgePreempted(p *pod, st *v1.PodStatus) {
 // mayEvict reports whether an instance may be ended since its node runs short, and looks at
 // the choice of the pod. m.mu is held.
 func (m *machine) mayEvict(p *pod) bool {
+	if p.chosen {
+		return true
+	}
 	if !m.pressed(time.Minute) || p.critical() {
 		return false
 	}
@@ -265,6 +268,16 @@ func (m *machine) mayEvict(p *pod) bool {
 	}
 	m.wrong("%s is evicted, and %s", p.object.Name, wrong)
 	return true
+}
+
+// noteChosen notes that a pod was chosen while the runtime is away. It ends when that is back, whatever
+// the node is short of then.
+func (m *machine) noteChosen(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := m.instanceOf(id); m.down && i != nil && m.live.chose(m.pods[i.uid]) {
+		m.pods[i.uid].chosen = true
+	}
 }
 
 // greedier names a pod that should have been evicted before p when memory or disk is short; ""

@@ -104,7 +104,12 @@ func (m *machine) doShutdown(s step) error {
 	}
 	if off && !over {
 		m.mu.Lock()
-		m.downSince, m.calledOff = time.Time{}, time.Now()
+		m.downSince, m.calledOff, m.unseen = time.Time{}, time.Now(), m.down
+		if m.unseen { // nobody sees whose end has begun
+			for _, p := range m.pods {
+				p.lowered = m.calledOff
+			}
+		}
 		m.trouble("shutdown", false)
 		m.mu.Unlock()
 		m.logind.set(false)
@@ -197,7 +202,14 @@ func (m *machine) mayEndForShutdown(p *pod) bool {
 // endsAfterAll reports whether a pod may still be on its end that began before a shutdown was called
 // off: nobody takes that back. m.mu is held.
 func (m *machine) endsAfterAll(p *pod) bool {
-	return !p.lowered.IsZero() && !m.calledOff.Before(p.lowered) && time.Since(m.calledOff) < p.groupTime()+2*slack
+	if p.lowered.IsZero() || m.calledOff.Before(p.lowered) {
+		return false
+	}
+	since, bound := m.calledOff, p.groupTime()+2*slack
+	if m.unseen && m.healed.After(since) {
+		since, bound = m.healed, bound+startBound // it is tried again
+	}
+	return time.Since(since) < bound
 }
 
 // judgeTerminated looks at a status that says that a pod was ended for a shutdown. m.mu is held.
