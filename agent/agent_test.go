@@ -611,25 +611,46 @@ func TestRejectedPod(t *testing.T) {
 	})
 }
 
-// reserver is a part that answers what it is told to.
+// reserver is a part that answers what it is told to, to who has asked it first whether he has to
+// wait.
 type reserver struct {
 	host part.Host
 
 	mu     sync.Mutex
 	answer *part.Rejection // nil is yes
 	held   int
+	asked  map[types.UID]bool // since the pod's last end
 }
 
-func (*reserver) Name() string                              { return "reserver" }
-func (r *reserver) Join(h part.Host) error                  { r.host = h; return nil }
-func (*reserver) Adopt(*v1.Pod)                             {}
-func (*reserver) Waits(*v1.Pod) bool                        { return false }
-func (*reserver) Commit(context.Context) error              { return nil }
-func (r *reserver) Release()                                { r.add(-1) }
-func (r *reserver) Stopped(context.Context, part.Ref) error { r.add(-r.add(0)); return nil }
-func (r *reserver) Reserve(context.Context, part.Request) (part.Reservation, *part.Rejection) {
+func (*reserver) Name() string                 { return "reserver" }
+func (r *reserver) Join(h part.Host) error     { r.host = h; return nil }
+func (*reserver) Adopt(*v1.Pod)                {}
+func (*reserver) Commit(context.Context) error { return nil }
+func (r *reserver) Release()                   { r.add(-1) }
+func (r *reserver) Stopped(_ context.Context, ref part.Ref) error {
+	r.add(-r.add(0))
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	delete(r.asked, ref.UID)
+	return nil
+}
+
+func (r *reserver) Waits(pod *v1.Pod) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked == nil {
+		r.asked = map[types.UID]bool{}
+	}
+	r.asked[pod.UID] = true
+	return false
+}
+
+func (r *reserver) Reserve(_ context.Context, req part.Request) (part.Reservation, *part.Rejection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !req.DryRun && !r.asked[req.Pod.UID] {
+		return nil, &part.Rejection{Reason: "NotAsked", RetryUntil: time.Now().Add(time.Hour), Outside: true}
+	}
 	if r.answer != nil {
 		return nil, r.answer
 	}
