@@ -10,11 +10,13 @@ import (
 
 // How much the heap grows between two collections of garbage, in percent of what is in use.
 // At rest a small heap is worth a little CPU. While many pods start, a collection each few
-// megabytes would cost more, and takes some 4 ms. A heap that grows further is still large
-// at rest: what pods keep lies scattered among what their start left, and is never moved.
+// megabytes would cost more. A heap that grows further is still large
+// at rest: what pods keep lies scattered among what their start left, and is never moved. Of 60 pods
+// through an API server, each costs an eighth less CPU with 200 than with 100, and all 3 MiB more at rest; with 300
+// a tenth less than with 200, and 5 MiB more.
 const (
 	restingGC = 50
-	busyGC    = 100
+	busyGC    = 200
 	// busyWithin is how soon after a collection the next one says that the agent is
 	// busy, and restAfter how late says that it is at rest again.
 	busyWithin = 2 * time.Second
