@@ -170,7 +170,7 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 		if !verdict.WasRejected(&st) {
 			a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
 		}
-		a.add(ctx, p) // what it had was given back when it ended, and others may have that now
+		a.add(ctx, p)      // what it had was given back when it ended, and others may have that now
 		a.requestCleanup() // its finished worker has to go first
 	}
 }
