@@ -167,10 +167,13 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.hooks.Revives(a.guard, p, &st) {
 			continue
 		}
-		if !verdict.WasRejected(&st) {
-			a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
+		// What it had was given back when it ended, and others may have that now.
+		if verdict.WasRejected(&st) {
+			a.add(ctx, p)
+			continue
 		}
-		a.add(ctx, p)      // what it had was given back when it ended, and others may have that now
+		a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
+		a.add(ctx, p)
 		a.requestCleanup() // its finished worker has to go first
 	}
 }

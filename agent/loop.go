@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
@@ -249,7 +250,7 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	a.statuses.Adopt(pod)
 	// Nothing of it begins to run: its worker only takes down what is left.
-	if w, works := a.workers.State(pod.UID); podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) && !(works && w.Finished) {
+	if podmeta.IsTerminal(pod.Status.Phase) || a.isEnding(pod.UID) {
 		a.begin(pod)
 		return
 	}
@@ -270,6 +271,17 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), obs); decided {
 		a.settle(pod, r)
 	}
+}
+
+// isEnding reports whether a pod is being ended, or has been and nobody has it begin anew yet. What
+// begins after that without an admission is reserved for by reserveAgain.
+func (a *Agent) isEnding(uid types.UID) bool {
+	if !a.workers.TerminationRequested(uid) {
+		return false
+	}
+	w, works := a.workers.State(uid)
+	st, ok := a.statuses.Get(uid)
+	return !works || !w.Finished || ok && podmeta.IsTerminal(st.Phase) && !verdict.WasRejected(&st)
 }
 
 // settle acts on what was decided about a pod. It is called on the loop, at once or
