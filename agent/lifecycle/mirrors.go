@@ -224,7 +224,7 @@ func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
 }
 
 // outlived reports whether a mirror says that its pod is over, which is not so: the pod went
-// and came back before the cluster had deleted the mirror, in the time of this agent or so that it runs, or an agent
+// and came back before the cluster had deleted the mirror, as this agent knows or the containers that run say, or an agent
 // before this one rejected the pod, or ended it for the machine's sake, as when that went
 // down, and this one admits it anew, as the kubelet does. The phase of a pod of the API does not go back, so that it takes another mirror. A pod
 // that had run and ended is not run again: its mirror may be all that is left of it.
