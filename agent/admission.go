@@ -61,7 +61,7 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *
 	if shown, known := a.published(pod); !ok && known {
 		st, ok = *shown, true
 	}
-	if ok && podmeta.IsTerminal(st.Phase) && !verdict.WasRejected(&st) {
+	if ok && verdict.Ended(&st) {
 		return nil, true
 	}
 	if r := a.admit(pod, others); r != nil {

@@ -279,9 +279,11 @@ func (a *Agent) isEnding(uid types.UID) bool {
 	if !a.workers.TerminationRequested(uid) {
 		return false
 	}
-	w, works := a.workers.State(uid)
+	if w, works := a.workers.State(uid); !works || !w.Finished {
+		return true
+	}
 	st, ok := a.statuses.Get(uid)
-	return !works || !w.Finished || ok && podmeta.IsTerminal(st.Phase) && !verdict.WasRejected(&st)
+	return ok && verdict.Ended(&st)
 }
 
 // settle acts on what was decided about a pod. It is called on the loop, at once or

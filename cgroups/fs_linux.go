@@ -21,13 +21,9 @@ const (
 // osFS is the machine's own file system.
 type osFS struct{}
 
-// maxFile is more than the longest file of a cgroup has, in bytes: a list of the 4,194,304 processes
-// that Linux may have (PID_MAX_LIMIT).
-const maxFile = 64 << 20
-
 // Read reads most files at once: they are shorter than the buffer.
 func (osFS) Read(path string) ([]byte, error) {
-	out, err := kernelfile.Read(path, 512, maxFile)
+	out, err := kernelfile.Read(path, 512, kernelfile.Longest)
 	if err != nil {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
 	}

@@ -7,10 +7,6 @@ import (
 	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
-// maxCgroupFile is more than the longest file of a cgroup has, in bytes: a list of the 4,194,304 processes
-// that Linux may have (PID_MAX_LIMIT).
-const maxCgroupFile = 64 << 20
-
 // CgroupFS is os.DirFS for small files of the kernel: it reads one with four system
 // calls, where the former needs twice as many, one of them to find out that the
 // file cannot be polled. A reading of a full node opens more than a thousand files,
@@ -31,7 +27,7 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	out, err := kernelfile.Read(d.root+name, 1024, maxCgroupFile)
+	out, err := kernelfile.Read(d.root+name, 1024, kernelfile.Longest)
 	if err != nil {
 		return nil, &fs.PathError{Op: "read", Path: name, Err: err}
 	}

@@ -9,9 +9,13 @@ package kernelfile
 
 import "golang.org/x/sys/unix"
 
+// Longest is more than the longest file of a cgroup has, in bytes: a list of the 4,194,304 processes that
+// Linux may have (PID_MAX_LIMIT).
+const Longest = 64 << 20
+
 // Read returns the content of a file: all of it, or at least the first limit bytes. size is that of
 // the first buffer, in bytes, and best that of most such files. It blocks as read(2) does. The error is the
-// system call's; what was read before it is returned with it.
+// system call's; what was read before it is returned with it, nil of a file that cannot be opened.
 func Read(path string, size, limit int) ([]byte, error) {
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 )
@@ -45,6 +46,9 @@ func runtimeOf(st *v1.PodStatus) string {
 	}
 	return ""
 }
+
+// Ended reports whether a status is that of a pod that came to its end, and not of one that was rejected.
+func Ended(st *v1.PodStatus) bool { return podmeta.IsTerminal(st.Phase) && !WasRejected(st) }
 
 // Ran reports whether a status is that of a pod of which a container has run.
 func Ran(st *v1.PodStatus) bool {
