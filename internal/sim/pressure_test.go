@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -129,23 +131,23 @@ func (l *life) evicts(b *nodeagent.Builder) (part.Part, error) {
 // explainer is the part that evicts, as those see it who ask what it has decided.
 type explainer interface{ Why(*local.NodeWhy) }
 
-// chose reports whether a life has chosen a pod for an eviction: that may be long before the
-// pod's containers are ended, or never come to that, as calls of the runtime may hang or
-// fail. m.mu is held.
-func (l *life) chose(p *pod) bool {
+// chose returns when a life chose a pod for an eviction last; zero if it did not. That may be
+// long before the pod's containers are ended, or never come to that, as calls of the runtime may
+// hang or fail. m.mu is held.
+func (l *life) chose(p *pod) (at time.Time) {
 	if l == nil || l.evictions == nil {
-		return false
+		return at
 	}
 	var why local.NodeWhy
 	l.evictions.Why(&why)
 	for _, d := range why.Decisions {
 		for _, line := range d.Lines {
-			if strings.HasPrefix(line, p.object.Namespace+"/"+p.object.Name+" was given ") && d.Time.After(p.since) {
-				return true
+			if strings.HasPrefix(line, p.object.Namespace+"/"+p.object.Name+" was given ") && d.Time.After(p.since) && d.Time.After(at) {
+				at = d.Time
 			}
 		}
 	}
-	return false
+	return at
 }
 
 // figures has evictions decide by what the machine says that its pods use.
@@ -244,7 +246,7 @@ func (m *machine) judgePreempted(p *pod, st *v1.PodStatus) {
 // mayEvict reports whether an instance may be ended since its node runs short, and looks at
 // the choice of the pod. m.mu is held.
 func (m *machine) mayEvict(p *pod) bool {
-	if p.chosen {
+	if p.chosen || m.choseBefore(p) {
 		return true
 	}
 	if !m.pressed(time.Minute) || p.critical() {
@@ -270,12 +272,22 @@ func (m *machine) mayEvict(p *pod) bool {
 	return true
 }
 
+// choseBefore reports whether a pod was chosen a while ago, or by an earlier life that had it on
+// record. It ends as soon as that can be done, whatever the node is short of then. m.mu is held.
+func (m *machine) choseBefore(p *pod) bool {
+	if at := m.live.chose(p); !at.IsZero() {
+		return time.Since(at) >= time.Minute
+	}
+	record, err := os.ReadFile(filepath.Join(m.root(), "unsent", string(p.object.UID)))
+	return err == nil && strings.Contains(string(record), `"Evicted"`)
+}
+
 // noteChosen notes that a pod was chosen while the runtime is away. It ends when that is back, whatever
 // the node is short of then.
 func (m *machine) noteChosen(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := m.instanceOf(id); m.down && i != nil && m.live.chose(m.pods[i.uid]) {
+	if i := m.instanceOf(id); m.down && i != nil && !m.live.chose(m.pods[i.uid]).IsZero() {
 		m.pods[i.uid].chosen = true
 	}
 }
@@ -294,7 +306,7 @@ func (m *machine) greedier(what string, p *pod) string {
 	}
 	mine := exceeds(p)
 	for _, q := range m.pods {
-		if q == p || q.critical() || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) || m.live.chose(q) {
+		if q == p || q.critical() || q.priority() != p.priority() || q.over || !q.evicting.IsZero() || !q.wanted || m.struck(q) || m.uses(what, q) == 0 || m.young(q) || !m.live.chose(q).IsZero() {
 			continue
 		}
 		if theirs := exceeds(q); theirs > 0 && theirs > mine {
