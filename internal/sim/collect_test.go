@@ -27,9 +27,11 @@ func (r nodeRuntime) RemoveImage(ctx context.Context, i *runtimeapi.ImageSpec) e
 // usersOf lists the pods of which the runtime has a container of one of some images, dead ones
 // too. m.mu is held.
 func (m *machine) usersOf(names []string) (out []string) {
-	for _, i := range m.made {
-		if _, _, known := m.rt.State(i.id); known && slices.Contains(names, i.image) {
-			out = append(out, m.pods[i.uid].object.Name)
+	for _, instances := range []map[string]*instance{m.made, m.past} {
+		for _, i := range instances {
+			if _, _, known := m.rt.State(i.id); known && slices.Contains(names, i.image) {
+				out = append(out, m.pods[i.uid].object.Name)
+			}
 		}
 	}
 	return out
