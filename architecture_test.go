@@ -69,6 +69,7 @@ var shared = map[string][]string{
 	"internal/bootid":         nil, // which boot of the machine this is
 	"internal/callerror":      nil, // what a call said, for people
 	"internal/detached":       nil, // calls that may never return
+	"internal/kubeletsum":     nil, // checksums of a kubelet's files
 	"internal/ownerlock":      nil, // files that one process has
 	"internal/podcgroup":      nil, // pods in the names of cgroups
 	"internal/retry":          nil, // back-off

@@ -1,13 +1,10 @@
 package cpumgr
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
-	"maps"
-	"slices"
 
+	"github.com/nodewright/nodewright/internal/kubeletsum"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -42,45 +39,33 @@ type kubeletPod struct {
 // the checksum itself as 0; names of types are part of it. With pools, the
 // field of the pod-level managers is part of it too.
 func (f kubeletFile) checksum(pools bool) uint64 {
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)map[", f.PolicyName, f.DefaultCPUSet)
-	for i, uid := range slices.Sorted(maps.Keys(f.Entries)) {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(uid + ":map[")
-		for j, name := range slices.Sorted(maps.Keys(f.Entries[uid])) {
-			if j > 0 {
-				b.WriteByte(' ')
-			}
-			b.WriteString(name + ":" + f.Entries[uid][name])
-		}
-		b.WriteByte(']')
-	}
-	b.WriteByte(']')
+	d := &kubeletsum.Dump{}
+	d.Add("(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)", f.PolicyName, f.DefaultCPUSet)
+	kubeletsum.Map(d, made(f.Entries), func(cpus map[string]string) {
+		kubeletsum.Map(d, cpus, func(list string) { d.Add("%s", list) })
+	})
 	if pools {
-		b.WriteString(" PodEntries:(state.PodCPUAssignments)map[")
-		for i, uid := range slices.Sorted(maps.Keys(f.PodEntries)) {
-			if i > 0 {
-				b.WriteByte(' ')
+		d.Add(" PodEntries:(state.PodCPUAssignments)")
+		kubeletsum.Map(d, made(f.PodEntries), func(p kubeletPod) {
+			elems := map[int]struct{}{}
+			for cpu := range p.CPUSet.All() {
+				elems[cpu] = struct{}{}
 			}
-			b.WriteString(uid + ":{CPUSet:(cpuset.CPUSet){elems:(map[int]struct {})map[")
-			first := true
-			for cpu := range f.PodEntries[uid].CPUSet.All() {
-				if !first {
-					b.WriteByte(' ')
-				}
-				fmt.Fprintf(&b, "%d:{}", cpu)
-				first = false
-			}
-			b.WriteString("]}}")
-		}
-		b.WriteByte(']')
+			d.Add("{CPUSet:(cpuset.CPUSet){elems:(map[int]struct {})")
+			kubeletsum.Map(d, elems, func(struct{}) { d.Add("{}") })
+			d.Add("}}")
+		})
 	}
-	b.WriteString(" Checksum:(checksum.Checksum)0}")
-	h := fnv.New32a()
-	_, _ = h.Write(b.Bytes())
-	return uint64(h.Sum32())
+	d.Add(" Checksum:(checksum.Checksum)0}")
+	return d.Sum()
+}
+
+// made is a map that is not nil: the kubelet makes its own before it reads the file.
+func made[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return m
 }
 
 // DecodeKubelet reads a kubelet's cpu_manager_state, as Kubernetes has written it

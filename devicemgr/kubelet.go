@@ -1,13 +1,11 @@
 package devicemgr
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -19,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nodewright/nodewright/internal/kubeletsum"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/internal/wirecount"
 	"github.com/nodewright/nodewright/numa"
@@ -67,56 +66,25 @@ type kubeletEntry struct {
 // of the Go types as the kubelet's spew configuration prints them (package, type
 // and field names, sorted keys), which is why the words below must not be touched.
 // Nil and empty are different in it.
-func (d kubeletData) checksum() uint64 {
-	var b bytes.Buffer
-	b.WriteString("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
-	if d.PodDeviceEntries == nil {
-		b.WriteString("<nil>")
-	} else {
-		b.WriteByte('[')
-		for i, e := range d.PodDeviceEntries {
-			if i > 0 {
-				b.WriteByte(' ')
-			}
-			fmt.Fprintf(&b, "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
-			dumpMap(&b, e.DeviceIDs)
-			b.WriteString(" AllocResp:([]uint8)")
-			if e.AllocResp == nil {
-				b.WriteString("<nil>}")
-			} else {
-				fmt.Fprintf(&b, "%d}", e.AllocResp)
-			}
-		}
-		b.WriteByte(']')
-	}
-	b.WriteString(" RegisteredDevices:(map[string][]string)")
-	dumpMap(&b, d.RegisteredDevices)
-	b.WriteByte('}')
-	// Hash.Write never fails.
-	h := fnv.New32a()
-	_, _ = h.Write(b.Bytes())
-	return uint64(h.Sum32())
-}
-
-// dumpMap appends a map as the kubelet's dump has it, with keys in ascending order.
-func dumpMap[K cmp.Ordered](b *bytes.Buffer, m map[K][]string) {
-	if m == nil {
-		b.WriteString("<nil>")
-		return
-	}
-	b.WriteString("map[")
-	for i, k := range slices.Sorted(maps.Keys(m)) {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		fmt.Fprintf(b, "%v:", k)
-		if m[k] == nil {
-			b.WriteString("<nil>")
+func (data kubeletData) checksum() uint64 {
+	d := &kubeletsum.Dump{}
+	ids := func(list []string) { kubeletsum.List(d, list, func(id string) { d.Add("%s", id) }) }
+	d.Add("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
+	kubeletsum.List(d, data.PodDeviceEntries, func(e kubeletEntry) {
+		d.Add("{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
+		kubeletsum.Map(d, e.DeviceIDs, ids)
+		d.Add(" AllocResp:([]uint8)")
+		if e.AllocResp == nil {
+			d.Null()
 		} else {
-			fmt.Fprintf(b, "%s", m[k])
+			d.Add("%d", e.AllocResp)
 		}
-	}
-	b.WriteByte(']')
+		d.Add("}")
+	})
+	d.Add(" RegisteredDevices:(map[string][]string)")
+	kubeletsum.Map(d, data.RegisteredDevices, ids)
+	d.Add("}")
+	return d.Sum()
 }
 
 // parseKubelet returns the contents of a checkpoint. One whose checksum is wrong is

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nodewright/nodewright/internal/kubeletsum"
 	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -115,7 +116,7 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	if f.Data == "" && f.DataChecksum == 0 {
 		return f.older()
 	}
-	if want := kubeletTextSum(f.Data); f.DataChecksum != want {
+	if want := kubeletsum.OfText(f.Data); f.DataChecksum != want {
 		return Assignments{}, fmt.Errorf("dataChecksum is %d; want %d", f.DataChecksum, want)
 	}
 	s := newKubeletState()
@@ -227,7 +228,7 @@ func (s State) EncodeKubelet(p Policy) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := kubeletFile{kubeletState: state, Data: string(data), DataChecksum: kubeletTextSum(string(data))}
+	f := kubeletFile{kubeletState: state, Data: string(data), DataChecksum: kubeletsum.OfText(string(data))}
 	f.PodEntries = nil // unknown to those that read this part
 	f.Checksum = f.sum(false)
 	return json.Marshal(f)

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -121,13 +122,18 @@ func TestTooManyHeavyRequests(t *testing.T) {
 
 // A source of stats that hangs costs its caller the deadline, no more.
 func TestDeadlineOfAnEndpoint(t *testing.T) {
-	c := whole(t)
-	b := &blocking{begun: make(chan struct{}, 1)}
-	c.Stats, c.Timeout = b, 50*time.Millisecond
-	n := run(t, c)
-	if code, body := n.get(t, "https://"+n.main+"/stats/summary"); code != 500 || !strings.Contains(body, "deadline") {
-		t.Errorf("%d %q, want 500 and the deadline", code, body)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := whole(t)
+		c.Stats, c.Timeout = &blocking{begun: make(chan struct{}, 1)}, time.Minute
+		began := time.Now()
+		w := do(handler(t, c), http.MethodGet, "/stats/summary", "")
+		if w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "deadline") {
+			t.Errorf("%d %q, want 500 and the deadline", w.Code, w.Body)
+		}
+		if took := time.Since(began); took != c.Timeout {
+			t.Errorf("it took %v, want %v", took, c.Timeout)
+		}
+	})
 }
 
 // When Run ends, what is under way comes to its end, then streams are ended.

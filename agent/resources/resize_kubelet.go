@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io/fs"
 	"maps"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/kubeletsum"
 	"github.com/nodewright/nodewright/internal/quantity"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -54,20 +54,13 @@ type kubeletTexts struct {
 	Claims   []v1.ResourceClaim         `json:"claims"`
 }
 
-// kubeletSum is the kubelet's checksum: FNV-1a over a dump of the data.
-func kubeletSum(data string) uint64 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte("(string)" + data))
-	return uint64(h.Sum32())
-}
-
 // decodeKubelet reads a kubelet's file.
 func decodeKubelet(b []byte) (all map[types.UID]*allocation, checksum uint64, err error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {
 		return nil, 0, err
 	}
-	if sum := kubeletSum(f.Data); sum != f.Checksum {
+	if sum := kubeletsum.OfText(f.Data); sum != f.Checksum {
 		return nil, 0, fmt.Errorf("checksum is %d; want %d", f.Checksum, sum)
 	}
 	var data kubeletData[kubeletTexts]
@@ -132,7 +125,7 @@ func encodeKubelet(all map[types.UID]*allocation) (b []byte, checksum uint64, er
 }
 
 func sealKubelet(data string) kubeletFormat {
-	return kubeletFormat{Data: data, Checksum: kubeletSum(data)}
+	return kubeletFormat{Data: data, Checksum: kubeletsum.OfText(data)}
 }
 
 // fromKubelet reads what a kubelet allocated, if it wrote that after this agent has
