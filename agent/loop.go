@@ -141,8 +141,10 @@ func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 }
 
 // mirrorsPatience is how long static pods wait at the start for a source that has
-// not spoken yet and may have their mirrors.
-const mirrorsPatience = time.Second
+// not spoken yet and may have their mirrors: longer than one of a cluster that does not answer
+// takes to hand on what it remembers, see podsync.SourceConfig. A mirror may be all that is left of
+// a pod that has ended.
+const mirrorsPatience = 2500 * time.Millisecond
 
 // mirrorsKnown returns a channel that is closed when pods can be admitted. Where statuses are published
 // under mirrors, the first status of a static pod continues that of its mirror,

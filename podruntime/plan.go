@@ -184,9 +184,8 @@ func planSurplus(in PlanInput, a *Actions) {
 func planSandbox(in PlanInput, a *Actions) {
 	a.KillPod, a.CreateSandbox = true, true
 	pod := in.Pod
-	// The pod has run in an earlier sandbox, and a second run is what its policy
-	// forbids.
-	if pod.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.Observed.Containers) > 0 {
+	// A second run is what the policy forbids.
+	if pod.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && hasRun(pod, in.Observed) {
 		a.CreateSandbox = false
 		return
 	}
@@ -213,6 +212,23 @@ func planSandbox(in PlanInput, a *Actions) {
 		// well.
 		a.Init, a.Regular = []int{0}, nil
 	}
+}
+
+// hasRun reports whether a pod has run, or an init container of it has not ended well. One whose
+// sandbox was lost in between, as in a reboot, may begin anew: init containers have to bear
+// that. With the kubelet it is pending for ever.
+func hasRun(pod *v1.Pod, obs *observed.Pod) bool {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		o := obs.Newest(c.Name)
+		if !podmeta.IsSidecar(c) && o != nil && o.State != observed.Created && (o.State != observed.Exited || o.ExitCode != 0) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		o := obs.Newest(c.Name)
+		return o != nil && o.State != observed.Created
+	})
 }
 
 // planRegular plans for one regular container in a good sandbox, and reports

@@ -11,8 +11,9 @@ import (
 // tally counts the containers of a pod by what they mean for its phase.
 type tally struct {
 	pod *v1.Pod
-	// restarting reports that all containers are being started again.
-	restarting bool
+	// restarting reports that all containers are being started again, and stranded that none
+	// is started any more, since the pod has lost its sandbox and may not run again.
+	restarting, stranded bool
 
 	// Init containers: to be done, and failed for good.
 	pendingInit, failedInit int
@@ -46,7 +47,7 @@ func (t *tally) phase(st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	}
 	switch {
 	// The first that applies: a failure ends the pod whatever else runs.
-	case t.failedInit > 0:
+	case t.failedInit > 0, t.stranded && t.waiting > 0 && t.running == 0:
 		return v1.PodFailed
 	case t.pendingInit > 0, t.pendingSidecar > 0 && !active, t.waiting > 0:
 		return v1.PodPending

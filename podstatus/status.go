@@ -120,7 +120,7 @@ func Of(in Input) v1.PodStatus {
 		ContainerStatuses:          ContainerStatuses(in, RegularContainers),
 		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
 	}
-	t := tally{pod: in.Pod, restarting: in.restartingAll()}
+	t := tally{pod: in.Pod, restarting: in.restartingAll(), stranded: in.stranded()}
 	// The phase is computed from the statuses just made, and the conditions from
 	// all of it: the order matters.
 	status.Phase = t.phase(&status, in.Terminal, in.sandboxActive())
@@ -195,6 +195,20 @@ func (in *Input) sandboxActive() bool {
 		}
 	}
 	return false
+}
+
+// stranded reports whether a pod with policy Never has lost its sandbox after some of its regular
+// containers began: podruntime makes no other one then, and those that have not begun never will.
+// With the kubelet such a pod is pending for ever.
+func (in *Input) stranded() bool {
+	s := in.Observed.NewestSandbox()
+	if s == nil || s.State == observed.Running || in.Pod.Spec.RestartPolicy != v1.RestartPolicyNever {
+		return false
+	}
+	return slices.ContainsFunc(in.Pod.Spec.Containers, func(c v1.Container) bool {
+		o := in.Observed.Newest(c.Name)
+		return o != nil && o.State != observed.Created
+	})
 }
 
 // addresses fills in the addresses of the node and the pod. Those of a pod

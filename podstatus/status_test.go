@@ -140,3 +140,29 @@ func TestStaticPodsDoNotEndForGood(t *testing.T) {
 		}
 	}
 }
+
+// A pod that may not run again, and has lost its sandbox before all of it had begun, fails.
+func TestStrandedPodFails(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		policy  v1.RestartPolicy
+		sandbox observed.State
+		first   observed.State
+		want    v1.PodPhase
+	}{
+		{"sandbox lost", never, observed.Exited, observed.Exited, v1.PodFailed},
+		{"nothing has begun", never, observed.Exited, observed.Created, v1.PodPending},
+		{"sandbox in use", never, observed.Running, observed.Exited, v1.PodPending},
+		{"may run again", onFailure, observed.Exited, observed.Exited, v1.PodPending},
+		{"the rest of it runs", never, observed.Exited, observed.Running, v1.PodPending},
+	} {
+		pod := podOf(tc.policy, nil, "a", "b")
+		obs := &observed.Pod{
+			Sandboxes:  []observed.Sandbox{{ID: "s", State: tc.sandbox}},
+			Containers: []observed.Container{{ID: "1", Name: "a", SandboxID: "s", State: tc.first}},
+		}
+		if got := Of(Input{Pod: pod, Observed: obs}).Phase; got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

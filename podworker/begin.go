@@ -63,7 +63,11 @@ func (t *transition) begin() {
 		t.release()
 	case Terminating:
 		// It never ran. There is nothing to end, but whoever asked for its
-		// end wants to hear of it.
+		// end wants to hear of it, and to have the status say so.
+		if len(t.end.funcs) > 0 {
+			t.release()
+			return
+		}
 		t.stage = stopped
 		t.emit(countGone)
 		t.finish()

@@ -405,6 +405,37 @@ func TestStaticPodsOfOneNameFollowEachOther(t *testing.T) {
 	})
 }
 
+// A pod that waits for its name, and is ended with something to say, says it: it may begin again when
+// the reason is over, and does so by its status.
+func TestStatusOfAnEndBeforeTheBeginning(t *testing.T) {
+	f := &fakeSyncer{}
+	f.terminate = func(_ context.Context, w podworker.Work) error {
+		if w.Pod.UID == "a" {
+			time.Sleep(5 * time.Second)
+		} else if len(w.StatusFuncs) != 1 {
+			t.Errorf("%d status functions, want 1", len(w.StatusFuncs))
+		}
+		return nil
+	}
+	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+		a, b, c := newStatic("a", "p"), newStatic("b", "p"), newStatic("c", "p")
+		m.Update(create(a))
+		m.Update(create(b))
+		m.Update(create(c))
+		m.Update(kill(a, nil))
+		done := make(chan struct{})
+		m.Update(kill(b, &podworker.KillOptions{Done: done, Status: func(*v1.PodStatus) {}}))
+		synctest.Wait()
+		wantOps(t, f, "b", "terminating", "terminated")
+		if !isClosed(done) {
+			t.Error("Done stays open")
+		}
+		wantOps(t, f, "c")
+		time.Sleep(6 * time.Second)
+		wantOps(t, f, "c", "sync")
+	})
+}
+
 func TestCreateWhileTerminatingRestarts(t *testing.T) {
 	f := &fakeSyncer{}
 	f.terminate = func(context.Context, podworker.Work) error { time.Sleep(3 * time.Second); return nil }

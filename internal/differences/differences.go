@@ -84,6 +84,7 @@ func All() []Area {
 			{What: "Pods begin in the order of nodewright.io/after and nodewright.io/start-priority; while the machine is busy, lesser ones wait for up to 30 s for those of higher priority.", Why: "After a power cut the important pods come up as soon as if they were alone."},
 			{What: "A ConfigMap, Secret or projected volume that was filled before the agent was restarted stays usable while its objects are gone or cannot be asked for; the failure is an event.", Why: "The kubelet starts no container of the pod again until they are there, though it would have done so without the restart."},
 			{What: "A CSI driver that says that a volume is published, and has made nothing at its path, is not believed; the pod waits.", Why: "The kubelet runs it, and what it writes is on the node's own disk."},
+			{What: "A pod with policy Never whose sandbox is lost, as in a reboot, begins anew if none of its regular containers has begun and no init container has failed; if some have, it fails.", Why: "With the kubelet it is Pending for ever."},
 			{What: "Crash loops outlive the agent, and have a back-off of their own for RestartAllContainers.", Why: "The kubelet forgets them and restarts everything at once."},
 			{What: "Static pods may refer to ConfigMaps, Secrets, claims and tokens, and may be resized.", Why: "Manifests hold these objects, and without an API server such pods are all there are."},
 			{What: "Containers start together where no postStart hook stands between them.", Why: "Pods start sooner."},

@@ -438,8 +438,11 @@ func (a *api) has(name string) (o *v1.Pod, p *pod) {
 // deletion looks at the deletion of a pod or of a mirror. machine.mu is held.
 func (a *api) deletion(c call, body []byte) (done func(*life)) {
 	o, p := a.has(c.name)
-	if o == nil || podmeta.IsMirror(o) {
+	if o == nil {
 		return func(*life) {}
+	}
+	if podmeta.IsMirror(o) {
+		return func(*life) { a.m.unmirrored(p) }
 	}
 	opts := &metav1.DeleteOptions{}
 	if len(body) > 0 {
@@ -462,6 +465,17 @@ func (a *api) deletion(c call, body []byte) (done func(*life)) {
 		if p.gone.IsZero() {
 			p.wanted, p.gone, p.deleted = false, time.Now(), true
 		}
+	}
+}
+
+// unmirrored notes that the mirror of a pod has gone. That of one that came back a moment ago goes
+// with the counts of its earlier life, which may have been published since.
+func (m *machine) unmirrored(p *pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p != nil && time.Since(p.since) < startBound {
+		clear(p.counts)
+		clear(p.counted)
 	}
 }
 

@@ -258,6 +258,10 @@
 //	a pod that was rejected after a boot kept its devices until it was deleted, and others were rejected for lack of them
 //	a pod that was rejected before the API server had answered was shown as failed, with containers that had run before
 //	pods that waited for a device plugin which listed and went again and again had another status each second
+//	a pod with policy Never that lost its sandbox between its init containers and the others, as in a boot, was pending for ever
+//	a pod whose end the API server had taken was run again by an agent that began while the server was slow, since its watch had not told the agent before
+//	a static pod that had ended, and whose containers had gone for a short disk, was run again by an agent that began while the API server failed
+//	a static pod that waited for the end of its earlier version never ran if it was ended then for a shutdown that was called off
 //
 // # What is open
 //

@@ -159,7 +159,7 @@ func (m *machine) mayHave(p *pod) bool {
 	case p.deleted:
 		return false
 	default: // its source does not name it any more, and nobody says when it is over
-		return time.Since(p.gone) < m.knowledge(p)+p.grace+time.Minute
+		return m.struck(p) || time.Since(p.gone) < m.knowledge(p)+p.grace+time.Minute
 	}
 }
 

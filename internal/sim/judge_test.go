@@ -112,11 +112,19 @@ func (p *pod) beginsAnew() bool {
 }
 
 // endForgotten reports whether the agent cannot know that a pod of the API server came to its
-// end: the disk did not take that, the machine has booted since, and the server does not
-// answer. A node that comes up without a network runs what its disk has.
+// end: the disk did not take that, the machine has booted since, or nothing of the pod is left, and
+// the server does not answer. A node that comes up without a network runs what its disk has.
 func (m *machine) endForgotten(p *pod) bool {
+	if p.forgotten {
+		return true
+	}
 	silent := m.apiDown || m.apiBad || time.Since(m.apiHealed) < reconnectBound
-	return m.node && !p.static && silent && m.booted.After(p.ended) && (m.unheal["disk"] || m.diskHealed.After(p.ended))
+	if !m.node || p.static || !silent || !m.unheal["disk"] && !m.diskHealed.After(p.ended) {
+		return false
+	}
+	// Or the agent is another one, and the runtime has nothing of the pod any more.
+	p.forgotten = m.booted.After(p.ended) || m.live != nil && m.live.began.After(p.ended) && len(m.boxesOf(p.object.UID)) == 0
+	return p.forgotten
 }
 
 // noteContainer keeps what was made, and looks at what it was given.
@@ -196,12 +204,17 @@ func (m *machine) judgeSandbox(uid types.UID) {
 	case p.over && !(m.node && p.beginsAnew()) && !m.endForgotten(p):
 		m.wrong("a sandbox is made for %s, which came to its end", p.object.Name)
 	}
-	boxes, _ := m.look()
-	for _, b := range boxes {
-		if b.GetMetadata().GetUid() == string(uid) && b.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+	for _, b := range m.boxesOf(uid) {
+		if b.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			m.wrong("a second sandbox is made for %s", p.object.Name)
 		}
 	}
+}
+
+// boxesOf lists the sandboxes that the runtime has of a pod.
+func (m *machine) boxesOf(uid types.UID) []*runtimeapi.PodSandbox {
+	boxes, _ := m.look()
+	return slices.DeleteFunc(boxes, func(b *runtimeapi.PodSandbox) bool { return b.GetMetadata().GetUid() != string(uid) })
 }
 
 // judgeStart looks at the start of a container.
@@ -255,10 +268,18 @@ func (m *machine) judgeStart(id string) {
 // judgeEnd looks at what ends a container, after a timeout at the latest.
 func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	i := m.instanceOf(id)
-	if i == nil || !m.runs(i) {
+	if i == nil {
 		return
 	}
 	p := m.pods[i.uid]
+	if !m.runs(i) {
+		// The grace period of a pod that goes begins with the first call, also with one for a
+		// container of whose end the agent has not heard.
+		if !p.wanted && p.stopping.IsZero() {
+			p.stopping = time.Now()
+		}
+		return
+	}
 	name := p.object.Name + "/" + i.name
 	cause := m.mayEnd(p, i) || m.mayPreempt(p)
 	if !cause && !m.mayEndForShutdown(p) && !m.mayEvict(p) {
@@ -343,7 +364,9 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 	}
-	if p.anew && terminal && p.wanted && st.Reason != nodeblock.ReasonTerminated && len(st.ContainerStatuses) > 0 && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
+	// What ended it for others is judged by itself.
+	forOthers := slices.Contains([]string{nodeblock.ReasonTerminated, "Preempting", "Evicted"}, st.Reason)
+	if p.anew && terminal && p.wanted && !forOthers && len(st.ContainerStatuses) > 0 && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
 		m.wrong("status of %s, which was rejected and began anew: %s", p.object.Name, st.Phase)
 	}
 	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
@@ -405,11 +428,9 @@ func (m *machine) judgeDeletion(p *pod) {
 
 // leftOf lists what the runtime and the disk have of a pod.
 func (m *machine) leftOf(uid types.UID) (out []string) {
-	boxes, containers := m.look()
-	for _, b := range boxes {
-		if b.GetMetadata().GetUid() == string(uid) {
-			out = append(out, "sandbox "+b.GetId()[56:])
-		}
+	_, containers := m.look()
+	for _, b := range m.boxesOf(uid) {
+		out = append(out, "sandbox "+b.GetId()[56:])
 	}
 	for _, c := range containers {
 		if c.GetLabels()["io.kubernetes.pod.uid"] == string(uid) {

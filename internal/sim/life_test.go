@@ -59,6 +59,7 @@ type life struct {
 	ctx     context.Context
 	ended   chan error
 	died    chan struct{} // closed at its violent death
+	began   time.Time
 	spoken  time.Time     // when it first heard of the API server; machine.mu guards it
 
 	evictions explainer             // nil until a whole node is made
@@ -78,7 +79,7 @@ type offers struct {
 }
 
 func newLife(m *machine) (*life, error) {
-	l := &life{m: m, ended: make(chan error, 1), died: make(chan struct{}), made: make(chan struct{}), pressed: map[string]*pressedBy{}}
+	l := &life{m: m, began: time.Now(), ended: make(chan error, 1), died: make(chan struct{}), made: make(chan struct{}), pressed: map[string]*pressedBy{}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	if m.node {
 		return l, nil // begin makes it: that writes to the disk

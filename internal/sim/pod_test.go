@@ -42,6 +42,7 @@ type pod struct {
 	evicting   time.Time // when it was chosen
 	chosen     bool      // while the runtime was away
 	terminated bool      // its last status says that it was ended for a shutdown
+	forgotten  bool      // its end, by an agent that could not know better
 
 	lowered   time.Time // its last end for a shutdown
 	stopping  time.Time // of its first stop since its last start

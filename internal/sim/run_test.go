@@ -144,13 +144,13 @@ func (m *machine) through(steps []step) error {
 	return m.quiet()
 }
 
-// quiet has those pods go that are never at rest, and of a whole node half of the others, and then
-// nothing may happen.
+// quiet has those pods go that are never at rest, also of those that would begin anew, and of a whole
+// node half of the others, and then nothing may happen.
 func (m *machine) quiet() error {
 	m.mu.Lock()
 	var names []string
 	for _, p := range m.pods {
-		if p.wanted && (m.node && p.object.Name[len(p.object.Name)-1]%2 == 0 || !p.stable && !p.over) {
+		if p.wanted && (m.node && p.object.Name[len(p.object.Name)-1]%2 == 0 || !p.stable && (!p.over || p.static && p.rejected)) {
 			names = append(names, p.object.Name)
 		}
 	}

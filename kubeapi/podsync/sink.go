@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -37,6 +38,11 @@ type SinkConfig struct {
 	Client SinkClient
 	// Pods spares a GET of each pod before its first PATCH; there is one.
 	Pods SinkPods
+	// Ended is told of the version of a pod that first has its end, before Update returns and
+	// the status counts as published: what remembers pods has to have it by then, or the pod
+	// runs again at a start without the server. It may block for as long as a disk does that is
+	// well, and is called from any goroutine; nobody is told. See [Source.Ended].
+	Ended func(ctx context.Context, p *v1.Pod)
 }
 
 // Sink publishes the statuses of pods to the API server: the
@@ -199,6 +205,7 @@ func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 		return v1.PodStatus{}, fmt.Errorf("pod has UID %s: %w", p.UID, statusmgr.ErrGone)
 	}
 	s.learn(&p)
+	s.over(ctx, &p)
 	return p.Status, nil
 }
 
@@ -221,8 +228,18 @@ func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus)
 	// The patch names the UID, so that this is a check of the server.
 	if p.UID == pod.UID {
 		s.learn(&p)
+		if !podmeta.IsTerminal(api.Phase) {
+			s.over(ctx, &p)
+		}
 	}
 	return nil
+}
+
+// over has it be remembered that a pod is over, if it is.
+func (s *Sink) over(ctx context.Context, p *v1.Pod) {
+	if s.cfg.Ended != nil && podmeta.IsTerminal(p.Status.Phase) {
+		s.cfg.Ended(ctx, p)
+	}
 }
 
 // learn notes what a call returned.

@@ -139,17 +139,20 @@ type Source struct {
 	partial  bool // which may lack pods
 	changed  bool // since the last delivery
 	run      running
+	waiting  []chan struct{} // callers of Ended, until Memory has what they told
 }
 
 // running is what Run has begun.
 type running struct {
-	ctx context.Context // nil before Run
-	wg  sync.WaitGroup
+	ctx    context.Context // nil before Run
+	memory *keeper         // nil before Run, and without a Memory
+	wg     sync.WaitGroup
 }
 
 // entry is one pod.
 type entry struct {
 	pod  *v1.Pod // never changed
+	over *v1.Pod // a later version that has its end, and that the watch has not told of yet; nil
 	out  *v1.Pod // as it was handed out; nil before
 	key  string  // in Memory
 	refs []Ref
@@ -214,6 +217,9 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	// on.
 	s.run.ctx = ctx
 	memory := newKeeper(s.cfg)
+	s.mu.Lock()
+	s.run.memory = memory
+	s.mu.Unlock()
 	// Before the watch begins, so that its first answer meets the pods of before, and
 	// can say which of them are over.
 	s.recall(memory)
@@ -247,9 +253,39 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	// Nothing changes the state any more when it is kept for the last time.
 	s.run.wg.Wait()
 	if memory != nil {
-		memory.keepAll(s.wanted())
+		memory.keepAll(s.wanted)
 	}
 	return nil
+}
+
+// endedPatience is how long a status waits for a disk, once in the life of a pod.
+const endedPatience = time.Second
+
+// Ended notes the version of a pod with which the API server has taken its end, for
+// [SinkConfig.Ended]: it is kept in Memory at once, as the watch may be late, and a pod of which
+// Memory has no end runs again at a start without the server. It returns when that is done or has
+// failed, after a second, or when ctx ends. p is the caller's no more.
+func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
+	s.mu.Lock()
+	e, memory := s.pods[keyOf(p)], s.run.memory
+	if memory == nil || e == nil || e.pod.UID != p.UID {
+		s.mu.Unlock()
+		return
+	}
+	if kubeapi.Older(e.pod.ResourceVersion, p.ResourceVersion) {
+		e.over = p
+	}
+	kept := make(chan struct{})
+	s.waiting = append(s.waiting, kept)
+	s.mu.Unlock()
+	memory.look()
+	late := time.NewTimer(endedPatience)
+	defer late.Stop()
+	select {
+	case <-kept:
+	case <-late.C:
+	case <-ctx.Done():
+	}
 }
 
 // wake has Run look whether there is something to deliver.

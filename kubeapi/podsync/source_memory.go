@@ -1,6 +1,7 @@
 package podsync
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -148,20 +149,26 @@ func (s *Source) recall(k *keeper) {
 
 // wanted is all that is to be kept, and whether the rest can go. complete is false
 // until the server has answered: before that, what is not wanted may be a pod that
-// could not be read.
-func (s *Source) wanted() (items []item, complete bool) {
+// could not be read. done is to be called when all of it was tried.
+func (s *Source) wanted() (items []item, complete bool, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	items = make([]item, 0, len(s.pods)+len(s.refs))
 	for _, e := range s.pods {
-		items = append(items, item{e.key, e.pod})
+		items = append(items, item{e.key, cmp.Or(e.over, e.pod)})
 	}
 	for _, o := range s.refs {
 		if o.is != nil {
 			items = append(items, item{itemKey(o.ref.Kind, o.is), o.is})
 		}
 	}
-	return items, s.synced
+	waiting := s.waiting
+	s.waiting = nil
+	return items, s.synced, func() {
+		for _, kept := range waiting {
+			close(kept)
+		}
+	}
 }
 
 // look has the keeper look. A nil keeper has nothing to do.
@@ -177,7 +184,7 @@ func (k *keeper) look() {
 
 // run writes until ctx ends. It may block in the Memory for as long as a disk does, and
 // nobody waits for it.
-func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool)) {
+func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool, func())) {
 	// The first hour ends without a reason, which does no harm.
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -188,15 +195,20 @@ func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool)) {
 		case <-k.signal:
 		case <-again.C:
 		}
-		items, complete := wanted()
+		items, complete, done := wanted()
 		if next := k.keep(items, complete, false); next > 0 {
 			again.Reset(next)
 		}
+		done()
 	}
 }
 
 // keepAll keeps everything at the end.
-func (k *keeper) keepAll(items []item, complete bool) { k.keep(items, complete, true) }
+func (k *keeper) keepAll(wanted func() ([]item, bool, func())) {
+	items, complete, done := wanted()
+	k.keep(items, complete, true)
+	done()
+}
 
 // keep writes what is new and deletes what is no more. It returns when to do so
 // again, if not all was written.

@@ -31,6 +31,9 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	}
 	held := 0
 	for k, e := range s.pods {
+		if wiped {
+			e.over = nil // its version is one of the store that is gone
+		}
 		switch {
 		// A second answer of the wiped server does not begin the grace anew.
 		case have[k], !e.held.IsZero():
@@ -111,6 +114,9 @@ func (s *Source) set(p *v1.Pod) {
 		}
 	}
 	e.pod, e.out = p, nil
+	if e.over != nil && !kubeapi.Older(p.ResourceVersion, e.over.ResourceVersion) {
+		e.over = nil
+	}
 	// Before the pod is delivered, so that waits has something to wait for.
 	s.refer(&e.refs, refsOf(p))
 	s.changed = s.changed || e.delivered

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,77 @@ func TestWhatIsRememberedIsNotPatched(t *testing.T) {
 		if st := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod).Status; st.Phase != v1.PodFailed || len(st.ContainerStatuses) > 0 {
 			t.Errorf("status %+v", st)
 		}
+		r.stop()
+	})
+}
+
+// hung is a memory that does not come back from a write.
+type hung struct {
+	*memory
+	hangs atomic.Bool
+	ended chan struct{}
+}
+
+func (h *hung) Write(key string, value []byte) error {
+	if h.hangs.Load() {
+		<-h.ended
+	}
+	return h.memory.Write(key, value)
+}
+
+// What has the server take the end of a pod has it remembered, whatever the watch says: at a start
+// without the server it is over.
+func TestEndIsRemembered(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := &hung{memory: newMemory(), ended: make(chan struct{})}
+		srv.Create(pod("a"))
+		srv.Create(pod("b"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m})
+		r.want(t, "a b")
+		srv.Silence()
+		c, err := kubeapi.New(kubeapi.Config{REST: srv.Config()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sink, err := podsync.NewSink(podsync.SinkConfig{Client: c.Once(), Pods: r.Source, Ended: r.Ended})
+		if err != nil {
+			t.Fatal(err)
+		}
+		update := func(name string, phase v1.PodPhase) (took time.Duration) {
+			began := time.Now()
+			if err := sink.Update(t.Context(), srv.Get(&v1.Pod{}, "ns", name).(*v1.Pod), v1.PodStatus{Phase: phase}); err != nil {
+				t.Fatal(err)
+			}
+			return time.Since(began)
+		}
+		update("a", v1.PodRunning)
+		if took := update("a", v1.PodSucceeded); took > 0 {
+			t.Errorf("a status waits %v for a disk that is well", took)
+		}
+		kept, err := m.Read("pod-" + string(srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod).UID))
+		if err != nil || !strings.Contains(string(kept), `"Succeeded"`) {
+			t.Errorf("%v, kept is %s", err, kept)
+		}
+		if p, _ := r.Pod("ns", "a"); p.Status.Phase != v1.PodPending {
+			t.Errorf("the watch has told of phase %s", p.Status.Phase)
+		}
+		m.hangs.Store(true)
+		if took := update("b", v1.PodFailed); took != time.Second {
+			t.Errorf("a status waits %v for a disk that hangs", took)
+		}
+		close(m.ended)
+		r.stop()
+		srv.Fail(kubeapitest.Slow(8*time.Second, kubeapitest.Any))
+		r = start(t, srv, podsync.SourceConfig{Memory: m})
+		time.Sleep(2 * time.Second)
+		r.want(t, "a b")
+		r.mu.Lock()
+		for i, want := range []v1.PodPhase{v1.PodSucceeded, v1.PodFailed} {
+			if p := r.snaps[len(r.snaps)-1].Pods[i]; p.Status.Phase != want {
+				t.Errorf("%s is remembered as %q, want %s", p.Name, p.Status.Phase, want)
+			}
+		}
+		r.mu.Unlock()
 		r.stop()
 	})
 }

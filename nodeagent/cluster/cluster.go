@@ -149,7 +149,7 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 	}); err != nil {
 		return err
 	}
-	if cl.sink, err = podsync.NewSink(podsync.SinkConfig{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
+	if cl.sink, err = podsync.NewSink(podsync.SinkConfig{Client: cl.client.Once(), Pods: cl.pods, Ended: cl.pods.Ended}); err != nil {
 		return err
 	}
 	// Events have a budget of their own (eventRecordQPS): those of a burst of pods
