@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ type TokenKeeperConfig struct {
 const (
 	tokenDefaultPatience = 5 * time.Second
 	// again is how long a token is used that should be another by now, before
-	// the issuer is asked again.
+	// the issuer is asked again, and what was kept is left alone that could not be read.
 	again = time.Minute
 )
 
@@ -66,7 +67,12 @@ type TokenKeeper struct {
 	cfg   TokenKeeperConfig
 	cache *plugins.TokenCache
 	log   *zap.Logger
-	load  sync.Once
+
+	// loading has a token while what was kept is read, and guards the next two: a disk may hang
+	// meanwhile, and a lock would keep questions from ending with their contexts.
+	loading chan struct{}
+	loaded  bool
+	tried   time.Time
 
 	mu   sync.Mutex
 	have map[string]*kept // by key of the Memory; nil: it cannot be read
@@ -112,7 +118,7 @@ func NewTokenKeeper(cfg TokenKeeperConfig) (*TokenKeeper, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	k := &TokenKeeper{cfg: cfg, log: cfg.Log, have: map[string]*kept{}, told: map[string]bool{}}
+	k := &TokenKeeper{cfg: cfg, log: cfg.Log, loading: make(chan struct{}, 1), have: map[string]*kept{}, told: map[string]bool{}}
 	var err error
 	if k.cache, err = plugins.NewTokenCache(plugins.TokenCacheConfig{Requester: asking{k}, Log: cfg.Log}); err != nil {
 		return nil, fmt.Errorf("podsync: %w", err)
@@ -123,7 +129,7 @@ func NewTokenKeeper(cfg TokenKeeperConfig) (*TokenKeeper, error) {
 // Token returns a token for the account. After Refresh it should be asked for
 // again.
 func (k *TokenKeeper) Token(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (plugins.Token, error) {
-	k.load.Do(k.recall)
+	k.load(ctx)
 	id := tokenKeyOf(namespace, account, spec)
 	t, err := k.cache.Token(ctx, namespace, account, spec)
 	k.mu.Lock()
@@ -202,7 +208,7 @@ func (k *TokenKeeper) Forget(uid types.UID) {
 // Retain drops those that are bound to pods which are not known, as when one went
 // while nobody was there.
 func (k *TokenKeeper) Retain(known func(types.UID) bool) {
-	k.load.Do(k.recall)
+	k.load(context.Background())
 	k.mu.Lock()
 	var gone []string
 	for id := range k.have {
@@ -263,13 +269,27 @@ func (k *TokenKeeper) write(id string, t *kept) error {
 	return k.cfg.Memory.Write(id, b)
 }
 
-// recall reads the tokens of earlier lives. One that cannot be read stays where
-// it is, for a start with its key, until it is replaced.
-func (k *TokenKeeper) recall() {
+// load has the tokens of earlier lives be read, if they were not. It ends with ctx.
+func (k *TokenKeeper) load(ctx context.Context) {
+	select {
+	case k.loading <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-k.loading }()
+	if !k.loaded && (k.tried.IsZero() || time.Since(k.tried) >= again) {
+		k.loaded = k.recall()
+		k.tried = time.Now()
+	}
+}
+
+// recall reads the tokens of earlier lives, and reports whether they could be listed. One that
+// cannot be read stays where it is, for a start with its key, until it is replaced.
+func (k *TokenKeeper) recall() bool {
 	keys, err := k.cfg.Memory.Keys()
 	if err != nil {
 		k.log.Error("the tokens that were kept cannot be read", zap.Error(err))
-		return
+		return false
 	}
 	have := map[string]*kept{}
 	locked, cause := 0, error(nil)
@@ -290,7 +310,9 @@ func (k *TokenKeeper) recall() {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	maps.Copy(have, k.have) // what was issued meanwhile is newer
 	k.have = have
+	return true
 }
 
 func (k *TokenKeeper) read(id string) (*kept, error) {

@@ -195,6 +195,50 @@ func TestAfterARestart(t *testing.T) {
 	}
 }
 
+// slowDisk is one whose list takes a while.
+type slowDisk struct {
+	*disk
+	takes time.Duration
+}
+
+func (d slowDisk) Keys() ([]string, error) {
+	time.Sleep(d.takes)
+	return d.disk.Keys()
+}
+
+// A disk that hangs at the start keeps no question beyond its context, and what it had is read when it
+// is well.
+func TestAfterARestartOnAHungDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, d := &issuer{}, newDisk()
+		says(t, keeper(t, i, d, ""), "u")
+		i.err = errAway
+		d.fail = errors.New("input/output error")
+		k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: i, Memory: slowDisk{d, 20 * time.Second}, Seal: kubeapi.NewClearSealer()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = k.Token(t.Context(), "ns", "sa", of("u")) })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		if _, err := k.Token(ctx, "ns", "sa", of("u")); err == nil || time.Since(begun) != time.Second {
+			t.Errorf("answered after %v: %v", time.Since(begun), err)
+		}
+		all.Wait()
+		d.fail = nil
+		if got := says(t, k, "u"); !strings.HasPrefix(got, "error: ") {
+			t.Errorf("read again at once: %q", got)
+		}
+		time.Sleep(time.Minute)
+		if got := says(t, k, "u"); got != "ns/sa/u#1" {
+			t.Errorf("a minute later %q", got)
+		}
+	})
+}
+
 // A token that was never issued is nowhere, and one of another request is not it.
 func TestNothingIsKept(t *testing.T) {
 	i, d := &issuer{}, newDisk()
