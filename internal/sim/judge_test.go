@@ -247,7 +247,7 @@ func (m *machine) judgeStart(id string) {
 			last = o
 		}
 	}
-	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch || last.image != i.image {
+	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch || last.image != i.image || p.forgotten {
 		return // it was made while the pod changed, or before
 	}
 	if _, _, known := m.rt.State(last.id); p.anew && !known {
@@ -359,7 +359,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 		for _, i := range m.made {
-			if i.uid == p.object.UID && m.runs(i) {
+			if i.uid == p.object.UID && m.runs(i) && !p.forgotten { // what was begun by then is being ended
 				m.wrong("status of %s: %s while %s runs", p.object.Name, st.Phase, i.name)
 			}
 		}

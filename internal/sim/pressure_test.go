@@ -278,8 +278,14 @@ func (m *machine) choseBefore(p *pod) bool {
 	if at := m.live.chose(p); !at.IsZero() {
 		return time.Since(at) >= time.Minute
 	}
+	return m.onRecord(p, "Evicted")
+}
+
+// onRecord reports whether the disk has a status of a pod that nobody has taken yet, and that has a
+// reason: a next agent goes on with its end. m.mu is held.
+func (m *machine) onRecord(p *pod, reason string) bool {
 	record, err := os.ReadFile(filepath.Join(m.root(), "unsent", string(p.object.UID)))
-	return err == nil && strings.Contains(string(record), `"Evicted"`)
+	return err == nil && strings.Contains(string(record), strconv.Quote(reason))
 }
 
 // noteChosen notes that a pod was chosen while the runtime is away. It ends when that is back, whatever

@@ -209,7 +209,7 @@ func (m *machine) endsAfterAll(p *pod) bool {
 	if m.unseen && m.healed.After(since) {
 		since, bound = m.healed, bound+startBound // it is tried again
 	}
-	return time.Since(since) < bound
+	return time.Since(since) < bound || m.onRecord(p, nodeblock.ReasonTerminated)
 }
 
 // judgeTerminated looks at a status that says that a pod was ended for a shutdown. m.mu is held.
