@@ -495,7 +495,9 @@ func (a *api) published(l *life, name string) {
 		a.m.lines = append(a.m.lines, "    "+shown(p.object.Name, o.Status))
 	}
 	a.m.judgeRefusal(p, &o.Status)
-	if podmeta.IsTerminal(o.Status.Phase) && len(o.Status.ContainerStatuses) > 0 && l == a.m.live {
+	// One that was rejected after a restart is over at once, and what it had may have to wait for a
+	// disk, or a driver.
+	if !p.over && podmeta.IsTerminal(o.Status.Phase) && len(o.Status.ContainerStatuses) > 0 && l == a.m.live {
 		a.m.judgeGivenBack(p, "is published as over")
 	}
 	a.m.judgeKeptOut(p, &o.Status)

@@ -51,7 +51,8 @@ func (m *machine) judgeImageEnd(i *runtimeapi.ImageSpec) {
 // judgeReclaimed looks at the images when a pod is evicted for the disk: those that nobody needs
 // have gone first, if nothing was in the way. m.mu is held.
 func (m *machine) judgeReclaimed() {
-	if m.troubled > 0 || time.Since(m.healed) < startBound {
+	// What cannot be asked about a container may be an image that it mounts: all of them stay.
+	if m.troubled > 0 || len(m.faults) > 0 || time.Since(m.healed) < startBound {
 		return
 	}
 	images, _ := m.rt.ListImages(context.Background(), nil)

@@ -60,7 +60,7 @@ type life struct {
 	ended   chan error
 	died    chan struct{} // closed at its violent death
 	began   time.Time
-	spoken  time.Time     // when it first heard of the API server; machine.mu guards it
+	spoken  time.Time // when it first heard of the API server; machine.mu guards it
 
 	evictions explainer             // nil until a whole node is made
 	has       *nodeGiven            // as well

@@ -60,7 +60,6 @@ type machine struct {
 	downSince  time.Time // when the machine began to go down; zero if it does not
 	shutdowns  int
 	calledOff  time.Time // when a shutdown was last
-	unseen     bool      // while the runtime was down
 	down       bool      // the runtime
 	apiDown    bool
 	apiBad     bool      // the API server is there, and of little use

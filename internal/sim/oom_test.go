@@ -115,10 +115,12 @@ func (m *machine) doOOM(s step) error {
 	return nil
 }
 
-// toldOf notes an event about a pod, which may report an OOM kill. m.mu is held.
+// toldOf notes an event about a pod, which may report an OOM kill, or a preemption, which may be
+// long before the pod can be ended. m.mu is held.
 func (m *machine) toldOf(pod string, e *v1.Event) {
 	if p := m.newest(pod); p != nil {
 		p.events++
+		p.preempted = p.preempted || e.Reason == "Preempting" && (m.mayPreempt(p) || m.apiBad)
 	}
 	if strings.Contains(e.Message, "was killed by the kernel") {
 		m.kills = slices.DeleteFunc(m.kills, func(k kill) bool { return k.p.object.Name == pod })

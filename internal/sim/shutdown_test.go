@@ -104,9 +104,9 @@ func (m *machine) doShutdown(s step) error {
 	}
 	if off && !over {
 		m.mu.Lock()
-		m.downSince, m.calledOff, m.unseen = time.Time{}, time.Now(), m.down
-		if m.unseen { // nobody sees whose end has begun
-			for _, p := range m.pods {
+		m.downSince, m.calledOff = time.Time{}, time.Now()
+		for _, p := range m.pods {
+			if m.down || m.struck(p) { // nobody sees whether its end has begun
 				p.lowered = m.calledOff
 			}
 		}
@@ -206,8 +206,13 @@ func (m *machine) endsAfterAll(p *pod) bool {
 		return false
 	}
 	since, bound := m.calledOff, p.groupTime()+2*slack
-	if m.unseen && m.healed.After(since) {
-		since, bound = m.healed, bound+startBound // it is tried again
+	if p.lowered.Equal(m.calledOff) { // it is tried again
+		bound += startBound
+		for _, t := range []time.Time{m.healed, p.trouble} {
+			if t.After(since) {
+				since = t
+			}
+		}
 	}
 	return time.Since(since) < bound || m.onRecord(p, nodeblock.ReasonTerminated)
 }
