@@ -218,3 +218,21 @@ func TestForgottenPodsAreNotWritten(t *testing.T) {
 		}
 	})
 }
+
+// The end of a pod that begins anew while that end waits for the disk is not published any more.
+func TestEndsOfEarlierLivesAreNotWritten(t *testing.T) {
+	sink := statusmgr.NewMemorySink(10)
+	run(t, statusmgr.Config{Sink: sink, Store: slowStore{newStore()}}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		m.Set(p, status(v1.PodRunning))
+		time.Sleep(time.Minute)
+		m.Set(p, terminated(v1.PodFailed, 1))
+		time.Sleep(time.Second / 2)
+		m.Forget("p")
+		m.Set(p, status(v1.PodPending))
+		time.Sleep(time.Minute)
+		if got := told(sink); got != "p Running, p Pending" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}

@@ -45,7 +45,7 @@ func (m *Manager) calls(w *write) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
 	as, ok := m.cfg.PublishAs(w.pod)
-	if !ok || w.held || !m.cfg.Known(w.pod) {
+	if !ok || w.held || !m.cfg.Known(w.pod) || m.dropped(w) {
 		m.handle(w, result{input: input{event: onNoTarget}})
 		return
 	}
@@ -105,6 +105,14 @@ func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool)
 	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && (m.cfg.CouldHaveRunning(w.pod.UID) || m.outdated(w))
 	st = Merge(api, *w.status, running)
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
+}
+
+// dropped reports whether the pod was forgotten since a pass began, as one that begins anew: the
+// pass may have waited for a disk, and what it would write is of the pod's earlier life.
+func (m *Manager) dropped(w *write) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.entries[w.pod.UID] != w.e
 }
 
 // outdated reports whether there is a newer status than the one of a pass.

@@ -106,7 +106,7 @@ func (m *machine) doShutdown(s step) error {
 		m.mu.Lock()
 		m.downSince, m.calledOff = time.Time{}, time.Now()
 		for _, p := range m.pods {
-			if m.down || m.struck(p) { // nobody sees whether its end has begun
+			if m.down || m.unheal["disk"] || m.struck(p) { // nobody sees whether its end has begun
 				p.lowered = m.calledOff
 			}
 		}
