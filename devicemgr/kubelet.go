@@ -66,25 +66,25 @@ type kubeletEntry struct {
 // of the Go types as the kubelet's spew configuration prints them (package, type
 // and field names, sorted keys), which is why the words below must not be touched.
 // Nil and empty are different in it.
-func (data kubeletData) checksum() uint64 {
-	d := &kubeletsum.Dump{}
-	ids := func(list []string) { kubeletsum.List(d, list, func(id string) { d.Add("%s", id) }) }
-	d.Add("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
-	kubeletsum.List(d, data.PodDeviceEntries, func(e kubeletEntry) {
-		d.Add("{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
-		kubeletsum.Map(d, e.DeviceIDs, ids)
-		d.Add(" AllocResp:([]uint8)")
+func (d kubeletData) checksum() uint64 {
+	b := &kubeletsum.Dump{}
+	ids := func(list []string) { kubeletsum.List(b, list, func(id string) { b.Add("%s", id) }) }
+	b.Add("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
+	kubeletsum.List(b, d.PodDeviceEntries, func(e kubeletEntry) {
+		b.Add("{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
+		kubeletsum.Map(b, e.DeviceIDs, ids)
+		b.Add(" AllocResp:([]uint8)")
 		if e.AllocResp == nil {
-			d.Null()
+			b.Null()
 		} else {
-			d.Add("%d", e.AllocResp)
+			b.Add("%d", e.AllocResp)
 		}
-		d.Add("}")
+		b.Add("}")
 	})
-	d.Add(" RegisteredDevices:(map[string][]string)")
-	kubeletsum.Map(d, data.RegisteredDevices, ids)
-	d.Add("}")
-	return d.Sum()
+	b.Add(" RegisteredDevices:(map[string][]string)")
+	kubeletsum.Map(b, d.RegisteredDevices, ids)
+	b.Add("}")
+	return b.Sum()
 }
 
 // parseKubelet returns the contents of a checkpoint. One whose checksum is wrong is
