@@ -112,8 +112,8 @@ func (p *pod) beginsAnew() bool {
 }
 
 // endForgotten reports whether the agent cannot know that a pod of the API server came to its
-// end: the disk did not take that, the machine has booted since, or nothing of the pod is left, and
-// the server does not answer. A node that comes up without a network runs what its disk has.
+// end: the disk did not take that, the agent is another one, and the server does not answer. A node
+// that comes up without a network runs what its disk has.
 func (m *machine) endForgotten(p *pod) bool {
 	if p.forgotten {
 		return true
@@ -122,8 +122,7 @@ func (m *machine) endForgotten(p *pod) bool {
 	if !m.node || p.static || !silent || !m.unheal["disk"] && !m.diskHealed.After(p.ended) {
 		return false
 	}
-	// Or the agent is another one, and the runtime has nothing of the pod any more.
-	p.forgotten = m.booted.After(p.ended) || m.live != nil && m.live.began.After(p.ended) && len(m.boxesOf(p.object.UID)) == 0
+	p.forgotten = m.live != nil && m.live.began.After(p.ended)
 	return p.forgotten
 }
 
@@ -282,7 +281,8 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 	}
 	name := p.object.Name + "/" + i.name
 	cause := m.mayEnd(p, i) || m.mayPreempt(p)
-	if !cause && !m.mayEndForShutdown(p) && !m.mayEvict(p) {
+	evicted := !cause && !m.live.chose(p).IsZero() && m.mayEvict(p) // else it is an end for the shutdown, if there is one
+	if !cause && !evicted && !m.mayEndForShutdown(p) && !m.mayEvict(p) {
 		m.wrong("%s of %s has no cause", how, name)
 	}
 	if p.stopping.IsZero() {

@@ -288,13 +288,15 @@ func (m *machine) onRecord(p *pod, reason string) bool {
 	return err == nil && strings.Contains(string(record), strconv.Quote(reason))
 }
 
-// noteChosen notes that a pod was chosen while the runtime is away. It ends when that is back, whatever
-// the node is short of then.
+// noteChosen notes that a pod was chosen, or preempted, while the runtime is away. It ends when that is
+// back, whatever the node is short of then, and whoever waits.
 func (m *machine) noteChosen(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i := m.instanceOf(id); m.down && i != nil && !m.live.chose(m.pods[i.uid]).IsZero() {
-		m.pods[i.uid].chosen = true
+	if i := m.instanceOf(id); m.down && i != nil {
+		p := m.pods[i.uid]
+		p.chosen = p.chosen || !m.live.chose(p).IsZero()
+		m.mayPreempt(p)
 	}
 }
 
