@@ -270,6 +270,10 @@
 // Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
 // when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
 //
+// A pod that waits to be admitted again after a boot, and whose containers cannot be asked for, is
+// shown with a restart and ContainerStatusUnknown for each, which the runtime knows better: of one that the kernel
+// had killed, judgeOOM says so (seed 6500897 of whole nodes).
+//
 // # What is left out
 //
 // The node's API, its sockets for plugins, and its cgroups, since they need sockets, TLS

@@ -279,6 +279,9 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 		}
 		return
 	}
+	if !m.downSince.IsZero() {
+		p.lowered = time.Now() // also one that may end for another cause
+	}
 	name := p.object.Name + "/" + i.name
 	cause := m.mayEnd(p, i) || m.mayPreempt(p)
 	evicted := !cause && !m.live.chose(p).IsZero() && m.mayEvict(p) // else it is an end for the shutdown, if there is one
