@@ -202,13 +202,18 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	if left <= 0 {
 		return false
 	}
-	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Waiting, &r })
+	obs, err := a.pleg.Get(pod.UID) // also what was seen before the last look failed
+	unseen := obs.ObservedAt.IsZero() || err != nil && len(obs.Sandboxes)+len(obs.Containers) == 0
+	if unseen {
+		obs = nil
+	}
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why, e.Unseen = book.Waiting, &r, unseen })
 	if !waits {
 		a.log.Info("pod waits to be admitted", zap.String("pod", pod.Namespace+"/"+pod.Name),
 			zap.String("reason", r.Reason), zap.String("message", r.Message), zap.Duration("for", left))
 		a.events.Event(pod, v1.EventTypeNormal, "AdmissionWaits", r.Reason+": "+r.Message)
 	}
-	if !waits || before.Why.Message != r.Message {
+	if !waits || before.Why.Message != r.Message || before.Unseen && !unseen {
 		var previous *v1.PodStatus
 		switch st, ok := a.statuses.Get(pod.UID); {
 		case ok && verdict.WasRejected(&st):
@@ -216,7 +221,6 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		case ok:
 			previous = &st
 		}
-		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
 		a.statuses.Set(pod, verdict.Waiting(pod, r, previous, obs))
 	}
 	return true

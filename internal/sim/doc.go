@@ -261,6 +261,7 @@
 //	a pod with policy Never that lost its sandbox between its init containers and the others, as in a boot, was pending for ever
 //	a pod whose end the API server had taken was run again by an agent that began while the server was slow, since its watch had not told the agent before
 //	a static pod that had ended, and whose containers had gone for a short disk, was run again by an agent that began while the API server failed
+//	a pod that waited to be admitted again after a boot, and whose containers could not be asked for, was shown with a restart of each that the runtime knew nothing of
 //	a static pod that ran again after a shutdown which was called off was published as failed, since that end had waited for a hung disk
 //	tokens of before were unknown to an agent that began on a disk which hung or failed, and all that asked for one waited for the disk
 //	a static pod that waited for the end of its earlier version never ran if it was ended then for a shutdown that was called off
@@ -269,10 +270,6 @@
 //
 // Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
 // when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
-//
-// A pod that waits to be admitted again after a boot, and whose containers cannot be asked for, is
-// shown with a restart and ContainerStatusUnknown for each, which the runtime knows better: of one that the kernel
-// had killed, judgeOOM says so (seed 6500897 of whole nodes).
 //
 // # What is left out
 //

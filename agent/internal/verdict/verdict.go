@@ -2,6 +2,7 @@
 package verdict
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -22,13 +23,18 @@ const (
 
 // Waiting is the status of a pod that waits to be admitted. One that ran in an
 // earlier life of the agent, which previous and obs show, is still Running then: its
-// history is not taken back. Both may be nil.
+// history is not taken back. Both may be nil. A nil obs means that nobody has looked at the
+// containers: they keep their previous statuses, as a list says too little of what became of them.
 func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, obs *observed.Pod) v1.PodStatus {
 	in := podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now(), Previous: previous, Observed: obs}
 	if previous != nil {
 		in.Runtime = runtimeOf(previous)
 	}
 	st := podstatus.Of(in)
+	if was := cmp.Or(previous, &pod.Status); obs == nil && len(was.ContainerStatuses) > 0 {
+		was = was.DeepCopy() // the pod is shared
+		st.InitContainerStatuses, st.ContainerStatuses = was.InitContainerStatuses, was.ContainerStatuses
+	}
 	if st.Phase != v1.PodPending {
 		st.Phase = v1.PodRunning // it has not come to its end as long as nobody has looked after it
 	}
