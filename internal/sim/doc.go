@@ -270,6 +270,8 @@
 //
 // Of a dead agent's last patch, with the end of a static pod, that a slow API server takes
 // when the pod runs again, judgeStatus would say that the pod is over and runs: no seed has come to that.
+// Seed 6600064 of whole nodes came to a patch of the living agent's that is on its way when a static pod, ended
+// for a shutdown that is called off, begins anew. Its mirror is made again then.
 //
 // # What is left out
 //
