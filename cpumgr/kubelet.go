@@ -41,12 +41,12 @@ type kubeletPod struct {
 func (f kubeletFile) checksum(pools bool) uint64 {
 	d := &kubeletsum.Dump{}
 	d.Add("(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)", f.PolicyName, f.DefaultCPUSet)
-	kubeletsum.Map(d, made(f.Entries), func(cpus map[string]string) {
+	kubeletsum.Map(d, orEmpty(f.Entries), func(cpus map[string]string) {
 		kubeletsum.Map(d, cpus, func(list string) { d.Add("%s", list) })
 	})
 	if pools {
 		d.Add(" PodEntries:(state.PodCPUAssignments)")
-		kubeletsum.Map(d, made(f.PodEntries), func(p kubeletPod) {
+		kubeletsum.Map(d, orEmpty(f.PodEntries), func(p kubeletPod) {
 			elems := map[int]struct{}{}
 			for cpu := range p.CPUSet.All() {
 				elems[cpu] = struct{}{}
@@ -60,8 +60,8 @@ func (f kubeletFile) checksum(pools bool) uint64 {
 	return d.Sum()
 }
 
-// made is a map that is not nil: the kubelet makes its own before it reads the file.
-func made[V any](m map[string]V) map[string]V {
+// orEmpty replaces a nil map: the kubelet's own maps are never nil in a dump.
+func orEmpty[V any](m map[string]V) map[string]V {
 	if m == nil {
 		return map[string]V{}
 	}

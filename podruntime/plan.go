@@ -214,9 +214,9 @@ func planSandbox(in PlanInput, a *Actions) {
 	}
 }
 
-// hasRun reports whether a pod has run, or an init container of it has not ended well. One whose
-// sandbox was lost in between, as in a reboot, may begin anew: init containers have to bear
-// that. With the kubelet it is pending for ever.
+// hasRun reports whether a regular container of a pod has started, or an init container is not known
+// to have succeeded. A pod that lost its sandbox between the two, as in a reboot, may start over, since init
+// containers have to be idempotent. The kubelet leaves such a pod Pending for ever.
 func hasRun(pod *v1.Pod, obs *observed.Pod) bool {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]

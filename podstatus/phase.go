@@ -11,8 +11,8 @@ import (
 // tally counts the containers of a pod by what they mean for its phase.
 type tally struct {
 	pod *v1.Pod
-	// restarting reports that all containers are being started again, and stranded that none
-	// is started any more, since the pod has lost its sandbox and may not run again.
+	// restarting reports that all containers are being restarted, and stranded that no further
+	// container will start, since the pod has lost its sandbox and may not run again.
 	restarting, stranded bool
 
 	// Init containers: to be done, and failed for good.

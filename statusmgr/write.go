@@ -107,8 +107,8 @@ func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool)
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
 }
 
-// dropped reports whether the pod was forgotten since a pass began, as one that begins anew: the
-// pass may have waited for a disk, and what it would write is of the pod's earlier life.
+// dropped reports whether the pod was forgotten after a pass began: the pass may have waited for the
+// disk, and a pod that starts over must not be published with the end of its earlier run.
 func (m *Manager) dropped(w *write) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

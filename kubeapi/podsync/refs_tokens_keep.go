@@ -48,8 +48,8 @@ type TokenKeeperConfig struct {
 
 const (
 	tokenDefaultPatience = 5 * time.Second
-	// again is how long a token is used that should be another by now, before
-	// the issuer is asked again, and what was kept is left alone that could not be read.
+	// again is how long an outdated token is used before the issuer is asked again, and how
+	// long a store that could not be listed is left alone.
 	again = time.Minute
 )
 
@@ -68,8 +68,8 @@ type TokenKeeper struct {
 	cache *plugins.TokenCache
 	log   *zap.Logger
 
-	// loading has a token while what was kept is read, and guards the next two: a disk may hang
-	// meanwhile, and a lock would keep questions from ending with their contexts.
+	// loading is a semaphore of one that guards loaded and tried. It is no mutex, as callers have
+	// to return when their contexts end, also while the disk hangs.
 	loading chan struct{}
 	loaded  bool
 	tried   time.Time
@@ -269,7 +269,8 @@ func (k *TokenKeeper) write(id string, t *kept) error {
 	return k.cfg.Memory.Write(id, b)
 }
 
-// load has the tokens of earlier lives be read, if they were not. It ends with ctx.
+// load reads the tokens that earlier processes stored, unless that has succeeded before or was
+// tried a moment ago. It returns when ctx ends.
 func (k *TokenKeeper) load(ctx context.Context) {
 	select {
 	case k.loading <- struct{}{}:
@@ -283,8 +284,9 @@ func (k *TokenKeeper) load(ctx context.Context) {
 	}
 }
 
-// recall reads the tokens of earlier lives, and reports whether they could be listed. One that
-// cannot be read stays where it is, for a start with its key, until it is replaced.
+// recall reads the tokens that earlier processes stored, and reports whether the store could be
+// listed. A token that cannot be decrypted stays in the store until a new one is issued in its place:
+// the process may be started again with the right key.
 func (k *TokenKeeper) recall() bool {
 	keys, err := k.cfg.Memory.Keys()
 	if err != nil {
@@ -310,7 +312,7 @@ func (k *TokenKeeper) recall() bool {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	maps.Copy(have, k.have) // what was issued meanwhile is newer
+	maps.Copy(have, k.have) // tokens issued meanwhile are newer
 	k.have = have
 	return true
 }

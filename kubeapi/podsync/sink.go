@@ -38,10 +38,10 @@ type SinkConfig struct {
 	Client SinkClient
 	// Pods spares a GET of each pod before its first PATCH; there is one.
 	Pods SinkPods
-	// Ended is told of the version of a pod that first has its end, before Update returns and
-	// the status counts as published: what remembers pods has to have it by then, or the pod
-	// runs again at a start without the server. It may block for as long as a disk does that is
-	// well, and is called from any goroutine; nobody is told. See [Source.Ended].
+	// Ended is called with the first version of a pod whose phase is terminal, before Update
+	// returns: a store of pods has to have that version before the status counts as published, or
+	// a start without the server runs the pod again. It is called from any goroutine, and should
+	// not block on a disk that hangs; nil is not called. See [Source.Ended].
 	Ended func(ctx context.Context, p *v1.Pod)
 }
 
@@ -235,7 +235,7 @@ func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus)
 	return nil
 }
 
-// over has it be remembered that a pod is over, if it is.
+// over calls SinkConfig.Ended for a pod in a terminal phase.
 func (s *Sink) over(ctx context.Context, p *v1.Pod) {
 	if s.cfg.Ended != nil && podmeta.IsTerminal(p.Status.Phase) {
 		s.cfg.Ended(ctx, p)

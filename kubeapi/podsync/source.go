@@ -139,7 +139,7 @@ type Source struct {
 	partial  bool // which may lack pods
 	changed  bool // since the last delivery
 	run      running
-	waiting  []chan struct{} // callers of Ended, until Memory has what they told
+	waiting  []chan struct{} // of calls of Ended, closed once Memory was written
 }
 
 // running is what Run has begun.
@@ -152,7 +152,7 @@ type running struct {
 // entry is one pod.
 type entry struct {
 	pod  *v1.Pod // never changed
-	over *v1.Pod // a later version that has its end, and that the watch has not told of yet; nil
+	over *v1.Pod // a later version in a terminal phase that the watch has not delivered yet; nil
 	out  *v1.Pod // as it was handed out; nil before
 	key  string  // in Memory
 	refs []Ref
@@ -258,13 +258,13 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	return nil
 }
 
-// endedPatience is how long a status waits for a disk, once in the life of a pod.
+// endedPatience bounds how long the terminal status of a pod waits for the disk.
 const endedPatience = time.Second
 
-// Ended notes the version of a pod with which the API server has taken its end, for
-// [SinkConfig.Ended]: it is kept in Memory at once, as the watch may be late, and a pod of which
-// Memory has no end runs again at a start without the server. It returns when that is done or has
-// failed, after a second, or when ctx ends. p is the caller's no more.
+// Ended stores a version of a pod whose phase is terminal in Memory at once; it is for
+// [SinkConfig.Ended]. The watch may deliver that version much later, and a start without the server
+// runs a pod whose stored phase is not terminal. It returns when the write has succeeded or failed,
+// after a second, or when ctx ends. The Source owns p afterwards. It may be called from any goroutine.
 func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
 	s.mu.Lock()
 	e, memory := s.pods[keyOf(p)], s.run.memory

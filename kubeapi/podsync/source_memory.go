@@ -149,7 +149,7 @@ func (s *Source) recall(k *keeper) {
 
 // wanted is all that is to be kept, and whether the rest can go. complete is false
 // until the server has answered: before that, what is not wanted may be a pod that
-// could not be read. done is to be called when all of it was tried.
+// could not be read. The caller calls done once it has tried to write all of it.
 func (s *Source) wanted() (items []item, complete bool, done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

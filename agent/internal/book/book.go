@@ -39,7 +39,7 @@ type Entry struct {
 	// Why is the answer that a pod was given last, which its status shows; nil
 	// if it was admitted, or not answered.
 	Why *part.Rejection
-	// Unseen means that nobody had looked at its containers yet when it was answered.
+	// Unseen reports that the pod's containers had not been inspected when Why was given.
 	Unseen bool
 	// Quiet is when a waiting pod may be reserved for again; Asked means that
 	// somebody wanted to before, or wanted to decide on one of Stopping.

@@ -23,8 +23,8 @@ const (
 
 // Waiting is the status of a pod that waits to be admitted. One that ran in an
 // earlier life of the agent, which previous and obs show, is still Running then: its
-// history is not taken back. Both may be nil. A nil obs means that nobody has looked at the
-// containers: they keep their previous statuses, as a list says too little of what became of them.
+// history is not taken back. Both may be nil. A nil obs means that the
+// containers have not been inspected: they keep their previous statuses.
 func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, obs *observed.Pod) v1.PodStatus {
 	in := podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now(), Previous: previous, Observed: obs}
 	if previous != nil {
