@@ -75,7 +75,6 @@ var shared = map[string][]string{
 	"internal/retry":          nil, // back-off
 	"internal/seconds":        nil, // durations that do not overflow
 	"internal/slots":          nil, // so much at a time, and what hangs does not count
-	"internal/sorting":        nil, // slices sorted without code for each of their types
 	"internal/strategicpatch": nil, // patches for API servers
 	"internal/subscription":   nil, // who is told of changes
 	"internal/wirecount":      nil, // how much a message would become
@@ -89,7 +88,6 @@ var shared = map[string][]string{
 	},
 
 	// Tables and descriptions for people.
-	"internal/podtext": append([]string{"internal/sorting"}, podTypes...),
 
 	// Pods that may be nonsense; where their in-tree volumes have gone.
 	"internal/podcheck":     append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -69,7 +68,7 @@ func Diff(from, to State) []Step {
 	}
 	// Stable: within a rank the order is that of UIDs and names, and the same each
 	// time.
-	sorting.Stable(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
+	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
 	steps := make([]Step, len(all))
 	for i, r := range all {
 		steps[i] = r.Step

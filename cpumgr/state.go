@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -130,7 +129,7 @@ func (s State) WithPod(p PodCPUs) State {
 	delete(next.pods, p.UID)
 	if len(p.Containers) > 0 {
 		p.Containers = slices.Clone(p.Containers)
-		sorting.Func(p.Containers, func(a, b ContainerCPUs) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(p.Containers, func(a, b ContainerCPUs) int { return cmp.Compare(a.Name, b.Name) })
 		next.pods[p.UID] = p
 	}
 	return next

@@ -2,13 +2,13 @@ package cri
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Looks by ID. A Reader that knows all that was made for a pod asks for just that,
@@ -157,6 +157,6 @@ func (r *Reader) inspectByID(ctx context.Context, uid types.UID, e expected, now
 		e.status = &s
 	}
 	pod.Sandboxes = []observed.Sandbox{*e.status}
-	sorting.Func(pod.Containers, newestContainer)
+	slices.SortFunc(pod.Containers, newestContainer)
 	return pod, nil
 }

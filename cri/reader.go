@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // What a runtime says becomes values of package observed here, once and for all
@@ -197,8 +197,8 @@ func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.P
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	sorting.Func(pod.Sandboxes, newestSandbox)
-	sorting.Func(pod.Containers, newestContainer)
+	slices.SortFunc(pod.Sandboxes, newestSandbox)
+	slices.SortFunc(pod.Containers, newestContainer)
 	return pod, nil
 }
 

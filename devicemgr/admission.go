@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/topology"
@@ -89,7 +88,7 @@ func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 		}
 		// Limits are a map: without an order, two runs could make different
 		// choices, and which of two errors a pod is rejected with would be chance.
-		sorting.Func(s.wants, func(a, b ask) int {
+		slices.SortFunc(s.wants, func(a, b ask) int {
 			if a.resource < b.resource {
 				return -1
 			}

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -43,7 +42,7 @@ func normal(list []Device) (sorted []Device, dropped int) {
 	sorted = slices.Clone(list)
 	// Stable, so that of several entries with one ID the last of the plugin's own
 	// order counts.
-	sorting.Stable(sorted, byID)
+	slices.SortStableFunc(sorted, byID)
 	kept := sorted[:0]
 	for i, d := range sorted {
 		if d.ID != "" && len(d.ID) <= maxID && len(kept) < maxDevices && (i+1 == len(sorted) || sorted[i+1].ID != d.ID) {
@@ -160,8 +159,8 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 // sort makes the order independent of the plugin's maps: equal answers become equal
 // records.
 func (a *Attachment) sort() {
-	sorting.Func(a.Env, func(x, y v1.EnvVar) int { return strings.Compare(x.Name, y.Name) })
-	sorting.Func(a.Mounts, func(x, y Mount) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })
-	sorting.Func(a.Nodes, func(x, y DeviceNode) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })
+	slices.SortFunc(a.Env, func(x, y v1.EnvVar) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(a.Mounts, func(x, y Mount) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })
+	slices.SortFunc(a.Nodes, func(x, y DeviceNode) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })
 	slices.Sort(a.CDI)
 }

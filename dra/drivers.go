@@ -11,8 +11,6 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Who the drivers are, and which pods wait for one. Driver names live longer than
@@ -286,6 +284,6 @@ func (m *Manager) Drivers() []DriverState {
 			out = append(out, DriverState{p.name, p.endpoint, p.connected})
 		}
 	}
-	sorting.Stable(out, func(a, b DriverState) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b DriverState) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // A kubelet's own file of claims, for nodes that change from a kubelet to this agent
@@ -148,7 +147,7 @@ func (c *kubeletClaim) record() *record {
 func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 	data := kubeletData{Kind: kubeletKind, APIVersion: kubeletVersion, ClaimInfoStateList: make([]kubeletClaim, 0, len(records))}
 	records = slices.Clone(records)
-	sorting.Func(records, func(a, b record) int { return cmp.Compare(a.UID, b.UID) })
+	slices.SortFunc(records, func(a, b record) int { return cmp.Compare(a.UID, b.UID) })
 	for _, r := range records {
 		c := kubeletClaim{ClaimUID: r.UID, ClaimName: r.Name, Namespace: r.Namespace, PodUIDs: map[types.UID]struct{}{}, DriverState: map[string]kubeletDriver{}}
 		for _, p := range r.Pods {

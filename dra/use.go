@@ -9,8 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Questions about prepared claims: CDI devices for the runtime, devices for the
@@ -145,6 +143,6 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 			}
 		}
 	}
-	sorting.Stable(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b v1.ResourceStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

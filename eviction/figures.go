@@ -1,9 +1,8 @@
 package eviction
 
 import (
+	"slices"
 	"time"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Figure is a threshold, and what its signal was when it was looked at last.
@@ -48,6 +47,6 @@ func (m *Manager) Figures() []Figure {
 	for _, c := range conditionTypes() {
 		out = append(out, m.figures[c]...)
 	}
-	sorting.Stable(out, func(a, b Figure) int { return CompareSignals(a.Threshold.Signal, b.Threshold.Signal) })
+	slices.SortStableFunc(out, func(a, b Figure) int { return CompareSignals(a.Threshold.Signal, b.Threshold.Signal) })
 	return out
 }

@@ -7,8 +7,6 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // One condition's goroutine: when it looks, and the order in which it acts. What it
@@ -91,7 +89,7 @@ func (l *lane) setList() {
 		l.m.cfg.Log.Error("threshold ignored: those of containerfs follow from the filesystem it is on",
 			zap.String("signal", string(t.Signal)))
 	}
-	sorting.Stable(list, func(a, b Threshold) int { return CompareSignals(a.Signal, b.Signal) })
+	slices.SortStableFunc(list, func(a, b Threshold) int { return CompareSignals(a.Signal, b.Signal) })
 	// What is remembered of a threshold that is no longer there must not keep its
 	// condition on.
 	for t := range l.watches {

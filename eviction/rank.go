@@ -3,10 +3,9 @@ package eviction
 import (
 	"cmp"
 	"math"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // RankRules are what an order depends on besides the pods. The zero value is the
@@ -104,7 +103,7 @@ func SortRanked(r RankRules, s Signal, list []Candidate) []Ranked {
 		ranked[i] = Rank(r, s, c)
 		order[i] = &ranked[i]
 	}
-	sorting.Stable(order, compare)
+	slices.SortStableFunc(order, compare)
 	out := make([]Ranked, len(list))
 	for i, p := range order {
 		out[i] = *p

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The decisions, as pure functions of lists: no runtime, no disk and no clock is asked in
@@ -172,7 +171,7 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 	for u, vs := range units {
 		// made never falls from one attempt to the next, whatever the clock did: from the
 		// oldest to the newest it is the highest time so far.
-		sorting.Func(vs, byAttempt)
+		slices.SortFunc(vs, byAttempt)
 		made := time.Time{}
 		for _, v := range slices.Backward(vs) {
 			if v.CreatedAt.After(made) {
@@ -211,7 +210,7 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 			for _, vs := range units {
 				left = append(left, keep(vs, each)...)
 			}
-			sorting.Func(left, newestFirst)
+			slices.SortFunc(left, newestFirst)
 			// The verdicts are changed through their pointers; what is left is of no use
 			// here.
 			keep(left, p.MaxContainers)
@@ -223,7 +222,7 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 			out[i].made = out[i].CreatedAt
 		}
 	}
-	sorting.Stable(out, func(a, b ContainerVerdict) int {
+	slices.SortStableFunc(out, func(a, b ContainerVerdict) int {
 		if a.Fate != Remove || b.Fate != Remove {
 			// Those that stay keep the order in which they came.
 			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
@@ -293,7 +292,7 @@ func DecideSandboxes(s Situation, sandboxes []Sandbox, containers []Container) [
 			out = append(out, *sb)
 		}
 	}
-	sorting.Func(out, func(a, b Sandbox) int { return older(&a, &b) })
+	slices.SortFunc(out, func(a, b Sandbox) int { return older(&a, &b) })
 	return out
 }
 

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The decision, as pure functions: which images may go, in which order, and how many bytes
@@ -118,7 +117,7 @@ func DecideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage
 		order[i] = &judged[i]
 	}
 	// The order is a total one, so equal facts give equal reports.
-	sorting.Func(order, byTurn)
+	slices.SortFunc(order, byTurn)
 	out := make([]JudgedImage, len(facts))
 	for i, j := range order {
 		out[i] = *j

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The names of rotated files, and the decisions that depend on names and sizes alone. The
@@ -98,7 +96,7 @@ func plan(base string, names []string, keep int) (t tidy) {
 		}
 		return twice
 	})
-	sorting.Func(there, func(a, b rotated) int { return strings.Compare(a.stamp, b.stamp) })
+	slices.SortFunc(there, func(a, b rotated) int { return strings.Compare(a.stamp, b.stamp) })
 	if n := len(there); n > 0 {
 		t.newest = there[n-1].stamp
 	}
@@ -136,7 +134,7 @@ func trim(files []podFile, budget int64) (drop []string, left int64) {
 	}
 	// Stamps are those of one clock, so the oldest go first whichever container they are of.
 	// Equal ones go by path: the result must not depend on the order of a directory.
-	sorting.Func(old, func(a, b podFile) int {
+	slices.SortFunc(old, func(a, b podFile) int {
 		if c := strings.Compare(a.stamp, b.stamp); c != 0 {
 			return c
 		}

@@ -16,8 +16,6 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // dockerEntry is one registry of a docker configuration file. Auth is
@@ -101,7 +99,7 @@ func choose(image string, all []credential) (found []credential) {
 			found = append(found, c)
 		}
 	}
-	sorting.Stable(found, func(a, b credential) int {
+	slices.SortStableFunc(found, func(a, b credential) int {
 		if d := len(b.pattern) - len(a.pattern); d != 0 {
 			return d
 		}

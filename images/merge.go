@@ -8,8 +8,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // maxSecrets bounds the credentials that are kept for one repository of an
@@ -51,7 +49,7 @@ func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 		}
 	}
 	grown := len(all) > len(have)
-	sorting.Func(all, compare)
+	slices.SortFunc(all, compare)
 	return all, grown
 }
 
@@ -68,9 +66,9 @@ func trimmed(all, newest []pullSecret) []pullSecret {
 		}
 		return 1
 	}
-	sorting.Stable(all, func(a, b pullSecret) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(all, func(a, b pullSecret) int { return cmp.Compare(rank(a), rank(b)) })
 	all = all[:maxSecrets]
-	sorting.Func(all, comparePullSecrets)
+	slices.SortFunc(all, comparePullSecrets)
 	return all
 }
 

@@ -22,8 +22,6 @@ import (
 	"golang.org/x/sync/singleflight"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Plugin is a program that knows credentials for some images (KEP-2133). It is
@@ -318,7 +316,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}
 	// A map has no order; equal answers are to give equal lists, and so one pull.
-	sorting.Func(creds, func(a, b credential) int { return strings.Compare(a.pattern, b.pattern) })
+	slices.SortFunc(creds, func(a, b credential) int { return strings.Compare(a.pattern, b.pattern) })
 	if lasts > 0 {
 		p.remember(cacheKey(plugin.Name, response.CacheKeyType, image, who.remembered), answer{creds, time.Now().Add(lasts)})
 	}

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // PullState is how far a pull is. It goes down the list below, but for
@@ -72,7 +70,7 @@ func (m *Manager) Pulls() []Pull {
 		out = append(out, m.describe(f, places))
 	}
 	// Those with a place have position 0.
-	sorting.Func(out, func(a, b Pull) int {
+	slices.SortFunc(out, func(a, b Pull) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), a.Asked.Compare(b.Asked), byImage(a, b))
 	})
 	return out
@@ -104,7 +102,7 @@ func (m *Manager) Waiting(uid types.UID) []Pull {
 			Pods: []Waiter{b.pod}, RetryAt: b.until, LastError: b.last,
 		})
 	}
-	sorting.Func(out, byImage)
+	slices.SortFunc(out, byImage)
 	return out
 }
 
@@ -141,7 +139,7 @@ func (m *Manager) describe(f *flight, places map[*ticket]int) Pull {
 			p.Try = max(p.Try, b.failures+1)
 		}
 	}
-	sorting.Func(p.Pods, func(a, b Waiter) int {
+	slices.SortFunc(p.Pods, func(a, b Waiter) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(string(a.UID), string(b.UID)))
 	})
 	return p

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // ErrNoCertificate means that a store has no certificate.
@@ -185,7 +184,7 @@ func (s *CertificateStore) prune() {
 	if err != nil {
 		return
 	}
-	sorting.Func(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	var old []string
 	for _, e := range entries { // by name, and so by time
 		name, ok := strings.CutPrefix(e.Name(), s.Prefix+"-")

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/kubelet/config/v1beta1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // knownGate is a feature gate of the kubelet.
@@ -125,7 +123,7 @@ func near(name string) string {
 	if len(list) == 0 {
 		return ""
 	}
-	sorting.Stable(list, func(x, y candidate) int { return x.off - y.off })
+	slices.SortStableFunc(list, func(x, y candidate) int { return x.off - y.off })
 	var names []string
 	for _, c := range list[:min(most, len(list))] {
 		names = append(names, c.name)

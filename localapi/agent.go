@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -82,7 +81,7 @@ func (s *Server) delivered() []object {
 				out = append(out, it.object)
 			}
 		}
-		sorting.Func(out[from:], func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
+		slices.SortFunc(out[from:], func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
 	}
 	return out
 }

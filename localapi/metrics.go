@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -18,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 var metricsV1 = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
@@ -254,7 +253,7 @@ func (s *Server) podMetrics(ctx context.Context, w http.ResponseWriter, r *http.
 		respondJSON(w, list.Items[0])
 		return nil
 	}
-	sorting.Func(list.Items, func(a, b podUsage) int {
+	slices.SortFunc(list.Items, func(a, b podUsage) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	respondJSON(w, list)

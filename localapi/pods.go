@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -64,7 +63,7 @@ func (s *Server) bind() {
 		}
 	}
 	s.mu.Unlock()
-	sorting.Func(waiting, func(a, b item) int { return keyOf(a.object).compare(keyOf(b.object)) })
+	slices.SortFunc(waiting, func(a, b item) int { return keyOf(a.object).compare(keyOf(b.object)) })
 	for _, it := range waiting {
 		p := it.object.(*v1.Pod).DeepCopy()
 		s.place(p)

@@ -9,8 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // key names an object of a kind.
@@ -198,7 +196,7 @@ func (st *state) at(k *kind, revision uint64) ([]object, bool) {
 	for _, o := range all {
 		out = append(out, o)
 	}
-	sorting.Func(out, func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
+	slices.SortFunc(out, func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
 	return out, true
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -60,7 +59,7 @@ func (e *PlacementError) Error() string {
 	nodes := e.Nodes
 	if len(nodes) > listed {
 		nodes = slices.Clone(nodes)
-		sorting.Stable(nodes, func(x, y NodeStats) int { return cmp.Compare(e.free(y), e.free(x)) })
+		slices.SortStableFunc(nodes, func(x, y NodeStats) int { return cmp.Compare(e.free(y), e.free(x)) })
 		nodes = nodes[:listed]
 	}
 	for _, n := range nodes {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -19,7 +18,7 @@ import (
 // error to give more to a container of a pod that has blocks as a whole.
 func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error) {
 	blocks = slices.Clone(blocks)
-	sorting.Func(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
+	slices.SortFunc(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
 	if err := checkBlocks(blocks); err != nil {
 		return s, err
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/nodewright/nodewright/internal/kubeletsum"
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -195,7 +194,7 @@ func fromKubelet(list []kubeletBlock) ([]Block, error) {
 		}
 		blocks = append(blocks, b)
 	}
-	sorting.Func(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
+	slices.SortFunc(blocks, func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
 	return blocks, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -102,7 +101,7 @@ var errUnpinned = errors.New("runs on any node, so its memory is not accounted f
 // if a container that shares them has nodes.
 func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
 	pods = slices.Clone(pods)
-	sorting.Func(pods, func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	slices.SortFunc(pods, func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	s, problems := p.drop(s)
 	var more []Problem
 	for _, pod := range pods {

@@ -1,8 +1,8 @@
 package memmgr
 
 import (
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
+	"slices"
 )
 
 // request is what a container asks for, or with container -1 the pod as a
@@ -24,7 +24,7 @@ func (p *Static) request(pod numa.Pod, container int) []Amount {
 	for _, b := range charges(holders) {
 		sum = append(sum, b.Amount)
 	}
-	sorting.Func(sum, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
+	slices.SortFunc(sum, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
 	return sum
 }
 

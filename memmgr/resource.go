@@ -3,10 +3,10 @@ package memmgr
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -88,7 +88,7 @@ func amounts(r numa.Resources) []Amount {
 			list = append(list, Amount{HugePages(size), bytes})
 		}
 	}
-	sorting.Func(list, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
+	slices.SortFunc(list, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
 	return list
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -72,7 +71,7 @@ func NewStatic(cfg Config) (*Static, error) {
 			}
 		}
 	}
-	sorting.Func(p.resources, compareResources)
+	slices.SortFunc(p.resources, compareResources)
 	for _, n := range cfg.Machine.Nodes {
 		give := make([]uint64, len(p.resources))
 		for i, r := range p.resources {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/retry"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Network attaches pods to networks. Its methods may be called from any
@@ -425,7 +425,7 @@ func (n *Network) List() []Info {
 	for id, d := range n.damaged {
 		out = append(out, Info{ID: id, State: Damaged, Created: d.at, Err: d.err})
 	}
-	sorting.Func(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
 

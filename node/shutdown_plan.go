@@ -8,8 +8,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // SystemCritical is the least priority of a pod that the system needs
@@ -65,7 +63,7 @@ func ValidateShutdown(requested, critical time.Duration, groups []ShutdownGroup)
 // sorted returns the groups by priority, the lowest first.
 func sorted(groups []ShutdownGroup) []ShutdownGroup {
 	out := slices.Clone(groups)
-	sorting.Func(out, func(a, b ShutdownGroup) int { return cmp.Compare(a.Priority, b.Priority) })
+	slices.SortFunc(out, func(a, b ShutdownGroup) int { return cmp.Compare(a.Priority, b.Priority) })
 	return out
 }
 

@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // How a Summary comes about: the node first, since pods' storage refers to its file
@@ -223,7 +221,7 @@ func (m *Stats) readPods(ctx context.Context, all bool, node *statsapi.FsStats, 
 		out = append(out, p.pod(ctx, s, bySandbox[s.ID]))
 	}
 	// Answers of an unchanged node have the same order; live is a map.
-	sorting.Func(out, func(a, b statsapi.PodStats) int {
+	slices.SortFunc(out, func(a, b statsapi.PodStats) int {
 		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name), strings.Compare(a.PodRef.UID, b.PodRef.UID))
 	})
 	return out, errors.Join(p.errs...)
@@ -255,7 +253,7 @@ func (p *pass) pod(ctx context.Context, s *StatsSandbox, containers []*StatsCont
 	for _, c := range containers {
 		pod.Containers = append(pod.Containers, p.container(ctx, c, dir.containers[c.ID], logs))
 	}
-	sorting.Func(pod.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(pod.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
 	// The pod's cgroup has more than its containers': the sandbox and what was
 	// charged by containers that ended.
 	if u, err := p.cgroups.read(dir.dir); dir.dir != "" && err == nil {

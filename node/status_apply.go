@@ -10,8 +10,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // ApplyStatus writes into node what in says: its status, and the annotation of its
@@ -93,6 +91,6 @@ func (seen *StatusSeen) schedulable(node *v1.Node) []StatusEvent {
 // reports them in another order changes nothing. h is not changed.
 func SortedHandlers(h []v1.NodeRuntimeHandler) []v1.NodeRuntimeHandler {
 	out := slices.Clone(h)
-	sorting.Stable(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

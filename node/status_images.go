@@ -5,8 +5,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // namesPerImage bounds the names that are shown of one image: the kubelet's. An
@@ -23,7 +21,7 @@ func ShowImages(all []v1.ContainerImage, limit int) []v1.ContainerImage {
 		return nil
 	}
 	out := slices.Clone(all)
-	sorting.Stable(out, func(a, b v1.ContainerImage) int {
+	slices.SortStableFunc(out, func(a, b v1.ContainerImage) int {
 		return cmp.Or(cmp.Compare(b.SizeBytes, a.SizeBytes), slices.Compare(a.Names, b.Names))
 	})
 	// A second copy gives up the memory of a long list.

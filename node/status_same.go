@@ -7,8 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // SameStatus reports that two statuses say the same: conditions in any order and whatever
@@ -29,7 +27,7 @@ func SameStatus(a, b *v1.NodeStatus) bool {
 // themselves. Transition times count.
 func withoutHeartbeats(all []v1.NodeCondition) []v1.NodeCondition {
 	out := slices.Clone(all)
-	sorting.Stable(out, func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
+	slices.SortStableFunc(out, func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
 	for i := range out {
 		out[i].LastHeartbeatTime = metav1.Time{}
 	}

@@ -3,11 +3,10 @@ package nodeagent
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // FromSlog returns the Logger that Config fields of this module take, writing to the
@@ -104,6 +103,6 @@ func attribute(f zapcore.Field) []slog.Attr {
 	for k, v := range enc.Fields {
 		attrs = append(attrs, slog.Any(k, v))
 	}
-	sorting.Func(attrs, func(a, b slog.Attr) int { return len(a.Key) - len(b.Key) })
+	slices.SortFunc(attrs, func(a, b slog.Attr) int { return len(a.Key) - len(b.Key) })
 	return attrs
 }

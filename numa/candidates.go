@@ -3,8 +3,6 @@ package numa
 import (
 	"cmp"
 	"slices"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // maxAllSubsets is the number of nodes up to which every set of them is a
@@ -51,7 +49,7 @@ func Candidates(m Machine) []NodeSet {
 		sets = append(sets, all)
 	}
 	// Groups overlap: equal sets become neighbours and go.
-	sorting.Func(sets, bySize)
+	slices.SortFunc(sets, bySize)
 	return slices.Compact(sets)
 }
 

@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -143,7 +142,7 @@ func (e *entry) with(next *entry) *entry {
 // union has the objects of both lists, in order.
 func union(a, b []Object) []Object {
 	all := slices.Concat(a, b)
-	sorting.Func(all, func(x, y Object) int {
+	slices.SortFunc(all, func(x, y Object) int {
 		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
 	return slices.Compact(all)

@@ -16,7 +16,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -207,7 +206,7 @@ func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 func ofResource(updates []Update, name v1.ResourceName) []Update {
 	out := slices.DeleteFunc(slices.Clone(updates), func(u Update) bool { return u.Resource != name })
 	// Stable: containers of one kind stay in the order of the plan.
-	sorting.Stable(out, func(a, b Update) int {
+	slices.SortStableFunc(out, func(a, b Update) int {
 		switch lowers := a.Lowers(); {
 		case lowers == b.Lowers():
 			return 0

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -77,7 +76,7 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 	// Sorted, so that equal statuses are equal lists; those of init containers
 	// follow the spec, as with the kubelet.
 	if g != InitContainers {
-		sorting.Func(out, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return out
 }

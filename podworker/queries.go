@@ -1,13 +1,13 @@
 package podworker
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
@@ -59,7 +59,7 @@ func (m *Manager) List() []Status {
 		all = append(all, m.status(p))
 	}
 	m.workers.Unlock()
-	sorting.Func(all, func(a, b Status) int {
+	slices.SortFunc(all, func(a, b Status) int {
 		if c := strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name); c != 0 {
 			return c
 		}

@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	semver "k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // notForMachines is what Kubernetes puts above its z-pages.
@@ -102,7 +100,7 @@ func wanted(accept, kind string) (form, bool) {
 		return form{}, false
 	}
 	// Stable, so that among equals the client's order counts.
-	sorting.Stable(list, func(x, y clause) int {
+	slices.SortStableFunc(list, func(x, y clause) int {
 		switch {
 		case x.q > y.q:
 			return -1

@@ -9,8 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // messageBudget is the limit of the termination messages of a pod together, in
@@ -42,7 +40,7 @@ func normalize(pod *v1.Pod, st *v1.PodStatus) {
 	}
 	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.EphemeralContainerStatuses} {
 		if !sortedByName(list) {
-			sorting.Stable(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+			slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 		}
 	}
 	// Init containers keep the order in which they run, which the API and kubectl
@@ -95,7 +93,7 @@ func sortBySpec(specs []v1.Container, list []v1.ContainerStatus) {
 	place := func(name string) int {
 		return slices.IndexFunc(specs, func(c v1.Container) bool { return c.Name == name })
 	}
-	sorting.Stable(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(place(a.Name), place(b.Name)) })
+	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(place(a.Name), place(b.Name)) })
 }
 
 // truncate cuts s to at most n bytes, between characters.

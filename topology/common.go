@@ -3,7 +3,6 @@ package topology
 import (
 	"slices"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -46,7 +45,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	}
 	// Short lists first: few sets are reached early, and more of the rest is cut
 	// off.
-	sorting.Func(lists, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
+	slices.SortFunc(lists, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
 	s := search{best: best{order: o, want: want}, all: all, lists: lists}
 	s.members()
 	// Which of the two searches is cheaper depends on the lists: the table's cost

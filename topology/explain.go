@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -51,7 +50,7 @@ func agreement(lists []numa.Hints) string {
 		preferred[i] = preferredBy(h)
 		sets = append(sets, preferred[i]...)
 	}
-	sorting.Func(sets, func(a, b numa.NodeSet) int {
+	slices.SortFunc(sets, func(a, b numa.NodeSet) int {
 		return cmp.Or(cmp.Compare(a.Len(), b.Len()), cmp.Compare(a, b))
 	})
 	sets = slices.Compact(sets)

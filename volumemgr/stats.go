@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/diskusage"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // How full volumes are. Nothing is measured in the background; a measure that has
@@ -136,7 +135,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 		}
 		break
 	}
-	sorting.Func(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
 	return out, errors.Join(errs...)
 }
 

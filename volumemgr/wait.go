@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Those who wait for volumes. A waiter has a set of volumes and is done when each
@@ -118,7 +116,7 @@ func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) err
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(w.left) == 0 {
-		sorting.Func(w.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		slices.SortFunc(w.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 		return errors.Join(w.errs...)
 	}
 	var names []string
@@ -132,6 +130,6 @@ func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) err
 		gaveUp(v)
 	}
 	slices.Sort(names)
-	sorting.Func(w.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	slices.SortFunc(w.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(append([]error{fmt.Errorf("waiting for volumes %s: %w", strings.Join(names, ", "), ctx.Err())}, w.errs...)...)
 }

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // What the manager knows about volumes, for people, status pages and tests. Nothing
@@ -82,7 +80,7 @@ func (m *Manager) Why(uid types.UID) []Status {
 	for _, v := range p.volumes {
 		out = append(out, v.status(now))
 	}
-	sorting.Func(out, func(a, b Status) int {
+	slices.SortFunc(out, func(a, b Status) int {
 		return strings.Compare(a.Plugin+"/"+a.Volume, b.Plugin+"/"+b.Volume)
 	})
 	return out

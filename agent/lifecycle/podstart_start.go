@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -75,7 +74,7 @@ func (s *start) follow(pod *v1.Pod, st *v1.PodStatus) {
 // waited is for how long images were pulled or init containers ran.
 func (s *start) waited() time.Duration {
 	all := slices.Concat(s.spans, s.init)
-	sorting.Func(all, func(x, y span) int { return x.from.Compare(y.from) })
+	slices.SortFunc(all, func(x, y span) int { return x.from.Compare(y.from) })
 	sum, end := s.merged, time.Time{}
 	for _, sp := range all {
 		if sp.from.Before(end) {

@@ -12,7 +12,6 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // PageAgent answers questions about a node. A *local.Client is one.
@@ -77,7 +76,7 @@ func gather(ctx context.Context, a PageAgent) *overview {
 	note(err)
 	if err == nil {
 		o.pods = list.Items
-		sorting.Stable(o.pods, func(a, b v1.Pod) int {
+		slices.SortStableFunc(o.pods, func(a, b v1.Pod) int {
 			return cmp.Or(cmp.Compare(settled(&a), settled(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})
 		if o.more = max(0, len(o.pods)-MaxPagePods); o.more > 0 {
@@ -86,7 +85,7 @@ func gather(ctx context.Context, a PageAgent) *overview {
 		o.askAboutPods(ctx, a)
 	}
 	wg.Wait()
-	sorting.Stable(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
+	slices.SortStableFunc(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
 	o.events = o.events[:min(len(o.events), maxEvents)]
 	o.next = evictedNext(list, o.summary)
 	return o

@@ -14,7 +14,6 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -148,7 +147,7 @@ func (p *Placement) takeOver(found []placementRecord) (r restoration) {
 	}
 	// Where two claim the same CPUs, one of them was given them after the other had
 	// ended, whose checkpoint a disk kept: what runs comes first.
-	sorting.Stable(pods, func(a, b numa.Pod) int {
+	slices.SortStableFunc(pods, func(a, b numa.Pod) int {
 		return firstPlacement(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
 	})
 	s, more := p.node.Adopt(pods, running)

@@ -2,12 +2,12 @@ package resources
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -45,7 +45,7 @@ func (p *Resize) ending(uid types.UID) bool {
 // then who has waited longest.
 func (p *Resize) waiting() []waiting {
 	list := p.undecided()
-	sorting.Func(list, func(x, y waiting) int {
+	slices.SortFunc(list, func(x, y waiting) int {
 		return cmp.Or(
 			first(x.takesNoMore(), y.takesNoMore()),
 			cmp.Compare(priority(y.asks), priority(x.asks)),

@@ -3,19 +3,18 @@ package podtext
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // WriteEvents prints events, the newest last, with ages as of now. It sorts events
 // in place.
 func WriteEvents(w io.Writer, events []v1.Event, now time.Time) error {
-	sorting.Stable(events, func(a, b v1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	slices.SortStableFunc(events, func(a, b v1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "NAMESPACE\tLAST SEEN\tCOUNT\tTYPE\tREASON\tOBJECT\tMESSAGE")
 	for i := range events {

@@ -4,12 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // The flags of a table (nf_tables.h). Only the socket that owns a table can
@@ -56,7 +55,7 @@ func (c contents) elements() []element {
 			all = append(all, element{set, key, val})
 		}
 	}
-	sorting.Func(all, func(a, b element) int {
+	slices.SortFunc(all, func(a, b element) int {
 		if a.set != b.set {
 			return compare(a.set, b.set)
 		}

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -153,7 +152,7 @@ func elementsOf(one *pod) []element {
 	for _, f := range one.forwards {
 		all = append(all, f.element(one.plan))
 	}
-	sorting.Func(all, func(a, b element) int { return compare(a.set+"\x00"+a.key, b.set+"\x00"+b.key) })
+	slices.SortFunc(all, func(a, b element) int { return compare(a.set+"\x00"+a.key, b.set+"\x00"+b.key) })
 	return all
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -58,7 +57,7 @@ func addresses(r types.Result, ifName, netns string, prefer Preference) (ips []n
 		return nil, network.Errorf(network.FailedPrecondition, "result has no address of interface %s in namespace %s", ifName, netns)
 	}
 	if prefer != AsIs {
-		sorting.Stable(ips, func(a, b netip.Addr) int { return second(a, prefer) - second(b, prefer) })
+		slices.SortStableFunc(ips, func(a, b netip.Addr) int { return second(a, prefer) - second(b, prefer) })
 	}
 	return ips, nil
 }

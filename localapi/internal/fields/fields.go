@@ -14,8 +14,6 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/merge"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 const (
@@ -244,7 +242,7 @@ func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedF
 		e.FieldsType, e.FieldsV1, e.Time = "FieldsV1", metav1.NewFieldsV1(string(raw)), n.times[id]
 		out = append(out, e)
 	}
-	sorting.Func(out, func(a, b metav1.ManagedFieldsEntry) int {
+	slices.SortFunc(out, func(a, b metav1.ManagedFieldsEntry) int {
 		if a.Operation != b.Operation {
 			return strings.Compare(string(a.Operation), string(b.Operation))
 		}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
@@ -283,7 +282,7 @@ func ordered(list, before, order []any, key string) []any {
 			others = append(others, x)
 		}
 	}
-	sorting.Stable(named, func(a, b any) int { return place[keyOf(a, key)] - place[keyOf(b, key)] })
+	slices.SortStableFunc(named, func(a, b any) int { return place[keyOf(a, key)] - place[keyOf(b, key)] })
 	position := func(x any) int {
 		if i, ok := was[hashable(keyOf(x, key))]; ok {
 			return i

@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Struct is a struct of the API.
@@ -135,7 +133,7 @@ func Of(t reflect.Type) *Struct {
 	s := &Struct{Name: modelName(t)}
 	s.Atomic = slices.Contains(atomicStructs, s.Name)
 	s.add(t)
-	sorting.Func(s.Fields, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Fields, func(a, b Field) int { return strings.Compare(a.Name, b.Name) })
 	s.byName = make(map[string]*Field, len(s.Fields))
 	for i := range s.Fields {
 		s.byName[s.Fields[i].Name] = &s.Fields[i]

@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/internal/sorting"
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
@@ -117,7 +116,7 @@ func (w *walk) dir(dir, as string, except []string, depth int) error {
 	if err != nil {
 		return err
 	}
-	sorting.Func(entries, func(a, b fs.DirEntry) int {
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int {
 		if a.Name() < b.Name() {
 			return -1
 		}

@@ -8,8 +8,6 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // mounts are those that every container has, and its own, a directory before
@@ -35,7 +33,7 @@ func (c *compiler) mounts() error {
 		}
 	}
 	all = append(all, own...)
-	sorting.Stable(all, func(a, b specs.Mount) int { return depth(a.Destination) - depth(b.Destination) })
+	slices.SortStableFunc(all, func(a, b specs.Mount) int { return depth(a.Destination) - depth(b.Destination) })
 	c.spec.Mounts = all
 	return nil
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/nodewright/nodewright/internal/sorting"
 )
 
 // Labels are those that all metrics of a container or pod have, as the kubelet's
@@ -110,7 +108,7 @@ var metrics = slices.Concat([]metric{
 				out = append(out, point{[]string{kind, "hierarchy"}, *n})
 			}
 		}
-		sorting.Func(out, func(a, b point) int { return slices.Compare(a.labels, b.labels) })
+		slices.SortFunc(out, func(a, b point) int { return slices.Compare(a.labels, b.labels) })
 		return out
 	}},
 	{"container_oom_events_total", "Count of out of memory events observed for the container.", counter, nil, func(g *given) []point { return one(g.fig().memory.oom) }},
