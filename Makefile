@@ -12,13 +12,13 @@ help: ## this list
 
 run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
-	@CGO_ENABLED=0 xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
+	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/run ./internal/cmd/run
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent with its monitor, into build/bin
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(BIN)/nodewright-monitor ./localcri/monitor/cmd
 	gzip -9nc $(BIN)/nodewright-monitor | tee examples/agent/monitor/nodewright-monitor.gz > examples/edge/monitor/nodewright-monitor.gz
-	CGO_ENABLED=0 xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test, with the race detector, and 300 simulated lives of the agent without
 	go test -race -timeout 25m ./...
@@ -46,8 +46,8 @@ fuzz: ## every fuzz target, TIME=30s each
 	    echo "== $${func#func } in $$(dirname $$file)"; \
 	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) -fuzzminimizetime 20x $$(dirname $$file); done
 
-budgets: ## measure what each package weighs, and each part of a node, and rewrite the tables of docs/weights.md
-	go test -count=1 -timeout 30m -run 'TestBudgets|TestPartWeights' . -update
+budgets: ## measure what each package weighs, and rewrite the table of docs/weights.md
+	go test -count=1 -timeout 30m -run TestBudgets . -update
 
 api: ## rewrite api/next.txt with what is exported since the last release
 	go test -count=1 -run TestAPI . -args -update-api
@@ -173,7 +173,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
-	@CGO_ENABLED=0 xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
+	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/run ./internal/cmd/run
 	@$(BIN)/run --tools-only
 
 shells: # the images of these tests are made of them

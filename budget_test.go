@@ -2,6 +2,7 @@ package nodewright_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,18 +12,15 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/nodewright/nodewright/internal/agentbuild"
 )
 
-var update = flag.Bool("update", false, "rewrite budgets.json and the tables of docs/weights.md by the measurements")
+var update = flag.Bool("update", false, "rewrite the table of docs/weights.md by the measurements")
 
-// ceilings are the most that a package may weigh, by what it is built on; its
-// own line in budgets.json is lower. Megabytes of a stripped program.
+// ceilings are the most that a stripped program may weigh that imports the package and does
+// nothing else, in megabytes. A package that comes near its ceiling has got a new dependency.
 var ceilings = map[string]float64{
 	"checkpoint": 2.5, "cri/observed": 2.5, "numa": 2.5, "topology": 2.5, "cpumgr": 2.5, "memmgr": 2.5,
 	"gc": 13.5, "fit": 21, "devicemgr": 21, "pluginmgr": 21, "eviction": 13.5, "node": 13.5, "cgroups": 13.5,
@@ -41,25 +39,18 @@ var ceilings = map[string]float64{
 // programs are those whose weight is measured beside the packages.
 var programs = []string{"examples/agent", "examples/edge"}
 
-// headroom is what a measured value may grow by before it counts: compilers
-// and machines differ a little.
-const headroom = 1.03
-
 // weight is what a package costs its importer.
 type weight struct {
-	Packages int     `json:"packages"` // that are not of the standard library, its own included
-	MB       float64 `json:"mb"`       // stripped size of a main that imports it
-	RSS      float64 `json:"rssMB"`    // of that main at the end of its start; 0 for programs
+	packages int     // that are not of the standard library, its own included
+	mb       float64 // stripped size
 }
-
-const budgetsFile = "budgets.json"
 
 // TestBudgets measures every package that can be imported, and the agents.
 func TestBudgets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links a program for every package; left out with -short")
 	}
-	if raceEnabled && !*update {
+	if raceEnabled {
 		t.Skip("sizes are not measured with the race detector; run go test -run TestBudgets .")
 	}
 	measured := map[string]weight{}
@@ -81,74 +72,46 @@ func TestBudgets(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if t.Failed() {
-		return
+	for name, w := range measured {
+		switch ceiling, known := ceilings[name]; {
+		case !known:
+			t.Errorf("%s (%.1f MB) has no ceiling in budget_test.go", name, w.mb)
+		case w.mb > ceiling:
+			t.Errorf("%s weighs %.1f MB, more than its ceiling of %.1f", name, w.mb, ceiling)
+		}
 	}
-	if *update {
-		writeBudgets(t, measured)
+	for name := range ceilings {
+		if _, ok := measured[name]; !ok {
+			t.Errorf("%s has a ceiling and is no package", name)
+		}
 	}
-	compare(t, measured, readBudgets(t))
+	if *update && !t.Failed() {
+		writeWeights(t, measured)
+	}
 }
 
-// overlaid makes a program of this module without writing into it: its import
-// path, and the file to give to go build -overlay.
-func overlaid(t *testing.T, dir, name, code string) (target, overlay string) {
-	t.Helper()
-	src, file := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
-	place, err := filepath.Abs(filepath.Join("internal", "weigh", name, "main.go"))
-	if err != nil {
-		t.Error(err)
-		return "", ""
-	}
-	b, err := json.Marshal(map[string]map[string]string{"Replace": {place: src}})
-	if err == nil {
-		err = errors.Join(os.WriteFile(src, []byte(code), 0o600), os.WriteFile(file, b, 0o600))
-	}
-	if err != nil {
-		t.Error(err)
-		return "", ""
-	}
-	return module + "/internal/weigh/" + name, file
-}
-
-// measure links the program and runs it.
+// measure links a program that imports the package, or is the package.
 func measure(t *testing.T, p pkg) weight {
 	var w weight
 	for _, d := range append(p.Deps, p.ImportPath) {
 		if first, _, _ := strings.Cut(d, "/"); strings.Contains(first, ".") {
-			w.Packages++
+			w.packages++
 		}
 	}
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "main")
-	target := p.ImportPath
-	if p.Name != "main" {
-		overlay := ""
-		target, overlay = overlaid(t, dir, strings.ReplaceAll(p.ImportPath, "/", "_"), fmt.Sprintf(`package main
-
-import (
-	"fmt"
-	"os"
-
-	_ %q
-)
-
-func main() {
-	b, _ := os.ReadFile("/proc/self/status")
-	fmt.Printf("%%s", b)
-}
-`, p.ImportPath))
-		if overlay == "" {
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", bin}
+	if p.Name == "main" {
+		args = append(args, p.ImportPath)
+	} else {
+		target, overlay, err := overlaid(dir, strings.ReplaceAll(p.ImportPath, "/", "_"), fmt.Sprintf("package main\n\nimport _ %q\n\nfunc main() {}\n", p.ImportPath))
+		if err != nil {
+			t.Error(err)
 			return w
 		}
+		args = append(args, "-overlay", overlay, target)
 	}
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", bin}
-	if p.Name != "main" {
-		args = append(args, "-overlay", filepath.Join(dir, "overlay.json"))
-	} else {
-		args = append(append([]string{"build"}, agentbuild.Flags()...), "-o", bin)
-	}
-	cmd := exec.Command("go", append(args, target)...)
+	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", p.ImportPath, err, out)
@@ -159,107 +122,53 @@ func main() {
 		t.Error(err)
 		return w
 	}
-	w.MB = round(float64(fi.Size()) / 1e6)
-	if p.Name == "main" || runtime.GOOS != "linux" {
-		return w
-	}
-	// The least of a few runs: the kernel counts in batches.
-	for range 5 {
-		out, err := exec.Command(bin).Output()
-		if err != nil {
-			t.Error(err)
-			return w
-		}
-		_, rest, _ := strings.Cut(string(out), "VmRSS:")
-		if fields := strings.Fields(rest); len(fields) > 0 {
-			if kb, err := strconv.ParseFloat(fields[0], 64); err == nil && (w.RSS == 0 || kb*1024/1e6 < w.RSS) {
-				w.RSS = round(kb * 1024 / 1e6)
-			}
-		}
-	}
+	w.mb = float64(int(float64(fi.Size())/1e5+0.5)) / 10
 	return w
 }
 
-func round(mb float64) float64 { return float64(int(mb*10+0.5)) / 10 }
-
-func compare(t *testing.T, measured, budget map[string]weight) {
-	for name, w := range measured {
-		b, ok := budget[name]
-		ceiling, known := ceilings[name]
-		switch {
-		case !known:
-			t.Errorf("%s has no ceiling in budget_test.go", name)
-		case !ok:
-			t.Errorf("%s has no line in %s; make budgets writes it", name, budgetsFile)
-		case w.MB > ceiling:
-			t.Errorf("%s weighs %.1f MB, more than its ceiling of %.1f", name, w.MB, ceiling)
-		case w.MB > b.MB*headroom+0.05:
-			t.Errorf("%s grew from %.1f to %.1f MB; if that is worth it, make budgets", name, b.MB, w.MB)
-		case w.Packages > b.Packages:
-			t.Errorf("%s imports %d packages, up from %d; if that is worth it, make budgets", name, w.Packages, b.Packages)
-		case w.RSS > b.RSS*1.15+1:
-			t.Errorf("%s starts with %.1f MB, up from %.1f; if that is worth it, make budgets", name, w.RSS, b.RSS)
-		}
+// overlaid makes a program of this module without writing into it: its import path, and the
+// file to give to go build -overlay.
+func overlaid(dir, name, code string) (target, overlay string, err error) {
+	src, overlay := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
+	place, err := filepath.Abs(filepath.Join("internal", "weigh", name, "main.go"))
+	if err != nil {
+		return "", "", err
 	}
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {place: src}})
+	if err == nil {
+		err = errors.Join(os.WriteFile(src, []byte(code), 0o600), os.WriteFile(overlay, b, 0o600))
+	}
+	return module + "/internal/weigh/" + name, overlay, err
 }
 
-func readBudgets(t *testing.T) map[string]weight {
-	b, err := os.ReadFile(budgetsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]weight{}
-	if err := json.Unmarshal(b, &out); err != nil {
-		t.Fatalf("%s: %v", budgetsFile, err)
-	}
-	return out
-}
-
-func writeBudgets(t *testing.T, measured map[string]weight) {
-	b, err := json.MarshalIndent(measured, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(budgetsFile, append(b, '\n'), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	var table strings.Builder
-	table.WriteString("| import | packages | size | RSS | ceiling |\n|---|---|---|---|---|\n")
+// writeWeights writes the table of docs/weights.md, the lightest package first.
+func writeWeights(t *testing.T, measured map[string]weight) {
+	t.Helper()
 	names := make([]string, 0, len(measured))
 	for n := range measured {
 		names = append(names, n)
 	}
 	slices.SortFunc(names, func(a, b string) int {
-		if d := int(10*measured[a].MB) - int(10*measured[b].MB); d != 0 {
-			return d
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(cmp.Compare(measured[a].mb, measured[b].mb), strings.Compare(a, b))
 	})
+	var table strings.Builder
+	table.WriteString("| import | packages | size |\n|---|---|---|\n")
 	for _, n := range names {
-		w := measured[n]
-		rss := fmt.Sprintf("%.1f MB", w.RSS)
-		if w.RSS == 0 {
-			rss = ""
-		}
-		fmt.Fprintf(&table, "| `%s` | %d | %.1f MB | %s | %.1f MB |\n", n, w.Packages, w.MB, rss, ceilings[n])
+		fmt.Fprintf(&table, "| `%s` | %d | %.1f MB |\n", n, measured[n].packages, measured[n].mb)
 	}
-	replaceTable(t, "budgets", table.String())
-}
-
-// replaceTable puts a table between its marks in docs/weights.md.
-func replaceTable(t *testing.T, name, table string) {
-	t.Helper()
-	doc, err := os.ReadFile("docs/weights.md")
+	doc, err := os.ReadFile(weightsDoc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin, end := []byte("<!-- "+name+":begin -->\n"), []byte("<!-- "+name+":end -->")
+	begin, end := []byte("<!-- weights:begin -->\n"), []byte("<!-- weights:end -->")
 	i, j := bytes.Index(doc, begin), bytes.Index(doc, end)
 	if i < 0 || j < i {
-		t.Fatalf("docs/weights.md has lost the marks of its table of %s", name)
+		t.Fatalf("%s has lost the marks of its table", weightsDoc)
 	}
-	out := slices.Concat(doc[:i+len(begin)], []byte(table), doc[j:])
-	if err := os.WriteFile("docs/weights.md", out, 0o644); err != nil {
+	if err := os.WriteFile(weightsDoc, slices.Concat(doc[:i+len(begin)], []byte(table.String()), doc[j:]), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
+
+// weightsDoc has a table that is rewritten with -update.
+const weightsDoc = "docs/weights.md"

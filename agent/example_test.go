@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -114,13 +112,4 @@ func Example_ownControlPlane() {
 	// sensor: running true, ready true
 	// sensor: nothing is left
 	// stopped: <nil>
-}
-
-// A main function keeps its process small.
-func ExampleProcess() {
-	process := agent.StartProcess()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	go process.Trim(ctx)
-	// a.Run(ctx)
 }

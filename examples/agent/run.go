@@ -10,7 +10,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
@@ -19,7 +18,6 @@ import (
 )
 
 func runAgent(ctx context.Context, std stdio, args []string) error {
-	process := agent.StartProcess() // the sooner the better
 	f, err := parseRunFlags(std, args)
 	if err != nil {
 		return err
@@ -64,7 +62,6 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		select {
 		case <-n.Up():
 			log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", o.Socket))
-			process.Trim(beside)
 		case <-beside.Done():
 		}
 	}()

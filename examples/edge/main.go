@@ -26,10 +26,8 @@ func main() {
 	orders := flag.String("orders", "", "`URL` of what should run")
 	licences := flag.String("licences", "", "`URL` of the licence server")
 	flag.Parse()
-	process := agent.StartProcess()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	go process.Trim(ctx)
 	if err := run(ctx, *root, *endpoint, *preload, *orders, *licences); err != nil {
 		fmt.Fprintln(os.Stderr, "edge:", err)
 		os.Exit(1)

@@ -24,7 +24,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/critest"
-	"github.com/nodewright/nodewright/internal/agentbuild"
 )
 
 // agentProgram is the path of the agent, built once and without the race
@@ -67,8 +66,9 @@ func buildAgent(dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
 		return err
 	}
-	args := append(append([]string{"build"}, agentbuild.Flags()...), "-overlay", filepath.Join(dir, "overlay.json"), "-o", agentProgram, "../../examples/agent")
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", agentProgram, "../../examples/agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
