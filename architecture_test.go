@@ -6,11 +6,12 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 const module = "github.com/nodewright/nodewright"
@@ -190,21 +191,23 @@ type pkg struct {
 	Deps       []string
 }
 
+// listed has the packages of the module, once a test has asked for them.
+var listed []pkg
+
 func list(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,Deps", "./...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
+	if listed != nil {
+		return listed
 	}
-	var pkgs []pkg
-	for dec := json.NewDecoder(strings.NewReader(string(out))); dec.More(); {
+	out := testprogram.Go(t, ".", "list", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,Deps", "./...")
+	for dec := json.NewDecoder(strings.NewReader(out)); dec.More(); {
 		var p pkg
 		if err := dec.Decode(&p); err != nil {
 			t.Fatal(err)
 		}
-		pkgs = append(pkgs, p)
+		listed = append(listed, p)
 	}
-	return pkgs
+	return listed
 }
 
 // room is the first part of a package's path within the module.

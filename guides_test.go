@@ -1,7 +1,6 @@
 package nodewright_test
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -80,11 +80,18 @@ func TestGuides(t *testing.T) {
 			}
 		}
 	}
-	golang(t, dir, "vet", "./...")
-	golang(t, dir, "test", "./write_a_part", "./test")
+	// Offline, and compiled as other tests have it.
+	t.Setenv("GOFLAGS", "-mod=mod -buildvcs=false")
+	t.Setenv("GOPROXY", "off")
+	t.Setenv("GOWORK", "off")
+	testprogram.Go(t, dir, "vet", "./...")
+	testprogram.Go(t, dir, "test", "-vet=off", "./write_a_part", "./test")
+	programs := filepath.Join(dir, "bin")
+	testprogram.Go(t, dir, "build", "-ldflags=-w", "-o", programs+"/", "./...")
 	for name, want := range outputs {
-		if got := golang(t, dir, "run", "./"+name); got != want {
-			t.Errorf("%s prints\n%s\nand says\n%s", name, got, want)
+		got, err := exec.CommandContext(t.Context(), filepath.Join(programs, name)).Output() //nolint:gosec // a guide's
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %v, prints\n%s\nand says\n%s", name, err, got, want)
 		}
 	}
 }
@@ -110,21 +117,6 @@ func guideModule(t *testing.T) (dir string) {
 	writeFile(t, filepath.Join(dir, "go.mod"), text+"\nrequire "+module+" v0.0.0\n\nreplace "+module+" => "+here+"\n")
 	writeFile(t, filepath.Join(dir, "go.sum"), string(sum))
 	return dir
-}
-
-// golang runs the go command offline and returns what it printed.
-func golang(t *testing.T, dir string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("go", args...)
-	cmd.Dir = dir
-	// The flags of TestBudgets, whose builds of what we require are in the cache.
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod -trimpath -buildvcs=false -tags=grpcnotrace -ldflags=-s", "GOPROXY=off", "GOWORK=off", "CGO_ENABLED=0")
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, &errs, &out)
-	}
-	return out.String()
 }
 
 func writeFile(t *testing.T, path, text string) {

@@ -32,6 +32,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	criimage "github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
@@ -104,7 +105,7 @@ func realRuntime(t *testing.T, path, prefix, mirror string) (*Runtime, *criimage
 	}
 	rt, err := New(Config{
 		RootDir: filepath.Join(dir, "rt"), StateDir: state, Handlers: map[string]Handler{filepath.Base(oci): {Path: oci}},
-		Monitor: build(t, "./monitor/cmd"), Network: net, Images: images, Reserve: 1 << 20, Log: log,
+		Monitor: testprogram.Build(t, "./localcri/monitor/cmd"), Network: net, Images: images, Reserve: 1 << 20, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,18 +172,6 @@ func unmountBelow(dirs ...string) {
 	}
 }
 
-// build compiles a program without libraries.
-func build(t *testing.T, what string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, what)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return path
-}
-
 // entry is a file of an image; another name of the file to, unless that is "".
 type entry struct {
 	path, to string
@@ -216,7 +205,7 @@ func imagesOfCritest(t *testing.T) (host string) {
 			base = append(base, entry{path: "bin/" + applet, to: "bin/busybox"})
 		}
 	}
-	web, err := os.ReadFile(build(t, "./testdata/webserver/main.go"))
+	web, err := os.ReadFile(testprogram.Build(t, "./localcri/testdata/webserver"))
 	if err != nil {
 		t.Fatal(err)
 	}

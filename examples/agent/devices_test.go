@@ -18,6 +18,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 const thing = "example.com/thing"
@@ -34,16 +35,6 @@ spec:
 `, name, sampleimage.Testbox, resource, n)
 }
 
-// buildDevicePlugin builds examples/deviceplugin.
-func buildDevicePlugin(t testing.TB) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "deviceplugin")
-	if out, err := exec.Command("go", "build", "-o", file, "../deviceplugin").CombinedOutput(); err != nil {
-		t.Fatalf("build the device plugin: %v: %s", err, out)
-	}
-	return file
-}
-
 // plug is a device plugin, as a process of its own.
 type plug struct {
 	l       *lab
@@ -55,7 +46,7 @@ type plug struct {
 
 func newPlug(l *lab) *plug {
 	l.t.Helper()
-	p := &plug{l: l, program: buildDevicePlugin(l.t), devices: filepath.Join(filepath.Dir(l.manifests), "things")}
+	p := &plug{l: l, program: testprogram.Build(l.t, "./examples/deviceplugin"), devices: filepath.Join(filepath.Dir(l.manifests), "things")}
 	l.must(os.Mkdir(p.devices, 0o755))
 	l.t.Cleanup(p.kill)
 	return p

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // draDriver is the sample driver, a process of its own.
@@ -31,11 +32,7 @@ type draDriver struct {
 // newDRADriver builds it, and does not start it.
 func (l *lab) newDRADriver() *draDriver {
 	l.t.Helper()
-	bin := filepath.Join(l.t.TempDir(), "dradriver")
-	out, err := exec.Command("go", "build", "-o", bin, "../dradriver").CombinedOutput()
-	if err != nil {
-		l.t.Fatalf("go build: %v: %s", err, out)
-	}
+	bin := testprogram.Build(l.t, "./examples/dradriver")
 	dir := filepath.Dir(l.manifests) // short enough for sockets
 	d := &draDriver{l: l, bin: bin, args: []string{
 		"--registry", filepath.Join(l.root, "plugins_registry"), "--dir", filepath.Join(dir, "dra"), "--cdi", filepath.Join(l.c.Dir, "cdi"),

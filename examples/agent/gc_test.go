@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // loopMount puts a small file system of its own on dir, or skips the test
@@ -70,13 +71,7 @@ func (l *lab) pipe(name string) (manifest, path string) {
 	l.must(os.Chmod(dir, 0o755)) //nolint:gosec // the container reads it
 	path = filepath.Join(dir, "pipe")
 	l.must(syscall.Mkfifo(path, 0o666))
-	program := filepath.Join(l.t.TempDir(), "program")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "./testdata/pipe")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		l.t.Fatalf("build the program that prints: %v: %s", err, out)
-	}
-	data, err := os.ReadFile(program)
+	data, err := os.ReadFile(testprogram.Build(l.t, "./examples/agent/testdata/pipe"))
 	l.must(err)
 	l.addImage("localhost/pipe:1", sampleimage.File{Path: "/pipe", Mode: 0o755, Data: data})
 	manifest = strings.Replace(box(name, "/in/pipe"), "]}", "], volumeMounts: [{name: in, mountPath: /in}]}", 1)

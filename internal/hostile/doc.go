@@ -7,8 +7,9 @@
 // restarts, failed pulls, requests. What it has afterwards without garbage, in
 // memory, goroutines and descriptors, must be what it had after the first of
 // them. -churn and -lives make them longer, and -profiles writes heap profiles.
-// For that the tests build the agent with one file more, testdata/liveheap.go.
+// For that the tests build the agent with the tag liveheap.
 //
-// It has nothing but tests. The runtime is critest's, served over a
+// It has nothing but tests, and none with -race: the agent is another program, whose
+// memory the race detector would multiply. The runtime is critest's, served over a
 // socket by the test, so that the memory measured is the agent's alone.
 package hostile

@@ -1,11 +1,11 @@
+//go:build !race
+
 package hostile
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -24,55 +24,8 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
-
-// agentProgram is the path of the agent, built once and without the race
-// detector, which needs several times the memory.
-var agentProgram string
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if testing.Short() {
-		os.Exit(m.Run())
-	}
-	dir, err := os.MkdirTemp("", "hostile")
-	if err == nil {
-		agentProgram = filepath.Join(dir, "agent")
-		err = buildAgent(dir)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "hostile:", err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
-
-// buildAgent builds the agent, with a file of its own that reports its live heap.
-func buildAgent(dir string) error {
-	added, err := filepath.Abs("testdata/liveheap.go")
-	if err != nil {
-		return err
-	}
-	place, err := filepath.Abs("../../examples/agent/liveheap.go")
-	if err != nil {
-		return err
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{place: added}})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
-		return err
-	}
-	build := exec.Command("go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", agentProgram, "../../examples/agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
-}
 
 const (
 	image = "localhost/app:1"
@@ -210,7 +163,7 @@ func (m *machine) lies(f func(method string, req, answer any) error) {
 // start starts the agent.
 func (m *machine) start() {
 	m.t.Helper()
-	m.cmd = exec.Command(agentProgram, "run", "--leave-host", "--root-dir", m.path("root"), "--config", m.path("config.yaml"),
+	m.cmd = exec.Command(testprogram.Build(m.t, "./examples/agent", "liveheap"), "run", "--leave-host", "--root-dir", m.path("root"), "--config", m.path("config.yaml"),
 		"--container-runtime-endpoint", "unix://"+m.path("cri.sock"), "--hostname-override", "node")
 	m.cmd.Args = append(m.cmd.Args, m.args...)
 	m.cmd.Env = append(os.Environ(), "GOMEMLIMIT=200MiB", "NODEWRIGHT_LIVE_HEAP="+m.path("heap.sock"))

@@ -1,3 +1,5 @@
+//go:build !race
+
 package hostile
 
 import "golang.org/x/sys/unix"

@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -16,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // free are the types of strings that have no fixed values.
@@ -73,11 +74,8 @@ func TestEveryTypeOfWordsIsKnown(t *testing.T) {
 func TestWordsAreTheAPIsConstants(t *testing.T) {
 	declared := map[string][]string{}
 	for typ := range map[reflect.Type]bool{of[v1.PodSpec](): true, of[metav1.LabelSelector](): true} {
-		dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", typ.PkgPath()).Output()
-		if err != nil {
-			t.Fatalf("go list: %v", err)
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "types.go"), nil, parser.SkipObjectResolution)
+		dir := testprogram.Go(t, ".", "list", "-f", "{{.Dir}}", typ.PkgPath())
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(dir), "types.go"), nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}

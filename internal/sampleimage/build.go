@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // References of the images that [Build] makes.
@@ -44,7 +45,7 @@ func Build(ctx context.Context, repository, out string) (archives []string, err 
 		return nil, err
 	}
 	bin := filepath.Join(out, "bin")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
+	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
 	unlock, err := lock(filepath.Join(out, ".lock"))
@@ -53,15 +54,12 @@ func Build(ctx context.Context, repository, out string) (archives []string, err 
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", bin + "/"}
+	var programs []string
 	for _, s := range samples {
-		args = append(args, "./examples/images/"+s.dir)
+		programs = append(programs, "./examples/images/"+s.dir)
 	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir = repository
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
-	if msg, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build sample programs: %w: %s", err, bytes.TrimSpace(msg))
+	if err := testprogram.Compile(ctx, repository, bin+"/", programs...); err != nil {
+		return nil, fmt.Errorf("build sample programs: %w", err)
 	}
 	for _, s := range samples {
 		archive := filepath.Join(out, s.dir+".tar")

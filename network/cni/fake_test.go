@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/cni/internal/fakecni"
 )
@@ -34,32 +34,6 @@ func request(t testing.TB, h heard) map[string]json.RawMessage {
 	}
 	return m
 }
-
-// executable builds the fake plugin, once.
-var executable = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fakecni")
-	if err != nil {
-		return "", err
-	}
-	fakeDir = dir
-	path := filepath.Join(dir, "fake")
-	cmd := exec.Command("go", "build", "-o", path, "./internal/fakecni/plugin")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return path, nil
-})
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if fakeDir != "" {
-		_ = os.RemoveAll(fakeDir)
-	}
-	os.Exit(code)
-}
-
-var fakeDir string // of the executable, once it is built
 
 // inMemory runs the fake plugins without processes.
 type inMemory struct {
@@ -146,10 +120,7 @@ func (r *rig) install(kinds ...string) {
 	r.t.Helper()
 	self := "/bin/true" // in memory, any executable will do
 	if _, ok := r.p.processes.(inMemory); !ok {
-		var err error
-		if self, err = executable(); err != nil {
-			r.t.Fatal(err)
-		}
+		self = testprogram.Build(r.t, "./network/cni/internal/fakecni/plugin")
 	}
 	for _, k := range kinds {
 		if err := os.Symlink(self, filepath.Join(r.bin, k)); err != nil {

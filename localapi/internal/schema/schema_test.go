@@ -3,7 +3,6 @@ package schema_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
@@ -26,11 +26,8 @@ var kinds = []any{
 // clientGo is the schema that client-go's own apply configurations are made with.
 func clientGo(t *testing.T) map[string]smd.TypeDef {
 	t.Helper()
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/client-go").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "applyconfigurations/internal/internal.go"))
+	dir := testprogram.Go(t, ".", "list", "-m", "-f", "{{.Dir}}", "k8s.io/client-go")
+	code, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), "applyconfigurations/internal/internal.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

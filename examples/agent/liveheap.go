@@ -1,6 +1,7 @@
-// This file is no part of the agent. The tests of internal/hostile add it to
-// the program that they build, so that they can ask what is left in its memory
-// when the garbage is gone.
+//go:build liveheap
+
+// With the tag liveheap, which the tests of internal/hostile build the agent with, they can
+// ask what is left in its memory when the garbage is gone.
 
 package main
 

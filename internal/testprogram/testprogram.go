@@ -1,0 +1,130 @@
+// Package testprogram builds the programs that tests start, all in one
+// configuration, so that what they import is compiled once: a plain go build without
+// cgo. Tests that need one are skipped where there is no go command.
+package testprogram
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoGo is returned where there is no go command.
+var ErrNoGo = errors.New("needs the go command")
+
+// Compile builds main packages of repository, such as "./examples/agent", into the file
+// out, or into the directory out if that ends in a slash. What is up to date there stays as
+// it is, and what runs is replaced by rename. Processes that build into one directory take turns.
+func Compile(ctx context.Context, repository, out string, packages ...string) error {
+	return compile(ctx, repository, out, "", packages)
+}
+
+func compile(ctx context.Context, repository, out, tags string, packages []string) (err error) {
+	program, err := exec.LookPath("go")
+	if err != nil {
+		return ErrNoGo
+	}
+	slash := strings.HasSuffix(out, "/")
+	if out, err = filepath.Abs(out); err != nil {
+		return err
+	}
+	dir := filepath.Dir(out)
+	if slash {
+		dir, out = out, out+"/"
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // containers pass through
+		return err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which releases it
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	// Neither a stamp of the commit nor debugging information changes how packages are compiled.
+	cmd := exec.CommandContext(ctx, program, append([]string{"build", "-buildvcs=false", "-ldflags=-w", "-tags=" + tags, "-o", out}, packages...)...)
+	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", strings.Join(packages, " "), err, bytes.TrimSpace(said))
+	}
+	return nil
+}
+
+// programs has a func() error for each that this process asked for, by path.
+var programs sync.Map
+
+// Build returns the path of a main package's program, which it builds below build/test once
+// a process. The package is a directory below the module of the test, such as "./examples/agent".
+// A tag adds files to it.
+func Build(t testing.TB, pkg string, tag ...string) string {
+	t.Helper()
+	root, err := Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := append(strings.Split(strings.TrimPrefix(pkg, "./"), "/"), tag...)
+	out := filepath.Join(root, "build", "test", strings.Join(name, "-"))
+	build, _ := programs.LoadOrStore(out, sync.OnceValue(func() error {
+		return compile(context.Background(), root, out, strings.Join(tag, ","), []string{pkg})
+	}))
+	if err := build.(func() error)(); err != nil {
+		Fail(t, err)
+	}
+	return out
+}
+
+// Go runs the go command in dir and returns what it printed.
+func Go(t testing.TB, dir string, args ...string) string {
+	t.Helper()
+	program, err := exec.LookPath("go")
+	if err != nil {
+		Fail(t, ErrNoGo)
+	}
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("go %s: %v\n%s%s", strings.Join(args, " "), err, &errs, &out)
+	}
+	return out.String()
+}
+
+// Fail ends a test whose program could not be built. For want of the go command it is
+// skipped, and fails with CI=true.
+func Fail(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, ErrNoGo) && os.Getenv("CI") != "true" {
+		t.Skip(err)
+	}
+	t.Fatal(err)
+}
+
+// Root returns the directory of the module that the test is in.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("no go.mod in any directory above the test's")
+		}
+		dir = up
+	}
+}
