@@ -89,6 +89,7 @@ var shared = map[string][]string{
 	},
 
 	// Tables and descriptions for people.
+	"internal/podtext": podTypes,
 
 	// Pods that may be nonsense; where their in-tree volumes have gone.
 	"internal/podcheck":     append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),
