@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -327,25 +326,6 @@ func TestMonitorIsApartFromItsStarter(t *testing.T) {
 	}
 	if got[len(got)-1] != "5" { // total, three streams and the directory itself
 		t.Errorf("descriptors of the container: %q", got)
-	}
-}
-
-// A starter that lets its own timers be late passes that on to the monitor and no further.
-func TestTimersOfContainersAreOnTime(t *testing.T) {
-	runtime.LockOSThread() // which ends with this goroutine, as it is not unlocked
-	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 7_000_000, 0, 0, 0); err != nil {
-		t.Skip(err)
-	}
-	p := newPod(t)
-	p.c, _ = p.connect()
-	c := p.container("a", "cat /proc/self/timerslack_ns")
-	c.Create[0], c.Start[0] = "/bin/sh", "/bin/sh"
-	p.start(c)
-	if e := exit(t, p.c, "a"); e.Code != 0 {
-		t.Errorf("exit is %+v", e)
-	}
-	if got := strings.TrimSpace(text(lines(t, c.Log), "stdout")); got != "50000" {
-		t.Errorf("timers may be %s ns late, want the kernel's 50000", got)
 	}
 }
 

@@ -62,8 +62,8 @@ func TestIdleMonitorIsSmall(t *testing.T) {
 	m := rollup(t, p.c.PID())
 	private := m["Private_Clean"] + m["Private_Dirty"]
 	t.Logf("with 3 containers: RSS %d kB, PSS %d kB, private %d kB, anonymous %d kB; binary %d bytes; other %v", m["Rss"], m["Pss"], private, m["Anonymous"], size.Size(), rollup(t, other.c.PID())["Rss"])
-	if m["Rss"] > 2560 || private > 1500 || size.Size() > 2_000_000 {
-		t.Errorf("more than 2.5 MiB RSS, 1.5 MB private or 2 MB of program")
+	if private > 1024 || size.Size() > 2_000_000 { // what monitors share is less than their program
+		t.Errorf("more than 1 MiB private, or 2 MB of program")
 	}
 }
 

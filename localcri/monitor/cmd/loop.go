@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nodewright/nodewright/internal/programpages"
 )
 
 // loop is the monitor: one goroutine that owns all but the streams of
@@ -38,13 +36,11 @@ type loop struct {
 	oomScore int // of this process: oom_score_adj, or -1
 	env      []string
 
-	null    int // /dev/null
-	program []programpages.Span
+	null int // /dev/null
 
 	yield  atomic.Bool // a pump has work
 	ending bool        // SIGTERM came: the last container's end is the monitor's
 	over   bool
-	worked bool // an executor ran since the program's pages were let go
 
 	garbage atomic.Int64 // bytes that were allocated since the last collection, about
 }
@@ -53,7 +49,6 @@ func newLoop() (*loop, error) {
 	l := &loop{
 		containers: map[string]*container{}, processes: map[uint64]*process{}, children: map[int]func(death){},
 		env: environment(), receive: make([]byte, receiveSize),
-		program: programpages.Find(), worked: true,
 	}
 	var err error
 	if l.poll.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -130,12 +125,6 @@ func (l *loop) tidy() {
 	if l.garbage.Load() > maxGarbage {
 		l.garbage.Store(0)
 		runtime.GC()
-	}
-	if l.worked && len(l.orphans.running) == 0 {
-		l.worked = false
-		// The program's pages that were needed for what was done last. Those that are needed again are still in
-		// the page cache, for all monitors; without this each would count all of the program as its own for ever.
-		programpages.Drop(l.program)
 	}
 }
 

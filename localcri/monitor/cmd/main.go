@@ -76,10 +76,6 @@ func serve() error {
 	unix.CloseOnExec(listenFD)
 	unix.CloseOnExec(lockFD)
 	closeInherited()
-	// Containers are children of this thread, and their timers are to be no later than by
-	// the kernel's default: the starter may have chosen a larger slack for itself. A kernel
-	// that refuses leaves them as they are, which is no reason to run none.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 50_000, 0, 0, 0) // ns
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return err
 	}
