@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -12,213 +13,161 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-// maxRanked is how many pods are shown that would be evicted, and maxImages how many
-// images.
 const (
+	// maxText is how many bytes of a message, a reason or a name of others are shown.
+	maxText = 2 << 10
+	// maxRanked is how many pods are shown that would be evicted, maxImages how many
+	// images, and maxRows how many of all else but pods and events.
 	maxRanked = 10
 	maxImages = 200
+	maxRows   = 100
+	// tailLines and maxLog are what is shown of a log, and maxLogBytes what of all logs
+	// of a pod.
+	tailLines   = 500
+	maxLog      = 1 << 20
+	maxLogBytes = 4 << 20
 )
 
-func (p *Page) overview(ctx context.Context, _ *http.Request) (string, *builder, error) {
-	o := gather(ctx, p.cfg.Agent)
-	b := &builder{}
-	name := "node"
-	if o.node != nil {
-		name = cmp.Or(o.node.Name, name)
-	}
-	b.raw("<h1>%s</h1>\n", name)
-	for _, err := range o.errs {
-		b.raw(`<p class="bad">Not known: %s</p>`+"\n", err.Error())
-	}
-	b.node(o)
-	p.charts(b)
-	b.pods(o)
-	b.problems(o)
-	b.evictions(o)
-	b.events(o.events)
-	b.images(o)
-	return name, b, nil
+// functions are what the templates call.
+var functions = map[string]any{"age": age, "bytes": bytesOf, "short": short, "inc": func(i int) int { return i + 1 }}
+
+// overview is what page_overview.html shows.
+type overview struct {
+	Name     string
+	Errors   []error  // of what is missing
+	Node     *NodeWhy // nil: not known
+	Charts   []chart
+	Pods     []podRow
+	More     int // pods that are not shown
+	Problems []Problem
+	Next     []eviction.Ranked // of memory, the first would be evicted first
+	Events   []v1.Event
+	Images   *Images // nil: not known
 }
 
-func (b *builder) node(o *overview) {
-	if o.node == nil {
-		return
+// podRow is a pod in the overview.
+type podRow struct {
+	Namespace, Name string
+	Path            string // of its page, below pods/
+	Ready, Total    int
+	Restarts        int32
+	State, Age      string
+	CPU, Memory     string
+	WaitsFor        string
+	Bad             bool
+}
+
+// chart shows values of the last hour.
+type chart struct {
+	Title, Last, Highest string
+	Width, Height        int
+	Points               string // of an SVG polyline
+}
+
+func (p *Page) overview(ctx context.Context, _ *http.Request) (title string, content any, err error) {
+	a := gather(ctx, p.cfg.Agent)
+	o := overview{
+		Name: "node", Errors: a.errs, Node: a.node, Charts: p.charts(), More: a.more, Problems: first(a.problems, maxRows),
+		Next: first(a.next, maxRanked), Events: a.events, Images: a.images,
 	}
-	b.raw("<section id=\"node\"><ul class=\"facts\">")
-	for _, c := range o.node.Conditions {
-		good := (c.Status == v1.ConditionTrue) == (c.Type == v1.NodeReady)
-		class := "good"
-		if !good {
-			class = "bad"
+	if n := o.Node; n != nil {
+		o.Name = cmp.Or(n.Name, o.Name)
+		n.Conditions, n.Figures = first(n.Conditions, maxRows), first(n.Figures, maxRows)
+		slices.Reverse(n.Decisions)
+		n.Decisions = first(n.Decisions, maxRows)
+	}
+	if o.Images != nil {
+		o.Images.Images = first(o.Images.Images, maxImages)
+	}
+	used := map[string]*statsapi.PodStats{}
+	if a.summary != nil {
+		for i := range a.summary.Pods {
+			used[a.summary.Pods[i].PodRef.UID] = &a.summary.Pods[i]
 		}
-		b.raw(`<li class="%s" title="%s">%s %s</li>`, class, c.Message, string(c.Type), string(c.Status))
 	}
-	if o.node.ShuttingDown {
-		b.raw(`<li class="bad">shutting down</li>`)
+	for i := range a.pods {
+		pod := &a.pods[i]
+		o.Pods = append(o.Pods, rowOf(pod, used[string(pod.UID)], a.whys[pod.Namespace+"/"+pod.Name]))
 	}
-	b.raw("</ul>\n")
-	if o.node.Runtime != "" {
-		b.raw("<p>Runtime %s; network %s</p>\n", o.node.Runtime, cmp.Or(o.node.Network, "the runtime's"))
-	}
-	b.raw("</section>\n")
+	return o.Name, o, nil
 }
 
-func (p *Page) charts(b *builder) {
+// rowOf is p with what it uses, which is nil if that is not known.
+func rowOf(p *v1.Pod, used *statsapi.PodStats, waitsFor string) podRow {
+	ready, total, restarts := podtext.Counts(p)
+	r := podRow{
+		Namespace: p.Namespace, Name: p.Name, Path: joinPath(p.Namespace, p.Name), Ready: ready, Total: total, Restarts: restarts,
+		State: podtext.State(p), Age: podtext.Age(p, time.Now()), WaitsFor: waitsFor, Bad: settled(p) == 0,
+	}
+	if used != nil && used.CPU != nil && used.CPU.UsageNanoCores != nil {
+		r.CPU = cores(float64(*used.CPU.UsageNanoCores) / 1e9)
+	}
+	if used != nil && used.Memory != nil && used.Memory.WorkingSetBytes != nil {
+		r.Memory = bytesOf(int64(*used.Memory.WorkingSetBytes))
+	}
+	return r
+}
+
+// charts returns those of the last hour; none if nothing was measured.
+func (p *Page) charts() []chart {
 	samples := p.history.list()
 	if len(samples) == 0 {
-		return
+		return nil
 	}
 	var c, m []float64
 	for _, s := range samples {
 		c, m = append(c, s.cores), append(m, s.memory)
 	}
-	b.raw(`<section id="hour"><h2>Last hour</h2>`)
-	b.chart("CPU (cores)", c, cores)
-	b.chart("Memory", m, bytesOf)
-	b.raw("</section>\n")
+	return []chart{
+		chartOf("CPU (cores)", c, cores),
+		chartOf("Memory", m, func(v float64) string { return bytesOf(int64(v)) }),
+	}
 }
 
-func (b *builder) pods(o *overview) {
-	b.raw(`<section id="pods"><h2>Pods</h2>`)
-	if len(o.pods) == 0 {
-		b.raw("<p>There are none.</p></section>\n")
-		return
-	}
-	used := map[string]statsapi.PodStats{}
-	if o.summary != nil {
-		for _, s := range o.summary.Pods {
-			used[s.PodRef.UID] = s
+// chartOf draws values, of which those below 0 are not known.
+func chartOf(title string, values []float64, show func(float64) string) chart {
+	const width, height = 360, 60
+	top, last := 0.0, -1.0
+	for _, v := range values {
+		top = max(top, v)
+		if v >= 0 {
+			last = v
 		}
 	}
-	b.table("pods", "Namespace", "Name", "Ready", "Status", "Restarts", "Age", "CPU", "Memory", "Waits for")
-	for i := range o.pods {
-		b.podRow(&o.pods[i], used, o.whys)
+	var points strings.Builder
+	for i, v := range values {
+		if v >= 0 && top > 0 {
+			x := float64(width) * (1 - float64(len(values)-1-i)/float64(maxSamples-1))
+			fmt.Fprintf(&points, "%.1f,%.1f ", x, height-1-v/top*(height-2))
+		}
 	}
-	b.end()
-	if o.more > 0 {
-		b.raw("<p>%s more are not shown.</p>", strconv.Itoa(o.more))
-	}
-	b.raw("</section>\n")
+	return chart{Title: title, Last: show(last), Highest: show(top), Width: width, Height: height, Points: points.String()}
 }
 
-func (b *builder) podRow(p *v1.Pod, used map[string]statsapi.PodStats, whys map[string]string) {
-	ready, total, restarts := podtext.Counts(p)
-	c, m := -1.0, -1.0
-	if s, ok := used[string(p.UID)]; ok {
-		if s.CPU != nil && s.CPU.UsageNanoCores != nil {
-			c = float64(*s.CPU.UsageNanoCores) / 1e9
-		}
-		if s.Memory != nil && s.Memory.WorkingSetBytes != nil {
-			m = float64(*s.Memory.WorkingSetBytes)
-		}
-	}
-	class := ""
-	if settled(p) == 0 {
-		class = "bad"
-	}
-	b.raw(`<tr class="%s"><td>%s</td><td><a href="%s">%s</a></td>`, class, p.Namespace, podURL(p), p.Name)
-	for _, cell := range []string{
-		fmt.Sprintf("%d/%d", ready, total), podtext.State(p), strconv.Itoa(int(restarts)), podtext.Age(p, time.Now()),
-		cores(c), bytesOf(m), whys[p.Namespace+"/"+p.Name],
-	} {
-		b.raw("<td>%s</td>", cell)
-	}
-	b.raw("</tr>\n")
+// podPage is what page_pod.html shows.
+type podPage struct {
+	Pod              *v1.Pod
+	State, Addresses string
+	Why              *Why  // nil: not known
+	NoWhy            error // why it is not known
+	Containers       []v1.ContainerStatus
+	Events           []v1.Event
+	Logs             []podLog
 }
 
-// podURL is relative to the overview: the page may stand below any path.
-func podURL(p *v1.Pod) string {
-	return "pods/" + url.PathEscape(p.Namespace) + "/" + url.PathEscape(p.Name)
+// podLog is the last part of a container's log.
+type podLog struct {
+	Container, Path, Text string // Path is below logs/
 }
 
-func (b *builder) problems(o *overview) {
-	if len(o.problems) == 0 {
-		return
-	}
-	b.raw(`<section id="problems"><h2>Manifests with mistakes</h2>`)
-	b.table("problems", "File", "Pod", "Field", "Mistake", "In effect")
-	for _, p := range o.problems {
-		kept := "nothing of it"
-		if p.Kept {
-			kept = "the version before"
-		}
-		b.row("bad", cmp.Or(p.File, p.Source), p.Pod, p.Field, p.Reason, kept)
-	}
-	b.end()
-	b.raw("</section>\n")
-}
-
-func (b *builder) evictions(o *overview) {
-	if o.node != nil && len(o.node.Figures) > 0 {
-		b.raw(`<section id="pressure"><h2>Pressure</h2>`)
-		b.table("figures", "Signal", "Available", "Of", "Threshold", "")
-		for _, f := range o.node.Figures {
-			class, said := "", ""
-			if f.Met {
-				class, said = "bad", "met for "+age(f.Since)
-			}
-			b.row(class, f.Signal, f.Available, f.Capacity, f.Threshold, said)
-		}
-		b.end()
-		for _, d := range slices.Backward(o.node.Decisions) {
-			b.raw("<p>%s ago, %s: %s</p>", age(d.Time), d.What, d.Outcome)
-		}
-		b.raw("</section>\n")
-	}
-	if len(o.next) == 0 {
-		return
-	}
-	b.raw(`<section id="next"><h2>Evicted next</h2><p>If the node ran short of memory, in this order.</p>`)
-	b.table("next", "", "Pod", "Uses", "Requests", "Priority", "Why")
-	for i, r := range o.next[:min(len(o.next), maxRanked)] {
-		why := "uses no more than it requests"
-		if r.Exceeds {
-			why = "uses more than it requests"
-		}
-		b.row("", strconv.Itoa(i+1), r.Pod.Namespace+"/"+r.Pod.Name, bytesOf(float64(r.Used)), bytesOf(float64(r.Request)), strconv.Itoa(int(r.Priority)), why)
-	}
-	b.end()
-	b.raw("</section>\n")
-}
-
-func (b *builder) events(list []v1.Event) {
-	if len(list) == 0 {
-		return
-	}
-	b.raw(`<section id="events"><h2>Events</h2>`)
-	b.table("events", "Last", "Count", "Type", "Reason", "Object", "Message")
-	for i := range list {
-		e := &list[i]
-		class := ""
-		if e.Type == v1.EventTypeWarning {
-			class = "bad"
-		}
-		b.row(class, age(e.LastTimestamp.Time), strconv.Itoa(int(max(e.Count, 1))), e.Type, e.Reason, e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Name, e.Message)
-	}
-	b.end()
-	b.raw("</section>\n")
-}
-
-func (b *builder) images(o *overview) {
-	if o.images == nil {
-		return
-	}
-	b.raw(`<section id="images"><h2>Images</h2><p>%s</p>`, o.images.Summary)
-	b.table("images", "Image", "Size", "Verdict", "Why", "Last used")
-	for _, i := range o.images.Images[:min(len(o.images.Images), maxImages)] {
-		b.row("", i.Name, bytesOf(float64(i.Size)), i.Verdict, i.Why, age(i.LastUsed))
-	}
-	b.end()
-	b.raw("</section>\n")
-}
-
-// pod is the page of one pod.
-func (p *Page) pod(ctx context.Context, r *http.Request) (string, *builder, error) {
+func (p *Page) pod(ctx context.Context, r *http.Request) (title string, content any, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
@@ -226,40 +175,38 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (string, *builder, erro
 	if err != nil {
 		return "", nil, err
 	}
-	b := &builder{}
-	b.raw(`<p><a href="../../">All pods</a></p><h1>%s/%s</h1><p>%s; %s; addresses %s</p>`, namespace, name, podtext.State(pod), string(pod.Status.QOSClass), addresses(pod))
-	if why, err := p.cfg.Agent.Why(ctx, namespace, name); err != nil {
-		b.raw(`<p class="bad">Not known: %s</p>`, err.Error())
-	} else {
-		b.raw(`<section id="why"><h2>Why</h2><p>%s since %s ago.</p>`, why.Stage, age(why.Since))
-		for _, line := range [][2]string{{"Doing", why.Doing}, {"Waits for", why.WaitingFor}, {"Last error", why.LastError}} {
-			if line[1] != "" {
-				b.raw("<p>%s: %s</p>", line[0], line[1])
-			}
-		}
-		b.raw("</section>")
+	o := podPage{
+		Pod: pod, State: podtext.State(pod), Addresses: addresses(pod),
+		Containers: first(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses), maxRows),
 	}
-	b.raw(`<section id="containers"><h2>Containers</h2>`)
-	b.table("containers", "Name", "Image", "State", "Ready", "Restarts", "")
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		b.row("", s.Name, s.Image, state(s.State), strconv.FormatBool(s.Ready), strconv.Itoa(int(s.RestartCount)), last(s.LastTerminationState))
-	}
-	b.end()
-	b.raw("</section>")
+	o.Why, o.NoWhy = p.cfg.Agent.Why(ctx, namespace, name)
 	if events, err := p.cfg.Agent.Events(ctx, namespace, name); err == nil {
 		slices.Reverse(events.Items)
-		b.events(events.Items[:min(len(events.Items), maxEvents)])
+		o.Events = first(events.Items, maxEvents)
 	}
 	if r.URL.Query().Has("part") {
-		return name, b, nil // logs are followed, or as they were
+		return name, o, nil // logs are followed, or as they were
 	}
-	b.raw("<!--logs-->")
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		path := "../../logs/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/" + url.PathEscape(c.Name)
-		b.raw(`<section class="log" data-log="%s"><h2>Log of %s <a href="%s?tail=100000">more</a> <a href="%s?previous">of the one before</a></h2><pre>%s</pre></section>`,
-			path, c.Name, path, path, p.tail(ctx, namespace, name, c.Name))
+	containers := first(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), maxRows)
+	for _, c := range containers {
+		most := min(maxLog, maxLogBytes/len(containers))
+		o.Logs = append(o.Logs, podLog{c.Name, joinPath(namespace, name, c.Name), p.tail(ctx, namespace, name, c.Name, most)})
 	}
-	return name, b, nil
+	return name, o, nil
+}
+
+// tail returns the last lines of a container's log, of which the first most bytes.
+func (p *Page) tail(ctx context.Context, namespace, name, container string, most int) string {
+	log, err := p.cfg.Agent.Log(ctx, namespace, name, LogOptions{Container: container, Tail: tailLines})
+	if err != nil {
+		return "(" + err.Error() + ")"
+	}
+	defer func() { _ = log.Close() }()
+	b, err := io.ReadAll(io.LimitReader(log, int64(most)))
+	if err != nil && len(b) == 0 {
+		return "(" + err.Error() + ")"
+	}
+	return string(b)
 }
 
 func addresses(p *v1.Pod) string {
@@ -270,21 +217,62 @@ func addresses(p *v1.Pod) string {
 	return cmp.Or(strings.Join(ips, ", "), "none")
 }
 
-func state(s v1.ContainerState) string {
-	switch {
-	case s.Running != nil:
-		return "running for " + age(s.Running.StartedAt.Time)
-	case s.Terminated != nil:
-		return fmt.Sprintf("ended %s ago with %d (%s)", age(s.Terminated.FinishedAt.Time), s.Terminated.ExitCode, s.Terminated.Reason)
-	case s.Waiting != nil:
-		return strings.TrimSpace("waiting: " + s.Waiting.Reason + " " + s.Waiting.Message)
+// joinPath makes a path of names, which may have any bytes.
+func joinPath(names ...string) string {
+	for i, n := range names {
+		names[i] = url.PathEscape(n)
 	}
-	return "waiting"
+	return strings.Join(names, "/")
 }
 
-func last(s v1.ContainerState) string {
-	if s.Terminated == nil {
+// first returns the first most of list, or all if there are fewer.
+func first[T any](list []T, most int) []T { return list[:min(len(list), most)] }
+
+// short cuts s to maxText bytes.
+func short(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "..."
+}
+
+// age returns how long ago something was.
+func age(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return duration.HumanDuration(max(time.Since(t), 0))
+}
+
+// bytesOf shows an amount of memory; "" if it is not known, which is below 0.
+func bytesOf(bytes int64) string {
+	n := float64(bytes)
+	if n < 0 {
 		return ""
 	}
-	return "the one before " + state(s)
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			return strconv.FormatFloat(n, 'f', precision(n), 64) + " " + unit
+		}
+		n /= 1024
+	}
+	return strconv.FormatFloat(n, 'f', 1, 64) + " TiB"
+}
+
+func precision(n float64) int {
+	if n < 10 && n != float64(int(n)) {
+		return 1
+	}
+	return 0
+}
+
+// cores shows processor time; "" if it is not known, which is below 0.
+func cores(n float64) string {
+	switch {
+	case n < 0:
+		return ""
+	case n < 1:
+		return strconv.Itoa(int(n*1000)) + "m"
+	}
+	return strconv.FormatFloat(n, 'f', 2, 64)
 }

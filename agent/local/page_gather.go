@@ -39,11 +39,11 @@ const (
 	maxEvents  = 40
 )
 
-// overview is what the first page shows.
-type overview struct {
+// answers are what the agent says for the first page.
+type answers struct {
 	node     *NodeWhy
 	pods     []v1.Pod
-	more     int // pods that are not shown
+	more     int // pods that are left out
 	whys     map[string]string
 	problems []Problem
 	images   *Images
@@ -54,10 +54,10 @@ type overview struct {
 }
 
 // gather asks the agent for all that the first page shows.
-func gather(ctx context.Context, a PageAgent) *overview {
+func gather(ctx context.Context, a PageAgent) *answers {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	o := &overview{whys: map[string]string{}}
+	o := &answers{whys: map[string]string{}}
 	var mu sync.Mutex
 	note := func(err error) {
 		if err != nil {
@@ -79,14 +79,13 @@ func gather(ctx context.Context, a PageAgent) *overview {
 		slices.SortStableFunc(o.pods, func(a, b v1.Pod) int {
 			return cmp.Or(cmp.Compare(settled(&a), settled(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})
-		if o.more = max(0, len(o.pods)-MaxPagePods); o.more > 0 {
-			o.pods = o.pods[:MaxPagePods]
-		}
+		o.more = max(0, len(o.pods)-MaxPagePods)
+		o.pods = first(o.pods, MaxPagePods)
 		o.askAboutPods(ctx, a)
 	}
 	wg.Wait()
 	slices.SortStableFunc(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
-	o.events = o.events[:min(len(o.events), maxEvents)]
+	o.events = first(o.events, maxEvents)
 	o.next = evictedNext(list, o.summary)
 	return o
 }
@@ -107,11 +106,11 @@ func isReady(p *v1.Pod) bool {
 
 // askAboutPods finds out what the first pods wait for, and what happened to them. One
 // that went meanwhile is left out.
-func (o *overview) askAboutPods(ctx context.Context, a PageAgent) {
+func (o *answers) askAboutPods(ctx context.Context, a PageAgent) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	slots := make(chan struct{}, atATime)
-	for i := range o.pods[:min(len(o.pods), maxAsked)] {
+	for i := range first(o.pods, maxAsked) {
 		p := &o.pods[i]
 		slots <- struct{}{}
 		wg.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +17,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
+	"golang.org/x/net/html"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -180,26 +183,110 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Whatever pods, images and manifests say is text.
+// Whatever pods, images and manifests say is text, and their names lead nowhere else.
 func TestTextStaysText(t *testing.T) {
-	const evil = `</td><script>alert(1)</script><img src=x onerror="alert(2)">'"&TITLE<!--content-->`
-	bad := pod("web", v1.PodRunning, v1.ConditionFalse)
-	bad.Status.Reason, bad.Status.PodIPs = evil, []v1.PodIP{{IP: evil}}
-	bad.Status.ContainerStatuses[0].Image = evil
-	bad.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: evil, Message: evil}}
-	p := newPage(t, &agent{pods: []v1.Pod{bad}, text: evil, err: nil})
-	for _, path := range []string{"/", "/pods/default/web"} {
-		body := get(p, path).Body.String()
-		if strings.Contains(body, "alert(1)</script") || strings.Contains(body, "<img") || strings.Count(body, "<script") != 1 {
-			t.Errorf("%s:\n%s", path, body)
+	for _, evil := range []string{
+		`</td><script>alert(1)</script><img src=x onerror="alert(2)">`,
+		`" onmouseover="alert(1)" x='`,
+		`' onmouseover=alert(1) x="`,
+		"javascript:alert(1)",
+		"https://evil.example/",
+		"//evil.example/?a=b#c",
+		`..\..\evil`,
+		`{{.Nonce}}<!--`,
+		"</pre></title></style><base href=https://evil.example/>",
+		"\x00\xff\u202e\n",
+	} {
+		bad := pod(evil, v1.PodRunning, v1.ConditionFalse)
+		bad.Namespace = evil
+		bad.Spec.Containers[0].Name = evil
+		bad.Status.Reason, bad.Status.PodIPs, bad.Status.QOSClass = evil, []v1.PodIP{{IP: evil}}, v1.PodQOSClass(evil)
+		bad.Status.ContainerStatuses[0].Name, bad.Status.ContainerStatuses[0].Image = evil, evil
+		bad.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: evil, Message: evil}}
+		bad.Status.ContainerStatuses[0].LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{Reason: evil}}
+		p := newPage(t, &agent{pods: []v1.Pod{bad}, text: evil})
+		escaped := url.PathEscape(evil) + "/" + url.PathEscape(evil)
+		links := checkPage(t, get(p, "/").Body.String(), "http://node/")
+		if want := "/pods/" + escaped; !slices.Contains(links, want) {
+			t.Errorf("%q: links %q; want %q among them", evil, links, want)
 		}
+		links = checkPage(t, get(p, "/pods/"+escaped).Body.String(), "http://node/pods/"+escaped)
+		for _, want := range []string{"/", "/logs/" + escaped + "/" + url.PathEscape(evil)} {
+			if !slices.Contains(links, want) {
+				t.Errorf("%q: links %q; want %q among them", evil, links, want)
+			}
+		}
+		checkPage(t, get(newPage(t, &agent{err: errors.New(evil)}), "/").Body.String(), "http://node/")
 	}
-	p = newPage(t, &agent{err: errors.New(evil)})
-	if body := get(p, "/").Body.String(); strings.Contains(body, "<img") || !strings.Contains(body, "Not known: ") {
+	body := get(newPage(t, &agent{err: errors.New("down")}), "/").Body.String()
+	if !strings.Contains(body, "Not known: down") {
 		t.Errorf("errors:\n%s", body)
 	}
-	if h := get(p, "/").Header().Get("Content-Security-Policy"); !strings.Contains(h, "default-src 'none'") || strings.Contains(h, "unsafe") {
+	if h := get(newPage(t, &agent{}), "/").Header().Get("Content-Security-Policy"); !strings.Contains(h, "default-src 'none'") || strings.Contains(h, "unsafe") {
 		t.Error(h)
+	}
+}
+
+// checkPage parses a page as a browser does, fails if it has elements or attributes that
+// are not the page's own, and returns the paths of what it links to.
+func checkPage(t *testing.T, body, at string) (paths []string) {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for n := range root.Descendants() {
+		switch n.Type {
+		case html.CommentNode:
+			t.Errorf("comment %q in\n%s", n.Data, body)
+		case html.ElementNode:
+			count[n.Data]++
+		}
+		for _, a := range n.Attr {
+			switch a.Key {
+			case "href", "data-log":
+				u, err := base.Parse(a.Val)
+				if err != nil || u.Scheme != "http" || u.Host != "node" {
+					t.Errorf("%s=%q leads to %v, %v", a.Key, a.Val, u, err)
+					continue
+				}
+				paths = append(paths, u.EscapedPath())
+			case "charset", "class", "content", "id", "lang", "name", "nonce", "points", "role", "title", "viewbox", "viewBox":
+			default:
+				t.Errorf("attribute %s=%q in\n%s", a.Key, a.Val, body)
+			}
+		}
+	}
+	for name, most := range map[string]int{"script": 1, "style": 1, "title": 1, "base": 0, "img": 0, "iframe": 0, "form": 0, "object": 0} {
+		if count[name] > most {
+			t.Errorf("%d elements %s in\n%s", count[name], name, body)
+		}
+	}
+	return paths
+}
+
+// What is long or many is cut.
+func TestPageIsBounded(t *testing.T) {
+	long := strings.Repeat("é", 1<<20)
+	p := pod("web", v1.PodRunning, v1.ConditionFalse)
+	for i := range 1000 {
+		name := fmt.Sprintf("c%d", i)
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: name})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Message: long}}})
+	}
+	for path, most := range map[string]int{"/": 64 << 10, "/pods/default/web": 5 << 20} {
+		body := get(newPage(t, &agent{pods: []v1.Pod{p}, text: long}), path).Body.String()
+		if len(body) > most || !utf8.ValidString(body) {
+			t.Errorf("%s has %d bytes, valid %v; want at most %d", path, len(body), utf8.ValidString(body), most)
+		}
+		if n := strings.Count(body, `class="log"`); n > 100 {
+			t.Errorf("%s: %d logs", path, n)
+		}
 	}
 }
 

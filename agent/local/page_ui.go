@@ -7,10 +7,9 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
+	"html/template"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,16 +33,13 @@ type Page struct {
 const (
 	maxPages = 8
 	maxLogs  = 32
-	// tailLines and maxLog are what a page shows of a log, and followTime how long one is
-	// followed.
-	tailLines  = 500
-	maxLog     = 1 << 20
+	// followTime is how long a log is followed.
 	followTime = 8 * time.Hour
 	// pageReaderPatience is how long a browser may leave an answer unread.
 	pageReaderPatience = time.Minute
 )
 
-//go:embed page.html
+//go:embed page.html page_overview.html page_pod.html
 var files embed.FS
 
 // NewPage checks cfg and returns a Page.
@@ -55,8 +51,19 @@ func NewPage(cfg PageConfig) (*Page, error) {
 		cfg.Log = zap.NewNop()
 	}
 	p := &Page{cfg: cfg, mux: http.NewServeMux(), slots: make(chan struct{}, maxPages), logs: make(chan struct{}, maxLogs)}
-	p.mux.HandleFunc("GET /{$}", p.page(p.overview))
-	p.mux.HandleFunc("GET /pods/{namespace}/{name}", p.page(p.pod))
+	for _, c := range []struct {
+		pattern, file string
+		content       contentFunc
+	}{
+		{"GET /{$}", "page_overview.html", p.overview},
+		{"GET /pods/{namespace}/{name}", "page_pod.html", p.pod},
+	} {
+		t, err := template.New("page.html").Funcs(functions).ParseFS(files, "page.html", c.file)
+		if err != nil {
+			return nil, fmt.Errorf("page: %w", err)
+		}
+		p.mux.HandleFunc(c.pattern, p.page(t, c.content))
+	}
 	p.mux.HandleFunc("GET /logs/{namespace}/{name}/{container}", p.log)
 	return p, nil
 }
@@ -73,8 +80,17 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mux.ServeHTTP(w, r)
 }
 
+// frame is what page.html shows.
+type frame struct {
+	Title, Nonce string
+	Content      any
+}
+
+// contentFunc returns what a page shows, and its title.
+type contentFunc func(context.Context, *http.Request) (title string, content any, err error)
+
 // page answers with a whole page, or with ?part with what changes of it.
-func (p *Page) page(content func(context.Context, *http.Request) (title string, b *builder, err error)) http.HandlerFunc {
+func (p *Page) page(t *template.Template, content contentFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case p.slots <- struct{}{}:
@@ -83,7 +99,7 @@ func (p *Page) page(content func(context.Context, *http.Request) (title string, 
 			http.Error(w, "too many pages are being made", http.StatusTooManyRequests)
 			return
 		}
-		title, b, err := content(r.Context(), r)
+		title, data, err := content(r.Context(), r)
 		if err != nil {
 			code := http.StatusBadGateway
 			if errors.Is(err, ErrNotFound) {
@@ -92,21 +108,22 @@ func (p *Page) page(content func(context.Context, *http.Request) (title string, 
 			http.Error(w, err.Error(), code)
 			return
 		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		var b bytes.Buffer
+		policy := "default-src 'none'"
 		if r.URL.Query().Has("part") {
-			w.Header().Set("Content-Security-Policy", "default-src 'none'")
-			_, _ = io.WriteString(w, b.String())
-			return
+			err = t.ExecuteTemplate(&b, "content", data)
+		} else {
+			nonce := rand.Text()
+			policy = fmt.Sprintf("default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", nonce, nonce)
+			err = t.Execute(&b, frame{title, nonce, data})
 		}
-		nonce := rand.Text()
-		w.Header().Set("Content-Security-Policy", fmt.Sprintf(
-			"default-src 'none'; style-src 'nonce-%s'; script-src 'nonce-%s'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", nonce, nonce))
-		frame, err := files.ReadFile("page.html")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		_, _ = strings.NewReplacer("NONCE", nonce, "TITLE", escape(title), "<!--content-->", b.String()).WriteString(w, string(frame))
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Set("Content-Security-Policy", policy)
+		_, _ = b.WriteTo(w)
 	}
 }
 
@@ -153,20 +170,4 @@ func (p *Page) log(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-}
-
-// tail is the last part of a container's log, for a page.
-func (p *Page) tail(ctx context.Context, namespace, name, container string) string {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	log, err := p.cfg.Agent.Log(ctx, namespace, name, LogOptions{Container: container, Tail: tailLines})
-	if err != nil {
-		return "(" + err.Error() + ")"
-	}
-	defer func() { _ = log.Close() }()
-	b, err := io.ReadAll(io.LimitReader(log, maxLog))
-	if err != nil && len(b) == 0 {
-		return "(" + err.Error() + ")"
-	}
-	return string(bytes.ToValidUTF8(b, []byte("\uFFFD")))
 }

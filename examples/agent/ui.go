@@ -8,24 +8,14 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/nodewright/nodewright/agent/local"
 )
 
 // uiTokenEnv has the token that lets a browser in, in place of one made up.
 const uiTokenEnv = "NODEWRIGHT_UI_TOKEN"
-
-// jsonLogger writes JSON to standard error, as zap.NewProduction does: that one also
-// links all kinds of sinks, and a copy of an encoder for each type of field.
-func jsonLogger() *zap.Logger {
-	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.Lock(os.Stderr), zap.InfoLevel)
-	core = zapcore.NewSamplerWithOptions(core, time.Second, 100, 100)
-	return zap.New(core, zap.AddCaller(), zap.AddStacktrace(zap.ErrorLevel))
-}
 
 // serveUI serves a page about the node until ctx ends.
 func serveUI(ctx context.Context, std stdio, args []string) error {
@@ -40,7 +30,11 @@ func serveUI(ctx context.Context, std stdio, args []string) error {
 	if len(words) > 0 {
 		return fmt.Errorf("ui takes no argument, got %q", words[0])
 	}
-	page, err := local.NewPage(local.PageConfig{Agent: c.client(), Log: jsonLogger()})
+	log, err := zap.NewProduction()
+	if err != nil {
+		return err
+	}
+	page, err := local.NewPage(local.PageConfig{Agent: c.client(), Log: log})
 	if err != nil {
 		return err
 	}
