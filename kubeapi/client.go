@@ -159,10 +159,6 @@ func New(cfg Config) (*Client, error) {
 		if gv.Group == "" {
 			g.APIPath = "/api"
 		}
-		// Types of this package have no protobuf.
-		if ownGroups[gv] != nil {
-			g.ContentType, g.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-		}
 		if c.groups[gv], err = rest.RESTClientForConfigAndClient(g, transport); err != nil {
 			return nil, fmt.Errorf("kubeapi: %s: %w", gv, err)
 		}

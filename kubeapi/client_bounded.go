@@ -34,8 +34,8 @@ const (
 	maxObject        = 8 << 20
 	maxObjectDecoded = 64 << 20
 	// maxValues bounds the values in an answer in JSON, names of fields included:
-	// each takes some hundred bytes while quantities are looked for. Trust bundles
-	// come in JSON, and all else from a server that knows no protobuf.
+	// each takes some hundred bytes while quantities are looked for. Answers are in JSON
+	// where a server knows no protobuf.
 	maxValues = 5_000_000
 )
 

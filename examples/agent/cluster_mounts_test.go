@@ -11,6 +11,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,9 +61,9 @@ func TestAPodOfAClusterAfterABoot(t *testing.T) {
 	})
 	l.api.Create(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "default"}})
 	root := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("a root")}))
-	l.api.Create(&kubeapi.ClusterTrustBundle{
+	l.api.Create(&certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: "example.com:ca:1"},
-		Spec:       kubeapi.ClusterTrustBundleSpec{SignerName: "example.com/ca", TrustBundle: "# of the company\n" + root},
+		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: "example.com/ca", TrustBundle: "# of the company\n" + root},
 	})
 	d := l.newDRADriver()
 	d.start()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -58,10 +59,10 @@ var claims = []string{"a", "b"}
 
 // objects has the API server have the driver, the claims and their volumes.
 func (s *storage) objects(a *api) {
-	yes, fsGroup := true, "None"
-	d := &kubeapi.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiName}}
+	yes, fsGroup := true, storagev1.NoneFSGroupPolicy
+	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiName}}
 	d.Spec.AttachRequired, d.Spec.PodInfoOnMount, d.Spec.FSGroupPolicy = &yes, &yes, &fsGroup
-	d.Spec.VolumeLifecycleModes = []string{"Persistent", "Ephemeral"}
+	d.Spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral}
 	a.server.Create(d)
 	for _, name := range claims {
 		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + name}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}}
@@ -97,10 +98,10 @@ func (s *storage) attach() {
 			continue
 		}
 		list = append(list, v1.AttachedVolume{Name: uniqueName(name)})
-		if server.Get(&kubeapi.VolumeAttachment{}, "", attachmentName(name)) == nil {
-			server.Create(&kubeapi.VolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{Name: attachmentName(name)}, Spec: kubeapi.VolumeAttachmentSpec{Attacher: csiName, NodeName: nodeName},
-				Status: kubeapi.VolumeAttachmentStatus{Attached: true},
+		if server.Get(&storagev1.VolumeAttachment{}, "", attachmentName(name)) == nil {
+			server.Create(&storagev1.VolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Name: attachmentName(name)}, Spec: storagev1.VolumeAttachmentSpec{Attacher: csiName, NodeName: nodeName},
+				Status: storagev1.VolumeAttachmentStatus{Attached: true},
 			})
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -46,12 +48,12 @@ func kinds() map[string]kind {
 		{kubeapi.AccessReviews, &authorizationv1.SubjectAccessReview{}, nil},
 		{kubeapi.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 		{kubeapi.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
-		{kubeapi.ClusterTrustBundles, &kubeapi.ClusterTrustBundle{}, &kubeapi.ClusterTrustBundleList{}},
+		{kubeapi.ClusterTrustBundles, &certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
 		{kubeapi.PodCertificateRequests, &certificatesv1.PodCertificateRequest{}, &certificatesv1.PodCertificateRequestList{}},
-		{kubeapi.PodCertificateRequestsV1beta1, &kubeapi.PodCertificateRequestV1beta1{}, &kubeapi.PodCertificateRequestListV1beta1{}},
-		{kubeapi.CSIDrivers, &kubeapi.CSIDriver{}, &kubeapi.CSIDriverList{}},
-		{kubeapi.CSINodes, &kubeapi.CSINode{}, &kubeapi.CSINodeList{}},
-		{kubeapi.VolumeAttachments, &kubeapi.VolumeAttachment{}, &kubeapi.VolumeAttachmentList{}},
+		{kubeapi.PodCertificateRequestsV1beta1, &certificatesv1beta1.PodCertificateRequest{}, &certificatesv1beta1.PodCertificateRequestList{}},
+		{kubeapi.CSIDrivers, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}},
+		{kubeapi.CSINodes, &storagev1.CSINode{}, &storagev1.CSINodeList{}},
+		{kubeapi.VolumeAttachments, &storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{}},
 		{kubeapi.ResourceSlices, &resourcev1.ResourceSlice{}, &resourcev1.ResourceSliceList{}},
 	} {
 		out[k.resource.Group+"/"+k.resource.Version+"/"+k.resource.Name] = k

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -119,9 +120,9 @@ func NewBundles(cfg BundlesConfig) (*Bundles, error) {
 // returns nil when the watch has ended. It may be called once.
 func (b *Bundles) Run(ctx context.Context) error {
 	defer b.release()
-	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*kubeapi.ClusterTrustBundle]{
+	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*certificatesv1beta1.ClusterTrustBundle]{
 		Client: b.cfg.Client, Resource: kubeapi.ClusterTrustBundles,
-		NewList: func() runtime.Object { return &kubeapi.ClusterTrustBundleList{} },
+		NewList: func() runtime.Object { return &certificatesv1beta1.ClusterTrustBundleList{} },
 		Replace: b.replace, Put: b.put, Delete: b.remove, Failed: b.failed,
 	})
 	if err != nil {
@@ -241,7 +242,7 @@ func (b *Bundles) failed(err error, again time.Duration) {
 	}
 }
 
-func (b *Bundles) replace(all []*kubeapi.ClusterTrustBundle, _ string) {
+func (b *Bundles) replace(all []*certificatesv1beta1.ClusterTrustBundle, _ string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all, b.recalled, b.problem = map[string]bundle{}, false, nil
@@ -252,14 +253,14 @@ func (b *Bundles) replace(all []*kubeapi.ClusterTrustBundle, _ string) {
 	b.changed()
 }
 
-func (b *Bundles) put(o *kubeapi.ClusterTrustBundle) {
+func (b *Bundles) put(o *certificatesv1beta1.ClusterTrustBundle) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all[o.Name] = bundle{o.Spec.SignerName, o.Labels, decode(o.Spec.TrustBundle)}
 	b.changed()
 }
 
-func (b *Bundles) remove(o *kubeapi.ClusterTrustBundle) {
+func (b *Bundles) remove(o *certificatesv1beta1.ClusterTrustBundle) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.all, o.Name)

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/kubeapi"
@@ -74,10 +75,10 @@ func roots(names ...string) string {
 	return out.String()
 }
 
-func ctb(name, signer, team string, certs ...string) *kubeapi.ClusterTrustBundle {
-	return &kubeapi.ClusterTrustBundle{
+func ctb(name, signer, team string, certs ...string) *certificatesv1beta1.ClusterTrustBundle {
+	return &certificatesv1beta1.ClusterTrustBundle{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}},
-		Spec:       kubeapi.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: "# " + name + "\n" + roots(certs...)},
+		Spec:       certificatesv1beta1.ClusterTrustBundleSpec{SignerName: signer, TrustBundle: "# " + name + "\n" + roots(certs...)},
 	}
 }
 

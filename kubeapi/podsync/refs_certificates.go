@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -341,9 +342,16 @@ func (i *CertificateIssuer) create(ctx context.Context, q *certificatesv1.PodCer
 	if err := i.cfg.Client.Create(ctx, kubeapi.PodCertificateRequests, k, q, made); !unserved(err) {
 		return made.Name, false, err
 	}
-	b := &kubeapi.PodCertificateRequestV1beta1{
+	b := &certificatesv1beta1.PodCertificateRequest{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1beta1", Kind: "PodCertificateRequest"},
-		ObjectMeta: q.ObjectMeta, Spec: q.Spec,
+		ObjectMeta: q.ObjectMeta,
+		Spec: certificatesv1beta1.PodCertificateRequestSpec{
+			SignerName: q.Spec.SignerName, PodName: q.Spec.PodName, PodUID: q.Spec.PodUID,
+			ServiceAccountName: q.Spec.ServiceAccountName, ServiceAccountUID: q.Spec.ServiceAccountUID,
+			NodeName: q.Spec.NodeName, NodeUID: q.Spec.NodeUID,
+			MaxExpirationSeconds: q.Spec.MaxExpirationSeconds, StubPKCS10Request: q.Spec.StubPKCS10Request,
+			UnverifiedUserAnnotations: q.Spec.UnverifiedUserAnnotations,
+		},
 	}
 	err = i.cfg.Client.Create(ctx, kubeapi.PodCertificateRequestsV1beta1, k, b, b)
 	return b.Name, true, err
@@ -353,9 +361,9 @@ func (i *CertificateIssuer) create(ctx context.Context, q *certificatesv1.PodCer
 func (i *CertificateIssuer) read(ctx context.Context, namespace string, q *request) (*certificatesv1.PodCertificateRequestStatus, error) {
 	k := kubeapi.Key{Namespace: namespace, Name: q.name}
 	if q.beta {
-		got := &kubeapi.PodCertificateRequestV1beta1{}
+		got := &certificatesv1beta1.PodCertificateRequest{}
 		err := i.cfg.Client.Get(ctx, kubeapi.PodCertificateRequestsV1beta1, k, got)
-		return &got.Status, err
+		return (*certificatesv1.PodCertificateRequestStatus)(&got.Status), err
 	}
 	got := &certificatesv1.PodCertificateRequest{}
 	err := i.cfg.Client.Get(ctx, kubeapi.PodCertificateRequests, k, got)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,14 +110,14 @@ func (l *lab) sign(change func(*certificatesv1.PodCertificateRequestStatus)) {
 	if q == nil {
 		l.t.Fatal("no request is pending")
 	}
-	l.issue(q.Name, q.Spec, &q.Status, change)
+	l.issue(q.Name, q.Spec.StubPKCS10Request, &q.Status, change)
 	l.srv.Put(q)
 }
 
 // issue writes a signer's answer into status.
-func (l *lab) issue(name string, spec certificatesv1.PodCertificateRequestSpec, status *certificatesv1.PodCertificateRequestStatus, change func(*certificatesv1.PodCertificateRequestStatus)) {
+func (l *lab) issue(name string, request []byte, status *certificatesv1.PodCertificateRequestStatus, change func(*certificatesv1.PodCertificateRequestStatus)) {
 	l.t.Helper()
-	stub, err := x509.ParseCertificateRequest(spec.StubPKCS10Request)
+	stub, err := x509.ParseCertificateRequest(request)
 	if err != nil || stub.CheckSignature() != nil {
 		l.t.Fatalf("stub: %v, %v", err, stub.CheckSignature())
 	}
@@ -221,8 +222,8 @@ func TestServerWithoutV1IsAskedInV1beta1(t *testing.T) {
 		go func() {
 			time.Sleep(3 * time.Second)
 			for _, o := range l.srv.All(kubeapi.PodCertificateRequestsV1beta1) {
-				q := o.(*kubeapi.PodCertificateRequestV1beta1)
-				l.issue(q.Name, q.Spec, &q.Status, nil)
+				q := o.(*certificatesv1beta1.PodCertificateRequest)
+				l.issue(q.Name, q.Spec.StubPKCS10Request, (*certificatesv1.PodCertificateRequestStatus)(&q.Status), nil)
 				l.srv.Put(q)
 			}
 		}()

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,8 +119,8 @@ func NewStorage(cfg StorageConfig) (*Storage, error) {
 // Run follows the CSIDrivers until ctx ends, once somebody has asked for one, and
 // returns nil when the watch has ended. It may be called once.
 func (s *Storage) Run(ctx context.Context) error {
-	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*kubeapi.CSIDriver]{
-		Client: s.cfg.Client, Resource: kubeapi.CSIDrivers, NewList: func() runtime.Object { return &kubeapi.CSIDriverList{} },
+	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*storagev1.CSIDriver]{
+		Client: s.cfg.Client, Resource: kubeapi.CSIDrivers, NewList: func() runtime.Object { return &storagev1.CSIDriverList{} },
 		Replace: s.replace, Put: s.put, Delete: s.remove,
 		Failed: func(err error, again time.Duration) {
 			s.cfg.Log.Debug("failed to read CSIDrivers", zap.Error(err), zap.Duration("retry", again))
@@ -191,7 +192,7 @@ func (s *Storage) Driver(ctx context.Context, name string) (plugins.CSIDriver, e
 }
 
 // driverOf is what an object says, with the API's defaults for what it does not.
-func driverOf(o *kubeapi.CSIDriver) plugins.CSIDriver {
+func driverOf(o *storagev1.CSIDriver) plugins.CSIDriver {
 	is := func(b *bool) bool { return b != nil && *b }
 	d := plugins.CSIDriver{
 		Name: o.Name, AttachRequired: o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, PodInfoOnMount: is(o.Spec.PodInfoOnMount),
@@ -200,8 +201,8 @@ func driverOf(o *kubeapi.CSIDriver) plugins.CSIDriver {
 		Persistent: len(o.Spec.VolumeLifecycleModes) == 0,
 	}
 	for _, m := range o.Spec.VolumeLifecycleModes {
-		d.Persistent = d.Persistent || m == "Persistent"
-		d.Ephemeral = d.Ephemeral || m == "Ephemeral"
+		d.Persistent = d.Persistent || m == storagev1.VolumeLifecyclePersistent
+		d.Ephemeral = d.Ephemeral || m == storagev1.VolumeLifecycleEphemeral
 	}
 	if p := o.Spec.FSGroupPolicy; p != nil && *p != "" {
 		d.FSGroupPolicy = plugins.FSGroupPolicy(*p)
@@ -215,7 +216,7 @@ func driverOf(o *kubeapi.CSIDriver) plugins.CSIDriver {
 	return d
 }
 
-func (s *Storage) replace(all []*kubeapi.CSIDriver, _ string) {
+func (s *Storage) replace(all []*storagev1.CSIDriver, _ string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drivers = map[string]plugins.CSIDriver{}
@@ -226,7 +227,7 @@ func (s *Storage) replace(all []*kubeapi.CSIDriver, _ string) {
 	nudge(s.change)
 }
 
-func (s *Storage) put(o *kubeapi.CSIDriver) {
+func (s *Storage) put(o *storagev1.CSIDriver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drivers == nil {
@@ -236,7 +237,7 @@ func (s *Storage) put(o *kubeapi.CSIDriver) {
 	nudge(s.change)
 }
 
-func (s *Storage) remove(o *kubeapi.CSIDriver) {
+func (s *Storage) remove(o *storagev1.CSIDriver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.drivers, o.Name)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodewright/nodewright/internal/retry"
@@ -67,7 +68,7 @@ func (s *Storage) look(ctx context.Context, a plugins.Attachment) (done bool, me
 	if node == nil || !live || !slices.Contains(node.Status.VolumesInUse, a.Volume) {
 		return false, nil, "the node's status to say that the volume is in use", nil
 	}
-	o := &kubeapi.VolumeAttachment{}
+	o := &storagev1.VolumeAttachment{}
 	err = s.cfg.Client.Get(ctx, kubeapi.VolumeAttachments, kubeapi.Key{Name: a.Name}, o)
 	switch {
 	case apierrors.IsNotFound(err):

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -137,7 +138,7 @@ func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []strin
 // applyCSINode makes the CSINode show drivers; it is made if it is not there, and made
 // anew if it is that of another Node of this name.
 func (s *Storage) applyCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node, installed []plugins.CSINodeDriver, removed []string) error {
-	o := &kubeapi.CSINode{}
+	o := &storagev1.CSINode{}
 	err := s.cfg.Client.Get(ctx, kubeapi.CSINodes, k, o)
 	if apierrors.IsNotFound(err) {
 		return s.makeCSINode(ctx, k, node, installed)
@@ -168,10 +169,10 @@ func (s *Storage) applyCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node
 }
 
 func (s *Storage) makeCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node, installed []plugins.CSINodeDriver) error {
-	o := &kubeapi.CSINode{ObjectMeta: metav1.ObjectMeta{
+	o := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{
 		Name: k.Name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 	}}
-	o.Spec.Drivers = []kubeapi.CSINodeDriver{} // it is required
+	o.Spec.Drivers = []storagev1.CSINodeDriver{} // it is required
 	if len(s.cfg.Migrated) > 0 {
 		o.Annotations = map[string]string{annotationMigrated: strings.Join(s.cfg.Migrated, ",")}
 	}
@@ -185,10 +186,10 @@ func (s *Storage) makeCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node,
 }
 
 // refsEntry is how a CSINode shows a driver.
-func refsEntry(d plugins.CSINodeDriver) kubeapi.CSINodeDriver {
-	e := kubeapi.CSINodeDriver{Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
+func refsEntry(d plugins.CSINodeDriver) storagev1.CSINodeDriver {
+	e := storagev1.CSINodeDriver{Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
 	if d.Limit > 0 {
-		e.Allocatable = &kubeapi.CSINodeDriverVolumes{Count: &d.Limit}
+		e.Allocatable = &storagev1.VolumeNodeResources{Count: &d.Limit}
 	}
 	return e
 }
@@ -196,8 +197,8 @@ func refsEntry(d plugins.CSINodeDriver) kubeapi.CSINodeDriver {
 // csiNodePatch are the patches that make a CSINode show drivers, nil where there is
 // nothing to do. An entry of another node ID or of other labels may not be changed: it
 // goes first, and comes again.
-func csiNodePatch(o *kubeapi.CSINode, installed []plugins.CSINodeDriver, removed []string, migrated string) (gone, patch map[string]any) {
-	has := map[string]kubeapi.CSINodeDriver{}
+func csiNodePatch(o *storagev1.CSINode, installed []plugins.CSINodeDriver, removed []string, migrated string) (gone, patch map[string]any) {
+	has := map[string]storagev1.CSINodeDriver{}
 	for _, d := range o.Spec.Drivers {
 		has[d.Name] = d
 	}
@@ -239,7 +240,7 @@ func csiNodePatch(o *kubeapi.CSINode, installed []plugins.CSINodeDriver, removed
 }
 
 // count is how many volumes an entry allows; 0 if it does not say.
-func count(d kubeapi.CSINodeDriver) int32 {
+func count(d storagev1.CSINodeDriver) int32 {
 	if d.Allocatable == nil || d.Allocatable.Count == nil {
 		return 0
 	}

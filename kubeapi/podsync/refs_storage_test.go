@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,10 +65,10 @@ func storageStart(t *testing.T, srv *kubeapitest.Server, m podsync.StorageMemory
 func TestDriversAreFollowedOnceAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, m := kubeapitest.New(), storageMemory{}
-		srv.Create(&kubeapi.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "plain"}})
-		srv.Create(&kubeapi.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rich"}, Spec: kubeapi.CSIDriverSpec{
-			AttachRequired: new(false), PodInfoOnMount: new(true), VolumeLifecycleModes: []string{"Ephemeral"}, FSGroupPolicy: new("File"),
-			TokenRequests: []kubeapi.CSITokenRequest{{Audience: "a", ExpirationSeconds: new(int64(600))}}, RequiresRepublish: new(true), SELinuxMount: new(true),
+		srv.Create(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "plain"}})
+		srv.Create(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "rich"}, Spec: storagev1.CSIDriverSpec{
+			AttachRequired: new(false), PodInfoOnMount: new(true), VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}, FSGroupPolicy: new(storagev1.FileFSGroupPolicy),
+			TokenRequests: []storagev1.TokenRequest{{Audience: "a", ExpirationSeconds: new(int64(600))}}, RequiresRepublish: new(true), SELinuxMount: new(true),
 			NodeAllocatableUpdatePeriodSeconds: new(int64(30)), ServiceAccountTokenInSecrets: new(true),
 		}})
 		s, stop := storageStart(t, srv, m)
@@ -112,7 +113,7 @@ func TestDriversAreFollowedOnceAskedFor(t *testing.T) {
 }
 
 // apply shows drivers on a node with this CSINode and says what became of both.
-func apply(t *testing.T, n *v1.Node, has *kubeapi.CSINode, installed []plugins.CSINodeDriver, removed ...string) (*v1.Node, *kubeapi.CSINode, int, error) {
+func apply(t *testing.T, n *v1.Node, has *storagev1.CSINode, installed []plugins.CSINodeDriver, removed ...string) (*v1.Node, *storagev1.CSINode, int, error) {
 	t.Helper()
 	srv := kubeapitest.New()
 	n.Name = "edge-1"
@@ -129,11 +130,11 @@ func apply(t *testing.T, n *v1.Node, has *kubeapi.CSINode, installed []plugins.C
 		writes = srv.Count("patch", kubeapi.Nodes) + srv.Count("patch", kubeapi.CSINodes) + srv.Count("create", kubeapi.CSINodes) + srv.Count("delete", kubeapi.CSINodes)
 		stop()
 	})
-	o, _ := srv.Get(&kubeapi.CSINode{}, "", "edge-1").(*kubeapi.CSINode)
+	o, _ := srv.Get(&storagev1.CSINode{}, "", "edge-1").(*storagev1.CSINode)
 	return node(srv), o, writes, err
 }
 
-func entries(o *kubeapi.CSINode) string {
+func entries(o *storagev1.CSINode) string {
 	if o == nil {
 		return "none"
 	}
@@ -150,18 +151,18 @@ func entries(o *kubeapi.CSINode) string {
 
 func TestTheNodesObjectsShowDrivers(t *testing.T) {
 	own := []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "edge-1", UID: "uid"}}
-	csiNode := func(owner []metav1.OwnerReference, d ...kubeapi.CSINodeDriver) *kubeapi.CSINode {
-		return &kubeapi.CSINode{
+	csiNode := func(owner []metav1.OwnerReference, d ...storagev1.CSINodeDriver) *storagev1.CSINode {
+		return &storagev1.CSINode{
 			ObjectMeta: metav1.ObjectMeta{OwnerReferences: owner, Annotations: map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/a,kubernetes.io/b"}},
-			Spec:       kubeapi.CSINodeSpec{Drivers: d},
+			Spec:       storagev1.CSINodeSpec{Drivers: d},
 		}
 	}
-	other := kubeapi.CSINodeDriver{Name: "other", NodeID: "o", TopologyKeys: []string{}, Allocatable: &kubeapi.CSINodeDriverVolumes{Count: new(int32(3))}}
+	other := storagev1.CSINodeDriver{Name: "other", NodeID: "o", TopologyKeys: []string{}, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(3))}}
 	mine := plugins.CSINodeDriver{Name: "d", NodeID: "n1", Topology: map[string]string{"zone": "a", "rack": "7"}, Limit: 5}
 	const annotation = "csi.volume.kubernetes.io/nodeid"
 	for name, c := range map[string]struct {
 		node      *v1.Node
-		has       *kubeapi.CSINode
+		has       *storagev1.CSINode
 		installed []plugins.CSINodeDriver
 		removed   []string
 
@@ -174,15 +175,15 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 		"beside another": {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"other":"o"}`}}}, has: csiNode(own, other), installed: []plugins.CSINodeDriver{mine}, ids: `{"d":"n1","other":"o"}`, entries: "other=o[]3 d=n1[rack,zone]5", labels: mine.Topology, writes: 2},
 		"nothing new": {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "a", "rack": "7"}, Annotations: map[string]string{annotation: `{"d":"n1"}`}}},
-			has:  csiNode(own, kubeapi.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &kubeapi.CSINodeDriverVolumes{Count: new(int32(5))}}), installed: []plugins.CSINodeDriver{mine},
+			has:  csiNode(own, storagev1.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(5))}}), installed: []plugins.CSINodeDriver{mine},
 			ids: `{"d":"n1"}`, entries: "d=n1[rack,zone]5", labels: mine.Topology, writes: 0,
 		},
 		"another limit": {
-			node: &v1.Node{}, has: csiNode(own, kubeapi.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &kubeapi.CSINodeDriverVolumes{Count: new(int32(9))}}), installed: []plugins.CSINodeDriver{mine},
+			node: &v1.Node{}, has: csiNode(own, storagev1.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(9))}}), installed: []plugins.CSINodeDriver{mine},
 			ids: `{"d":"n1"}`, entries: "d=n1[rack,zone]5", labels: mine.Topology, writes: 2,
 		},
 		"another ID": {
-			node: &v1.Node{}, has: csiNode(own, kubeapi.CSINodeDriver{Name: "d", NodeID: "n0"}), installed: []plugins.CSINodeDriver{{Name: "d", NodeID: "n1"}},
+			node: &v1.Node{}, has: csiNode(own, storagev1.CSINodeDriver{Name: "d", NodeID: "n0"}), installed: []plugins.CSINodeDriver{{Name: "d", NodeID: "n1"}},
 			ids: `{"d":"n1"}`, entries: "d=n1[]", writes: 3,
 		},
 		"another zone": {
@@ -194,7 +195,7 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 		"a foreign object": {node: &v1.Node{}, has: csiNode([]metav1.OwnerReference{{Kind: "Node", UID: "another"}}, other), entries: "none", bad: "made anew", writes: 1},
 		"removed": {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"d":"n1","other":"o"}`}, Labels: map[string]string{"zone": "a"}}},
-			has:  csiNode(own, other, kubeapi.CSINodeDriver{Name: "d", NodeID: "n1"}), removed: []string{"d"}, ids: `{"other":"o"}`, entries: "other=o[]3", labels: map[string]string{"zone": "a"}, writes: 2,
+			has:  csiNode(own, other, storagev1.CSINodeDriver{Name: "d", NodeID: "n1"}), removed: []string{"d"}, ids: `{"other":"o"}`, entries: "other=o[]3", labels: map[string]string{"zone": "a"}, writes: 2,
 		},
 		"the last removed": {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"d":"n1"}`}}}, has: csiNode(own), removed: []string{"d"}, ids: "", entries: "", writes: 1},
 	} {
@@ -244,11 +245,11 @@ func TestAttachmentsAreWaitedFor(t *testing.T) {
 		step("a controller to make VolumeAttachment csi-1", func() {
 			update(func(n *v1.Node) { n.Status.VolumesInUse = []v1.UniqueVolumeName{volume} })
 		})
-		a := &kubeapi.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-1"}, Spec: kubeapi.VolumeAttachmentSpec{Attacher: "d", NodeName: "edge-1"}}
+		a := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "csi-1"}, Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "edge-1"}}
 		step("attacher d", func() { srv.Create(a) })
-		step("which says: no such disk", func() { a.Status.AttachError = &kubeapi.VolumeAttachError{Message: "no such disk"}; srv.Put(a) })
+		step("which says: no such disk", func() { a.Status.AttachError = &storagev1.VolumeError{Message: "no such disk"}; srv.Put(a) })
 		step("attacher d", func() {
-			a.Status = kubeapi.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "1"}}
+			a.Status = storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "1"}}
 			srv.Put(a)
 		})
 		update(func(n *v1.Node) { n.Status.VolumesAttached = []v1.AttachedVolume{{Name: volume}} })
@@ -259,7 +260,7 @@ func TestAttachmentsAreWaitedFor(t *testing.T) {
 		}
 		for want, change := range map[string]func(){
 			"no room": func() {
-				a.Status = kubeapi.VolumeAttachmentStatus{AttachError: &kubeapi.VolumeAttachError{Message: "full", ErrorCode: new(int32(8))}}
+				a.Status = storagev1.VolumeAttachmentStatus{AttachError: &storagev1.VolumeError{Message: "full", ErrorCode: new(int32(8))}}
 			},
 			"is for node": func() { a.Spec.NodeName = "edge-2" },
 		} {

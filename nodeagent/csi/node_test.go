@@ -15,6 +15,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/critest"
@@ -180,7 +181,7 @@ users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster:
 	m.run(flags, cluster.Join)
 	m.announce()
 	m.until("CSINode shows the driver", func() bool {
-		o, _ := api.Get(&kubeapi.CSINode{}, "", "edge-7").(*kubeapi.CSINode)
+		o, _ := api.Get(&storagev1.CSINode{}, "", "edge-7").(*storagev1.CSINode)
 		return o != nil && len(o.Spec.Drivers) == 1 && o.Spec.Drivers[0].NodeID == "node-1"
 	})
 	m.until("the node is ready for controllers to attach", func() bool {
@@ -229,9 +230,9 @@ users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster:
 	}
 	n := api.Get(&v1.Node{}, "", "edge-7").(*v1.Node)
 	n.Status.VolumesAttached = []v1.AttachedVolume{{Name: volume}}
-	api.Create(&kubeapi.VolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: kubeapi.VolumeAttachmentSpec{Attacher: driverName, NodeName: "edge-7"},
-		Status: kubeapi.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "3"}},
+	api.Create(&storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.VolumeAttachmentSpec{Attacher: driverName, NodeName: "edge-7"},
+		Status: storagev1.VolumeAttachmentStatus{Attached: true, AttachmentMetadata: map[string]string{"lun": "3"}},
 	})
 	api.Put(n)
 	m.until("the pod runs", func() bool {
