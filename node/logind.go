@@ -37,8 +37,8 @@ type LogindConfig struct {
 //
 // logind lets no lock delay a shutdown for more than InhibitDelayMaxSec, which
 // is 5 s by default. If that is less than what the pods need, a file beside
-// logind's configuration raises it, as the kubelet does; it is written when
-// what it says changes, and then only is logind told to read it.
+// logind's configuration raises it, as the kubelet does. It never lowers it:
+// another agent of the machine may need it.
 //
 // It may be used from any goroutine; Watch is for one at a time.
 //

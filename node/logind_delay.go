@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/retry"
 )
@@ -31,32 +28,21 @@ func contents(want time.Duration) string {
 		(want+time.Second-1)/time.Second)
 }
 
-// raise makes logind wait for locks at least as long as wanted. A file of an
-// agent that wanted more is changed too.
+// raise makes logind wait for locks at least as long as wanted. It never lowers the
+// delay: another agent of the machine may need it.
 func (l *Logind) raise(ctx context.Context, b *bus, want time.Duration) error {
 	now, err := b.maxDelay(ctx)
 	if err != nil {
 		return fmt.Errorf("ask logind for InhibitDelayMaxUSec: %w", err)
 	}
-	name, text := filepath.Join(l.cfg.Dir, fileName), contents(want)
-	have, err := os.ReadFile(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	enough := now >= want
-	if enough && (have == nil || string(have) == text) {
+	if now >= want {
 		return nil
 	}
-	if string(have) != text {
-		if err := replace(name, text); err != nil {
-			return fmt.Errorf("raise logind's delay: %w", err)
-		}
+	name := filepath.Join(l.cfg.Dir, fileName)
+	if err := replace(name, contents(want)); err != nil {
+		return fmt.Errorf("raise logind's delay by %s: %w", name, err)
 	}
 	if err := b.reload(ctx); err != nil {
-		if enough {
-			l.cfg.Log.Warn("logind's delay is longer than it need be", zap.Error(err))
-			return nil
-		}
 		return fmt.Errorf("have logind read its configuration: %w", err)
 	}
 	wait := retry.Backoff{First: firstLook, Max: lastLook}
