@@ -49,7 +49,7 @@ fuzz: ## every fuzz target, TIME=30s each
 budgets: ## measure what each package weighs, and rewrite the table of docs/weights.md
 	go test -count=1 -timeout 30m -run TestBudgets . -update
 
-api: ## rewrite api/next.txt with what is exported since the last release
+api: ## rewrite api/next.txt with what stable packages export
 	go test -count=1 -run TestAPI . -args -update-api
 
 hollow: ## a thousand nodes without machines in one process, at rest: memory, CPU, calls; ARGS='-kubeconfig ~/.kube/config -nodes 100'

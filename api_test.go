@@ -2,6 +2,7 @@ package nodewright_test
 
 import (
 	"flag"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"os"
@@ -14,10 +15,7 @@ import (
 	"github.com/nodewright/nodewright/internal/apilist"
 )
 
-var updateAPI = flag.Bool("update-api", false, "rewrite api/next.txt with what was added since the last release")
-
-// embedded are packages whose types importable ones embed, with all their methods.
-var embedded = []string{module + "/agent/internal/query"}
+var updateAPI = flag.Bool("update-api", false, "rewrite api/next.txt with what stable packages export")
 
 // importable reports whether others may import the package.
 func (p *pkg) importable() bool {
@@ -25,57 +23,50 @@ func (p *pkg) importable() bool {
 	return ours && name != "" && p.Name != "main" && !strings.Contains(p.ImportPath+"/", "/internal/") && len(p.GoFiles) > 0
 }
 
-// apiFile returns the lines of files of the directory api, without comments.
-func apiFile(t *testing.T, pattern string) map[string]bool {
+// tierLine is how a package comment ends.
+var tierLine = regexp.MustCompile(`(?m)^Tier: (stable|beta|kit|internal soon)\.$`)
+
+// tier is that of the package's comment; "" if it says none.
+func (p *pkg) tier(t *testing.T) (tier string) {
 	t.Helper()
-	lines := map[string]bool{}
-	paths, err := filepath.Glob(filepath.Join("api", pattern))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		b, err := os.ReadFile(path)
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for line := range strings.Lines(string(b)) {
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-				lines[line] = true
-			}
+		if m := tierLine.FindStringSubmatch(f.Doc.Text()); m != nil {
+			tier = m[1]
 		}
 	}
-	return lines
+	return tier
 }
 
-// What is exported is what the files of the directory api have, so that nothing is added
-// unseen, and nothing that a release had is lost without a word in the changelog.
+// The API of stable packages is what api/next.txt has. What the last release had and is
+// gone has a word on its package in the changelog.
 func TestAPI(t *testing.T) {
-	now := map[string]bool{}
+	var now []string
 	for _, p := range list(t) {
-		if !p.importable() && !slices.Contains(embedded, p.ImportPath) {
+		if !p.importable() || p.tier(t) != "stable" {
 			continue
 		}
 		lines, err := apilist.Package(strings.TrimPrefix(p.ImportPath, module+"/"), p.Dir, p.GoFiles)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range lines {
-			now[l] = true
-		}
+		now = append(now, lines...)
 	}
-	released, removed, next := apiFile(t, "v*.txt"), apiFile(t, "removed.txt"), apiFile(t, "next.txt")
+	slices.Sort(now)
+	next := filepath.Join("api", "next.txt")
 	if *updateAPI {
-		var added []string
-		for l := range now {
-			if !released[l] {
-				added = append(added, l)
-			}
-		}
-		slices.Sort(added)
-		if err := os.WriteFile(filepath.Join("api", "next.txt"), []byte(strings.Join(added, "\n")+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(next, []byte(strings.Join(now, "\n")+"\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		next = apiFile(t, "next.txt")
+	}
+	for _, l := range missing(now, apiFile(t, next)) {
+		t.Errorf("not in api/next.txt (make api): %s", l)
+	}
+	for _, l := range missing(apiFile(t, next), now) {
+		t.Errorf("in api/next.txt alone (make api): %s", l)
 	}
 	changelog, err := os.ReadFile("CHANGELOG.md")
 	if err != nil {
@@ -83,39 +74,53 @@ func TestAPI(t *testing.T) {
 	}
 	_, unreleased, _ := strings.Cut(string(changelog), "## Unreleased")
 	unreleased, _, _ = strings.Cut(unreleased, "\n## ")
-	var wrong []string
-	for l := range now {
-		if !released[l] && !next[l] {
-			wrong = append(wrong, "added, and not in api/next.txt (make api): "+l)
-		}
-		if removed[l] {
-			wrong = append(wrong, "there, though api/removed.txt has it: "+l)
-		}
-	}
-	for l := range next {
-		if !now[l] {
-			wrong = append(wrong, "gone, and still in api/next.txt (make api): "+l)
-		}
-	}
-	for l := range released {
-		if now[l] {
-			continue
-		}
+	for _, l := range missing(lastRelease(t), now) {
 		path, _, _ := strings.Cut(strings.TrimPrefix(l, "pkg "), ",")
-		if !removed[l] {
-			wrong = append(wrong, "gone since a release; take it back, or put it into api/removed.txt and CHANGELOG.md: "+l)
-		} else if !strings.Contains(unreleased, path) {
-			wrong = append(wrong, "removed without a word on "+path+" in CHANGELOG.md: "+l)
+		if !strings.Contains(unreleased, "`"+path+"`") {
+			t.Errorf("gone since the last release without a word on `%s` in CHANGELOG.md: %s", path, l)
 		}
 	}
-	slices.Sort(wrong)
-	for i, w := range wrong {
-		if i == 30 {
-			t.Errorf("and %d more", len(wrong)-i)
-			break
+}
+
+// missing are the lines, of those in order, that others have not, at most 30.
+func missing(lines, others []string) (out []string) {
+	for _, l := range lines {
+		if _, found := slices.BinarySearch(others, l); !found && len(out) < 30 {
+			out = append(out, l)
 		}
-		t.Error(w)
 	}
+	return out
+}
+
+// apiFile returns the lines of a file of the directory api, in order.
+func apiFile(t *testing.T, path string) []string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(slices.Values(strings.Split(strings.TrimSpace(string(b)), "\n")))
+}
+
+// lastRelease is the API of the newest api/vX.Y.Z.txt; none before the first release.
+func lastRelease(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("api", "v*.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	var newest [3]int
+	for _, path := range paths {
+		var v [3]int
+		if _, err := fmt.Sscanf(filepath.Base(path), "v%d.%d.%d.txt", &v[0], &v[1], &v[2]); err != nil {
+			t.Fatalf("%s: %v; want a name such as v1.2.3.txt", path, err)
+		}
+		if slices.Compare(v[:], newest[:]) > 0 {
+			newest, lines = v, apiFile(t, path)
+		}
+	}
+	return lines
 }
 
 // Packages that comments and documents name are there.
@@ -161,9 +166,6 @@ func TestNamedPackages(t *testing.T) {
 	}
 }
 
-// tierLine is how a package comment ends.
-var tierLine = regexp.MustCompile(`(?m)^Tier: (stable|beta|kit|internal soon)\.$`)
-
 // The tier of each package is in its comment, as docs/compatibility.md has it.
 func TestTiers(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join("docs", "compatibility.md"))
@@ -187,16 +189,7 @@ func TestTiers(t *testing.T) {
 			want = "beta"
 		}
 		delete(tiers, path)
-		said := ""
-		for _, name := range p.GoFiles {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.ParseComments|parser.PackageClauseOnly)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m := tierLine.FindStringSubmatch(f.Doc.Text()); m != nil {
-				said = m[1]
-			}
-		}
+		said := p.tier(t)
 		if said != want {
 			t.Errorf("the comment of package %s says tier %q; docs/compatibility.md %q (the last line is to be \"Tier: %s.\")", path, said, want, want)
 		}

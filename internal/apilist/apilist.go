@@ -22,26 +22,45 @@ import (
 // the package's path.
 func Package(path, dir string, files []string) ([]string, error) {
 	l := &lister{prefix: "pkg " + path + ", ", fset: token.NewFileSet()}
-	var parsed []*ast.File
 	for _, name := range files {
 		f, err := parser.ParseFile(l.fset, filepath.Join(dir, name), nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
-		parsed = append(parsed, f)
-	}
-	for _, f := range parsed {
+		ast.FileExports(f)
+		ast.Inspect(f, plain)
 		for _, d := range f.Decls {
-			switch d := d.(type) {
-			case *ast.GenDecl:
-				l.general(d)
-			case *ast.FuncDecl:
-				l.function(d)
-			}
+			l.declaration(d)
 		}
 	}
 	slices.Sort(l.lines)
 	return slices.Compact(l.lines), nil
+}
+
+// plain takes names of parameters and results out of types of functions, and remarks on
+// what is not exported out of other types.
+func plain(n ast.Node) bool {
+	switch t := n.(type) {
+	case *ast.FuncType:
+		unnamed(t.Params)
+		unnamed(t.Results)
+	case *ast.StructType:
+		t.Incomplete = false
+	}
+	return true
+}
+
+func unnamed(list *ast.FieldList) {
+	if list == nil {
+		return
+	}
+	var out []*ast.Field
+	for _, f := range list.List {
+		for range max(len(f.Names), 1) {
+			out = append(out, &ast.Field{Type: f.Type})
+		}
+	}
+	list.List = out
 }
 
 type lister struct {
@@ -54,137 +73,81 @@ func (l *lister) add(format string, args ...any) {
 	l.lines = append(l.lines, l.prefix+fmt.Sprintf(format, args...))
 }
 
-func (l *lister) general(d *ast.GenDecl) {
-	for _, s := range d.Specs {
-		switch s := s.(type) {
-		case *ast.TypeSpec:
-			if s.Name.IsExported() {
+func (l *lister) declaration(d ast.Decl) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		d.Body = nil
+		if d.Recv == nil {
+			l.add("%s", l.text(d))
+			return
+		}
+		d.Recv.List[0].Names = nil
+		if on := l.text(d.Recv.List[0].Type); ast.IsExported(strings.TrimPrefix(on, "*")) {
+			l.add("method %s", strings.TrimPrefix(l.text(d), "func "))
+		}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			switch s := s.(type) {
+			case *ast.TypeSpec:
 				l.typed(s)
-			}
-		case *ast.ValueSpec:
-			for i, n := range s.Names {
-				if n.IsExported() {
-					l.value(d.Tok, n, s, i)
-				}
+			case *ast.ValueSpec:
+				l.values(d.Tok, s)
 			}
 		}
 	}
 }
 
-// value lists a constant, with its value if that is written beside it, or a variable.
-func (l *lister) value(tok token.Token, name *ast.Ident, s *ast.ValueSpec, i int) {
-	line := tok.String() + " " + name.Name
-	if s.Type != nil {
-		line += " " + l.text(s.Type)
-	}
-	if tok == token.CONST && i < len(s.Values) {
-		line += " = " + l.text(s.Values[i])
-	}
-	l.add("%s", line)
-}
-
-func (l *lister) function(d *ast.FuncDecl) {
-	if !d.Name.IsExported() {
-		return
-	}
-	if d.Recv == nil {
-		l.add("func %s%s", d.Name.Name, l.signature(d.Type))
-		return
-	}
-	on := l.text(d.Recv.List[0].Type)
-	if base, _, _ := strings.Cut(strings.TrimPrefix(on, "*"), "["); ast.IsExported(base) {
-		l.add("method (%s) %s%s", on, d.Name.Name, l.signature(d.Type))
+// values lists constants, each with its value if that is written beside it, or variables.
+func (l *lister) values(tok token.Token, s *ast.ValueSpec) {
+	for i, n := range s.Names {
+		line := tok.String() + " " + n.Name
+		if s.Type != nil {
+			line += " " + l.text(s.Type)
+		}
+		if tok == token.CONST && len(s.Values) == len(s.Names) {
+			line += " = " + l.text(s.Values[i])
+		}
+		l.add("%s", line)
 	}
 }
 
+// typed lists a type, and the fields of a struct or the methods of an interface, each in
+// a line. Methods that are not exported are listed as one: nobody else can have them.
 func (l *lister) typed(s *ast.TypeSpec) {
-	name := s.Name.Name
-	if s.TypeParams != nil {
-		name += "[" + l.fields(s.TypeParams, true) + "]"
-	}
-	if s.Assign.IsValid() {
-		l.add("type %s = %s", name, l.text(s.Type))
-		return
-	}
+	kind, members := "", (*ast.FieldList)(nil)
 	switch t := s.Type.(type) {
 	case *ast.StructType:
-		l.add("type %s struct", name)
-		for _, f := range t.Fields.List {
-			l.field(name, f)
-		}
+		kind, members = "struct", t.Fields
+		t.Fields = &ast.FieldList{}
 	case *ast.InterfaceType:
-		l.add("type %s interface", name)
-		for _, m := range t.Methods.List {
-			l.member(name, m)
+		kind, members = "interface", t.Methods
+		if t.Incomplete {
+			l.add("type %s interface, unexported methods", s.Name.Name)
 		}
-	default:
-		l.add("type %s %s", name, l.text(s.Type))
+		t.Methods, t.Incomplete = &ast.FieldList{}, false
 	}
-}
-
-func (l *lister) field(of string, f *ast.Field) {
-	if len(f.Names) == 0 {
-		l.add("type %s struct, embedded %s", of, l.text(f.Type))
-	}
-	for _, n := range f.Names {
-		if n.IsExported() {
-			l.add("type %s struct, %s %s", of, n.Name, l.text(f.Type))
-		}
-	}
-}
-
-// member lists a method of an interface, or what it embeds. Methods that are not exported
-// are listed as one: nobody else can have them.
-func (l *lister) member(of string, m *ast.Field) {
-	if len(m.Names) == 0 {
-		l.add("type %s interface, embedded %s", of, l.text(m.Type))
+	l.add("type %s", strings.TrimSuffix(l.text(s), " { }"))
+	if members == nil {
 		return
 	}
-	if f, ok := m.Type.(*ast.FuncType); ok && m.Names[0].IsExported() {
-		l.add("type %s interface, %s%s", of, m.Names[0].Name, l.signature(f))
-	} else {
-		l.add("type %s interface, unexported methods", of)
-	}
-}
-
-// signature is a function's type without names.
-func (l *lister) signature(t *ast.FuncType) string {
-	params := ""
-	if t.TypeParams != nil {
-		params = "[" + l.fields(t.TypeParams, true) + "]"
-	}
-	results := ""
-	if t.Results != nil {
-		if results = l.fields(t.Results, false); strings.Contains(results, ", ") || strings.HasPrefix(results, "func") {
-			results = "(" + results + ")"
+	for _, m := range members.List {
+		if len(m.Names) == 0 {
+			l.add("type %s %s, embedded %s", s.Name.Name, kind, l.text(m.Type))
 		}
-		results = " " + results
-	}
-	return params + "(" + l.fields(t.Params, false) + ")" + results
-}
-
-func (l *lister) fields(list *ast.FieldList, named bool) string {
-	var out []string
-	for _, f := range list.List {
-		text := l.text(f.Type)
-		for i := range max(len(f.Names), 1) {
-			if named {
-				out = append(out, f.Names[i].Name+" "+text)
-			} else {
-				out = append(out, text)
+		for _, n := range m.Names {
+			text := " " + l.text(m.Type)
+			if kind == "interface" {
+				text = strings.TrimPrefix(text, " func")
 			}
+			l.add("type %s %s, %s%s", s.Name.Name, kind, n.Name, text)
 		}
 	}
-	return strings.Join(out, ", ")
 }
 
-// text is an expression in one line; functions in it are without names as well.
-func (l *lister) text(e ast.Expr) string {
-	if f, ok := e.(*ast.FuncType); ok {
-		return "func" + l.signature(f)
-	}
+// text is a piece of syntax in one line.
+func (l *lister) text(n ast.Node) string {
 	var b bytes.Buffer
-	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, l.fset, e); err != nil {
+	if err := (&printer.Config{Mode: printer.RawFormat}).Fprint(&b, l.fset, n); err != nil {
 		return err.Error()
 	}
 	return strings.Join(strings.Fields(b.String()), " ")

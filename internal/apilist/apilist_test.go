@@ -14,7 +14,8 @@ func TestPackage(t *testing.T) {
 import "io"
 
 const (
-	A, b = 1, 2
+	A, B = 1, 2
+	b    = 3
 	C T  = "c"
 	D    = iota
 )
@@ -58,9 +59,10 @@ func f()                                              {}
 		t.Fatal(err)
 	}
 	want := `const A = 1
+const B = 2
 const C T = "c"
 const D = iota
-func F[X any](X, X, ...string) (func(int))
+func F[X any](X, X, ...string) func(int)
 method (*S[K, E]) Get(K) E
 method (T) String() string
 type I interface
@@ -68,11 +70,11 @@ type I interface, M(int, int) error
 type I interface, embedded io.Closer
 type I interface, unexported methods
 type Old = T
+type S struct, F func(string) (int, error)
+type S struct, G func(string) (int, error)
+type S struct, I interface { Do(int) }
+type S struct, embedded io.Reader
 type S[K comparable, E any] struct
-type S[K comparable, E any] struct, F func(string) (int, error)
-type S[K comparable, E any] struct, G func(string) (int, error)
-type S[K comparable, E any] struct, I interface { Do(x int) }
-type S[K comparable, E any] struct, embedded io.Reader
 type T string
 var V int`
 	if text := strings.ReplaceAll(strings.Join(got, "\n"), "pkg a/p, ", ""); text != want {
