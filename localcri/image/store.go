@@ -81,14 +81,14 @@ type layer struct {
 	keep      time.Time // until when it is kept, though nobody needs it
 }
 
-// layerVersion is that of the record of a layer. The first ones had none. A layer of a
-// later version is put away at the start, after a downgrade: it is pulled again.
+// layerVersion is that of the record of a layer. A layer of another version is put away
+// at the start, as after a downgrade: it is pulled again.
 const layerVersion = 1
 
 // layerMeta is a layer's own record. It is written once, into the layer's directory,
 // before that gets its name.
 type layerMeta struct {
-	Version    int       `json:"version,omitempty"`
+	Version    int       `json:"version"`
 	Key        string    `json:"key"`
 	DiffID     digest    `json:"diffID"`
 	Size       int64     `json:"size"` // of its files, in bytes
@@ -362,8 +362,8 @@ func parseMeta(b []byte, key string) (*layerMeta, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, err
 	}
-	if m.Version > layerVersion {
-		return nil, fmt.Errorf("version is %d; want %d at most", m.Version, layerVersion)
+	if m.Version != layerVersion {
+		return nil, fmt.Errorf("version is %d; want %d", m.Version, layerVersion)
 	}
 	if m.Key != key || m.Size < 0 || m.Entries < 0 || digest(digestPrefix+key).check() != nil {
 		return nil, errors.New("record is of another layer")

@@ -198,12 +198,12 @@ func (p *LUN) records(name string, sync bool) durable.Dir {
 	return durable.Dir{Path: filepath.Join(p.disksDir(), name), Disk: durable.OS{DirMode: 0o750, FileMode: 0o600, Limit: maxRecord}, Sync: sync}
 }
 
-// lunVersion is that of the format of records. The first ones had none.
+// lunVersion is that of the format of records.
 const lunVersion = 1
 
 // lunRecord is the file about a disk.
 type lunRecord struct {
-	Version int `json:"version,omitempty"`
+	Version int `json:"version"`
 	LUNTarget
 }
 
@@ -229,8 +229,8 @@ func (p *LUN) read(name string) (t LUNTarget, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return t, fmt.Errorf("record of %s: %w", name, err)
 	}
-	if r.Version > lunVersion {
-		return t, fmt.Errorf("record of %s: version is %d; want %d at most", name, r.Version, lunVersion)
+	if r.Version != lunVersion {
+		return t, fmt.Errorf("record of %s: version is %d; want %d", name, r.Version, lunVersion)
 	}
 	return r.LUNTarget, nil
 }

@@ -12,8 +12,8 @@ type namedNetwork struct{ LUNNetwork }
 
 func (namedNetwork) Name() string { return "kubernetes.io/iscsi" }
 
-// Records have a version. Those from before there was one are read, and one of a later
-// agent is refused: nobody may take its disk for another.
+// Records have a version. One of another is refused: nobody may take its disk for
+// another.
 func TestLUNRecordVersions(t *testing.T) {
 	p := &LUN{cfg: LUNConfig{Root: t.TempDir(), Network: namedNetwork{}}}
 	in := LUNTarget{Key: "disk", Detail: json.RawMessage(`{"lun":1}`)}
@@ -27,8 +27,8 @@ func TestLUNRecordVersions(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		`{"version":1,"key":"disk","detail":{"lun":1}}`: "",
-		`{"key":"disk","detail":{"lun":1}}`:             "",
-		`{"version":2,"key":"disk"}`:                    "version is 2; want 1 at most",
+		`{"key":"disk"}`:             "version is 0; want 1",
+		`{"version":2,"key":"disk"}`: "version is 2; want 1",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
