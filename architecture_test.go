@@ -97,9 +97,8 @@ var shared = map[string][]string{
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 
-	// Files of the kernel's own; pages of a program that rests.
-	"internal/kernelfile":   {"golang.org/x/sys/unix"},
-	"internal/programpages": {"golang.org/x/sys/unix", "internal/kernelfile"},
+	// Files of the kernel's own.
+	"internal/kernelfile": {"golang.org/x/sys/unix"},
 
 	// Directories of pods: removed, measured, given to a group, kept in memory.
 	"internal/rmtree":    {"golang.org/x/sys/unix", "internal/dirwalk"},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"sync"
 
 	"github.com/nodewright/nodewright/cgroups"
@@ -104,9 +103,11 @@ func (m *maker) remove(ctx context.Context, images bool) error {
 	if images {
 		dirs = append(dirs, m.RootDir)
 	}
+	var kernel mount.Kernel
 	var errs []error
 	for _, dir := range dirs {
-		if err := inProcessUnmountBelow(ctx, dir); err != nil {
+		// A directory that has a mount stays: what is mounted there is not the runtime's to remove.
+		if err := errors.Join(mount.UnmountBelow(ctx, &kernel, dir, mount.Plain), mount.UnmountAll(ctx, &kernel, dir, mount.Plain)); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -121,20 +122,4 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// inProcessUnmountBelow unmounts what is mounted at a directory and below it, the last first.
-func inProcessUnmountBelow(ctx context.Context, dir string) error {
-	var kernel mount.Kernel
-	table, err := mount.Under(ctx, &kernel, dir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range slices.Backward(table) {
-		if err := kernel.Unmount(ctx, e.Target, mount.Plain); err != nil && !errors.Is(err, mount.ErrNotMounted) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

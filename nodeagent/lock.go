@@ -1,8 +1,11 @@
 package nodeagent
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
@@ -31,8 +34,30 @@ func lockDirs(c *kubeletconfig.Config) (*node.DirLock, error) {
 		}
 		paths = append(paths, d.path)
 	}
+	root, err := ResolveRoot(c.RootDir)
+	if err != nil {
+		return nil, err
+	}
+	c.RootDir = root
 	if err := os.MkdirAll(c.PodLogsDir, 0o755); err != nil { // log collectors are other users
 		return nil, fmt.Errorf("directory of pod logs: %w", err)
 	}
 	return node.LockDirs(paths...)
+}
+
+// ResolveRoot returns the root directory of a node as an absolute path without symbolic links: the
+// mount table and runc know no others. A directory that is not there yet is returned as given.
+func ResolveRoot(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	resolved, err := filepath.EvalSymlinks(abs)
+	if errors.Is(err, fs.ErrNotExist) {
+		return abs, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("root directory %q: %w", dir, err)
+	}
+	return resolved, nil
 }

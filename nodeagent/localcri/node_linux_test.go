@@ -3,6 +3,7 @@ package localcri_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -25,18 +26,32 @@ import (
 // hang is how long what has to come may take on any machine.
 const hang = 2 * time.Minute
 
+// manifest has the volumes that are mounts below the root directory; %s is a directory of the host.
 const manifest = `apiVersion: v1
+kind: Secret
+metadata: {name: s, namespace: default}
+stringData: {key: word}
+---
+apiVersion: v1
 kind: Pod
 metadata: {name: box, namespace: default}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: c, image: "localhost/nodewright/testbox:1", imagePullPolicy: Never, args: [sleep, forever]}]
+  volumes: [{name: s, secret: {secretName: s}}, {name: m, emptyDir: {medium: Memory}}, {name: h, hostPath: {path: %s}}]
+  containers:
+  - name: c
+    image: "localhost/nodewright/testbox:1"
+    imagePullPolicy: Never
+    args: [sleep, forever]
+    volumeMounts: [{name: s, mountPath: /s}, {name: m, mountPath: /m, subPath: x}, {name: h, mountPath: /h, subPath: mine}]
 `
 
 // lab is a machine with a node of its own runtime.
 type lab struct {
 	t    *testing.T
-	root string
+	root string // leads to disk by a symbolic link
+	disk string
+	mine string // a file of the host that the pod has by a subPath
 	conf *kubeletconfig.Config
 	cfg  runtime.InProcessConfig
 }
@@ -48,18 +63,22 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, root: filepath.Join(dir, "root")}
+	l := &lab{t: t, root: filepath.Join(dir, "root"), disk: filepath.Join(dir, "disk"), mine: filepath.Join(dir, "host", "mine", "file")}
 	write := func(name, text string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, d := range []string{"manifests", "images"} {
-		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+	for _, d := range []string{"manifests", "images", "host/mine", "disk"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("manifests/box.yaml", manifest)
+	if err := os.Symlink("disk", l.root); err != nil {
+		t.Fatal(err)
+	}
+	write("host/mine/file", "")
+	write("manifests/box.yaml", fmt.Sprintf(manifest, filepath.Join(dir, "host")))
 	write("config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\ncgroupsPerQOS: false\n"+
 		"healthzPort: 0\nevictionHard: {}\ncontainerRuntimeEndpoint: localcri\nresolvConf: ''\nstaticPodPath: "+dir+"/manifests\npodLogsDir: "+dir+"/logs\n")
 	archives, err := sampleimage.Build(t.Context(), repository, filepath.Join(repository, "build", "images"))
@@ -162,8 +181,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// A node without any other runtime runs a pod with an address, which outlives the
-// agent, and Reset takes back everything.
+// A node without any other runtime, whose root directory is a symbolic link, runs a pod with an
+// address, which outlives the agent. Reset takes back everything, and nothing of the host.
 func TestNodeWithItsOwnRuntime(t *testing.T) {
 	l := newLab(t)
 	first := l.run()
@@ -188,8 +207,16 @@ func TestNodeWithItsOwnRuntime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(mounts), l.root+"/localcri") {
-		t.Error("mounts are left")
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, l.disk) {
+			t.Errorf("still mounted: %s", line)
+		}
+	}
+	if err := os.RemoveAll(l.disk); err != nil {
+		t.Error(err)
+	}
+	if !exists(l.mine) {
+		t.Error("removing the root directory removed a file of the host")
 	}
 	if exists(filepath.Join("/sys/class/net", bridge)) {
 		t.Errorf("interface %s is left", bridge)

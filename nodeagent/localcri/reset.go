@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
 // Dir is the directory of a node's own runtime, below that of the node.
@@ -30,12 +31,20 @@ type ResetOptions struct {
 	Log    *zap.Logger // silent
 }
 
-// Reset is [localcri.Reset] for the runtime of a node. The agent must not run: the
-// error is a node.ErrLocked then.
+// Reset is [localcri.Reset] for the runtime of a node, and unmounts what the node's pods and
+// plugins left below its root directory: tmpfs of Secrets, memory-backed emptyDirs, subPath
+// binds, volumes of drivers. What the volumes hold on disk stays. The error names each mount that
+// stays; nobody may remove the directory before it is gone, as a subPath bind leads to a
+// directory of the host. The agent must not run: the error is a node.ErrLocked then.
 func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) error {
 	if o.RootDir == "" {
 		o.RootDir = kubeletconfig.DefaultRootDir
 	}
+	root, err := nodeagent.ResolveRoot(o.RootDir)
+	if err != nil {
+		return err
+	}
+	o.RootDir = root
 	cfg.RootDir, cfg.CgroupDriver, cfg.Log = Dir(o.RootDir), o.CgroupDriver, o.Log
 	if _, err := os.Stat(cfg.RootDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -46,6 +55,8 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	}
 	defer lock.Release()
 	err = localcri.Reset(ctx, cfg, o.Images)
+	// After the containers, which have the mounts in use.
+	err = errors.Join(err, mount.UnmountBelow(ctx, &mount.Kernel{}, o.RootDir, mount.Network))
 	if o.Images {
 		if rerr := rmtree.Remove(nodeagent.RuntimeRecords(o.RootDir)); !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)

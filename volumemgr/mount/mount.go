@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Mounter is what volumes need of a system's mounts.
@@ -193,4 +194,24 @@ func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 		}
 	}
 	return fmt.Errorf("%s is still mounted after %d times", path, maxLayers)
+}
+
+// UnmountBelow takes down every mount below path, which Resolve gave, and leaves what is mounted
+// at path itself. It unmounts what it can: the error names each mount that stays.
+func UnmountBelow(ctx context.Context, m Mounter, path string, how How) error {
+	table, err := Under(ctx, m, path)
+	if err != nil {
+		return err
+	}
+	below := table.Below(path)
+	// The deepest first; of several at one place, the last.
+	slices.Reverse(below)
+	slices.SortStableFunc(below, func(a, b Entry) int { return strings.Count(b.Target, "/") - strings.Count(a.Target, "/") })
+	var errs []error
+	for _, e := range below {
+		if err := m.Unmount(ctx, e.Target, how); err != nil && !errors.Is(err, ErrNotMounted) {
+			errs = append(errs, fmt.Errorf("%s is still mounted: %w", e.Target, err))
+		}
+	}
+	return errors.Join(errs...)
 }
