@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -8,19 +9,22 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// core is the state of all pods and of what they share, their names. As step,
-// it reads no clock, takes no lock and starts nothing. What it wants done
-// gathers in fx, in order, until reset. The Manager calls it with the workers
-// locked.
+// core is the state of all pods and of what they share, their names. As step, it reads no
+// clock, takes no lock and starts nothing. The Manager calls it with the workers locked,
+// and applies what it returns before it calls it again.
 type core struct {
 	pods  map[types.UID]*pod
 	names names
 	idle  func(types.UID) bool // Config.Idle
 	open  bool                 // Run was called
 
-	in   input // the next one, see input
-	fx   []effect
-	seen int // effects of fx that concern other pods too are handled up to here
+	effects []podEffect // of the call under way
+}
+
+// podEffect is an effect of one pod's step.
+type podEffect struct {
+	pod *pod
+	effect
 }
 
 // newCore returns a core without pods, and not open: pods are held until Run.
@@ -28,67 +32,52 @@ func newCore(idle func(types.UID) bool) *core {
 	return &core{pods: map[types.UID]*pod{}, names: names{}, idle: idle}
 }
 
-// update informs a pod of news; p is nil at its first sight.
-func (c *core) update(uid types.UID, p *pod, u *Update, now time.Time) {
-	c.accept(uid, p, u, time.Time{}, now)
-	c.share(now)
+// update informs a pod of news, its first included, and returns what is to be done.
+func (c *core) update(uid types.UID, u Update, now time.Time) []podEffect {
+	c.accept(uid, u, time.Time{}, now)
+	return c.share(now)
 }
 
-// input is one to fill in for feed. There is only one: see step for why.
-func (c *core) input(e event, now time.Time) *input {
-	in := &c.in
-	*in = input{}
-	in.event, in.now, in.open = e, now, c.open
-	return in
+// feed informs a pod of anything else, and returns what is to be done.
+func (c *core) feed(p *pod, e event, now time.Time) []podEffect {
+	c.step(p, e, now)
+	return c.share(now)
 }
 
-// feed informs a pod of anything else.
-func (c *core) feed(p *pod, in *input) {
-	now := in.now
-	c.step(p, in)
-	c.share(now)
-}
-
-// reset forgets the effects, which have been applied. The few are overwritten
-// by the next, so nothing is kept for long.
-func (c *core) reset() { c.fx, c.seen = c.fx[:0], 0 }
-
-// step makes one step of one pod, and marks its effects with the pod.
-func (c *core) step(p *pod, in *input) {
-	from := len(c.fx)
-	c.fx = step(&p.state, in, c.fx)
-	for i := from; i < len(c.fx); i++ {
-		c.fx[i].pod = p
+// step makes one step of one pod.
+func (c *core) step(p *pod, e event, now time.Time) {
+	for _, fx := range step(&p.state, e, now, c.open) {
+		c.effects = append(c.effects, podEffect{p, fx})
 	}
 }
 
-// accept takes an update, the first of a pod included. newerThan is that of the
-// pod's life before, if there was one: what the cache knew of that must not
-// count for this one.
-func (c *core) accept(uid types.UID, p *pod, u *Update, newerThan, now time.Time) {
-	in := c.input(updated, now)
-	in.update, in.first = *u, p == nil
+// accept takes an update. newerThan is that of the pod's life before, if there was one:
+// what the cache knew of that must not count for this one.
+func (c *core) accept(uid types.UID, u Update, newerThan, now time.Time) {
+	p := c.pods[uid]
+	e := updated{update: u, first: p == nil}
 	if p == nil {
-		p = newPod(uid, u)
+		p = newPod(uid, &u)
 		p.newerThan = newerThan
 		c.pods[uid] = p
 		// Idle is asked for such pods only: it is a call out of the package, with the
 		// lock held.
-		in.idle = u.Pod != nil && podmeta.IsTerminal(u.Pod.Status.Phase) && c.idle(uid)
+		e.idle = u.Pod != nil && podmeta.IsTerminal(u.Pod.Status.Phase) && c.idle(uid)
 		// In line by the first update, not by the time at which it can begin: that is
 		// the order that is promised.
 		if u.Pod != nil && podmeta.IsStatic(u.Pod) {
 			c.names.join(p.fullName(), uid)
 		}
 	}
-	c.step(p, in)
+	c.step(p, e, now)
 }
 
-// share carries out the effects that concern other pods: names, and the next
-// life of a UID. They have effects in turn.
-func (c *core) share(now time.Time) {
-	for ; c.seen < len(c.fx); c.seen++ {
-		switch p := c.fx[c.seen].pod; c.fx[c.seen].action {
+// share carries out the effects that concern other pods: names, and the next life of a
+// UID. They have effects in turn. It returns all.
+func (c *core) share(now time.Time) []podEffect {
+	for i := 0; i < len(c.effects); i++ {
+		p := c.effects[i].pod
+		switch e := c.effects[i].effect.(type) {
 		case claimName:
 			c.claimName(p, now)
 		case freeName:
@@ -96,22 +85,21 @@ func (c *core) share(now time.Time) {
 				c.claimName(c.pods[next], now)
 			}
 		case forget:
-			e := c.fx[c.seen] // a copy: there will be more
-			c.forget(&e, now)
+			c.forget(p, e.restart, now)
 		}
 	}
+	all := c.effects
+	c.effects = nil
+	return all
 }
 
 // claimName asks for a pod's name and informs it of the answer.
 func (c *core) claimName(p *pod, now time.Time) {
-	ok, waitFor := c.names.claim(p.fullName(), p.uid, c.mayBegin)
-	if ok {
-		c.step(p, c.input(named, now))
-		return
+	if ok, waitFor := c.names.claim(p.fullName(), p.uid, c.mayBegin); ok {
+		c.step(p, named{}, now)
+	} else {
+		c.step(p, denied{waitFor}, now)
 	}
-	in := c.input(denied, now)
-	in.waitFor = waitFor
-	c.step(p, in)
 }
 
 // mayBegin reports whether a pod in line will ever take its name.
@@ -120,14 +108,98 @@ func (c *core) mayBegin(uid types.UID) bool {
 	return p != nil && p.stage == live
 }
 
-// forget drops a pod, and begins the next life of its UID if a create waits for
-// that.
-func (c *core) forget(e *effect, now time.Time) {
-	p := e.pod
+// forget drops a pod, and begins the next life of its UID if a create waits for that.
+func (c *core) forget(p *pod, restart *Update, now time.Time) {
 	if c.pods[p.uid] == p {
 		delete(c.pods, p.uid)
 	}
-	if e.restart != nil { // what was seen of the old life is out of date
-		c.accept(p.uid, c.pods[p.uid], e.restart, p.newerThan, now)
+	if restart != nil { // what was seen of the old life is out of date
+		c.accept(p.uid, *restart, p.newerThan, now)
 	}
+}
+
+// names describes which static pod has a full name, and who waits for it. It is
+// guarded by the lock of the workers, as all of core. A name that nobody has or
+// wants has no entry.
+type names map[string]*nameClaim
+
+// nameClaim is who has one full name, and who waits for it.
+type nameClaim struct {
+	holder  types.UID   // "" if nobody
+	waiting []types.UID // in the order of their first update
+}
+
+// join puts a static pod in line for its name.
+func (n names) join(fullName string, uid types.UID) {
+	c := n[fullName]
+	if c == nil {
+		c = &nameClaim{}
+		n[fullName] = c
+	}
+	// A UID is in the line once: core joins only at its first sight.
+	c.waiting = append(c.waiting, uid)
+}
+
+// holder is the pod that has a name, or "".
+func (n names) holder(fullName string) types.UID {
+	if c := n[fullName]; c != nil {
+		return c.holder
+	}
+	return ""
+}
+
+// claim gives a pod its name if nobody has it and nobody came before who may
+// begin. Otherwise it says for whom the pod waits.
+func (n names) claim(fullName string, uid types.UID, mayBegin func(types.UID) bool) (ok bool, waitFor string) {
+	c := n[fullName]
+	switch {
+	case c == nil || c.holder == uid:
+		return true, ""
+	case c.holder != "":
+		return false, "the end of the pod of the same name with UID " + string(c.holder)
+	}
+	if first := c.first(mayBegin); first != "" && first != uid {
+		return false, "a pod of the same name that came before it"
+	}
+	c.holder = uid
+	c.drop(uid)
+	return true, ""
+}
+
+// free takes a pod out of line, or its name from it, and returns the next in
+// line if the name is free. The caller has to give it the name: free itself
+// changes nothing for that pod.
+func (n names) free(fullName string, uid types.UID, mayBegin func(types.UID) bool) (next types.UID) {
+	c := n[fullName]
+	if c == nil {
+		return ""
+	}
+	c.drop(uid)
+	if c.holder == uid {
+		c.holder = ""
+	}
+	if c.holder != "" {
+		return ""
+	}
+	if next = c.first(mayBegin); next == "" {
+		delete(n, fullName)
+	}
+	return next
+}
+
+// drop takes a pod out of line.
+func (c *nameClaim) drop(uid types.UID) {
+	c.waiting = slices.DeleteFunc(c.waiting, func(u types.UID) bool { return u == uid })
+}
+
+// first drops those that will never begin and returns the first other. A pod
+// whose end was asked for before it began would hold up all after it.
+func (c *nameClaim) first(mayBegin func(types.UID) bool) types.UID {
+	for len(c.waiting) > 0 {
+		if mayBegin(c.waiting[0]) {
+			return c.waiting[0]
+		}
+		c.waiting = c.waiting[1:]
+	}
+	return ""
 }

@@ -2,13 +2,16 @@ package podworker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	delays "github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
@@ -69,7 +72,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	// in between.
 	m.workers.Lock()
 	m.ctx, m.core.open = ctx, true
-	m.feedAll(opened)
+	m.feedAll(opened{})
 	m.workers.Unlock()
 
 	// If ctx has ended, stop has begun in its own goroutine: Run returns only
@@ -92,15 +95,14 @@ func (m *Manager) stop() {
 	m.workers.Lock()
 	defer m.workers.Unlock()
 	m.stopped = true
-	m.feedAll(shut)
+	m.feedAll(shut{})
 }
 
 // feedAll informs every pod of an event. It is called with the workers locked.
 func (m *Manager) feedAll(e event) {
 	now := time.Now()
 	for _, p := range m.core.pods {
-		m.core.feed(p, m.core.input(e, now))
-		m.apply()
+		m.apply(m.core.feed(p, e, now))
 	}
 }
 
@@ -120,12 +122,7 @@ func (m *Manager) Update(u Update) {
 		closeDone(u.Kill)
 		return
 	}
-	// Most updates of a busy pod end here: nothing to decide, no look at the
-	// clock.
-	if p := m.core.pods[uid]; p == nil || !p.join(&u) {
-		m.core.update(uid, p, &u, time.Now())
-		m.apply()
-	}
+	m.apply(m.core.update(uid, u, time.Now()))
 }
 
 // identify checks that an update makes sense, and whom it concerns.
@@ -155,8 +152,7 @@ func (m *Manager) Resync(uid types.UID) bool {
 	defer m.workers.Unlock()
 	p, ok := m.core.pods[uid]
 	if ok {
-		m.core.feed(p, m.core.input(resynced, time.Now()))
-		m.apply()
+		m.apply(m.core.feed(p, resynced{}, time.Now()))
 	}
 	return ok
 }
@@ -178,8 +174,7 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
 	for uid, p := range m.core.pods {
 		orphan := !want[uid]
 		if orphan {
-			m.core.feed(p, m.core.input(unwanted, now))
-			m.apply()
+			m.apply(m.core.feed(p, unwanted{}, now))
 		}
 		// The step may have dropped the pod, or begun another life of its UID.
 		if m.core.pods[uid] == p {
@@ -187,4 +182,224 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
 		}
 	}
 	return known
+}
+
+// apply does what the core wants done, but for what concerns a call, which is
+// the business of begin and end. The workers are locked. None of it blocks:
+// channels are closed, and the workers only take note.
+func (m *Manager) apply(effects []podEffect) {
+	workers := m.workers.Locked()
+	for _, of := range effects {
+		switch e := of.effect.(type) {
+		case deliver:
+			workers.Update(of.pod.uid, of.pod)
+			if e.interrupt {
+				workers.Interrupt(of.pod.uid)
+			}
+		case again:
+			if e.interrupt {
+				workers.Interrupt(of.pod.uid)
+			} else {
+				workers.Again(of.pod.uid)
+			}
+		case forget:
+			workers.Forget(of.pod.uid)
+		// The core hands out each channel once, so that none is closed twice.
+		case notify:
+			close(e.done)
+		case countBegin:
+			m.met.containers.Observe(float64(e.containers))
+		case countStart:
+			m.met.start.Observe(e.age.Seconds())
+		case countGone:
+			m.met.took(Terminated, SyncUpdate, 0)
+		}
+	}
+}
+
+// workerCall is one call of a pod's worker. Its Update is the pod itself, of
+// which the core has the state: updates of a pod never queue in the worker.
+type workerCall = serial.Call[types.UID, *pod]
+
+// begin makes the pod's turn, and reports whether the syncer is to be called.
+// It is called with the workers locked. A turn that has nothing to call for,
+// such as that of a pod that has finished meanwhile, ends at once.
+func (m *Manager) begin(c *workerCall) (ok bool) {
+	effects := m.core.feed(c.Update, begun{}, c.Start)
+	m.apply(effects)
+	return slices.ContainsFunc(effects, func(of podEffect) bool { return of.effect == call{} })
+}
+
+// handle takes the pod's turn; end says what is next. It runs in the worker's goroutine
+// without a lock, and a panic is the worker's business. The turn does not change
+// meanwhile: only begun writes it, and calls of a pod never overlap.
+func (m *Manager) handle(ctx context.Context, c *workerCall) (_ serial.Next, err error) {
+	s, p := m.cfg.Syncer, c.Update
+	t := &p.turn
+	switch {
+	case t.kind == Terminated:
+		err = s.SyncTerminatedPod(ctx, t.work)
+	case t.kind == Terminating && t.work.RuntimePod != nil:
+		err = s.SyncTerminatingRuntimePod(ctx, t.work)
+	case t.kind == Terminating:
+		err = s.SyncTerminatingPod(ctx, t.work)
+	default:
+		p.outcome, err = s.SyncPod(ctx, t.work)
+	}
+	return serial.Rest(), err
+}
+
+// called counts a call, while nobody waits for the lock. It runs in the
+// worker's goroutine, before the lock is taken for end.
+func (m *Manager) called(c *workerCall, r *serial.Result) {
+	t := &c.Update.turn
+	m.met.took(t.kind, t.work.Type, r.At.Sub(c.Start))
+}
+
+// end notes what came of a call, and says how the worker goes on. It is called
+// with the workers locked.
+func (m *Manager) end(c *workerCall, r *serial.Result) {
+	p := c.Update
+	// Taken before the outcome is cleared: the next call must not see it, and it
+	// holds on to memory of the syncer.
+	after := p.outcome.After
+	effects := m.core.feed(p, returned{p.outcome, r.Err}, r.At)
+	p.outcome = Outcome{}
+	m.apply(effects)
+	how := atRest
+	for _, of := range effects {
+		if e, ok := of.effect.(next); ok && of.pod == p {
+			how = e.then
+		}
+	}
+	m.logPanic("syncer panicked", r.Err)
+	switch {
+	case how == resync:
+		r.Next = serial.Again(m.jitter(m.cfg.Resync), "resync")
+	case how == nextCall:
+		r.Next = serial.Again(0, "")
+	// An interrupted call failed because it was told to stop; the update that did
+	// so leads to the next call at once, without a back-off.
+	case how == retry && !r.Interrupted && m.ctx.Err() == nil:
+		r.Next = m.failed(p, r, c.Failures+1)
+	}
+	// After the lock has been given back: the syncer may call the Manager from it.
+	if after != nil {
+		r.Next = r.Next.Then(func() { m.after(after) })
+	}
+}
+
+// after calls what a syncer wants called after a call.
+func (m *Manager) after(fn func()) {
+	var err error
+	defer func() { m.logPanic("syncer panicked after a sync", err) }()
+	defer serial.Recover(&err)
+	fn()
+}
+
+// logPanic logs a panic with its stack, which the error's text does not have.
+// Errors of other kinds are logged elsewhere.
+func (m *Manager) logPanic(message string, err error) {
+	if p, ok := err.(*serial.PanicError); ok { //nolint:errorlint // of Recover, as it is
+		m.cfg.Log.Error(message, zap.String("panic", fmt.Sprint(p.Value)), zap.ByteString("stack", p.Stack))
+	}
+}
+
+// failed returns when a call is tried again. Failures in a row are warnings at
+// powers of two, so that a pod that fails for days does not fill the log.
+func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
+	delay, reason := m.retry(failures, r.Err, r.At)
+	log := m.cfg.Log.Debug
+	if failures&(failures-1) == 0 { // the 1st, 2nd, 4th, 8th ...
+		log = m.cfg.Log.Warn
+	}
+	log("pod sync failed", zap.Int("failures", failures), zap.String("pod", p.namespace+"/"+p.name), zap.String("uid", string(p.uid)),
+		zap.Stringer("stage", p.turn.kind), zap.Duration("retry", delay), zap.String("reason", reason), zap.Error(r.Err))
+	return serial.Again(delay, reason)
+}
+
+// jitter spreads d over [d, 1.5 d), the kubelet's factor. Pods that were
+// started together do not stay in step.
+func jitter(d time.Duration) time.Duration { return delays.Jitter(d, 0.5) }
+
+// retry returns how long to wait after an error and what for. failures counts
+// those in a row, this one included. A time that the error asks for is bounded
+// by Config.Resync: a syncer that is wrong about it must not put the pod to
+// sleep.
+func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, string) {
+	reason := reasonOf(err)
+	// The network comes up for all pods at once, and soon after a start.
+	if errors.Is(err, ErrNetworkNotReady) {
+		return m.jitter(m.cfg.NetworkBackoff), "NetworkNotReady"
+	}
+	if at, ok := retryAt(err); ok {
+		d := at.Sub(now)
+		if d <= 0 && failures > 1 {
+			d = m.cfg.Backoff // a time that has passed is no leave to spin
+		}
+		return min(max(d, 0), m.cfg.Resync), reason
+	}
+	b := serial.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}
+	return m.jitter(b.Delay(failures)), reason
+}
+
+// RetryAter is an error of a [Syncer] that knows when the next try makes sense. The
+// earliest time among all wrapped errors counts; the zero time is none.
+type RetryAter interface {
+	RetryAt() time.Time
+}
+
+// Reasoner is an error of a [Syncer] with a name for people and metrics, such as
+// ImagePullBackOff. The outermost of all wrapped errors counts.
+type Reasoner interface {
+	Reason() string
+}
+
+// walk visits err and all that it wraps, the outer errors first and those of a
+// join in their order.
+func walk(err error, visit func(error)) {
+	if err == nil {
+		return
+	}
+	visit(err)
+	switch w := err.(type) { //nolint:errorlint // the tree itself is walked
+	case interface{ Unwrap() error }:
+		walk(w.Unwrap(), visit)
+	case interface{ Unwrap() []error }:
+		for _, e := range w.Unwrap() {
+			walk(e, visit)
+		}
+	}
+}
+
+// retryAt finds the earliest time that anything in err asks for.
+func retryAt(err error) (at time.Time, ok bool) {
+	walk(err, func(e error) {
+		if b, is := e.(RetryAter); is {
+			if t := b.RetryAt(); !t.IsZero() && (!ok || t.Before(at)) {
+				at, ok = t, true
+			}
+		}
+	})
+	return at, ok
+}
+
+// reasonOf finds the outermost name that anything in err bears.
+func reasonOf(err error) string {
+	reason := ""
+	walk(err, func(e error) {
+		if reason != "" {
+			return
+		}
+		switch n := e.(type) { //nolint:errorlint // walk unwraps
+		case Reasoner:
+			reason = n.Reason()
+		case *serial.PanicError:
+			reason = "Panic"
+		}
+	})
+	if reason == "" {
+		return "FailedSync"
+	}
+	return reason
 }

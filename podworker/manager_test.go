@@ -52,8 +52,7 @@ func TestKillBeforeTheWorkerRunsFreesItsPlace(t *testing.T) {
 		for _, u := range []Update{
 			{Type: CreateUpdate, Pod: podNamed("a")}, {Type: KillUpdate, Pod: podNamed("a")}, {Type: CreateUpdate, Pod: podNamed("b")},
 		} {
-			m.core.update(u.Pod.UID, m.core.pods[u.Pod.UID], &u, time.Now())
-			m.apply()
+			m.apply(m.core.update(u.Pod.UID, u, time.Now()))
 		}
 		m.workers.Unlock()
 		synctest.Wait()

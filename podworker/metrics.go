@@ -14,10 +14,6 @@ type metrics struct {
 	duration   *prometheus.HistogramVec
 	start      prometheus.Histogram
 	containers prometheus.Histogram
-
-	// Of duration, looked up once.
-	syncs      [KillUpdate + 1]prometheus.Observer
-	terminated prometheus.Observer
 }
 
 // newMetrics registers the metrics; other Managers of the process with the same
@@ -35,11 +31,6 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 	}
-	// A look-up by label takes a lock and a hash, and would be made at every call.
-	for t := range m.syncs {
-		m.syncs[t] = m.duration.WithLabelValues(UpdateType(t).String())
-	}
-	m.terminated = m.duration.WithLabelValues(Terminated.String())
 	if reg == nil {
 		return m, nil
 	}
@@ -48,12 +39,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 
 // took notes how long a call was.
 func (m *metrics) took(k Kind, t UpdateType, d time.Duration) {
-	switch {
-	case k == Terminated:
-		m.terminated.Observe(d.Seconds())
-	case t < 0 || t > KillUpdate:
-		m.syncs[SyncUpdate].Observe(d.Seconds()) // as String has it
-	default:
-		m.syncs[t].Observe(d.Seconds())
+	operation := t.String()
+	if k == Terminated {
+		operation = k.String()
 	}
+	m.duration.WithLabelValues(operation).Observe(d.Seconds())
 }

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
@@ -170,4 +171,20 @@ func (m *Manager) TerminatingByFullName(fullName string) bool {
 	defer m.workers.Unlock()
 	p := m.core.pods[m.core.names.holder(fullName)]
 	return p != nil && p.stage.kind() == Terminating
+}
+
+// PodSync is what SyncKnownPods reports one pod.
+type PodSync struct {
+	Kind Kind
+	// Orphan reports that the pod is not wanted any more.
+	Orphan bool
+	// HasConfig reports that a spec is known, Static that it is a static pod.
+	HasConfig, Static bool
+}
+
+// podSync is called with the workers locked. A pod of which only the runtime
+// knows has no spec, and is not static.
+func (p *pod) podSync(orphan bool) PodSync {
+	spec := p.newest()
+	return PodSync{Kind: p.stage.kind(), Orphan: orphan, HasConfig: spec != nil, Static: spec != nil && podmeta.IsStatic(spec)}
 }

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // stage is how far a pod is in its life. None is ever left backwards.
@@ -132,3 +135,95 @@ func (s *state) newest() *v1.Pod {
 	}
 	return s.told.pod
 }
+
+// pod is a state and whose it is. The state is guarded by the lock of the
+// workers.
+type pod struct {
+	uid             types.UID
+	namespace, name string
+	state
+
+	outcome Outcome // of the call in flight, which alone may set it
+}
+
+// newPod is a pod as its first update names it.
+func newPod(uid types.UID, u *Update) *pod {
+	if u.Pod != nil {
+		return &pod{uid: uid, namespace: u.Pod.Namespace, name: u.Pod.Name}
+	}
+	return &pod{uid: uid, namespace: u.RuntimePod.Namespace, name: u.RuntimePod.Name}
+}
+
+func (p *pod) fullName() string { return podmeta.FullName(p.namespace, p.name) }
+
+// event is something that happened to a pod: one of the types that follow.
+type event any
+
+type (
+	// updated: there is news of the pod.
+	updated struct {
+		update Update
+		first  bool // the pod was not seen before
+		idle   bool // with first: the runtime is known to run nothing of it
+	}
+	// opened: Run was called.
+	opened struct{}
+	// named: the pod has its name now.
+	named struct{}
+	// denied: it waits for its name.
+	denied struct{ waitFor string }
+	// begun: its worker begins a call.
+	begun struct{}
+	// returned: the call has returned.
+	returned struct {
+		outcome Outcome
+		err     error
+	}
+	// resynced: somebody wants it looked at.
+	resynced struct{}
+	// unwanted: it is not among the pods that are wanted.
+	unwanted struct{}
+	// shut: Run's context has ended.
+	shut struct{}
+)
+
+// effect is something that a step wants done: one of the types that follow.
+type effect any
+
+type (
+	// deliver has the pod's worker call: there is something pending. Interrupt cancels
+	// the call in flight.
+	deliver struct{ interrupt bool }
+	// again has it call even if there is nothing pending.
+	again struct{ interrupt bool }
+	// call has the syncer called, as state.turn says.
+	call struct{}
+	// next has the worker go on in that way.
+	next struct{ then then }
+	// notify has done closed.
+	notify struct{ done chan<- struct{} }
+	// countBegin counts a pod that begins, by its containers.
+	countBegin struct{ containers int }
+	// countStart counts work on an update that begins, by the update's age.
+	countStart struct{ age time.Duration }
+	// countGone counts a pod that ended without any call.
+	countGone struct{}
+	// claimName puts the pod in line for its name, and has it informed when it has it.
+	claimName struct{}
+	// freeName: the pod does not want its name any more.
+	freeName struct{}
+	// forget drops the pod, and begins anew with restart unless it is nil.
+	forget struct{ restart *Update }
+)
+
+// then is how a worker goes on after a call.
+type then int
+
+const (
+	atRest   then = iota // it waits for an update
+	resync               // after the interval
+	retry                // after the back-off
+	nextCall             // at once
+)
+
+func (t then) String() string { return [...]string{"rest", "resync", "retry", "call again"}[t] }

@@ -4,14 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -50,10 +48,6 @@ func (h *coreHistory) block(commands []command) string {
 	h.out.Reset()
 	for _, c := range commands {
 		h.command(c)
-		for _, e := range h.core.fx {
-			h.effect(&e)
-		}
-		h.core.reset()
 	}
 	uids := slices.Collect(maps.Keys(h.shown))
 	for uid := range h.core.pods {
@@ -80,27 +74,26 @@ func (h *coreHistory) command(c command) {
 			fmt.Fprintln(&h.out, "dropped")
 			return
 		}
-		h.core.update(uid, p, &u, h.now)
+		h.show(h.core.update(uid, u, h.now))
 	case "tick":
 		h.now = h.now.Add(c.duration(h.t, c.who))
 	case "run":
 		h.core.open = true
-		h.all(opened)
+		h.all(opened{})
 	case "shut":
-		h.all(shut)
+		h.all(shut{})
 	case "known":
-		h.all(unwanted, c.rest...)
+		h.all(unwanted{}, c.rest...)
 	case "begin":
-		h.core.feed(p, h.core.input(begun, h.now))
+		h.feed(p, begun{})
 	case "resync":
-		h.core.feed(p, h.core.input(resynced, h.now))
+		h.feed(p, resynced{})
 	case "return":
-		in := h.core.input(returned, h.now)
-		in.result = result{outcome: Outcome{Terminal: c.has("terminal"), Acted: c.has("acted")}}
+		e := returned{outcome: Outcome{Terminal: c.has("terminal"), Acted: c.has("acted")}}
 		if c.has("error") {
-			in.result.err = errors.New("error")
+			e.err = errors.New("error")
 		}
-		h.core.feed(p, in)
+		h.feed(p, e)
 	default:
 		h.t.Fatalf("unknown command %q", c.verb)
 	}
@@ -110,10 +103,12 @@ func (h *coreHistory) command(c command) {
 func (h *coreHistory) all(e event, except ...string) {
 	for _, uid := range slices.Sorted(maps.Keys(h.core.pods)) {
 		if p := h.core.pods[uid]; p != nil && !slices.Contains(except, string(uid)) {
-			h.core.feed(p, h.core.input(e, h.now))
+			h.feed(p, e)
 		}
 	}
 }
+
+func (h *coreHistory) feed(p *pod, e event) { h.show(h.core.feed(p, e, h.now)) }
 
 func (h *coreHistory) newDone(name string) chan<- struct{} {
 	d := make(chan struct{})
@@ -121,21 +116,27 @@ func (h *coreHistory) newDone(name string) chan<- struct{} {
 	return d
 }
 
-func (h *coreHistory) effect(e *effect) {
-	what := ""
-	switch e.action {
+func (h *coreHistory) show(effects []podEffect) {
+	for _, of := range effects {
+		fmt.Fprintf(&h.out, "%s -> %s\n", of.pod.uid, h.effect(of))
+	}
+}
+
+func (h *coreHistory) effect(of podEffect) string {
+	what, interrupt := "", false
+	switch e := of.effect.(type) {
 	case deliver:
-		what = "deliver"
+		what, interrupt = "deliver", e.interrupt
 	case again:
-		what = "call again"
+		what, interrupt = "call again", e.interrupt
 	case call:
-		what = describeTurn(&e.pod.turn, h.begin)
+		what = describeTurn(&of.pod.turn, h.begin)
 	case next:
 		what = "then " + e.then.String()
 	case notify:
 		what = "close " + h.done[e.done]
 	case countBegin:
-		what = fmt.Sprintf("count %d containers", e.count)
+		what = fmt.Sprintf("count %d containers", e.containers)
 	case countStart:
 		what = fmt.Sprintf("count start after %v", e.age)
 	case countGone:
@@ -149,11 +150,13 @@ func (h *coreHistory) effect(e *effect) {
 		if e.restart != nil {
 			what += fmt.Sprintf(", begin anew with %v", describeUpdate(e.restart))
 		}
+	default:
+		h.t.Fatalf("unknown effect %T", e)
 	}
-	if e.interrupt {
+	if interrupt {
 		what += ", interrupt"
 	}
-	fmt.Fprintf(&h.out, "%s -> %s\n", e.pod.uid, what)
+	return what
 }
 
 func describeTurn(t *turn, begin time.Time) string {
@@ -227,16 +230,15 @@ func (h *coreHistory) describe(p *pod) string {
 	return s
 }
 
-// The same arguments give the same answer, and the effects given are kept.
+// The same arguments give the same answer.
 func TestStepIsPure(t *testing.T) {
 	at := time.Unix(1, 0)
 	grace := int64(5)
 	kill := Update{Type: KillUpdate, Pod: &v1.Pod{}, Kill: &KillOptions{GracePeriodSeconds: &grace}}
 	var a, b state
 	for _, s := range []*state{&a, &b} {
-		before := []effect{{action: countGone}}
-		fx := step(s, &input{event: updated, now: at, update: kill, first: true}, before)
-		if len(fx) != 2 || fx[0].action != countGone || fx[1].action != deliver || !fx[1].interrupt {
+		fx := step(s, updated{update: kill, first: true}, at, false)
+		if !slices.Equal(fx, []effect{deliver{interrupt: true}}) {
 			t.Errorf("effects %+v", fx)
 		}
 	}
@@ -245,56 +247,5 @@ func TestStepIsPure(t *testing.T) {
 	}
 	if kill.Kill == nil {
 		t.Error("the caller's update was changed")
-	}
-}
-
-// What joins is what step would only have kept: the same state follows, and
-// no effect.
-func TestJoinIsAStepWithoutEffects(t *testing.T) {
-	at, deleted := time.Unix(100, 0), metav1.Unix(90, 0)
-	pods := []*v1.Pod{nil, {}, {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &deleted}}, {Status: v1.PodStatus{Phase: v1.PodFailed}}}
-	var updates []Update
-	for _, pod := range pods {
-		for _, kind := range []UpdateType{SyncUpdate, ConfigUpdate, CreateUpdate, KillUpdate} {
-			for _, start := range []time.Time{{}, time.Unix(50, 0), time.Unix(70, 0)} {
-				for _, kill := range []*KillOptions{nil, {Done: make(chan struct{})}} {
-					u := Update{Type: kind, Pod: pod, Start: start, Kill: kill}
-					if pod == nil {
-						u.RuntimePod = &RuntimePod{}
-					}
-					if _, ok := identify(&u); ok {
-						updates = append(updates, u)
-					}
-				}
-			}
-		}
-	}
-	joined := 0
-	for _, u := range updates {
-		for _, pending := range updates {
-			for i := range 5 * 4 * 4 * 2 * 2 {
-				s := state{stage: stage(i % 5), activity: activity(i / 5 % 4), claim: claim(i / 20 % 4), news: i/80%2 == 0, since: at}
-				if s.news {
-					s.pending = pending
-				}
-				if i/160 == 1 {
-					s.restart = &Update{Type: CreateUpdate, Pod: &v1.Pod{}}
-				}
-				short := s
-				if !short.join(&u) {
-					if !reflect.DeepEqual(short, s) {
-						t.Fatalf("%+v changed by what did not join", s)
-					}
-					continue
-				}
-				joined++
-				if fx := step(&s, &input{event: updated, now: at.Add(time.Second), open: true, update: u}, nil); len(fx) > 0 || !reflect.DeepEqual(short, s) {
-					t.Fatalf("join of %+v:\n%+v, step:\n%+v with effects %+v", u, short, s, fx)
-				}
-			}
-		}
-	}
-	if joined == 0 {
-		t.Error("nothing joined")
 	}
 }
