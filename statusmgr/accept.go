@@ -46,7 +46,7 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished, held
 		freed := e.held && !held
 		e.held = held
 		if freed { // with or without news
-			defer m.advance(e, &input{event: onRepublish})
+			defer m.advance(e, input{event: onRepublish})
 		}
 		// A static pod may come back under the same UID. One whose deletion is asked for after
 		// it was finished has left its directory and its containers, which go first.
@@ -72,7 +72,7 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished, held
 	final, deletion := e.facts()
 	// Publication is noted first, then subscribers are told: both only queue, and
 	// neither waits.
-	m.advance(e, &input{event: onSet, final: final, deletion: deletion, version: m.serial, urgent: transition, now: now})
+	m.advance(e, input{event: onSet, final: final, deletion: deletion, version: m.serial, urgent: transition, now: now})
 	m.subs.Publish(Change{UID: pod.UID, Pod: pod, Status: next, Added: added, Finished: finished})
 	return true
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -82,26 +81,6 @@ func BenchmarkSet1000(b *testing.B) {
 			b.ReportMetric(float64(best.Microseconds())/1000, "best-ms")
 		})
 	}
-	// What it would take to copy and compare by reflection, to set the others
-	// against in one run.
-	b.Run("by-reflection", func(b *testing.B) {
-		var sts [2][1000]v1.PodStatus
-		for i := range sts[0] {
-			_, sts[0][i] = realPod(i)
-			sts[1][i] = *sts[0][i].DeepCopy()
-		}
-		best := time.Hour
-		for b.Loop() {
-			began := time.Now()
-			for i := range sts[0] {
-				if !equality.Semantic.DeepEqual(&sts[0][i], sts[1][i].DeepCopy()) {
-					b.Fatal("they differ")
-				}
-			}
-			best = min(best, time.Since(began))
-		}
-		b.ReportMetric(float64(best.Microseconds())/1000, "best-ms")
-	})
 }
 
 // slowSink takes 5 ms for each write.

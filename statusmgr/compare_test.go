@@ -18,12 +18,9 @@ var notOurs = []string{"Conditions", "ResourceClaimStatuses", "ExtendedResourceC
 
 // Every field of a status is looked at, also those that the API gets later.
 func TestComparisonSeesEveryField(t *testing.T) {
-	if !coversAllFields {
-		t.Error("the API has fields that sameStatus does not know: add them, and correct coversAllFields")
-	}
 	full := v1.PodStatus{}
 	fill(reflect.ValueOf(&full).Elem())
-	if !sameStatus(&full, full.DeepCopy()) || !sameStatusByReflection(&full, full.DeepCopy()) {
+	if !sameStatus(&full, full.DeepCopy()) {
 		t.Fatal("a status differs from its copy")
 	}
 	seen := 0
@@ -35,10 +32,8 @@ func TestComparisonSeesEveryField(t *testing.T) {
 			}
 			seen++
 			same := slices.Contains(notOurs, path[0])
-			for _, cmp := range []func(a, b *v1.PodStatus) bool{sameStatus, sameStatusByReflection} {
-				if path[0] != "Conditions" && (cmp(&a, &b) != same || cmp(&b, &a) != same) {
-					t.Errorf("%v is changed: same %v, want %v", path, !same, same)
-				}
+			if path[0] != "Conditions" && (sameStatus(&a, &b) != same || sameStatus(&b, &a) != same) {
+				t.Errorf("%v is changed: same %v, want %v", path, !same, same)
 			}
 		}
 	}
@@ -173,7 +168,8 @@ func TestResourceListsAreCompared(t *testing.T) {
 		{list("cpu", "1", "x", "1"), list("cpu", "1", "y", "1"), false},
 		{list("x", "1", "y", "1"), list("x", "1", "cpu", "1"), false},
 	} {
-		if got := sameList(tc.a, tc.b); got != tc.same || sameList(tc.b, tc.a) != tc.same {
+		a, b := v1.PodStatus{AllocatedResources: tc.a}, v1.PodStatus{AllocatedResources: tc.b}
+		if got := sameStatus(&a, &b); got != tc.same || sameStatus(&b, &a) != tc.same {
 			t.Errorf("row %d: %v and %v: same %v", i, tc.a, tc.b, got)
 		}
 	}

@@ -193,13 +193,13 @@ func (h *history) result(verb, name string, has func(string) bool) {
 	default:
 		h.t.Fatalf("unknown command %s", verb)
 	}
-	do := p.step(&in, h.delays)
-	if !do.has(deletePod) {
+	do := p.step(in, h.delays)
+	if !do.deletePod {
 		h.queue.end(p.entry, p.class)
 		delete(h.busy, name)
 	}
 	h.carryOut(p, do)
-	if next := h.entries[name]; !do.has(deletePod) && next != nil && next != p {
+	if next := h.entries[name]; !do.deletePod && next != nil && next != p {
 		h.step(next, input{event: onRelease})
 	}
 	h.dispatch()

@@ -74,33 +74,33 @@ func (h *history) tick(d time.Duration) {
 	}
 }
 
-func (h *history) step(p *player, in input) { h.carryOut(p, p.step(&in, h.delays)) }
+func (h *history) step(p *player, in input) { h.carryOut(p, p.step(in, h.delays)) }
 
 // carryOut notes effects and does what the Manager does.
 func (h *history) carryOut(p *player, do effects) {
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if do.has(disarm) {
+	if do.disarm {
 		note("disarm")
 		p.due = time.Time{}
 	}
-	if do.has(save) {
+	if do.save {
 		note("store")
 	}
-	if do.has(observe) {
+	if do.observe {
 		note("published after %v", h.now.Sub(p.since))
 	}
-	if do.has(begin) {
+	if do.begin {
 		note("write v%d", p.writing)
 	}
-	if do.has(deletePod) {
+	if do.deletePod {
 		note("delete")
 	}
 	if do.retry > 0 {
 		p.due = h.now.Add(do.retry)
 		note("retry in %v", do.retry)
 	}
-	if do.has(spread) {
+	if do.spread {
 		note("jitter")
 	}
 	if do.queue != none {
@@ -124,8 +124,8 @@ func (h *history) dispatch() {
 		}
 		p := h.players[e]
 		since := p.entry.since
-		do := p.step(&input{event: onGrant}, h.delays)
-		if do.has(begin) {
+		do := p.step(input{event: onGrant}, h.delays)
+		if do.begin {
 			h.queue.begin(e, c)
 			p.class, p.since = c, since
 			h.busy[p.name] = p

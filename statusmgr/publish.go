@@ -42,12 +42,12 @@ func (e *entry) facts() (final, deletion bool) {
 // though there is no new version. The caller holds m.mu.
 func (m *Manager) refresh(e *entry) {
 	if final, deletion := e.facts(); final != e.final || deletion != e.deletion || e.unsure {
-		m.advance(e, &input{event: onRefresh, final: final, deletion: deletion})
+		m.advance(e, input{event: onRefresh, final: final, deletion: deletion})
 	}
 }
 
 // advance has e take a step and carries out its effects. The caller holds m.mu.
-func (m *Manager) advance(e *entry, in *input) {
+func (m *Manager) advance(e *entry, in input) {
 	if do := e.step(in, m.delays); do != (effects{}) {
 		m.carryOut(e, do)
 	}
@@ -56,11 +56,11 @@ func (m *Manager) advance(e *entry, in *input) {
 // carryOut does what concerns the timer, the store and the queue. Nothing is
 // armed or queued once Run is about to return. The caller holds m.mu.
 func (m *Manager) carryOut(e *entry, do effects) {
-	if do.has(disarm) && e.retry != nil {
+	if do.disarm && e.retry != nil {
 		e.retry.Stop()
 		e.retry = nil
 	}
-	if do.has(save) {
+	if do.save {
 		m.saveSoon(e.pod.UID)
 	}
 	if do.retry > 0 && m.ctx.Err() == nil {
@@ -81,7 +81,7 @@ func (m *Manager) arm(e *entry, delay time.Duration) {
 		defer m.mu.Unlock()
 		if e.retry == t { // and was not stopped too late
 			e.retry = nil
-			m.advance(e, &input{event: onTimer})
+			m.advance(e, input{event: onTimer})
 		}
 	})
 	e.retry = t
@@ -97,7 +97,7 @@ func (m *Manager) dispatch() {
 		}
 		// The state before the step: it has the time since when the change waits.
 		before := e.state
-		if do := e.step(&input{event: onGrant}, m.delays); !do.has(begin) {
+		if do := e.step(input{event: onGrant}, m.delays); !do.begin {
 			continue // it was removed, or has nothing to publish any more
 		}
 		m.queue.begin(e, c)
@@ -121,7 +121,7 @@ func (m *Manager) publish(w *write) {
 	slow := time.AfterFunc(slowWrite, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.advance(e, &input{event: onSlow})
+		m.advance(e, input{event: onSlow})
 	})
 	defer slow.Stop()
 	m.calls(w)
@@ -136,11 +136,11 @@ func (m *Manager) handle(w *write, r result) (remove bool) {
 		// Also for a pod that was dropped meanwhile: the entry is nobody else's.
 		w.e.sent, w.e.sentTo = r.sent, r.sentTo
 	}
-	do := w.e.step(&r.input, m.delays)
-	if do.has(observe) {
+	do := w.e.step(r.input, m.delays)
+	if do.observe {
 		m.met.sync.Observe(time.Since(w.before.since).Seconds())
 	}
-	if do.has(deletePod) {
+	if do.deletePod {
 		return true
 	}
 	m.end(w, do, r.err)
@@ -152,7 +152,7 @@ func (m *Manager) handle(w *write, r result) (remove bool) {
 func (m *Manager) end(w *write, do effects, err error) {
 	e := w.e
 	m.queue.end(e, w.class) // first, so that e may begin again
-	if do.has(spread) {
+	if do.spread {
 		do.retry += time.Duration(rand.Float64() * 0.5 * float64(do.retry))
 	}
 	m.carryOut(e, do)
@@ -161,7 +161,7 @@ func (m *Manager) end(w *write, do effects, err error) {
 			zap.Duration("retry", do.retry), zap.Error(err))
 	}
 	if next := m.entries[e.pod.UID]; next != nil && next != e {
-		m.advance(next, &input{event: onRelease})
+		m.advance(next, input{event: onRelease})
 	}
 	m.dispatch()
 }

@@ -29,7 +29,7 @@ func (m *Manager) Republish(uid types.UID) {
 	if m.entries[uid] != e {
 		return
 	}
-	m.advance(e, &input{event: onRepublish, replaced: ok && as.UID != e.sentTo && !e.restored})
+	m.advance(e, input{event: onRepublish, replaced: ok && as.UID != e.sentTo && !e.restored})
 }
 
 // Reconcile compares the status of the API's object with the one that was
@@ -58,6 +58,6 @@ func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 		return false
 	}
 	final, deletion := e.facts()
-	m.advance(e, &input{event: onDrift, final: final, deletion: deletion})
+	m.advance(e, input{event: onDrift, final: final, deletion: deletion})
 	return true
 }

@@ -143,7 +143,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 		return
 	}
 	if old != nil {
-		m.advance(old, &input{event: onRemove})
+		m.advance(old, input{event: onRemove})
 	}
 	m.serial++
 	if unsent {
@@ -159,7 +159,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 		e.sent, e.sentTo = loaded, uid
 	}
 	final, deletion := e.facts()
-	m.advance(e, &input{event: onRestore, final: final, deletion: deletion, version: m.serial, unsent: unsent, loaded: loaded != nil})
+	m.advance(e, input{event: onRestore, final: final, deletion: deletion, version: m.serial, unsent: unsent, loaded: loaded != nil})
 	if running {
 		m.begin(uid, e)
 	}
@@ -169,7 +169,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 func (m *Manager) begin(uid types.UID, e *entry) {
 	m.saveSoon(uid)
 	if m.cfg.Sink != nil {
-		m.advance(e, &input{event: onStart})
+		m.advance(e, input{event: onStart})
 	}
 }
 

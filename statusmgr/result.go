@@ -10,7 +10,7 @@ import (
 // the sink. See step.go for the first.
 
 // result takes a result of the write under way.
-func (s *state) result(in *input, delays *retry.Backoff, do *effects) {
+func (s *state) result(in input, delays *retry.Backoff, do *effects) {
 	switch in.event {
 	case onWrote, onGone:
 		s.wrote(in, do)
@@ -37,7 +37,7 @@ func (s *state) result(in *input, delays *retry.Backoff, do *effects) {
 
 // wrote notes that the sink has the version that was being written. What is newer
 // than that is still news.
-func (s *state) wrote(in *input, do *effects) {
+func (s *state) wrote(in input, do *effects) {
 	s.published, s.mirrored = s.writing, in.mirrored
 	s.sink, s.held = known, in.held
 	if in.event == onGone {
@@ -45,7 +45,7 @@ func (s *state) wrote(in *input, do *effects) {
 	}
 	if !s.writingSince.IsZero() {
 		s.writingSince = time.Time{}
-		do.add(observe)
+		do.observe = true
 	}
 }
 
@@ -54,7 +54,7 @@ func (s *state) wrote(in *input, do *effects) {
 func (s *state) updated(delays *retry.Backoff, do *effects) {
 	switch {
 	case s.deletable() && s.version == s.writing:
-		do.add(deletePod)
+		do.deletePod = true
 	case s.held:
 		s.end(waiting, delays, do)
 	default:
@@ -65,7 +65,7 @@ func (s *state) updated(delays *retry.Backoff, do *effects) {
 // end ends the write under way. After a failure the pod backs off; otherwise
 // next gives way to another pass if one has to follow.
 func (s *state) end(next stage, delays *retry.Backoff, do *effects) {
-	do.add(save)
+	do.save = true
 	s.slow = false
 	if !s.writingSince.IsZero() { // nothing was published
 		s.since, s.writingSince = s.writingSince, time.Time{}
@@ -80,7 +80,7 @@ func (s *state) end(next stage, delays *retry.Backoff, do *effects) {
 	switch next {
 	case backingOff:
 		do.retry = delays.After(int(s.failures) + 1)
-		do.add(spread)
+		do.spread = true
 		s.failures++
 		return
 	case waiting:

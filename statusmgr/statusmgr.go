@@ -270,7 +270,7 @@ func (m *Manager) Forget(uid types.UID) {
 // drop forgets a pod. The caller holds m.mu. A call of the sink under way goes on and its
 // result is ignored; a status that still waits for the disk is not written. A stored value is removed.
 func (m *Manager) drop(uid types.UID, e *entry) {
-	m.advance(e, &input{event: onRemove})
+	m.advance(e, input{event: onRemove})
 	delete(m.entries, uid)
 	m.subs.Publish(Change{UID: uid, Removed: true})
 }

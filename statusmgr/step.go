@@ -53,34 +53,21 @@ type input struct {
 	now      time.Time // onSet
 }
 
-// action is a set of things to do.
-type action uint8
-
-const (
-	disarm    action = 1 << iota // stop the retry timer
-	save                         // bring the stored value up to date
-	observe                      // the change of state.writingSince, before the step, is published
-	begin                        // make the calls of the sink
-	deletePod                    // the write under way continues with the deletion
-	spread                       // add to effects.retry: pods that failed together shall not retry together
-)
-
-// effects are what the caller of step has to do. Most steps have none. There are
-// few fields, so that they stay in registers.
+// effects are what the caller of step has to do. Most steps have none.
 type effects struct {
-	actions action
-	retry   time.Duration // arm the retry timer; 0 leaves it as it is
-	queue   class         // put the pod in this queue; none leaves it where it is
+	disarm    bool          // stop the retry timer
+	save      bool          // bring the stored value up to date
+	observe   bool          // the change of state.writingSince, before the step, is published
+	begin     bool          // make the calls of the sink
+	deletePod bool          // the write under way continues with the deletion
+	retry     time.Duration // arm the retry timer; 0 leaves it as it is
+	spread    bool          // add to retry: pods that failed together shall not retry together
+	queue     class         // put the pod in this queue; none leaves it where it is
 }
 
-func (do *effects) add(a action)     { do.actions |= a }
-func (do effects) has(a action) bool { return do.actions&a != 0 }
-
 // step changes s by an event, and returns its effects. It is a function of its
-// arguments alone: it reads no clock, takes no lock and starts nothing. s is
-// changed in place, since passing copies of it made [Manager.Set] of a small
-// status half as slow again.
-func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
+// arguments alone: it reads no clock, takes no lock and starts nothing.
+func (s *state) step(in input, delays *retry.Backoff) (do effects) {
 	switch in.event {
 	case onStart:
 		s.leave(inactive)
@@ -107,9 +94,9 @@ func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
 	case onRelease:
 		s.leave(blocked)
 	case onRemove:
-		do.add(save)
+		do.save = true
 		if s.stage == backingOff || s.stage == waiting {
-			do.add(disarm)
+			do.disarm = true
 		}
 		s.stage = removed
 	case onGrant:
@@ -117,7 +104,7 @@ func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
 	case onSlow:
 		if s.busy() {
 			s.slow = true
-			do.add(save)
+			do.save = true
 		}
 	default:
 		s.result(in, delays, &do)
@@ -144,7 +131,7 @@ func (s *state) wake(do *effects) {
 		s.stage = rewriting
 	case waiting:
 		s.stage = idle
-		do.add(disarm)
+		do.disarm = true
 	case noTarget:
 		s.stage = idle
 	}
@@ -152,7 +139,7 @@ func (s *state) wake(do *effects) {
 
 // restore takes a status of an earlier process. One that the sink had not taken is
 // urgent, as nobody knows how long it has waited.
-func (s *state) restore(in *input) {
+func (s *state) restore(in input) {
 	s.final, s.deletion, s.version, s.urgent = in.final, in.deletion, in.version, in.unsent
 	s.unsure = in.unsent && !in.final
 	if in.loaded {
@@ -165,9 +152,9 @@ func (s *state) restore(in *input) {
 
 // set takes a new status. waits starts over, since what the pod waits for may be
 // what has changed.
-func (s *state) set(in *input, do *effects) {
+func (s *state) set(in input, do *effects) {
 	if in.final {
-		do.add(save)
+		do.save = true
 	}
 	if s.stage == queued && in.urgent && !s.urgent {
 		do.queue = urgent // the queue of retries keeps its own
@@ -188,7 +175,7 @@ func (s *state) grant(do *effects) {
 	case !s.pending():
 		s.stage = idle
 	default:
-		do.add(begin)
+		do.begin = true
 		s.stage, s.writing, s.urgent = writing, s.version, false
 		s.writingSince, s.since = s.since, time.Time{}
 	}

