@@ -64,67 +64,17 @@ type FollowConfig[T FollowedObject] struct {
 	Gate *Gate
 }
 
-// object is an Object of any kind.
-type object interface {
-	runtime.Object
-	metav1.Object
-}
-
-// plain is a Config without its type: what works is made once, and not for each
-// kind, which would be 15 kB of each.
-type plain struct {
-	Client    ListWatcher
-	Resource  Resource
-	Namespace string
-	Fields    string
-	NewList   func() runtime.Object
-	Failed    func(err error, again time.Duration)
-	Gate      *Gate
-
-	is          func(runtime.Object) (object, bool)
-	trim        func(object)
-	replace     func(all []object, version string)
-	put, delete func(object)
-}
-
-func (c plain) validate() error {
+func (c FollowConfig[T]) validate() error {
 	var errs []error
 	for name, missing := range map[string]bool{
 		"Client": c.Client == nil, "Resource": c.Resource.Name == "", "NewList": c.NewList == nil,
-		"Replace": c.replace == nil, "Put": c.put == nil, "Delete": c.delete == nil,
+		"Replace": c.Replace == nil, "Put": c.Put == nil, "Delete": c.Delete == nil,
 	} {
 		if missing {
 			errs = append(errs, errors.New("Config."+name+" is required"))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// untyped is a function for objects of any kind that one for those of T is.
-func untyped[T FollowedObject](fn func(T)) func(object) {
-	if fn == nil {
-		return nil
-	}
-	return func(o object) { fn(o.(T)) }
-}
-
-// plain is c without its type.
-func (c FollowConfig[T]) plain() plain {
-	p := plain{
-		Client: c.Client, Resource: c.Resource, Namespace: c.Namespace, Fields: c.Fields, NewList: c.NewList, Failed: c.Failed, Gate: c.Gate,
-		is:   func(o runtime.Object) (object, bool) { t, ok := o.(T); return t, ok },
-		trim: untyped(c.Trim), put: untyped(c.Put), delete: untyped(c.Delete),
-	}
-	if c.Replace != nil {
-		p.replace = func(all []object, version string) {
-			typed := make([]T, len(all))
-			for i := range all {
-				typed[i] = all[i].(T)
-			}
-			c.Replace(typed, version)
-		}
-	}
-	return p
 }
 
 // Follower keeps somebody up to date with the objects of one kind that an
@@ -157,8 +107,8 @@ func (c FollowConfig[T]) plain() plain {
 // it began at the latest, whatever becomes of the connection. Failures are
 // followed by pauses from 200 ms to 10 s with jitter, longer if the server says
 // so.
-type Follower struct {
-	cfg plain
+type Follower[T FollowedObject] struct {
+	cfg FollowConfig[T]
 
 	version   string // of what was told last; "" is nothing
 	anew      bool   // everything is to be read again
@@ -168,25 +118,21 @@ type Follower struct {
 }
 
 // NewFollower checks cfg and returns a Follower at rest.
-func NewFollower[T FollowedObject](cfg FollowConfig[T]) (*Follower, error) {
-	return newFollower(cfg.plain())
-}
-
-func newFollower(cfg plain) (*Follower, error) {
+func NewFollower[T FollowedObject](cfg FollowConfig[T]) (*Follower[T], error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("follow: %w", err)
 	}
-	if cfg.trim == nil {
-		cfg.trim = func(object) {}
+	if cfg.Trim == nil {
+		cfg.Trim = func(T) {}
 	}
 	if cfg.Failed == nil {
 		cfg.Failed = func(error, time.Duration) {}
 	}
-	return &Follower{cfg: cfg, anew: true, wait: retry.Backoff{First: minFollowPause, Max: maxFollowPause}}, nil
+	return &Follower[T]{cfg: cfg, anew: true, wait: retry.Backoff{First: minFollowPause, Max: maxFollowPause}}, nil
 }
 
 // Run follows until ctx ends, and returns nil then. It may be called once.
-func (f *Follower) Run(ctx context.Context) error {
+func (f *Follower[T]) Run(ctx context.Context) error {
 	for {
 		if !f.cfg.Gate.Wait(ctx) {
 			return nil
@@ -212,7 +158,7 @@ func (f *Follower) Run(ctx context.Context) error {
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // pause counts a failure and says how long to wait.
-func (f *Follower) pause(err error) time.Duration {
+func (f *Follower[T]) pause(err error) time.Duration {
 	d := retry.Jitter(f.wait.Next()/2, 2)
 	if asked, ok := RetryAfter(err); ok {
 		d = max(d, asked)
@@ -221,7 +167,7 @@ func (f *Follower) pause(err error) time.Duration {
 }
 
 // try reads what has to be read and watches until the watch ends.
-func (f *Follower) try(ctx context.Context) error {
+func (f *Follower[T]) try(ctx context.Context) error {
 	var err error
 	switch {
 	case !f.anew:

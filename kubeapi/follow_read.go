@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,16 +24,16 @@ var (
 )
 
 // list reads everything in pages.
-func (f *Follower) list(ctx context.Context) error {
+func (f *Follower[T]) list(ctx context.Context) error {
 	opts := metav1.ListOptions{FieldSelector: f.cfg.Fields, Limit: pageSize}
-	var all []object
+	var all []T
 	for {
 		page := f.cfg.NewList()
 		if err := f.cfg.Client.List(ctx, f.cfg.Resource, f.cfg.Namespace, opts, page); err != nil {
 			return fmt.Errorf("list %s: %w", f.cfg.Resource, err)
 		}
 		err := meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
-			if t, ok := f.cfg.is(o); ok {
+			if t, ok := o.(T); ok {
 				all = append(all, f.trim(t))
 			}
 			return nil
@@ -50,21 +52,21 @@ func (f *Follower) list(ctx context.Context) error {
 	}
 }
 
-func (f *Follower) trim(t object) object {
+func (f *Follower[T]) trim(t T) T {
 	t.SetManagedFields(nil)
-	f.cfg.trim(t)
+	f.cfg.Trim(t)
 	return t
 }
 
-func (f *Follower) replace(all []object, version string) {
+func (f *Follower[T]) replace(all []T, version string) {
 	f.version, f.anew = version, false
 	f.wait.Reset()
-	f.cfg.replace(all, version)
+	f.cfg.Replace(all, version)
 }
 
 // watchList has the watch begin with a list (KEP-3157). A server that cannot do
 // so is asked for lists from then on.
-func (f *Follower) watchList(ctx context.Context) error {
+func (f *Follower[T]) watchList(ctx context.Context) error {
 	yes := true
 	err := f.watch(ctx, metav1.ListOptions{
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes,
@@ -79,7 +81,7 @@ func (f *Follower) watchList(ctx context.Context) error {
 }
 
 // watch reports changes until the watch ends.
-func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
+func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error {
 	timeout := minTimeout + rand.N(minTimeout)
 	seconds := int64(timeout / time.Second)
 	opts.TimeoutSeconds, opts.AllowWatchBookmarks, opts.FieldSelector = &seconds, true, f.cfg.Fields
@@ -106,8 +108,8 @@ func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
 }
 
 // take takes a watch's events.
-func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) error {
-	first := map[string]object{} // what there is, while that is told
+func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning bool) error {
+	first := map[string]T{} // what there is, while that is told
 	patience := time.NewTimer(openTimeout)
 	defer patience.Stop()
 	if !beginning {
@@ -130,7 +132,7 @@ func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) 
 			if ev.Type == watch.Error {
 				return apierrors.FromObject(ev.Object)
 			}
-			obj, ok := f.cfg.is(ev.Object)
+			obj, ok := ev.Object.(T)
 			if !ok {
 				return fmt.Errorf("watch event has a %T", ev.Object)
 			}
@@ -143,10 +145,7 @@ func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) 
 					first[key] = f.trim(obj)
 				}
 			case beginning && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
-				all := make([]object, 0, len(first))
-				for _, o := range first {
-					all = append(all, o)
-				}
+				all := slices.Collect(maps.Values(first))
 				beginning, first = false, nil
 				f.replace(all, obj.GetResourceVersion())
 			case beginning:
@@ -163,7 +162,7 @@ func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) 
 }
 
 // listen gives a watch its time to go without a word.
-func (f *Follower) listen(t *time.Timer) {
+func (f *Follower[T]) listen(t *time.Timer) {
 	if f.marks {
 		t.Reset(silence)
 	} else {
@@ -172,7 +171,7 @@ func (f *Follower) listen(t *time.Timer) {
 }
 
 // tell hands one event on.
-func (f *Follower) tell(t watch.EventType, obj object) error {
+func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	version := obj.GetResourceVersion()
 	if t == watch.Bookmark {
 		f.marks = true
@@ -185,9 +184,9 @@ func (f *Follower) tell(t watch.EventType, obj object) error {
 	f.wait.Reset()
 	switch t {
 	case watch.Added, watch.Modified:
-		f.cfg.put(f.trim(obj))
+		f.cfg.Put(f.trim(obj))
 	case watch.Deleted:
-		f.cfg.delete(f.trim(obj))
+		f.cfg.Delete(f.trim(obj))
 	}
 	return nil
 }

@@ -127,7 +127,7 @@ const (
 type NodeManager struct {
 	cfg     NodeConfig
 	met     *metrics
-	follow  *Follower
+	follow  *Follower[*v1.Node]
 	changed chan struct{} // the Node is another
 	keep    chan struct{} // the Node is to be stored
 
