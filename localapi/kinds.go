@@ -109,8 +109,7 @@ func newKinds() []*kind {
 	}
 }
 
-// newScheme knows the kinds that are served, and what is said about them, and no
-// others: each type that a scheme knows is linked with all its methods.
+// newScheme knows the kinds that are served, and what is said about them, and no others.
 func newScheme(kinds []*kind) *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, coreV1) // v1 is also where Status is

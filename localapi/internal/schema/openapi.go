@@ -20,19 +20,17 @@ func Ref(model string) string { return "#/components/schemas/" + model }
 // Components returns the schemas of OpenAPI v3 of some kinds, and of all that is in
 // them, by the names of their models, with descriptions where there are any.
 func Components(kinds ...Kind) map[string]any {
-	c := components{map[string]any{}, descriptions()}
+	c := components{}
 	for _, k := range kinds {
 		c.ref(k.Type)
-		model := c.models[Of(k.Type).Name].(map[string]any)
+		model := c[Of(k.Type).Name].(map[string]any)
 		model["x-kubernetes-group-version-kind"] = []any{map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind}}
 	}
-	return c.models
+	return c
 }
 
-type components struct {
-	models map[string]any
-	texts  Descriptions
-}
+// components are the models by name.
+type components map[string]any
 
 func (c components) ref(t reflect.Type) map[string]any {
 	t = Bare(t)
@@ -49,7 +47,7 @@ func (c components) ref(t reflect.Type) map[string]any {
 		return map[string]any{"type": "array", "items": c.ref(t.Elem())}
 	default:
 		s := Of(t)
-		c.add(s)
+		c.add(s, descriptions(t))
 		return map[string]any{"$ref": Ref(s.Name)}
 	}
 }
@@ -68,17 +66,25 @@ func scalarSchema(s Scalar) map[string]any {
 	return out
 }
 
-func (c components) add(s *Struct) {
-	if _, ok := c.models[s.Name]; ok {
+// descriptions returns what a type of Kubernetes has about its fields, by their names in
+// JSON, "" being the type itself; nil for other types.
+func descriptions(t reflect.Type) map[string]string {
+	if d, ok := reflect.Zero(t).Interface().(interface{ SwaggerDoc() map[string]string }); ok {
+		return d.SwaggerDoc()
+	}
+	return nil
+}
+
+func (c components) add(s *Struct, texts map[string]string) {
+	if _, ok := c[s.Name]; ok {
 		return
 	}
 	properties, required := map[string]any{}, []any{}
 	model := map[string]any{"type": "object", "properties": properties}
-	c.models[s.Name] = model
+	c[s.Name] = model
 	if s.Atomic {
 		model["x-kubernetes-map-type"] = "atomic"
 	}
-	texts := c.texts[s.Name]
 	if text := texts[""]; text != "" {
 		model["description"] = text
 	}
