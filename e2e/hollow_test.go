@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/e2e/controlplane"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 var (
@@ -40,8 +41,8 @@ func TestHollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "hollow")
-	if out, err := exec.Command("go", "build", "-o", path, "github.com/nodewright/nodewright/examples/hollow").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v: %s", err, out)
+	if err := testprogram.Compile(t.Context(), "..", path, "./examples/hollow"); err != nil {
+		t.Fatal(err)
 	}
 	log := &output{}
 	cmd := exec.Command(path, "--kubeconfig", admin, "--nodes", strconv.Itoa(*hollowNodes), "--dir", filepath.Join(dir, "nodes"), "--label", "hollow=true", "-v")

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // csiDriver builds examples/csidriver and runs it until the test ends; it returns
@@ -22,8 +23,8 @@ import (
 func csiDriver(t *testing.T, dir string, flags ...string) string {
 	t.Helper()
 	bin := filepath.Join(dir, "csidriver")
-	if out, err := exec.Command("go", "build", "-o", bin, "github.com/nodewright/nodewright/examples/csidriver").CombinedOutput(); err != nil {
-		t.Fatalf("build the driver: %v: %s", err, out)
+	if err := testprogram.Compile(t.Context(), "..", bin, "./examples/csidriver"); err != nil {
+		t.Fatal(err)
 	}
 	var log output
 	cmd := exec.Command(bin, append([]string{

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // kubeletRoot is where the kubelet has its device plugins, whatever its flags say.
@@ -146,11 +147,7 @@ func (n *node) until(what string, ask func() error) {
 func (n *node) build(name, pkg string) string {
 	n.t.Helper()
 	path := filepath.Join(n.dir, name)
-	cmd := exec.Command("go", "build", "-o", path, pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		n.t.Fatalf("build %s: %v: %s", pkg, err, out)
-	}
+	n.must(testprogram.Compile(n.t.Context(), "..", path, pkg))
 	return path
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 const csiImage = "localhost/csidriver:1"
@@ -92,10 +93,8 @@ func TestStandaloneCSI(t *testing.T) {
 		t.Fatal(err)
 	}
 	binary := filepath.Join(top, "csidriver")
-	build := exec.Command("go", "build", "-o", binary, "github.com/nodewright/nodewright/examples/csidriver")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the driver: %v: %s", err, out)
+	if err := testprogram.Compile(t.Context(), "..", binary, "./examples/csidriver"); err != nil {
+		t.Fatal(err)
 	}
 	data, err := os.ReadFile(binary)
 	if err != nil {

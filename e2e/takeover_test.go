@@ -268,7 +268,7 @@ func (n *node) devicePlugin(devices ...string) (registered func()) {
 		n.must(os.WriteFile(filepath.Join(dir, d), nil, 0o600))
 	}
 	log := &output{}
-	cmd := exec.Command(n.build("deviceplugin", "github.com/nodewright/nodewright/examples/deviceplugin"), "--devices", dir, "--sockets", sockets)
+	cmd := exec.Command(n.build("deviceplugin", "./examples/deviceplugin"), "--devices", dir, "--sockets", sockets)
 	cmd.Stdout, cmd.Stderr = log, log
 	n.must(cmd.Start())
 	n.t.Cleanup(func() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -15,7 +16,7 @@ import (
 var (
 	seeds   = flag.Int("seeds", defaultSeeds, "how many schedules TestSeeds runs")
 	first   = flag.Uint64("seed", 1, "the first of them")
-	workers = flag.Int("sims", 2, "how many run at a time")
+	workers = flag.Int("sims", runtime.GOMAXPROCS(0), "how many run at a time")
 	nodes   = flag.Bool("node", false, "whole nodes only, instead of with every sixteenth seed")
 	long    = flag.Bool("long", false, "schedules of days instead of hours")
 	trace   = flag.Bool("trace", false, "show the effects of the shortest schedule that fails")
