@@ -175,7 +175,7 @@ func TestVolumesOutliveTheAgent(t *testing.T) {
 	l := newLab(t)
 	host := l.hostDir()
 	l.write("data.yaml", fmt.Sprintf(volumeData, "blue"))
-	const pods = 50
+	const pods = 20
 	kill := func(n int) {
 		for range n {
 			l.launch()
@@ -188,14 +188,14 @@ func TestVolumesOutliveTheAgent(t *testing.T) {
 		names = append(names, fmt.Sprintf("v%02d", i))
 		l.write(names[i]+".yaml", volumePod(names[i], host))
 	}
-	kill(100)
+	kill(*deaths / 2)
 	l.start()
 	l.untilReady(names...)
 	for _, n := range names {
 		l.remove(n + ".yaml")
 	}
 	l.kill()
-	kill(100)
+	kill(*deaths / 2)
 	l.start()
 	l.untilGone(names...)
 	l.until("removed", func(map[string]*v1.Pod) bool { return len(l.entries(filepath.Join(l.root, "pods"))) == 0 })
