@@ -161,8 +161,8 @@ func TestTheNodesObjectsFollow(t *testing.T) {
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for at := time.Now(); !is(); time.Sleep(time.Millisecond) {
-			if time.Since(at) > 10*time.Second {
-				t.Fatalf("not within 10 s: %s; seen %q", what, seen)
+			if time.Since(at) > patience {
+				t.Fatalf("not within %v: %s; seen %q", patience, what, seen)
 			}
 		}
 	}

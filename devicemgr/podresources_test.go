@@ -157,7 +157,7 @@ func TestOldestVersion(t *testing.T) {
 }
 
 func call(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -128,7 +128,7 @@ func register(t *testing.T, dir string, req *pluginapi.RegisterRequest) error {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, req, grpc.WaitForReady(true))
 	return err
@@ -138,15 +138,21 @@ func asks(endpoint, resource string) *pluginapi.RegisterRequest {
 	return &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: endpoint, ResourceName: resource}
 }
 
+// Deadlines of calls to plugins: of a machine however busy, and where a call is meant to meet it.
+const (
+	patient = 2 * time.Minute
+	brief   = 5 * time.Second
+)
+
 // served starts a manager with a directory of sockets.
-func served(t *testing.T) (l *life, dir string) {
+func served(t *testing.T, deadline time.Duration) (l *life, dir string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dp") // short, for sockets
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l = start(t, devicemgr.Config{SocketDir: dir, Store: newMemory(), Machine: twoNodes(), Timeout: 2 * time.Second}, nil)
+	l = start(t, devicemgr.Config{SocketDir: dir, Store: newMemory(), Machine: twoNodes(), Timeout: deadline}, nil)
 	if err := register(t, dir, asks("no.sock", gpu)); err == nil { // waits until it is served
 		t.Fatal("a plugin without a socket was registered")
 	}
@@ -163,7 +169,7 @@ func until(t *testing.T, l *life, what string, so func() bool) {
 		default:
 		}
 	})()
-	late := time.After(time.Minute)
+	late := time.After(patient)
 	for !so() {
 		select {
 		case <-changed:
@@ -182,7 +188,7 @@ func (l *life) until(t *testing.T, resource string, capacity, allocatable int) {
 }
 
 func TestPluginOverSocket(t *testing.T) {
-	l, dir := served(t)
+	l, dir := served(t, patient)
 	launch(t, filepath.Join(dir, "gpu.sock"), "a@0", "b@1", "c@1", "d!")
 	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
 		t.Fatal(err)
@@ -216,7 +222,7 @@ func TestPluginOverSocket(t *testing.T) {
 // TestResigned: a plugin that ends its list with an error of its own is not asked
 // again. Its devices are not to be had, and count, until it registers again.
 func TestResigned(t *testing.T) {
-	l, dir := served(t)
+	l, dir := served(t, patient)
 	p := launch(t, filepath.Join(dir, "gpu.sock"), "a", "b")
 	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
 		t.Fatal(err)
@@ -243,7 +249,7 @@ func TestResigned(t *testing.T) {
 // TestOptionsFail informs a plugin why it is not taken, in the words that
 // Kubernetes' own suite looks for.
 func TestOptionsFail(t *testing.T) {
-	_, dir := served(t)
+	_, dir := served(t, patient)
 	launch(t, filepath.Join(dir, "gpu.sock")).options = errors.New("no options today")
 	err := register(t, dir, asks("gpu.sock", gpu))
 	if err == nil || !strings.Contains(err.Error(), "failed to get device plugin options") || !strings.Contains(err.Error(), "no options today") {
@@ -281,7 +287,7 @@ func TestStartCleansTheDirectory(t *testing.T) {
 
 // Registrations that are refused say why, and the plugin hears it.
 func TestRefusedRegistrations(t *testing.T) {
-	l, dir := served(t)
+	l, dir := served(t, brief)
 	launch(t, filepath.Join(dir, "ok.sock"), "a")
 	outside := filepath.Join(t.TempDir(), "o.sock")
 	launch(t, outside, "a")
@@ -330,8 +336,8 @@ func TestRefusedRegistrations(t *testing.T) {
 // Beside each bad plugin there is a good one, whose pods do not notice.
 func TestBadPlugins(t *testing.T) {
 	const nic = "example.com/nic"
-	good := func(t *testing.T) (*life, string) {
-		l, dir := served(t)
+	good := func(t *testing.T, deadline time.Duration) (*life, string) {
+		l, dir := served(t, deadline)
 		launch(t, filepath.Join(dir, "nic.sock"), "n1", "n2", "n3")
 		if err := register(t, dir, asks("nic.sock", nic)); err != nil {
 			t.Fatal(err)
@@ -351,13 +357,13 @@ func TestBadPlugins(t *testing.T) {
 		t.Helper()
 		begin := time.Now()
 		l.admit(t, pod(fmt.Sprint("good", begin.UnixNano()), "main=1@"+nic))
-		if d := time.Since(begin); d >= 2*time.Second { // a call's deadline
+		if d := time.Since(begin); d >= brief { // the deadline of a call that hangs
 			t.Errorf("a pod of the good plugin waited %v", d)
 		}
 	}
 
 	t.Run("dies in Allocate", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		p.allocate = func(ctx context.Context) error { go p.server.Stop(); <-ctx.Done(); return ctx.Err() }
 		l.refused(t, pod("p", "main=1"), "s: its plugin ") // waits
@@ -371,7 +377,7 @@ func TestBadPlugins(t *testing.T) {
 		l.admit(t, pod("p", "main=1"))
 	})
 	t.Run("hangs in Allocate", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, brief)
 		p := bad(t, l, dir, "a")
 		hanging := make(chan struct{})
 		p.allocate = func(ctx context.Context) error { close(hanging); <-ctx.Done(); return ctx.Err() }
@@ -385,7 +391,7 @@ func TestBadPlugins(t *testing.T) {
 		undisturbed(t, l)
 	})
 	t.Run("floods", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		ids := make([]string, 10000)
 		for i := range ids {
@@ -409,7 +415,7 @@ func TestBadPlugins(t *testing.T) {
 		l.until(t, gpu, 1, 1)
 	})
 	t.Run("sends too much", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		p.lists <- apiDevices(strings.Repeat("x", 17<<20))
 		l.until(t, gpu, 1, 0)
@@ -417,7 +423,7 @@ func TestBadPlugins(t *testing.T) {
 		undisturbed(t, l)
 	})
 	t.Run("sends a list every 100 us", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		sent := p.sent.Load()
 		lists := [2][]*pluginapi.Device{apiDevices("a"), apiDevices("a!")}
@@ -433,13 +439,14 @@ func TestBadPlugins(t *testing.T) {
 			default:
 			}
 		}
-		undisturbed(t, l)
-		if n := heard.Load(); n > 30 {
-			t.Errorf("%d changes were told in a second of %d lists, want 20", n, p.sent.Load()-sent)
+		// On a busy machine it is more than a second.
+		if n, d := heard.Load(), time.Since(began); float64(n) > 10+20*d.Seconds() {
+			t.Errorf("%d changes were told in %v of %d lists, want 20 a second", n, d, p.sent.Load()-sent)
 		}
+		undisturbed(t, l)
 	})
 	t.Run("lists a million devices without a name", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		p.lists <- slices.Repeat([]*pluginapi.Device{{}}, 1<<20)
 		l.until(t, gpu, 1, 0)
@@ -447,7 +454,7 @@ func TestBadPlugins(t *testing.T) {
 		undisturbed(t, l)
 	})
 	t.Run("lists more devices than are kept, and a long ID", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		list := make([]*pluginapi.Device, 70000)
 		for i := range list {
@@ -463,14 +470,14 @@ func TestBadPlugins(t *testing.T) {
 		}
 	})
 	t.Run("adds megabytes to a container", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, strings.Repeat("i", 1000)) // which it repeats
 		p.more = map[string]string{"MUCH": strings.Repeat("x", 2<<20)}
 		l.refused(t, pod("p", "main=1"), "want at most 1048576")
 		undisturbed(t, l)
 	})
 	t.Run("fails at length", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		p := bad(t, l, dir, "a")
 		p.allocate = func(context.Context) error { return errors.New(strings.Repeat("x", 50<<10)) }
 		if err := l.Admit(t.Context(), pod("p", "main=1")); err == nil || len(err.Error()) > 4<<10 {
@@ -479,7 +486,7 @@ func TestBadPlugins(t *testing.T) {
 		undisturbed(t, l)
 	})
 	t.Run("registers 10,000 endpoints, connected as often as it can", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, brief)
 		mute, err := net.Listen("unix", filepath.Join(dir, "mute.sock")) // takes connections, and says nothing
 		if err != nil {
 			t.Fatal(err)
@@ -521,7 +528,7 @@ func TestBadPlugins(t *testing.T) {
 			c.Close()
 		}
 		launch(t, filepath.Join(dir, "gpu.sock"), "a")
-		for late := time.After(time.Minute); ; { // the places of those who left become free one by one
+		for late := time.After(patient); ; { // the places of those who left become free one by one
 			err := register(t, dir, asks("gpu.sock", gpu))
 			if err == nil {
 				break
@@ -534,7 +541,7 @@ func TestBadPlugins(t *testing.T) {
 		}
 	})
 	t.Run("another takes the name", func(t *testing.T) {
-		l, dir := good(t)
+		l, dir := good(t, patient)
 		old := bad(t, l, dir, "a")
 		launch(t, filepath.Join(dir, "thief.sock"), "x", "y")
 		if err := register(t, dir, asks("thief.sock", gpu)); err != nil {
@@ -552,7 +559,7 @@ func TestBadPlugins(t *testing.T) {
 
 // By way of another's registration, with an absolute path.
 func TestRegistrar(t *testing.T) {
-	l, _ := served(t)
+	l, _ := served(t, patient)
 	r := l.Registrar()
 	socket := filepath.Join(t.TempDir(), "gpu.sock")
 	p := launch(t, socket, "a")

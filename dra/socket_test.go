@@ -27,7 +27,7 @@ import (
 const (
 	v1service    = "v1.DRAPlugin"
 	betaService  = "v1beta1.DRAPlugin"
-	longEnough   = 30 * time.Second // for what takes no time
+	longEnough   = 2 * time.Minute // for what takes no time
 	driverSocket = "dra.sock"
 )
 
@@ -116,7 +116,7 @@ type node struct {
 	news chan dra.Change
 }
 
-func newNode(t *testing.T) *node { return newNodeOf(t, 2*time.Second) }
+func newNode(t *testing.T) *node { return newNodeOf(t, longEnough) }
 
 // newNodeOf is newNode with so much time for each call.
 func newNodeOf(t *testing.T, timeout time.Duration) *node {
@@ -255,10 +255,10 @@ func TestBadDrivers(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}, []string{"no answer in time"}},
-		{"dies", func(_ context.Context, p *program) (*api.NodePrepareResourcesResponse, error) {
+		{"dies", func(ctx context.Context, p *program) (*api.NodePrepareResourcesResponse, error) {
 			go p.server.Stop()
-			time.Sleep(time.Second)
-			return nil, nil
+			<-ctx.Done() // the connection has ended
+			return nil, ctx.Err()
 		}, []string{"cannot be reached"}},
 		{"says no", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
 			return nil, errors.New("out of order")
@@ -291,9 +291,9 @@ func TestBadDrivers(t *testing.T) {
 		}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			timeout := time.Minute // however slow the machine is
+			timeout := longEnough // however slow the machine is
 			if slices.Contains(tt.want, "no answer in time") {
-				timeout = 2 * time.Second
+				timeout = 5 * time.Second
 			}
 			n := newNodeOf(t, timeout)
 			launch(t, n.socket("good"), v1service)
@@ -404,22 +404,23 @@ func TestFloodsOfHealth(t *testing.T) {
 	defer n.Subscribe(func(dra.Change) { heard.Add(1) })()
 	tick := time.NewTicker(100 * time.Microsecond)
 	defer tick.Stop()
-	for i, began := 0, time.Now(); time.Since(began) < time.Second; i++ {
+	start := time.Now()
+	for i := 0; time.Since(start) < time.Second; i++ {
 		<-tick.C
 		select {
 		case bad.health <- report([]healthapi.HealthStatus{healthapi.HealthStatus_HEALTHY, healthapi.HealthStatus_UNHEALTHY}[i%2]):
 		default:
 		}
 	}
-	if got := heard.Load(); got > 30 {
-		t.Errorf("%d changes were told in a second, want 20", got)
+	if got, d := heard.Load(), time.Since(start); float64(got) > 10+20*d.Seconds() { // on a busy machine it is more than a second
+		t.Errorf("%d changes were told in %v, want 20 a second", got, d)
 	}
 	many := &healthapi.NodeWatchResourcesResponse{Devices: slices.Repeat([]*healthapi.DeviceHealth{{}}, 300000)}
 	bad.health <- many
 	began := time.Now()
 	n.claims.put(claim("a", "q"))
 	n.prepare(pod("q", "a"))
-	if d := time.Since(began); d > time.Minute {
+	if d := time.Since(began); d > longEnough/2 {
 		t.Errorf("a pod of another driver waited %v", d)
 	}
 }

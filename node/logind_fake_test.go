@@ -16,7 +16,7 @@ import (
 )
 
 // patience is for what happens at once unless something is broken.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func recv[T any](t *testing.T, what string, ch <-chan T) T {
 	t.Helper()

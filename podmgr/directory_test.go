@@ -230,7 +230,7 @@ func BenchmarkRescan(b *testing.B) {
 // one before, whose watch has gone with it.
 func TestDirectoryMadeAnew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "manifests")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for range 100 {
 		if err := os.Mkdir(path, 0o700); err != nil {

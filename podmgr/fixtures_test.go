@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // podYAML is a manifest; extra goes into its metadata.
 func podYAML(name, extra string) string {

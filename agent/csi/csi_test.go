@@ -145,7 +145,7 @@ func TestVolumesGrowWhileMounted(t *testing.T) {
 	n.host.SetStorage([]*v1.Secret{secret}, claims, pvs)
 	n.Housekeep(nil)
 	var calls []string
-	for at := time.Now(); time.Since(at) < 10*time.Second; time.Sleep(time.Millisecond) {
+	for at := time.Now(); time.Since(at) < 2*time.Minute; time.Sleep(time.Millisecond) {
 		if calls = append(calls, n.host.Calls()...); slices.ContainsFunc(calls, func(c string) bool { return strings.Contains(c, "FileSystemResizeSuccessful") }) {
 			break
 		}

@@ -477,8 +477,10 @@ func TestManifestRemovedAndBack(t *testing.T) {
 	l.write("a.yaml", box("a", "sleep, forever"))
 	l.start()
 	was := l.untilReady("a")["a"]
+	l.must(l.cmd.Process.Signal(syscall.SIGSTOP)) // so that it cannot look
 	l.remove("a.yaml")
 	l.write("a.yaml", box("a", "sleep, forever"))
+	l.must(l.cmd.Process.Signal(syscall.SIGCONT))
 	pods := l.until("the pod is restarted", func(pods map[string]*v1.Pod) bool {
 		p := pods["a"]
 		return p != nil && ready(p) && p.Status.ContainerStatuses[0].RestartCount > 0

@@ -74,7 +74,7 @@ func TestWithDeviceManager(t *testing.T) {
 	m, changed, stop := agent(t, sockets, state)
 	until := func(want string) {
 		t.Helper()
-		late := time.After(30 * time.Second)
+		late := time.After(2 * time.Minute)
 		for {
 			c := m.Capacity()["example.com/thing"]
 			got := fmt.Sprintf("%d/%d", c.Capacity, c.Allocatable)
