@@ -16,9 +16,7 @@ run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/run ./internal/cmd/run
 	@exec $(BIN)/run $(ARGS)
 
-build: ## the agent with its monitor, into build/bin
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(BIN)/nodewright-monitor ./localcri/monitor/cmd
-	gzip -9nc $(BIN)/nodewright-monitor | tee examples/agent/monitor/nodewright-monitor.gz > examples/edge/monitor/nodewright-monitor.gz
+build: ## the agent, into build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test with the race detector, then without it those that drive another program, and 300 simulated lives of the agent

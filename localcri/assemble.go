@@ -31,7 +31,7 @@ func (r *Runtime) assemble() error {
 		return nil // a test's
 	}
 	errs := []error{r.checkMachine()}
-	r.monitors = realMonitors{monitor.Config{Program: r.cfg.Monitor, StateDir: r.cfg.StateDir, Place: r.cfg.PlaceMonitor, Log: r.log}}
+	r.monitors = realMonitors{r}
 	r.executors = map[string]ociRuntime{}
 	for name, h := range r.cfg.Handlers {
 		args := h.Args
@@ -87,7 +87,11 @@ func (r *Runtime) checkMachine() error {
 			errs = append(errs, errors.New("kernel has no overlayfs"))
 		}
 	}
-	errs = append(errs, checkProgram("Config.Monitor", r.cfg.Monitor))
+	if r.cfg.Monitor != "" {
+		errs = append(errs, checkProgram("Config.Monitor", r.cfg.Monitor))
+	} else if err := monitor.Carried(); err != nil {
+		errs = append(errs, fmt.Errorf("Config.Monitor is empty: %w", err))
+	}
 	for _, name := range sortedKeys(r.cfg.Handlers) {
 		errs = append(errs, checkProgram(fmt.Sprintf("Config.Handlers[%q].Path", name), r.cfg.Handlers[name].Path))
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/internal/bootid"
 )
 
-// Config holds what a [Runtime] needs. RootDir, StateDir, Handlers, Monitor,
-// Network and Images are required; the zero value of every other field means the
+// Config holds what a [Runtime] needs. RootDir, StateDir, Handlers, Network and
+// Images are required; the zero value of every other field means the
 // default named beside it.
 type Config struct {
 	// RootDir is a directory on a disk, absolute: records and the writable layers
@@ -33,7 +33,9 @@ type Config struct {
 	// DefaultHandler is the one of a sandbox that names none; the only one, or
 	// "runc".
 	DefaultHandler string
-	// Monitor is the path of the monitor program, absolute.
+	// Monitor is the absolute path of another build of the monitor program, which is
+	// localcri/nodewright-monitor; the one that this package carries for amd64 and arm64,
+	// which Run places below RootDir.
 	Monitor string
 	// PlaceMonitor puts a monitor's process into the cgroup where it is to live,
 	// outside those of this process and of the pods; it stays in this process'.
@@ -112,11 +114,14 @@ func (c Config) withDefaults() (Config, error) {
 	for _, d := range []struct {
 		name  string
 		value *string
-	}{{"RootDir", &c.RootDir}, {"StateDir", &c.StateDir}, {"Monitor", &c.Monitor}} {
+	}{{"RootDir", &c.RootDir}, {"StateDir", &c.StateDir}} {
 		if !filepath.IsAbs(*d.value) {
 			bad("%s is %q; want an absolute path", d.name, *d.value)
 		}
 		*d.value = filepath.Clean(*d.value)
+	}
+	if c.Monitor != "" && !filepath.IsAbs(c.Monitor) {
+		bad("Monitor is %q; want an absolute path, or none", c.Monitor)
 	}
 	if len(c.StateDir) > maxStateDir {
 		bad("StateDir is %q; want at most %d bytes", c.StateDir, maxStateDir)

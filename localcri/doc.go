@@ -6,7 +6,6 @@
 //		RootDir:  "/var/lib/agent/runtime",
 //		StateDir: "/run/agent/runtime",
 //		Handlers: map[string]localcri.Handler{"runc": {Path: "/usr/bin/runc"}},
-//		Monitor:  "/usr/libexec/agent-monitor",
 //		Network:  network, // a network.Network
 //		Images:   images,  // an image.Store
 //	})
@@ -24,7 +23,8 @@
 //
 // Each pod has one monitor, a small program that outlives this process. It is the parent of
 // the pod's containers, writes their logs and keeps their exit codes. If either of the two
-// dies, its successor recovers the state from the other.
+// dies, its successor recovers the state from the other. This package carries the program for
+// amd64 and arm64; elsewhere Config.Monitor names it.
 //
 // # Records
 //
@@ -45,7 +45,7 @@
 // with images, a network, streams and CDI devices, made of one Config. Nothing but
 // runc or crun has to be on the machine.
 //
-//	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{RootDir: "/var/lib/edge/localcri", Program: monitor})
+//	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{RootDir: "/var/lib/edge/localcri"})
 //	go rt.Run(ctx)
 //	a, err := agent.New(agent.Config{Runtime: rt.Runtime(), Images: agent.Images{Service: rt.Images()}, ...})
 //

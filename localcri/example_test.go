@@ -18,7 +18,6 @@ func Example() {
 			RootDir:  "/var/lib/agent/runtime",
 			StateDir: "/run/agent/runtime",
 			Handlers: map[string]localcri.Handler{"runc": {Path: "/usr/bin/runc"}},
-			Monitor:  "/usr/libexec/agent-monitor",
 			Network:  network,
 			Images:   images,
 		})

@@ -19,11 +19,11 @@ import (
 )
 
 func TestNewGivesAllReasons(t *testing.T) {
-	_, err := New(Config{StateDir: "/" + strings.Repeat("s", 60), CgroupDriver: "v3", Reserve: -1, BootID: "b", Handlers: map[string]Handler{"a": {Path: "runc"}}})
+	_, err := New(Config{StateDir: "/" + strings.Repeat("s", 60), Monitor: "m", CgroupDriver: "v3", Reserve: -1, BootID: "b", Handlers: map[string]Handler{"a": {Path: "runc"}}})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Config.RootDir", "Config.StateDir", "Config.Monitor", `Config.Handlers["a"].Path`, "Config.Network", "Config.Images", "Config.CgroupDriver", "Config.Reserve"} {
+	for _, want := range []string{"Config.RootDir", "Config.StateDir", `Config.Monitor is "m"`, `Config.Handlers["a"].Path`, "Config.Network", "Config.Images", "Config.CgroupDriver", "Config.Reserve"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}

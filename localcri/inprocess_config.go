@@ -23,14 +23,7 @@ type InProcessConfig struct {
 	// RootDir is the absolute path of the directory of all that outlasts a reboot;
 	// DefaultRootDir. It is made if it is not there.
 	RootDir string
-	// Program is the monitor's program itself, or packed by gzip (RFC 1952), which is
-	// placed below RootDir; none.
-	Program []byte
-	// ReadProgram reads Program when the runtime is made, where that is nil: a program
-	// that may do without this runtime has no memory for it. It may return nil; nobody.
-	ReadProgram func() ([]byte, error)
-	// Monitor is the absolute path of the monitor's program, if there is no Program;
-	// nodewright-monitor beside this program, or in the PATH.
+	// Monitor is that of [Config]; the program that this package carries.
 	Monitor string
 	// Handlers are the OCI runtimes by their names; runc and crun as the PATH has
 	// them, runc being the default.

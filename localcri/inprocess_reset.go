@@ -99,7 +99,7 @@ func (r *InProcess) removeAll(ctx context.Context) error {
 // remove removes the runtime's directories with what is mounted there.
 func (m *maker) remove(ctx context.Context, images bool) error {
 	names := namesFor(m.RootDir)
-	dirs := []string{names.stateDir, m.path("pods"), m.path("network"), m.path("bridge"), m.path("cni"), m.path("bin")}
+	dirs := []string{names.stateDir, m.path("pods"), m.path("network"), m.path("bridge"), m.path("cni")}
 	if images {
 		dirs = append(dirs, m.RootDir)
 	}

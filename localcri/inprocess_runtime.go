@@ -56,8 +56,8 @@ func (r *InProcess) Import(ctx context.Context, archive io.Reader, name string) 
 	return r.images.Import(ctx, archive, image.ImportOptions{Name: name})
 }
 
-// NewInProcess makes a runtime, and changes nothing but RootDir's mode and the monitor's
-// program in it. Only Run changes more.
+// NewInProcess makes a runtime, and changes nothing but RootDir and its mode. Only Run changes
+// more.
 func NewInProcess(ctx context.Context, cfg InProcessConfig) (*InProcess, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -85,9 +85,8 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 	if err := m.passable(); err != nil {
 		return nil, fmt.Errorf("directory of the runtime: %w", err)
 	}
-	handlers, errHandlers := m.findHandlers()
-	program, errProgram := m.placeMonitor()
-	if err := errors.Join(errHandlers, errProgram); err != nil {
+	handlers, err := m.findHandlers()
+	if err != nil {
 		return nil, err
 	}
 	r, names := &InProcess{}, namesFor(m.RootDir)
@@ -103,7 +102,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 	}
 	var host cgroups.Host
 	r.runtime, err = New(Config{
-		RootDir: m.path("pods"), StateDir: names.stateDir, Handlers: handlers, Monitor: program,
+		RootDir: m.path("pods"), StateDir: names.stateDir, Handlers: handlers, Monitor: m.Monitor,
 		PlaceMonitor: func(pid int) error { return host.Join(context.WithoutCancel(ctx), names.monitors, pid) },
 		Network:      r.network, Images: r.images, CDI: devices, CgroupDriver: m.CgroupDriver, Log: m.Log.Named("localcri"),
 	})
@@ -135,23 +134,6 @@ func (m *maker) makeImages(r *InProcess) (err error) {
 		return err
 	}
 	return observer.Add(r.images.Counts)
-}
-
-func (m *maker) placeMonitor() (string, error) {
-	program := m.Program
-	if program == nil && m.ReadProgram != nil {
-		var err error
-		if program, err = m.ReadProgram(); err != nil {
-			return "", fmt.Errorf("read the monitor's program: %w", err)
-		}
-	}
-	switch {
-	case program != nil:
-		return place(m.path("bin"), program)
-	case m.Monitor != "":
-		return m.Monitor, nil
-	}
-	return findMonitor()
 }
 
 func (m *maker) findHandlers() (map[string]Handler, error) {

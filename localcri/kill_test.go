@@ -28,7 +28,7 @@ import (
 var kills = flag.Int("kills", 8, "how often TestKill kills each of agent, monitor, and both")
 
 // childEnv has a copy of this program be an agent on the directories it names,
-// the disk's and the tmpfs, and the monitor's program: a:b:c.
+// the disk's and the tmpfs: a:b.
 const childEnv = "LOCALCRI_TEST_CHILD"
 
 // lines is how many lines a container of the child writes.
@@ -38,7 +38,6 @@ const lines = 20
 // told on standard output.
 func childMain(where string) {
 	f := strings.Split(where, ":")
-	built.monitor = f[2]
 	log, err := zap.NewDevelopment()
 	if err != nil {
 		panic(err)
@@ -135,7 +134,7 @@ func (n *node) child() *child {
 	n.t.Helper()
 	c := &child{started: map[string]bool{}, runs: map[string]bool{}, removes: map[string]bool{}}
 	c.cmd = exec.Command("/proc/self/exe")
-	c.cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{n.dir, n.state, built.monitor}, ":"))
+	c.cmd.Env = append(os.Environ(), childEnv+"="+strings.Join([]string{n.dir, n.state}, ":"))
 	c.cmd.Stderr = &c.log
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -198,14 +197,14 @@ func (c *child) recovered(sandbox string) bool {
 	return false
 }
 
-// killMonitors kills all monitors of this test's program.
+// killMonitors kills all monitors of the node.
 func (n *node) killMonitors() {
-	for _, pid := range monitors() {
+	for _, pid := range n.monitors() {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
 }
 
-func monitors() (pids []int) {
+func (n *node) monitors() (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -213,7 +212,7 @@ func monitors() (pids []int) {
 			continue
 		}
 		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if bytes.HasPrefix(args, []byte(built.monitor+"\x00")) {
+		if bytes.HasPrefix(args, []byte(filepath.Join(n.dir, "rt", "bin")+"/")) {
 			pids = append(pids, pid)
 		}
 	}

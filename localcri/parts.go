@@ -129,10 +129,15 @@ type portForwarder interface {
 }
 
 // realMonitors are those of package monitor.
-type realMonitors struct{ cfg monitor.Config }
+type realMonitors struct{ r *Runtime }
+
+func (m realMonitors) config() monitor.Config {
+	c := &m.r.cfg
+	return monitor.Config{Program: c.Monitor, StateDir: c.StateDir, Place: c.PlaceMonitor, Log: c.Log}
+}
 
 func (m realMonitors) Launch(ctx context.Context, sandbox string) (monitorConn, error) {
-	c, err := monitor.Launch(ctx, m.cfg, sandbox)
+	c, err := monitor.Launch(ctx, m.config(), sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +145,7 @@ func (m realMonitors) Launch(ctx context.Context, sandbox string) (monitorConn, 
 }
 
 func (m realMonitors) Connect(ctx context.Context, sandbox string) (monitorConn, monitor.State, error) {
-	c, s, err := monitor.Connect(ctx, m.cfg, sandbox)
+	c, s, err := monitor.Connect(ctx, m.config(), sandbox)
 	if err != nil {
 		return nil, monitor.State{}, err
 	}

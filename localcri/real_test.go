@@ -5,7 +5,6 @@ package localcri_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,8 +31,8 @@ import (
 // built is what all tests of this package share.
 var built struct {
 	sync.Once
-	dir, monitor, testbox string
-	err                   error
+	dir, testbox string
+	err          error
 }
 
 func buildAll(t testing.TB) {
@@ -50,13 +49,6 @@ func buildAll(t testing.TB) {
 	built.Do(func() {
 		built.dir, built.err = os.MkdirTemp("", "localcri")
 		if built.err != nil {
-			return
-		}
-		built.monitor = filepath.Join(built.dir, "monitor")
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", built.monitor, "./monitor/cmd")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("%w: %s", err, out)
 			return
 		}
 		archives, err := sampleimage.Build(context.Background(), "..", built.dir)
@@ -146,7 +138,7 @@ func (n *node) clear() {
 	if s := strings.TrimSpace(string(out)); s != "" {
 		n.t.Errorf("processes are left:\n%s", s)
 	}
-	if left := monitors(); len(left) > 0 {
+	if left := n.monitors(); len(left) > 0 {
 		n.t.Errorf("monitors are left: %v", left)
 		n.killMonitors()
 	}
@@ -194,7 +186,7 @@ func (n *node) assemble() error {
 	}
 	n.rt, err = localcri.New(localcri.Config{
 		CDI: devices, RootDir: filepath.Join(n.dir, "rt"), StateDir: n.state, Handlers: map[string]localcri.Handler{"runc": {Path: runc()}},
-		Monitor: built.monitor, Network: n.network, Images: n.images, Reserve: 1 << 20, BootID: n.boot, Log: n.log,
+		Network: n.network, Images: n.images, Reserve: 1 << 20, BootID: n.boot, Log: n.log,
 	})
 	return err
 }

@@ -66,6 +66,12 @@ func (r *Runtime) prepare() (unlock func(), err error) {
 		unlock()
 		return nil, err
 	}
+	if r.cfg.Monitor == "" {
+		if r.cfg.Monitor, err = monitor.Place(r.rootPath(programsDir)); err != nil {
+			unlock()
+			return nil, fmt.Errorf("place the monitor program: %w", err)
+		}
+	}
 	return unlock, nil
 }
 

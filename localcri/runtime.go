@@ -310,6 +310,7 @@ const (
 	sandboxesDir  = "sandboxes"  // of RootDir: by ID, files
 	recordsDir    = "records"    // of RootDir
 	pauseDir      = "pause"      // of RootDir: the program of infra processes
+	programsDir   = "bin"        // of RootDir: monitor programs
 	streamsDir    = "c"          // of StateDir: by ID, FIFOs and exit records
 	monitorsDir   = "mon"        // of StateDir: package monitor's
 	executorsDir  = "run"        // of StateDir: by handler, the OCI runtimes' state

@@ -105,7 +105,7 @@ func realRuntime(t *testing.T, path, prefix, mirror string) (*Runtime, *criimage
 	}
 	rt, err := New(Config{
 		RootDir: filepath.Join(dir, "rt"), StateDir: state, Handlers: map[string]Handler{filepath.Base(oci): {Path: oci}},
-		Monitor: testprogram.Build(t, "./localcri/monitor/cmd"), Network: net, Images: images, Reserve: 1 << 20, Log: log,
+		Network: net, Images: images, Reserve: 1 << 20, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus clients suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus clients suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -161,6 +161,10 @@ compare: tools build ## the agent with localcri and with containerd in turns: st
 # 30 minutes at most; no root; rewrites a table of docs/weights.md.
 budgets: ## measure what each package weighs, and rewrite the table of docs/weights.md
 	go test -count=1 -timeout 30m -run TestBudgets . -update
+
+# A minute; no root; rewrites localcri/internal/monitor/program.
+monitor: ## the program of localcri's monitors, which its package carries: after each change of its sources, and with a new Go
+	go test -count=1 -run 'TestProgramsAreOfTheirSources$$' ./localcri/internal/monitor -args -update
 
 # A minute; no root; rewrites api/next.txt.
 api: ## rewrite api/next.txt with what stable packages export

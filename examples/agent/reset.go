@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
+	runtime "github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
@@ -23,5 +24,5 @@ func reset(ctx context.Context, std stdio, args []string) error {
 	if len(words) > 0 {
 		return fmt.Errorf("reset takes no argument, got %q", words[0])
 	}
-	return localcri.Reset(ctx, o, localRuntime(&runFlags{}))
+	return localcri.Reset(ctx, o, runtime.InProcessConfig{})
 }

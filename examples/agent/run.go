@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
+	runtime "github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 	"github.com/nodewright/nodewright/nodeagent/csi"
@@ -41,7 +42,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	o := nodeOptions(f, conf)
-	o.LocalRuntime = localcri.Runtime(localRuntime(f))
+	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{Network: f.network, PreloadDir: f.preload})
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := serveLocalAPI(&o, f); err != nil {

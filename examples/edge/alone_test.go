@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -30,13 +29,7 @@ func newNodeAlone(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs := t.TempDir() // for an agent that was built without the monitor
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, "nodewright-monitor"), "./localcri/monitor/cmd")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	t.Setenv("PATH", programs+":"+filepath.Join(repository, "build", "bin")+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", filepath.Join(repository, "build", "bin")+":"+os.Getenv("PATH"))
 	l := &lab{t: t, plant: newPlant(), runtime: []string{"--images", filepath.Dir(archives[0])}}
 	dir, err := os.MkdirTemp("", "nwedge")
 	l.must(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"embed"
 	"path/filepath"
 
 	"go.uber.org/zap"
@@ -12,11 +11,6 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/localcri"
 )
-
-// monitors has the monitor's program, if it was built before the agent.
-//
-//go:embed all:monitor
-var monitors embed.FS
 
 // containerRuntime is what runs containers.
 type containerRuntime struct {
@@ -38,8 +32,7 @@ func openRuntime(ctx context.Context, endpoint, root, preload string, log *zap.L
 			return client.Close(context.WithoutCancel(ctx))
 		}}, nil
 	}
-	program, _ := monitors.ReadFile("monitor/nodewright-monitor.gz") // without it one beside this program will do
-	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{RootDir: filepath.Join(root, "localcri"), Program: program, PreloadDir: preload, Log: log})
+	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{RootDir: filepath.Join(root, "localcri"), PreloadDir: preload, Log: log})
 	if err != nil {
 		return nil, err
 	}

@@ -70,29 +70,28 @@ func (c *Containerd) program() (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	bin := localBin(c.opts.Repository)
-	args := []string{"-dir", c.marker(), "-runc", runc, "-subnet", c.Subnet, "-monitor", filepath.Join(bin, "nodewright-monitor"), "-cdi", filepath.Join(c.Dir, "cdi")}
+	args := []string{"-dir", c.marker(), "-runc", runc, "-subnet", c.Subnet, "-cdi", filepath.Join(c.Dir, "cdi")}
 	for registry, url := range c.opts.Mirrors {
 		args = append(args, "-mirror", registry+"="+url)
 	}
-	return filepath.Join(bin, "localcri"), args, nil
+	return localProgram(c.opts.Repository), args, nil
 }
 
-func localBin(repository string) string { return filepath.Join(repository, "build", "localcri") }
+func localProgram(repository string) string {
+	return filepath.Join(repository, "build", "localcri", "localcri")
+}
 
 var building sync.Mutex
 
-// buildLocal compiles the runtime and its monitor. What is up to date is left as it
-// is by the go command, and what runs is replaced under it by rename.
+// buildLocal compiles the runtime. What is up to date is left as it is by the go command,
+// and what runs is replaced under it by rename.
 func buildLocal(ctx context.Context, repository string) error {
 	building.Lock()
 	defer building.Unlock()
-	for name, dir := range map[string]string{"localcri": "./internal/cmd/localcri", "nodewright-monitor": "./localcri/monitor/cmd"} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(localBin(repository), name), dir)
-		cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w: %s", dir, err, bytes.TrimSpace(out))
-		}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", localProgram(repository), "./internal/cmd/localcri")
+	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build localcri: %w: %s", err, bytes.TrimSpace(out))
 	}
 	return nil
 }

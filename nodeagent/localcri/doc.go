@@ -3,7 +3,7 @@
 // package, so that a node on another runtime does not link it.
 //
 //	n, err := nodeagent.New(ctx, nodeagent.Options{
-//		LocalRuntime: localcri.Runtime(localcri.InProcessConfig{Program: monitor}),
+//		LocalRuntime: localcri.Runtime(localcri.InProcessConfig{}),
 //		...
 //	})
 //

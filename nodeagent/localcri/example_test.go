@@ -17,7 +17,7 @@ func ExampleRuntime() {
 	}
 	n, err := nodeagent.New(context.Background(), nodeagent.Options{
 		Config: conf, Parts: nodeagent.Standard(), Services: nodeagent.StandardServices(),
-		LocalRuntime: localcri.Runtime(nodewrightlocalcri.InProcessConfig{Monitor: "/usr/libexec/nodewright-monitor"}),
+		LocalRuntime: localcri.Runtime(nodewrightlocalcri.InProcessConfig{}),
 	})
 	if err != nil {
 		panic(err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -92,18 +91,8 @@ func newLab(t *testing.T) *lab {
 			write("images/"+filepath.Base(a), string(b))
 		}
 	}
-	monitor := filepath.Join(dir, "monitor")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", monitor, "./localcri/monitor/cmd")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	program, err := os.ReadFile(monitor)
-	if err != nil {
-		t.Fatal(err)
-	}
 	l.cfg = runtime.InProcessConfig{
-		Program: program, PreloadDir: filepath.Join(dir, "images"), Network: runtime.NetworkBridge,
+		PreloadDir: filepath.Join(dir, "images"), Network: runtime.NetworkBridge,
 		Handlers: map[string]runtime.Handler{"runc": {Path: filepath.Join(repository, "build", "bin", "runc")}},
 	}
 	flags := kubeletconfig.NewFlags()
@@ -187,7 +176,7 @@ func TestNodeWithItsOwnRuntime(t *testing.T) {
 	l := newLab(t)
 	first := l.run()
 	bridge := l.interfaceTo(first.Status.PodIP)
-	// The monitor's program, which comes first, is root's alone; users of their own pass.
+	// Users of their own pass.
 	if info, err := os.Stat(filepath.Join(l.root, "localcri")); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("directory of the runtime: %+v, %v; want mode 0711", info, err)
 	}

@@ -32,7 +32,6 @@ type options struct {
 	dir     string
 	reset   bool
 	runc    string
-	monitor string
 	subnet  string
 	cdi     string
 	mirrors map[string]string // URLs by the names of registries
@@ -43,7 +42,6 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "absolute path of the `directory` of all its files")
 	flag.BoolVar(&o.reset, "reset", false, "end all containers and remove what an earlier process has made, and serve nothing")
 	flag.StringVar(&o.runc, "runc", "", "absolute `path` of runc")
-	flag.StringVar(&o.monitor, "monitor", "", "absolute `path` of the monitor's program")
 	flag.StringVar(&o.subnet, "subnet", "", "pods' addresses in `CIDR` notation; a free one")
 	flag.StringVar(&o.cdi, "cdi", "", "absolute path of the `directory` of CDI devices; /etc/cdi and /var/run/cdi")
 	flag.Func("mirror", "`REGISTRY=URL` that images of a registry are pulled from; may be repeated", func(s string) error {
@@ -102,7 +100,7 @@ func (o options) config() (localcri.InProcessConfig, error) {
 	if !filepath.IsAbs(o.dir) {
 		return localcri.InProcessConfig{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
 	}
-	cfg := localcri.InProcessConfig{RootDir: filepath.Join(o.dir, "localcri"), Monitor: o.monitor, Network: localcri.NetworkBridge, Registries: map[string]image.Registry{}}
+	cfg := localcri.InProcessConfig{RootDir: filepath.Join(o.dir, "localcri"), Network: localcri.NetworkBridge, Registries: map[string]image.Registry{}}
 	if o.runc != "" {
 		cfg.Handlers = map[string]localcri.Handler{
 			"runc": {Path: o.runc}, "test-handler": {Path: o.runc}, "bare": {Path: o.runc, PrivilegedWithoutHostDevices: true},

@@ -2,7 +2,7 @@
 
 // Package monitor keeps containers apart from the process that manages them.
 //
-// A monitor is a small process per pod (the program of monitor/cmd). It is the
+// A monitor is a small process per pod (the program of localcri/nodewright-monitor). It is the
 // parent of the pod's containers and of what is executed in them: it runs the
 // executor (runc, crun), writes the containers' logs, holds their standard input
 // and terminals, and records how they end. It serves one client, this package,
@@ -13,10 +13,6 @@
 // starts a successor (Launch) and hands it what it kept for that case (Escrow,
 // Adopt).
 //
-// The program is built without C and without symbols, which makes it 1.8 MB:
-//
-//	CGO_ENABLED=0 go build -trimpath -ldflags="-s -w" -o monitor github.com/nodewright/nodewright/localcri/monitor/cmd
-//
-// Who embeds it writes it to a file that root alone can write, below a name that
-// changes with its content: monitors that run keep the file that they have.
+// This package carries the program, built, for amd64 and arm64 (Place). After a change of
+// its sources, "make monitor" builds it anew.
 package monitor

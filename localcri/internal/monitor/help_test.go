@@ -71,7 +71,7 @@ func build(t testing.TB) string {
 		if program.dir, program.err = os.MkdirTemp("", "monitor"); program.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program.dir, "../../monitor/cmd")
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program.dir, "../../nodewright-monitor")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			program.err = fmt.Errorf("%w: %s", err, out)
@@ -80,7 +80,7 @@ func build(t testing.TB) string {
 	if program.err != nil {
 		t.Fatal(program.err)
 	}
-	return filepath.Join(program.dir, "cmd")
+	return filepath.Join(program.dir, "nodewright-monitor")
 }
 
 // pod is a sandbox with its monitor, and an executor that is a shell script.

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Command cmd is the monitor: one small process per pod that is the parent of
-// its containers. Package monitor starts it and says in which words.
+// Command nodewright-monitor is the monitor of package localcri: one small process per pod that
+// is the parent of its containers. Package localcri carries it, built, and starts it.
 //
-//	monitor monitor   as package monitor starts it: descriptor 3 is the socket, 4 the lock
-//	monitor pause     as PID 1 of a PID namespace that containers share
+//	nodewright-monitor monitor   descriptor 3 is the socket, 4 the lock
+//	nodewright-monitor pause     as PID 1 of a PID namespace that containers share
 //
 // It uses little of the standard library on purpose: what is linked here is
 // resident once per pod.
@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const usage = "usage: nodewright-monitor monitor|pause, as package localcri starts it"
+
 const (
 	listenFD = 3 // the socket that the starter made
 	lockFD   = 4 // held as long as this process lives
@@ -29,7 +31,7 @@ func main() {
 	// keeps in the kernel: so the loop has the first thread for itself.
 	runtime.LockOSThread()
 	if len(os.Args) < 2 {
-		fail("usage: monitor monitor|pause")
+		fail(usage)
 	}
 	if runtime.GOMAXPROCS(0) != 1 {
 		runtime.GOMAXPROCS(1)
@@ -42,7 +44,7 @@ func main() {
 			fail(err.Error())
 		}
 	default:
-		fail("usage: monitor monitor|pause")
+		fail(usage)
 	}
 }
 

@@ -1,0 +1,6 @@
+package monitor
+
+import _ "embed"
+
+//go:embed program/amd64.gz
+var program string
