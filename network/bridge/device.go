@@ -79,6 +79,11 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 			return 0, fmt.Errorf("mark bridge %s: %w", s.name, err)
 		}
 	}
+	if link.Attrs().Group != deviceGroup {
+		if err := l.h.LinkSetGroup(link, deviceGroup); err != nil {
+			return 0, fmt.Errorf("set group of bridge %s: %w", s.name, err)
+		}
+	}
 	index := link.Attrs().Index
 	// Before it is up: no pod may tell the node where its routers are.
 	if err := withinNetns(l.ns, func() error { return bridgeSysctls(s) }); err != nil {

@@ -24,6 +24,14 @@
 // [Plugin.Reset] takes back all of it. Tables of others are never edited: where one
 // of them drops what pods send, [Plugin.Advice] says so, with the rule to add.
 //
+// # Several on a node
+//
+// Plugins with other names, tables, prefixes and state directories share a node: each
+// has its own bridge, table and subnet. Their bridges are in one group of interfaces, whose
+// packets none of them drops; forwarding that one of them turned on is turned off by the
+// last one's Reset. A host port that two of them serve leads to the pod of whichever table
+// came first.
+//
 // # Addresses
 //
 // Addresses are known from the records that [Plugin.Recovered] is given and from

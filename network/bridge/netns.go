@@ -1,15 +1,18 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
@@ -111,6 +114,24 @@ func onThread(enter, f func() error) error {
 		result <- err
 	}()
 	return <-result
+}
+
+// alonePatience is how long others are waited for. They have milliseconds to do there;
+// any process of the namespace can hold the lock for longer.
+const alonePatience = 5 * time.Second
+
+// alone calls f while no other agent with pods in the same network namespace is in alone:
+// both would choose the same subnet, or one turn off what the other needs. The lock is
+// flock(2) of the namespace itself, which ends with the process. One that is held for
+// longer than alonePatience, or that this kernel does not have, keeps nobody out.
+func alone(ctx context.Context, ns *os.File, f func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, alonePatience)
+	defer cancel()
+	wait := retry.Backoff{First: time.Millisecond, Max: 100 * time.Millisecond}
+	for errors.Is(unix.Flock(int(ns.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) && wait.Wait(ctx) {
+	}
+	defer func() { _ = unix.Flock(int(ns.Fd()), unix.LOCK_UN) }()
+	return f()
 }
 
 // call has a panic be an error: it would be one of a thread in a foreign namespace.

@@ -71,7 +71,7 @@ func (p *Plugin) look() []error {
 	}
 	// A damaged state is begun anew; only a disk that cannot be read is a reason to
 	// refuse.
-	if p.state, p.known, err = readState(p.dir, p.log); err != nil {
+	if p.state, err = readState(p.dir, p.log); err != nil {
 		errs = append(errs, err)
 	}
 	if p.boot, err = bootid.Read(os.DirFS("/")); err != nil { //nolint:forbidigo // one file of the kernel's, and in bounds
@@ -111,6 +111,7 @@ func (p *Plugin) look() []error {
 		p.subnet = had
 	default:
 		p.subnet, err = chooseSubnet(append(all, nameServers(p.cfg.ResolvConf)...))
+		p.fresh = true
 		errs = append(errs, err)
 	}
 	// With the bridge there, the overlap is most likely its own route.

@@ -42,7 +42,7 @@ type Plugin struct {
 	links *links
 	table *table
 	state state
-	known bool // state is what was kept
+	fresh bool // the subnet was chosen by New, and nothing has it yet
 	ready bool // the table and the bridge were made
 	drop4 bool // forwarding of others; written under mu as well
 	drop6 bool

@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"go.uber.org/zap"
@@ -35,14 +36,45 @@ func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err 
 // is held. A failure leaves p.ready false, so that the next call begins again; each
 // step is idempotent.
 func (p *Plugin) prepare(ctx context.Context) error {
-	if err := p.planForwarding(ctx); err != nil {
+	return alone(ctx, p.ns, func() error {
+		if err := p.freshSubnet(); err != nil {
+			return err
+		}
+		if err := p.planForwarding(ctx); err != nil {
+			return err
+		}
+		if err := p.ensureBridge(); err != nil {
+			return err
+		}
+		atPoint("bridge")
+		p.ready, p.fresh = true, false
+		return nil
+	})
+}
+
+// freshSubnet chooses another subnet if somebody has taken the one that New chose, as
+// another agent that began at the same time. The pods that were to have addresses of
+// it are refused, and are attached anew by whoever wants them. The gate is held.
+func (p *Plugin) freshSubnet() error {
+	if !p.fresh {
+		return nil
+	}
+	all, err := p.links.taken(p.name, append([]netip.Prefix{p.subnet6}, ranges...)...)
+	if err != nil {
 		return err
 	}
-	if err := p.ensureBridge(); err != nil {
+	all = append(all, nameServers(p.cfg.ResolvConf)...)
+	if _, found := overlap(p.subnet, all); !found {
+		return nil
+	}
+	subnet, err := chooseSubnet(all)
+	if err != nil {
 		return err
 	}
-	atPoint("bridge")
-	p.ready = true
+	p.log.Info("chose another subnet; somebody has taken the first", zap.Stringer("was", p.subnet), zap.Stringer("subnet", subnet))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.subnet, p.addrs = subnet, newAddresses(subnet)
 	return nil
 }
 
@@ -52,20 +84,17 @@ func (p *Plugin) prepare(ctx context.Context) error {
 // forward for everybody.
 func (p *Plugin) planForwarding(ctx context.Context) error {
 	l, kept := p.layout(), p.state
-	// The state was lost. The table of an earlier agent still shows whose setting it
-	// was.
-	if !p.known {
-		v4, v6, err := p.table.dropsOthers()
-		if err != nil {
-			return fmt.Errorf("read table inet %s: %w", p.cfg.Table, err)
-		}
-		if v4 {
-			p.state.Forward4 = p.boot
-		}
-		if v6 {
-			p.state.Forward6 = p.boot
-		}
-		p.known = true
+	// Forwarding that another agent has turned on is ours as well, until the last of us
+	// turns it off; and the table of an earlier agent shows it if the state was lost.
+	v4, v6, err := p.table.dropsOthers("")
+	if err != nil {
+		return fmt.Errorf("read table inet %s: %w", p.cfg.Table, err)
+	}
+	if v4 {
+		p.state.Forward4 = p.boot
+	}
+	if v6 && l.has6() {
+		p.state.Forward6 = p.boot
 	}
 	var f forwarding
 	if err := withinNetns(p.ns, func() error {

@@ -425,8 +425,8 @@ func TestADamagedStateIsSetAside(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, stateFile), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, found, err := readState(stateDir(dir), zap.NewNop())
-		if err != nil || found || s.Subnet.IsValid() || s.Version != stateVersion {
+		s, err := readState(stateDir(dir), zap.NewNop())
+		if err != nil || s.Subnet.IsValid() || s.Version != stateVersion {
 			t.Errorf("%s: %+v, %v", name, s, err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, stateFile)); !errors.Is(err, os.ErrNotExist) {
@@ -436,7 +436,7 @@ func TestADamagedStateIsSetAside(t *testing.T) {
 		if err := writeState(stateDir(dir), s); err != nil {
 			t.Fatal(err)
 		}
-		if again, found, err := readState(stateDir(dir), zap.NewNop()); err != nil || !found || !sameState(s, again) {
+		if again, err := readState(stateDir(dir), zap.NewNop()); err != nil || !sameState(s, again) {
 			t.Errorf("%+v, %v", again, err)
 		}
 	}

@@ -111,7 +111,7 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 		p.log.Warn("kept the network of pods that live", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
 			zap.String("configured bridge", p.name), zap.String("configured subnets", subnets(p.subnet, p.subnet6)))
 	}
-	p.name, p.subnet = latest.Bridge, subnet
+	p.name, p.subnet, p.fresh = latest.Bridge, subnet, false
 	switch {
 	case subnet6.IsValid():
 		p.subnet6 = subnet6

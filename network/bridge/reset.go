@@ -59,7 +59,7 @@ func (p *Plugin) Reset(ctx context.Context) error {
 			return network.Result{}, err
 		}
 		defer leave()
-		return network.Result{}, p.reset(ctx)
+		return network.Result{}, alone(ctx, p.ns, func() error { return p.reset(ctx) })
 	})
 	return err
 }
@@ -96,8 +96,18 @@ func (p *Plugin) reset(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove bridge %s: %w", bridge, err))
 		}
 	}
+	// Other agents' pods need what was turned on; the last agent turns it off.
+	set := p.state
+	v4, v6, err := p.table.dropsOthers(p.cfg.Table)
+	errs = append(errs, err)
+	if v4 || err != nil {
+		set.Forward4 = ""
+	}
+	if v6 || err != nil {
+		set.Forward6 = ""
+	}
 	// Forwarding ends before the rules that keep that of others dropped.
-	errs = append(errs, withinNetns(p.ns, func() error { return undoForwarding(p.state, p.boot) }))
+	errs = append(errs, withinNetns(p.ns, func() error { return undoForwarding(set, p.boot) }))
 	errs = append(errs, p.table.remove(ctx, p.cfg.Table))
 	// The state stays on the disk after a failure, so that another Reset knows what was
 	// set.

@@ -98,6 +98,9 @@ const (
 	prioFilter = 0
 )
 
+// forwardChain has what becomes of forwarded packets.
+const forwardChain = "forward"
+
 // chains are the table, but for the entries of its maps. Chains that others
 // jump to come first. The number of rules does not depend on the number of pods: a
 // packet passes as many of them with 1 pod as with 100.
@@ -134,7 +137,7 @@ func (l layout) chains() []chain {
 	// Last, for what is neither from nor to pods: as it was before forwarding was
 	// turned on.
 	if l.drop4 {
-		forward = append(forward, rule(v4, verdict(expr.VerdictDrop, "")))
+		forward = append(forward, dropOthers(unix.NFPROTO_IPV4))
 	}
 	if l.has6() {
 		hostports = append(hostports,
@@ -147,7 +150,7 @@ func (l layout) chains() []chain {
 			rule(out, own6, translated(true), masquerade()),
 			rule(notOut, own6, masquerade()))
 		if l.drop6 {
-			forward = append(forward, rule(v6, verdict(expr.VerdictDrop, "")))
+			forward = append(forward, dropOthers(unix.NFPROTO_IPV6))
 		}
 	}
 	// Only packets for the node itself are looked up: connections that pass through it
@@ -163,7 +166,7 @@ func (l layout) chains() []chain {
 		// Packets of the node's own processes do not come by prerouting.
 		{name: "output", kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: prioDstNAT, rules: [][]expr.Any{local}},
 		{name: "postrouting", kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: prioSrcNAT, rules: postrouting},
-		{name: "forward", kind: "filter", hook: unix.NF_INET_FORWARD, priority: prioFilter, rules: forward},
+		{name: forwardChain, kind: "filter", hook: unix.NF_INET_FORWARD, priority: prioFilter, rules: forward},
 		// The bridge takes packets for 127.0.0.1, as answers to the node need it; those
 		// that pods make up themselves are dropped (CVE-2020-8558).
 		{name: "input", kind: "filter", hook: unix.NF_INET_LOCAL_IN, priority: prioFilter, rules: [][]expr.Any{
@@ -188,6 +191,22 @@ func family(proto byte) []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regOne},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: regOne, Data: []byte{proto}},
 	}
+}
+
+// deviceGroup is the group of interfaces (ip-link(8)) that every bridge of this package is
+// in, whoever made it and whatever its name is.
+const deviceGroup = 0x6e77
+
+// dropOthers drops what is neither from nor to pods, those of other agents' bridges
+// included: a drop by one table is final, whatever another one accepts.
+func dropOthers(proto byte) []expr.Any {
+	notIn := func(key expr.MetaKey) []expr.Any {
+		return []expr.Any{
+			&expr.Meta{Key: key, Register: regOne},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: regOne, Data: binaryutil.NativeEndian.PutUint32(deviceGroup)},
+		}
+	}
+	return rule(family(proto), notIn(expr.MetaKeyIIFGROUP), notIn(expr.MetaKeyOIFGROUP), verdict(expr.VerdictDrop, ""))
 }
 
 // ifname compares the name of an interface, all of it. The whole field of 16 bytes is

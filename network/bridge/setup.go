@@ -53,6 +53,9 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	if err != nil {
 		return network.Result{}, err
 	}
+	if subnet := p.layout().subnet; one.IPv4.Masked() != subnet {
+		return network.Result{}, network.Errorf(network.Unavailable, "address %s: the subnet of pods is %s now", one.IPv4.Addr(), subnet)
+	}
 	mac := macOf(one.IPv4.Addr())
 	err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 	switch {

@@ -87,26 +87,26 @@ func stateDir(path string) durable.Dir {
 	return durable.Dir{Path: path, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxState}, Sync: true}
 }
 
-// readState returns the kept state, and whether there was one. One that is damaged
+// readState returns the kept state, which is empty if there is none. One that is damaged
 // is set aside and begun anew: the bridge itself reports its subnet, and the table
 // what it drops.
-func readState(dir durable.Dir, log *zap.Logger) (s state, found bool, err error) {
+func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 	b, err := dir.Read(stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return state{Version: stateVersion}, false, nil
+		return state{Version: stateVersion}, nil
 	}
 	if err == nil {
 		s, err = parseState(b)
 		// A disk that fails is not a damaged file: setting that aside would lose a good
 		// one.
 	} else if isDisk(err) {
-		return state{}, false, fmt.Errorf("Config.StateDir %s: %w", dir.Path, err)
+		return state{}, fmt.Errorf("Config.StateDir %s: %w", dir.Path, err)
 	}
 	if err != nil {
 		log.Warn("set damaged state aside", zap.String("file", stateFile), zap.String("aside", dir.SetAside(stateFile)), zap.Error(err))
-		return state{Version: stateVersion}, false, nil
+		return state{Version: stateVersion}, nil
 	}
-	return s, true, nil
+	return s, nil
 }
 
 // writeState makes the directory if it is missing, and replaces the file.

@@ -258,33 +258,29 @@ func sameRule(have, want []expr.Any) bool {
 	})
 }
 
-// dropsOthers reports what forwarding between other interfaces a table that is
-// there drops: whose it was is known by it if the record was lost. It looks for rules
-// that drop a whole address family, which this package makes for nothing else.
-func (t *table) dropsOthers() (v4, v6 bool, err error) {
-	there, err := t.exists(t.name)
-	if err != nil || !there {
-		return false, false, err
-	}
+// dropsOthers reports which forwarding between other interfaces is dropped by the tables
+// of this package but the one named except: those of other agents of the node, and of an
+// agent whose record was lost. Only who has turned forwarding on drops it.
+func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	r, err := t.reader()
 	if err != nil {
 		return false, false, err
 	}
-	of := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
-	rules, err := r.GetRules(of, &nftables.Chain{Name: "forward", Table: of})
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, false, err
+	all, err := r.ListChains()
+	if err != nil {
+		return false, false, fmt.Errorf("list chains: %w", err)
 	}
-	for _, one := range rules {
-		if len(one.Exprs) != 3 {
+	for _, c := range all {
+		if c.Table.Family != nftables.TableFamilyINet || c.Table.Name == except || c.Name != forwardChain {
 			continue
 		}
-		meta, isMeta := one.Exprs[0].(*expr.Meta)
-		cmp, isCmp := one.Exprs[1].(*expr.Cmp)
-		v, isVerdict := one.Exprs[2].(*expr.Verdict)
-		if isMeta && isCmp && isVerdict && meta.Key == expr.MetaKeyNFPROTO && v.Kind == expr.VerdictDrop && len(cmp.Data) > 0 {
-			v4 = v4 || cmp.Data[0] == unix.NFPROTO_IPV4
-			v6 = v6 || cmp.Data[0] == unix.NFPROTO_IPV6
+		rules, err := r.GetRules(c.Table, c)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, false, err
+		}
+		for _, one := range rules {
+			v4 = v4 || sameRule(one.Exprs, dropOthers(unix.NFPROTO_IPV4))
+			v6 = v6 || sameRule(one.Exprs, dropOthers(unix.NFPROTO_IPV6))
 		}
 	}
 	return v4, v6, nil
