@@ -1,0 +1,270 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/ownerlock"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// ClaimsDir is the directory where the agents of a machine record what they use of it.
+const ClaimsDir = "/run/nodewright-claims"
+
+// ErrClaimed means that another agent of the machine uses the same.
+var ErrClaimed = errors.New("in use by another agent")
+
+// Claim is something of the machine that only one agent may use.
+type Claim struct {
+	Kind string `json:"kind"` // such as "cgroup"
+	Name string `json:"name"` // such as "/kubepods"
+	// Set names the settings that choose another one, for the error.
+	Set string `json:"-"`
+}
+
+func (c Claim) String() string { return fmt.Sprintf("%s %q", c.Kind, c.Name) }
+
+// ClaimedError says which agent has a claim. It is an [ErrClaimed].
+type ClaimedError struct {
+	Claim
+	RootDir string // of the agent that has it
+	PID     string // of its process; "" if it does not run
+	File    string // its record
+}
+
+func (e *ClaimedError) Error() string {
+	text := fmt.Sprintf("%s is used by the agent with root directory %q", e.Claim, e.RootDir)
+	if e.PID != "" {
+		return fmt.Sprintf("%s, process %s: set %s to another one", text, e.PID, e.Set)
+	}
+	return fmt.Sprintf("%s, which is not running while its containers may be: set %s to another one, or remove %s if that agent is gone for good", text, e.Set, e.File)
+}
+
+// Is makes it an ErrClaimed.
+func (*ClaimedError) Is(target error) bool { return target == ErrClaimed }
+
+// Bounds of what is read: of a machine's agents and of the record of one.
+const (
+	maxAgents     = 1000
+	maxClaims     = 64 << 10 // bytes
+	claimPatience = 10 * time.Second
+	rootPatience  = 2 * time.Second // for the file system of another agent's root directory
+)
+
+// claimRecord is what an agent's file in the directory says.
+type claimRecord struct {
+	RootDir string  `json:"rootDir"`
+	Claims  []Claim `json:"claims"`
+}
+
+// TakeClaims records in dir ([ClaimsDir] if empty) that the agent with a root directory uses
+// all claims, and nothing else. If other agents use some of them nothing is recorded, and
+// the error has a [*ClaimedError] for each.
+//
+// Claims belong to a root directory and not to a process: while an agent is restarted or
+// upgraded its containers run, and nobody else may take what is theirs. They end with the
+// boot, with the root directory, or by [DropClaims]. dir is made for its owner alone.
+// TakeClaims waits for other agents that do the same, until ctx ends or for ten seconds.
+func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error {
+	c, err := openClaims(ctx, dir, rootDir)
+	if err != nil {
+		return fmt.Errorf("claims of agents: %w", err)
+	}
+	defer c.close()
+	others, err := c.others(ctx)
+	if err != nil {
+		return fmt.Errorf("claims of agents: %w", err)
+	}
+	var errs []error
+	for _, one := range claims {
+		for _, o := range others {
+			if slices.ContainsFunc(o.Claims, func(theirs Claim) bool { return theirs.Kind == one.Kind && theirs.Name == one.Name }) {
+				errs = append(errs, &ClaimedError{Claim: one, RootDir: o.RootDir, PID: o.pid, File: o.file})
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	b, err := json.Marshal(claimRecord{rootDir, claims})
+	if err == nil {
+		err = c.dir.Replace(claimFile(rootDir), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("claims of agents: %w", err)
+	}
+	return nil
+}
+
+// DropClaims forgets what the agent with a root directory uses, in dir ([ClaimsDir] if empty):
+// nothing of it may be left. Without claims there is nothing to do.
+func DropClaims(ctx context.Context, dir, rootDir string) error {
+	if _, err := os.Lstat(cmp.Or(dir, ClaimsDir)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	c, err := openClaims(ctx, dir, rootDir)
+	if err != nil {
+		return fmt.Errorf("claims of agents: %w", err)
+	}
+	defer c.close()
+	if err := c.dir.Remove(claimFile(rootDir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("claims of agents: %w", err)
+	}
+	return nil
+}
+
+// claimFile is the name of an agent's record.
+func claimFile(rootDir string) string {
+	sum := sha256.Sum256([]byte(rootDir))
+	return hex.EncodeToString(sum[:8]) + ".json"
+}
+
+// claimsDir is the directory, locked.
+type claimsDir struct {
+	path, rootDir string
+	dir           *safefile.Dir
+	lock          *os.File
+}
+
+// openClaims makes the directory if it is missing, and locks it. What is in it is nobody
+// else's: only its owner may enter it.
+func openClaims(ctx context.Context, dir, rootDir string) (*claimsDir, error) {
+	dir = cmp.Or(dir, ClaimsDir)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return nil, err
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("%s has mode %v; want a directory of the agent's user alone", dir, info.Mode())
+	}
+	held, err := safefile.OpenDir(dir, ".")
+	if err != nil {
+		return nil, err
+	}
+	c := &claimsDir{path: dir, rootDir: rootDir, dir: held}
+	if c.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err == nil {
+		err = lockWithin(ctx, c.lock)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func lockWithin(ctx context.Context, f *os.File) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, claimPatience, fmt.Errorf("%s: another process has had the lock for %v", f.Name(), claimPatience))
+	defer cancel()
+	wait := retry.Backoff{First: time.Millisecond, Max: 100 * time.Millisecond}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		if !wait.Wait(ctx) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (c *claimsDir) close() {
+	if c.lock != nil {
+		_ = ownerlock.Release(c.lock)
+	}
+	_ = c.dir.Close()
+}
+
+// otherAgent is an agent that has claims, and its process if it runs.
+type otherAgent struct {
+	claimRecord
+	file, pid string
+}
+
+// others reads the records of other agents, and removes those of agents that are gone:
+// without its root directory an agent has nothing that runs.
+func (c *claimsDir) others(ctx context.Context) ([]otherAgent, error) {
+	entries, err := c.dir.Entries(maxAgents)
+	if err != nil {
+		return nil, err
+	}
+	var out []otherAgent
+	for _, e := range entries {
+		name := e.Name()
+		if filepath.Ext(name) != ".json" || name == claimFile(c.rootDir) {
+			continue
+		}
+		o := otherAgent{file: filepath.Join(c.path, name)}
+		b, err := safefile.ReadFile(o.file, maxClaims)
+		if err != nil {
+			return nil, err
+		}
+		there := false
+		if json.Unmarshal(b, &o.claimRecord) == nil {
+			there, o.pid = c.isThere(ctx, o.RootDir)
+		}
+		if there {
+			out = append(out, o)
+		} else if err := c.dir.Remove(name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// isThere reports whether there is another agent with a root directory, and which process
+// it is if it runs. One whose file system does not answer is there.
+func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pid string) {
+	type answer struct {
+		there bool
+		pid   string
+	}
+	found := make(chan answer, 1)
+	go func() { // of its own: it may hang
+		info, err := os.Stat(rootDir)
+		own, ownErr := os.Stat(c.rootDir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && ownErr == nil && os.SameFile(info, own):
+			found <- answer{}
+		default:
+			found <- answer{true, lockHolder(rootDir)}
+		}
+	}()
+	late := time.NewTimer(rootPatience)
+	defer late.Stop()
+	select {
+	case a := <-found:
+		return a.there, a.pid
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return true, ""
+}
+
+// lockHolder is the process that has the lock of a root directory, "" if there is none.
+func lockHolder(rootDir string) string {
+	f, err := safefile.Open(filepath.Join(rootDir, lockName))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	var held *ownerlock.HeldError
+	if errors.As(ownerlock.Check(f), &held) {
+		return held.PID
+	}
+	return ""
+}
