@@ -64,7 +64,7 @@ const (
 func commands() []command {
 	return []command{
 		{cmdline.Command{Name: "run", Args: "[flags]", Short: "run the agent (the default)", Topic: running}, runAgent},
-		{cmdline.Command{Name: "reset", Args: "[--images]", Short: "end all pods of the agent's own container runtime, unmount their volumes and remove what it made; data of volumes stays", Topic: running}, reset},
+		{cmdline.Command{Name: "reset", Args: "[--images | --all]", Short: "end all pods of the agent's own container runtime, unmount their volumes and remove what it made; data of volumes stays without --all", Topic: running}, reset},
 		{cmdline.Command{Name: "kubeconfig", Args: "[--user NAME] [--group view|edit|admin] [--server URL] [--valid 8760h]", Short: "make a certificate for the Kubernetes API of this node, as a kubeconfig", Topic: running}, kubeconfig},
 		{cmdline.Command{Name: "get", Args: "pods|events [NAME] [-n NAMESPACE] [-o wide|json|yaml|name] [-w]", Short: "list pods, or events of pods and the node", Topic: looking, Words: "pods events", Pods: true}, get},
 		{cmdline.Command{Name: "describe", Args: "pod NAME [-n NAMESPACE]", Short: "show everything about one pod", Topic: looking, Words: "pod", Pods: true}, describePod},

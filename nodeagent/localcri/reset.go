@@ -28,12 +28,15 @@ type ResetOptions struct {
 	CgroupDriver string
 	// Images says that images go, too, and the record of which runtime the node has.
 	Images bool
-	Log    *zap.Logger // silent
+	// All says that everything below RootDir goes, images and data of volumes as well, unless
+	// a mount stays.
+	All bool
+	Log *zap.Logger // silent
 }
 
 // Reset is [localcri.Reset] for the runtime of a node, and unmounts what the node's pods and
 // plugins left below its root directory: tmpfs of Secrets, memory-backed emptyDirs, subPath
-// binds, volumes of drivers. What the volumes hold on disk stays. The error names each mount that
+// binds, volumes of drivers. What the volumes hold on disk stays, without All. The error names each mount that
 // stays; nobody may remove the directory before it is gone, as a subPath bind leads to a
 // directory of the host. The agent must not run: the error is a node.ErrLocked then.
 func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) error {
@@ -46,7 +49,10 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	}
 	o.RootDir = root
 	cfg.RootDir, cfg.CgroupDriver, cfg.Log = Dir(o.RootDir), o.CgroupDriver, o.Log
-	if _, err := os.Stat(cfg.RootDir); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(cfg.RootDir); errors.Is(err, fs.ErrNotExist) && !o.All {
+		return nil
+	}
+	if _, err := os.Stat(o.RootDir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	lock, err := node.LockRoot(o.RootDir)
@@ -54,13 +60,27 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 		return err
 	}
 	defer lock.Release()
-	err = localcri.Reset(ctx, cfg, o.Images)
+	err = localcri.Reset(ctx, cfg, o.Images || o.All)
 	// After the containers, which have the mounts in use.
 	err = errors.Join(err, mount.UnmountBelow(ctx, &mount.Kernel{}, o.RootDir, mount.Network))
-	if o.Images {
-		if rerr := rmtree.Remove(nodeagent.RuntimeRecords(o.RootDir)); !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
+	switch {
+	case o.All && err == nil:
+		return empty(o.RootDir)
+	case o.Images:
+		err = errors.Join(err, rmtree.Remove(nodeagent.RuntimeRecords(o.RootDir)))
 	}
 	return err
+}
+
+// empty removes what is in a directory, and nothing through a mount.
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, rmtree.Remove(filepath.Join(dir, e.Name())))
+	}
+	return errors.Join(errs...)
 }
