@@ -436,7 +436,7 @@ func sharingImages(t testing.TB) []string {
 			files = append(files, sampleimage.File{Path: fmt.Sprintf("/%s/%d", name, i), Mode: 0o644, Data: data})
 		}
 		var b bytes.Buffer
-		if err := sampleimage.Tar(&b, files); err != nil {
+		if err := sampleimage.Tar(&b, files, time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
 		return b.Bytes()

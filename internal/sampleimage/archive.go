@@ -154,23 +154,23 @@ func (l layout) write(w io.Writer) error {
 	for p, b := range l {
 		files = append(files, File{Path: "/" + p, Mode: 0o644, Data: b})
 	}
-	return Tar(w, files)
+	return Tar(w, files, time.Unix(0, 0))
 }
 
 func layerOf(files []File) ([]byte, error) {
 	var buf bytes.Buffer
-	err := Tar(&buf, files)
+	err := Tar(&buf, files, time.Unix(0, 0))
 	return buf.Bytes(), err
 }
 
 // Tar writes files in order of their paths, each parent directory before
-// what it holds, without times and owners.
-func Tar(w io.Writer, files []File) error {
+// what it holds, all of one time and without owners.
+func Tar(w io.Writer, files []File, modified time.Time) error {
 	files = withParents(files)
 	tw := tar.NewWriter(w)
 	for _, f := range files {
 		h := &tar.Header{Name: strings.TrimPrefix(f.Path, "/"), Mode: f.Mode, Size: int64(len(f.Data)),
-			Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}
+			Typeflag: tar.TypeReg, ModTime: modified, Format: tar.FormatUSTAR}
 		if strings.HasSuffix(f.Path, "/") {
 			h.Typeflag, h.Size = tar.TypeDir, 0
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func sample() Image {
@@ -100,7 +101,7 @@ func TestWriteWantsAName(t *testing.T) {
 // those of any file.
 func TestLinks(t *testing.T) {
 	var out bytes.Buffer
-	if err := Tar(&out, []File{{Path: "/bin/sh", Mode: 0o777, Link: "/bin/box"}, {Path: "/bin/box", Mode: 0o755, Data: []byte("x")}}); err != nil {
+	if err := Tar(&out, []File{{Path: "/bin/sh", Mode: 0o777, Link: "/bin/box"}, {Path: "/bin/box", Mode: 0o755, Data: []byte("x")}}, time.Unix(0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

@@ -3,25 +3,28 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// compressed is a tar.gz without times, owners and names of machines.
-func compressed(files []sampleimage.File) ([]byte, error) {
+// tarball is a tar.gz with one time, and without owners and names of machines.
+func tarball(files []sampleimage.File, modified time.Time) ([]byte, error) {
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
+	if err := sampleimage.Tar(&b, files, modified); err != nil {
 		return nil, err
 	}
-	if err := sampleimage.Tar(z, files); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return compressed(b.Bytes())
+}
+
+func compressed(content []byte) ([]byte, error) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := z.Write(content)
+	err = errors.Join(err, z.Close()) // writes the rest
+	return b.Bytes(), err
 }
 
 // A member is one file of an ar archive.

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
+
+const maintainer = "The nodewright authors <authors@nodewright.invalid>"
 
 // debianArchitecture is Debian's name of one of Go's architectures; "" if nothing is
 // made for it.
@@ -30,20 +33,27 @@ func debianVersion(version string) string {
 // debian is the package: the program, its unit, its configuration, which stays when
 // a person has changed it, and an empty directory of manifests.
 func (p *packaging) debian() ([]byte, error) {
+	const doc = "/usr/share/doc/" + program
+	changelog, err := compressed(p.changelog())
+	if err != nil {
+		return nil, err
+	}
 	data := []sampleimage.File{
 		{Path: "/usr/bin/" + program, Mode: 0o755, Data: p.binary},
-		{Path: "/etc/nodewright/manifests/", Mode: 0o755},
+		{Path: "/etc/nodewright/manifests/", Mode: 0o700}, // there may be Secrets in them
 		{Path: "/var/lib/nodewright/", Mode: 0o751},
+		{Path: doc + "/changelog.gz", Mode: 0o644, Data: changelog},
 	}
 	conffiles := []string{"/etc/default/" + program, "/etc/nodewright/agent.yaml"}
 	for to, from := range map[string]string{
 		conffiles[0]: "packaging/default",
 		conffiles[1]: "packaging/agent.yaml",
-		"/usr/lib/systemd/system/" + program + ".service":  "packaging/nodewright-agent.service",
-		"/usr/share/doc/" + program + "/copyright":         "LICENSE",
-		"/usr/share/doc/" + program + "/differences.md":    "docs/kubelet-differences.md",
-		"/usr/share/doc/" + program + "/CHANGELOG.md":      "CHANGELOG.md",
-		"/usr/share/doc/" + program + "/examples/web.yaml": "examples/manifests/web.yaml",
+		"/usr/lib/systemd/system/" + program + ".service": "packaging/nodewright-agent.service",
+		"/usr/share/lintian/overrides/" + program:         "packaging/lintian-overrides",
+		doc + "/copyright":                                "packaging/copyright",
+		doc + "/NEWS.md":                                  "CHANGELOG.md",
+		doc + "/examples/hardening.conf":                  "packaging/hardening.conf",
+		doc + "/examples/web.yaml":                        "packaging/web.yaml",
 	} {
 		b, err := p.read(from)
 		if err != nil {
@@ -76,7 +86,7 @@ func (p *packaging) debian() ([]byte, error) {
 		name  string
 		files []sampleimage.File
 	}{{"control.tar.gz", control}, {"data.tar.gz", data}} {
-		b, err := compressed(part.files)
+		b, err := tarball(part.files, p.build.time)
 		if err != nil {
 			return nil, err
 		}
@@ -90,17 +100,24 @@ func (p *packaging) control(size int) []byte {
 	return fmt.Appendf(nil, `Package: %s
 Version: %s
 Architecture: %s
-Maintainer: The nodewright authors <authors@nodewright.invalid>
+Maintainer: `+maintainer+`
 Installed-Size: %d
-Depends: init-system-helpers, runc | crun
+Depends: runc | crun
 Recommends: nftables
 Section: admin
 Priority: optional
 Homepage: https://github.com/nodewright/nodewright
 Description: node agent for containers, with a runtime of its own
- It keeps the pods of a directory of manifests running, or those of a Kubernetes
- cluster in the kubelet's place, and takes the kubelet's flags and configuration.
+ It keeps the pods of a directory of manifests running, or those of a
+ Kubernetes cluster in the kubelet's place, and takes the kubelet's flags and
+ configuration.
 `, program, debianVersion(p.build.version), debianArchitecture(p.arch), (size+1023)/1024)
+}
+
+// changelog is what Debian wants of one: that of the program is beside it.
+func (p *packaging) changelog() []byte {
+	return fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * Version %s: see NEWS.md.\n\n -- %s  %s\n",
+		program, debianVersion(p.build.version), p.build.version, maintainer, p.build.time.UTC().Format(time.RFC1123Z))
 }
 
 // sorted sorts lines.

@@ -194,13 +194,13 @@ func (p *packaging) archive() ([]byte, error) {
 	dir := fmt.Sprintf("/%s-%s-%s/", program, p.build.version, p.arch)
 	files := []sampleimage.File{{Path: dir + program, Mode: 0o755, Data: p.binary}}
 	for to, from := range map[string]string{
-		"LICENSE":                   "LICENSE",
-		"README.md":                 "README.md",
-		"CHANGELOG.md":              "CHANGELOG.md",
-		"kubelet-differences.md":    "docs/kubelet-differences.md",
-		"nodewright-agent.service":  "packaging/nodewright-agent.service",
-		"agent.yaml":                "packaging/agent.yaml",
-		"manifests/web.yaml.sample": "examples/manifests/web.yaml",
+		"LICENSE":                  "LICENSE",
+		"README.md":                "README.md",
+		"CHANGELOG.md":             "CHANGELOG.md",
+		"nodewright-agent.service": "packaging/nodewright-agent.service",
+		"hardening.conf":           "packaging/hardening.conf",
+		"agent.yaml":               "packaging/agent.yaml",
+		"web.yaml":                 "packaging/web.yaml",
 	} {
 		b, err := p.read(from)
 		if err != nil {
@@ -208,7 +208,7 @@ func (p *packaging) archive() ([]byte, error) {
 		}
 		files = append(files, sampleimage.File{Path: dir + to, Mode: 0o644, Data: b})
 	}
-	return compressed(files)
+	return tarball(files, p.build.time)
 }
 
 // image is the program alone. It works as the machine's root with the machine's

@@ -60,8 +60,8 @@ func names(t *testing.T, content []byte) (all []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if h.ModTime.Unix() != 0 || h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
-			t.Errorf("%s has a time or an owner", h.Name)
+		if !h.ModTime.Equal(sample().build.time) || h.Uid != 0 || h.Gid != 0 || h.Uname != "" {
+			t.Errorf("%s has a time that is not the commit's, or an owner", h.Name)
 		}
 		all = append(all, h.Name)
 	}
@@ -155,6 +155,29 @@ func TestConfiguration(t *testing.T) {
 	_, warnings, err := kubeletconfig.Load(kubeletconfig.Options{File: filepath.Join(repository, "packaging", "agent.yaml")})
 	if err != nil || len(warnings) > 0 {
 		t.Errorf("warnings %q, error %v", warnings, err)
+	}
+}
+
+// systemd knows the words of the unit and of its drop-in.
+func TestUnit(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("systemd-analyze is not on this machine")
+	}
+	unit := filepath.Join(t.TempDir(), "nodewright-agent.service")
+	if err := os.Mkdir(unit+".d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for to, from := range map[string]string{unit: "nodewright-agent.service", unit + ".d/hardening.conf": "hardening.conf"} {
+		b, err := os.ReadFile(filepath.Join(repository, "packaging", from))
+		if err == nil {
+			err = os.WriteFile(to, bytes.ReplaceAll(b, []byte("/usr/bin/"+program), []byte("/bin/true")), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput(); err != nil || bytes.Contains(out, []byte(program)) {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 
