@@ -24,7 +24,7 @@
 // # States
 //
 // The publication of each pod is a state machine without clock, lock or
-// goroutine (state.go, step.go, result.go). The Manager delivers its events and
+// goroutine (state.go, step.go). The Manager delivers its events and
 // carries out its effects. The histories in testdata show the effects of each
 // sequence of events; TestHistories plays them, and with -update rewrites them.
 //
