@@ -23,6 +23,7 @@ import (
 	"github.com/nodewright/nodewright/e2e/controlplane"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // patience is how long a test waits for what must come, however slow the
@@ -356,19 +357,8 @@ func importBusybox(t *testing.T, c *containerdtest.Containerd) {
 // busyboxImage is the image of the tests' pods.
 func busyboxImage(t *testing.T) sampleimage.Image {
 	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("busybox is missing: apt-get install busybox-static")
-		}
-		t.Skip("busybox is missing: apt-get install busybox-static")
-	}
-	binary, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	img := sampleimage.Image{
-		Name: busybox, Architecture: runtime.GOARCH, Files: []sampleimage.File{{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}},
+		Name: busybox, Architecture: runtime.GOARCH, Files: []sampleimage.File{{Path: "/bin/busybox", Mode: 0o755, Data: testprogram.Busybox(t)}, {Path: "/tmp/", Mode: 0o1777}},
 		Env: []string{"PATH=/bin"}, Cmd: []string{"sleep", "1000000"},
 	}
 	for _, name := range []string{"sh", "sleep", "cat", "echo", "tar", "id", "ls", "nc", "true", "false", "env", "seq", "head", "hostname", "dd", "kill", "grep", "httpd", "wget", "touch", "date", "stty"} {

@@ -24,6 +24,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/image"
 )
@@ -34,10 +35,7 @@ const shell = "localhost/shell:1"
 func newShellNode(t *testing.T) *node {
 	t.Helper()
 	n := newNode(t)
-	b, err := os.ReadFile("/usr/bin/busybox")
-	if err != nil {
-		t.Skip("needs a static busybox (apt-get install busybox-static)")
-	}
+	b := testprogram.Busybox(t)
 	var buf bytes.Buffer
 	img := sampleimage.Image{Name: shell, Architecture: runtime.GOARCH, Entrypoint: []string{"/bin/sh", "-c"}, Env: []string{"PATH=/bin"}}
 	for _, name := range []string{"busybox", "sh", "sleep", "dd", "cat", "echo", "ls", "kill", "head", "yes", "test", "ps", "tr", "true", "stty", "grep", "id", "readlink"} {

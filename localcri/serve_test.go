@@ -29,6 +29,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 const testImage = "localhost/nodewright/testbox:1"
@@ -581,7 +582,7 @@ func TestStreamsThatAreRefused(t *testing.T) {
 func TestCrictl(t *testing.T) {
 	crictl, err := filepath.Abs("../build/bin/crictl")
 	if _, statErr := os.Stat(crictl); err != nil || statErr != nil {
-		t.Skip("needs build/bin/crictl")
+		testprogram.Missing(t, "needs build/bin/crictl: make tools")
 	}
 	_, socket, sandbox, id, _ := streamed(t)
 	run := func(stdin string, args ...string) (string, error) {

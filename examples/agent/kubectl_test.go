@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // shell is an image with a shell and what kubectl cp and port-forward want.
@@ -25,15 +25,7 @@ const shell = "localhost/shell:1"
 // withShell makes the machine's busybox an image of the lab.
 func (l *lab) withShell() {
 	l.t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			l.t.Fatal("busybox is missing: apt-get install busybox-static")
-		}
-		l.t.(*testing.T).Skip("busybox is missing: apt-get install busybox-static")
-	}
-	binary, err := os.ReadFile(path)
-	l.must(err)
+	binary := testprogram.Busybox(l.t)
 	files := []sampleimage.File{{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/www/index.html", Mode: 0o644, Data: []byte("hello\n")}}
 	for _, name := range []string{"sh", "tar", "cat", "sleep", "httpd", "ps"} {
 		files = append(files, sampleimage.File{Path: "/bin/" + name, Link: "busybox"})

@@ -11,8 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
 // Runtimes that Options may name.
@@ -54,7 +55,7 @@ func (c *Containerd) configure(ctx context.Context) error {
 	if !c.local() {
 		return writeConfig(c.opts)
 	}
-	if err := buildLocal(ctx, c.opts.Repository); err != nil {
+	if err := testprogram.Compile(ctx, c.opts.Repository, localProgram(c.opts.Repository), "./internal/cmd/localcri"); err != nil {
 		return err
 	}
 	return errors.Join(os.MkdirAll(c.marker(), 0o711), os.MkdirAll(filepath.Join(c.Dir, "cdi"), 0o711))
@@ -79,21 +80,6 @@ func (c *Containerd) program() (string, []string, error) {
 
 func localProgram(repository string) string {
 	return filepath.Join(repository, "build", "localcri", "localcri")
-}
-
-var building sync.Mutex
-
-// buildLocal compiles the runtime. What is up to date is left as it is by the go command,
-// and what runs is replaced under it by rename.
-func buildLocal(ctx context.Context, repository string) error {
-	building.Lock()
-	defer building.Unlock()
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", localProgram(repository), "./internal/cmd/localcri")
-	cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build localcri: %w: %s", err, bytes.TrimSpace(out))
-	}
-	return nil
 }
 
 // importLocal posts an archive.

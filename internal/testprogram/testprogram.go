@@ -6,11 +6,13 @@ package testprogram
 import (
 	"bytes"
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -105,10 +107,43 @@ func Go(t testing.TB, dir string, args ...string) string {
 // skipped, and fails with CI=true.
 func Fail(t testing.TB, err error) {
 	t.Helper()
-	if errors.Is(err, ErrNoGo) && os.Getenv("CI") != "true" {
-		t.Skip(err)
+	if errors.Is(err, ErrNoGo) {
+		Missing(t, err)
 	}
 	t.Fatal(err)
+}
+
+// Missing skips a test for want of something that make ci has, with the reason; with CI=true it
+// fails.
+func Missing(t testing.TB, reason ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatal(reason...)
+	}
+	t.Skip(reason...)
+}
+
+// Busybox returns the machine's static busybox, which images of tests are made of. One that needs
+// a loader does not run in them.
+func Busybox(t testing.TB) []byte {
+	t.Helper()
+	const missing = "needs a static busybox: apt-get install busybox-static"
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		Missing(t, missing)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(program))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		Missing(t, missing+" (", path, " needs a loader)")
+	}
+	return program
 }
 
 // Root returns the directory of the module that the test is in.

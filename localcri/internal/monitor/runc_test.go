@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -29,12 +30,12 @@ type runcPod struct {
 
 func newRuncPod(t testing.TB) *runcPod {
 	t.Helper()
-	runc, err := filepath.Abs("../../build/bin/runc")
+	runc, err := filepath.Abs("../../../build/bin/runc")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(runc); err != nil {
-		t.Skip("needs build/bin/runc (make tools)")
+		testprogram.Missing(t, "needs build/bin/runc: make tools")
 	}
 	p := &runcPod{pod: newPod(t), runc: runc, group: "/nodewright-monitor-" + strconv.Itoa(os.Getpid())}
 	p.root, p.rootfs = filepath.Join(p.dir, "runc"), filepath.Join(p.dir, "rootfs")
