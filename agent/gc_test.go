@@ -273,12 +273,8 @@ func TestLogsAreRotated(t *testing.T) {
 // However starts, ends and removals meet: no image goes and no container of a
 // pod that needs it, and every pod runs in the end.
 func TestStartsAndRemovalsInterleaved(t *testing.T) {
-	seeds := 20
-	if testing.Short() {
-		seeds = 4
-	}
 	images, containers := 0, 0
-	for seed := range seeds {
+	for seed := range *seeds {
 		i, c := interleave(t, uint64(seed))
 		if images, containers = images+i, containers+c; t.Failed() {
 			t.Fatalf("seed %d", seed)

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -136,9 +137,11 @@ func (c *churn) step() string {
 	return "with " + name
 }
 
+var seeds = flag.Int("seeds", 5, "how many orders of events are tried, of many; make nightly has 100")
+
 // Whatever comes, no CPU is given twice, and none is taken away.
 func TestPlacementProperty(t *testing.T) {
-	for seed := range uint64(12) {
+	for seed := range uint64(*seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &churn{node: pinnedNode(t), rnd: rand.New(rand.NewPCG(seed, 1)), had: map[string]string{}}
 			c.rt.Around(func(call critest.Call) error { return c.call(call, false) }, func(call critest.Call) error { return c.call(call, true) })

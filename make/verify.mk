@@ -52,6 +52,7 @@ uml: ## a user-mode Linux of Debian's newest sources, for test-vm ARGS=-uml and 
 # A night; root; what its parts change. Without I_KNOW=1 it leaves out differential, which takes /var/lib/kubelet.
 nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
+	go test -count=1 -timeout 90m ./agent -run 'TestStartsAndRemovalsInterleaved|TestPlacementProperty' -seeds 100
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -seed $$(date +%s)0000 -v
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -node -seeds 1000 -seed $$(date +%s)0000 -v
