@@ -71,7 +71,7 @@ func TestAPluginInheritsNothingButTheGuard(t *testing.T) {
 	t.Setenv("SECRET", "s")
 	t.Setenv("CNI_NETNS_OVERRIDE", "1")
 	t.Setenv("CNI_ARGS", "K8S_POD_NAME=other")
-	open, err := os.Open("/etc/hosts")
+	open, err := os.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
