@@ -78,6 +78,7 @@ type claimRecord struct {
 // boot, with the root directory, or by [DropClaims]. dir is made for its owner alone.
 // TakeClaims waits for other agents that do the same, until ctx ends or for ten seconds.
 func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error {
+	rootDir = filepath.Clean(rootDir)
 	c, err := openClaims(ctx, dir, rootDir)
 	if err != nil {
 		return fmt.Errorf("claims of agents: %w", err)
@@ -111,6 +112,7 @@ func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error
 // DropClaims forgets what the agent with a root directory uses, in dir ([ClaimsDir] if empty):
 // nothing of it may be left. Without claims there is nothing to do.
 func DropClaims(ctx context.Context, dir, rootDir string) error {
+	rootDir = filepath.Clean(rootDir)
 	if _, err := os.Lstat(cmp.Or(dir, ClaimsDir)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

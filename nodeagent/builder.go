@@ -41,6 +41,7 @@ type Builder struct {
 	cgroups agent.Cgroups    // nil: the runtime does as it likes
 	host    *hostCgroups     // of what runs beside pods
 	rings   []images.Keyring // the node's own credentials
+	claims  []node.Claim     // what of the machine is the node's alone
 }
 
 // Path is a path below the node's root directory.

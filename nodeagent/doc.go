@@ -53,6 +53,10 @@
 // [Node.Close], unlocks them last. An embedder that keeps files of its own there opens them
 // between the two, or takes the locks itself for package agent: see node.LockDirs.
 //
+// What agents of one machine share beside, such as the directory of pod logs or the cgroup of
+// pods, belongs to the first of them: Run of another one refuses it, with the settings to
+// change (Settings.ClaimsDir).
+//
 // New inspects the machine, asks the runtime for its cgroup driver (two seconds at most),
 // and, on the machine's own hardware, getsubids(1), where installed, for the user IDs of pods
 // (ten seconds at most). It moves no process and starts none that outlives it. [Node.Run]

@@ -46,6 +46,7 @@ func Healthz(n *Node) (name string, run func(context.Context) error, err error) 
 	if *n.builder.Config.HealthzPort == 0 {
 		return "", nil, nil
 	}
+	n.builder.claimPort(n.builder.Config.HealthzBindAddress, *n.builder.Config.HealthzPort, "healthzPort (--healthz-port)")
 	s, err := newHealthServer(n.builder.Config, n, n.builder.Node.Name, n.healthChecks(), n.builder.Log)
 	if err != nil {
 		return "", nil, err

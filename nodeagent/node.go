@@ -71,7 +71,8 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
-// Builder is what the node was made with. It must not be changed.
+// Builder is what the node was made with. It must not be changed, but for
+// [Builder.Claim] by makers of services.
 func (n *Node) Builder() *Builder { return n.builder }
 
 // Up is closed when the agent is ready, and the local socket, if there is to be
@@ -80,6 +81,8 @@ func (n *Node) Up() <-chan struct{} { return n.up }
 
 // Run runs the node until ctx ends, and returns when everything of it has ended:
 // the agent first, its services after it. It returns what agent.Agent's Run does.
+// The error is a node.ErrClaimed, before anything has begun, if another agent of the
+// machine uses the same: see Settings.ClaimsDir.
 // It may be called once: agent.ErrStarted is what a second call returns. Services that
 // hang half a minute after the agent's end are abandoned, with the lock.
 func (n *Node) Run(ctx context.Context) error {
@@ -87,6 +90,9 @@ func (n *Node) Run(ctx context.Context) error {
 		return agent.ErrStarted
 	}
 	log := n.builder.Log
+	if err := n.claim(ctx); err != nil {
+		return errors.Join(err, n.close(ctx))
+	}
 	// The record comes before any pod: after a crash the next start has to find the
 	// same runtime.
 	if n.remember != nil {

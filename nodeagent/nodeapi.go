@@ -53,7 +53,9 @@ func (n *Node) nodeAPI() (*nodeAPI, error) {
 		if err := api.secure(&cfg, n.builder); err != nil {
 			return nil, err
 		}
+		n.builder.claimPort(c.Address, c.Port, "port (--port)")
 	}
+	n.builder.claimPort(c.Address, c.ReadOnlyPort, "readOnlyPort (--read-only-port)")
 	if api.server, err = server.New(cfg); err != nil {
 		return nil, err
 	}

@@ -101,6 +101,12 @@ type Settings struct {
 	// agent's own OOM score and the firewall, whatever the configuration says of them.
 	// It is for agents on a machine that is somebody's own.
 	LeaveHost bool
+	// ClaimsDir is where the agents of the machine record what they use of it outside of
+	// their root directories: the directory of pod logs, the cgroup of pods, the container
+	// runtime, ports, the node's name in a cluster. Run refuses what another one uses
+	// (node.TakeClaims); node.ClaimsDir. [NoClaims] is none, for a program that sees to
+	// it itself; nodes of Options.Hardware have none.
+	ClaimsDir string
 	// PollFiles has manifests and logs looked at from time to time (fileCheckFrequency,
 	// containerLogMonitorInterval) and no notices of changes asked of the kernel: for file
 	// systems that give none, and for many nodes on a machine, whose watches are few.

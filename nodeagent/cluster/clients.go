@@ -4,10 +4,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nodewright/nodewright/kubeapi"
-
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
@@ -26,6 +27,7 @@ func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (hear
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig=%q: %w", c.Kubeconfig, err)
 	}
+	b.Claim(node.Claim{Kind: "node name", Name: strings.TrimSuffix(user.Host, "/") + "/" + cl.name, Set: "--hostname-override"})
 	user.Transport = cl.transport
 	user.QPS, user.Burst = float32(*c.KubeAPIQPS), int(c.KubeAPIBurst)
 	anonymous, initial, err := kubeapi.RotatingConfig(user)

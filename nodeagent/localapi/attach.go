@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -137,6 +138,10 @@ func (a *attached) serveInner(w http.ResponseWriter, r *http.Request) {
 func (a *attached) service(n *nodeagent.Node) (string, func(context.Context) error, error) {
 	if a.err != nil {
 		return "", nil, a.err
+	}
+	n.Builder().Claim(node.Claim{Kind: "directory of API objects", Name: a.cfg.dir(a.conf), Set: "staticPodPath (--pod-manifest-path)"})
+	if _, port, err := net.SplitHostPort(a.cfg.Address); err == nil && port != "0" {
+		n.Builder().Claim(node.Claim{Kind: "port", Name: a.cfg.Address, Set: "the address of the node's Kubernetes API (--local-api)"})
 	}
 	inner, err := n.InnerAPI()
 	if err != nil {

@@ -31,14 +31,16 @@ type ResetOptions struct {
 	// All says that everything below RootDir goes, images and data of volumes as well, unless
 	// a mount stays.
 	All bool
-	Log *zap.Logger // silent
+	// ClaimsDir is the node's Settings.ClaimsDir; node.ClaimsDir.
+	ClaimsDir string
+	Log       *zap.Logger // silent
 }
 
 // Reset is [localcri.Reset] for the runtime of a node, and unmounts what the node's pods and
 // plugins left below its root directory: tmpfs of Secrets, memory-backed emptyDirs, subPath
-// binds, volumes of drivers. What the volumes hold on disk stays, without All. The error names each mount that
-// stays; nobody may remove the directory before it is gone, as a subPath bind leads to a
-// directory of the host. The agent must not run: the error is a node.ErrLocked then.
+// binds, volumes of drivers. Without All, what the volumes hold on disk stays. The error names
+// each mount that stays; nobody may remove the directory before it is gone, as a subPath bind
+// leads to a directory of the host. The agent must not run: the error is a node.ErrLocked then.
 func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) error {
 	if o.RootDir == "" {
 		o.RootDir = kubeletconfig.DefaultRootDir
@@ -63,6 +65,9 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	err = localcri.Reset(ctx, cfg, o.Images || o.All)
 	// After the containers, which have the mounts in use.
 	err = errors.Join(err, mount.UnmountBelow(ctx, &mount.Kernel{}, o.RootDir, mount.Network))
+	if err == nil && o.ClaimsDir != nodeagent.NoClaims { // nothing of it runs any more
+		err = node.DropClaims(ctx, o.ClaimsDir, o.RootDir)
+	}
 	switch {
 	case o.All && err == nil:
 		return empty(o.RootDir)
