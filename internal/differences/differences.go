@@ -29,7 +29,7 @@ func All() []Area {
 	return []Area{
 		{"Flags", []Difference{
 			{What: "--runonce is refused.", Why: "The kubelet refuses runOnce: true as well; with the flag the agent would seem to end by itself."},
-			{What: "Beside --lock-file, the root directory and that of the certificates are locked always.", Why: "A second agent by mistake does not start, and touches nothing."},
+			{What: "Beside --lock-file, the root directory and that of the certificates are locked always; podLogsDir, cgroupRoot, the runtime and ports that another agent of the machine uses are refused, with the field to set.", Why: "A second agent by mistake does not start, and touches nothing."},
 			{What: "Flags of cAdvisor, and those that the kubelet itself has given up, have no effect, with a warning.", Why: "There is no cAdvisor; the flags stay so that units of systemd need no change."},
 			{What: "Without --config the defaults are those of the file: no anonymous access, authorization by webhook, no read-only port.", Why: "The kubelet's older defaults let everybody in, depending on how it is configured."},
 			{What: "--v has two steps, below 4 and from 4 on.", Why: "Lines are for people who run a node, or for those who look for a mistake in the agent."},
