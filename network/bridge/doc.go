@@ -29,8 +29,7 @@
 // Plugins with other names, tables, prefixes and state directories share a node: each
 // has its own bridge, table and subnet. Their bridges are in one group of interfaces, whose
 // packets none of them drops; forwarding that one of them turned on is turned off by the
-// last one's Reset. A host port that two of them serve leads to the pod of whichever table
-// came first.
+// last one's Reset. A host port that another one serves is refused.
 //
 // # Addresses
 //

@@ -142,9 +142,25 @@ func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 		return err
 	}
 	defer leave()
-	if err := p.table.update(ctx, p.layout(), p.serve(one, true), elementsOf(one), nil); err != nil {
-		p.serve(one, false)
-		return err
+	return alone(ctx, p.ns, func() error {
+		if err := p.takenElsewhere(one); err != nil {
+			return err
+		}
+		if err := p.table.update(ctx, p.layout(), p.serve(one, true), elementsOf(one), nil); err != nil {
+			p.serve(one, false)
+			return err
+		}
+		return nil
+	})
+}
+
+// takenElsewhere refuses a host port of the pod that another agent's table has: which of
+// the two pods gets the packets would depend on the order of the tables.
+func (p *Plugin) takenElsewhere(one *pod) error {
+	for _, f := range one.forwards {
+		if by := p.table.served(f.element(one.plan)); by != "" {
+			return network.Errorf(network.AlreadyExists, "host port %s is taken by a pod of another agent (table inet %s)", f.claim, by)
+		}
 	}
 	return nil
 }

@@ -286,6 +286,30 @@ func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	return v4, v6, nil
 }
 
+// served names the table of another agent that has an entry for the same port; "" if there
+// is none, or if it cannot be found out.
+func (t *table) served(want element) string {
+	r, err := t.reader()
+	if err != nil {
+		return ""
+	}
+	all, err := r.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return ""
+	}
+	for _, one := range all {
+		if one.Name == t.name {
+			continue
+		}
+		// Tables of others have no map of this name.
+		found, _ := r.GetSetElements(&nftables.Set{Table: one, Name: want.set})
+		if slices.ContainsFunc(found, func(e nftables.SetElement) bool { return string(e.Key) == want.key }) {
+			return one.Name
+		}
+	}
+	return ""
+}
+
 // take makes the table hold these entries. One that has the rules is kept, as that of
 // a running agent is: while a base chain gives way to another of its kind, even in one
 // transaction, a packet can be past the old one before the new one counts.

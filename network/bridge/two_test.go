@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -50,6 +51,12 @@ func TestTwoBridgesOnANode(t *testing.T) {
 				}
 			}
 			strangers()
+
+			if _, err := l.tryAttach(b, l.attachment("three", port("tcp", 8081, 80))); err == nil || !strings.Contains(err.Error(), "host port tcp 8081 on every address of the node is taken by a pod of another agent (table inet nodewright)") {
+				t.Errorf("a port of the other's pod: %v", err)
+			}
+			check(one, "one", "8081")
+			l.attach(b, "four", port("udp", 8081, 80))
 
 			a.Close() // and begins again
 			a = l.plugin(Config{}, one.Kept)
