@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/node"
 )
 
 // machine is one that has dpkg, and may be spoilt.
@@ -257,19 +258,16 @@ func (m *machine) lives() {
 		t.Errorf("the configuration is %s, %v; want what a person has changed", got, err)
 	}
 
-	busy := m.path(root + "/pods/busy")
-	m.must(os.MkdirAll(busy, 0o755))
-	m.must(unix.Mount("tmpfs", busy, "tmpfs", 0, ""))
-	open, err := os.Create(filepath.Join(busy, "file"))
-	m.must(err)
 	m.stop(unix.SIGTERM)
-	if out, err := m.try("dpkg", "--purge", program); err == nil {
-		t.Errorf("a purge succeeds while something is in use: %s", out)
+	if m.root == "" {
+		m.run("systemctl", "stop", program)
 	}
-	if _, err := os.Stat(open.Name()); err != nil {
-		t.Errorf("the file in use is gone: %v", err)
+	lock, err := node.LockRoot(m.path(root))
+	m.must(err)
+	if out, err := m.try("dpkg", "--purge", program); err == nil || !m.runs("pause") {
+		t.Errorf("a purge while somebody has the root directory: %s, %v, the container runs: %v; want an error, and that it does", out, err, m.runs("pause"))
 	}
-	m.must(open.Close())
+	lock.Release()
 	m.run("dpkg", "--purge", program)
 	if m.runs("nodewright-agen") || m.runs("pause") {
 		t.Errorf("after the purge the agent runs: %v, the container: %v", m.runs("nodewright-agen"), m.runs("pause"))
