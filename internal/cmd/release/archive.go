@@ -19,10 +19,16 @@ func tarball(files []sampleimage.File, modified time.Time) ([]byte, error) {
 	return compressed(b.Bytes())
 }
 
+// level is that of compression; tests, to whom size is nothing, want less.
+var level = gzip.BestCompression
+
 func compressed(content []byte) ([]byte, error) {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	_, err := z.Write(content)
+	z, err := gzip.NewWriterLevel(&b, level)
+	if err != nil {
+		return nil, err
+	}
+	_, err = z.Write(content)
 	err = errors.Join(err, z.Close()) // writes the rest
 	return b.Bytes(), err
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -76,7 +78,7 @@ func (m *machine) pack(version string) (file string) {
 	m.t.Helper()
 	binary, err := os.ReadFile(filepath.Join(repository, "build", "bin", "agent"))
 	m.must(err)
-	p := packaging{repository: repository, arch: "amd64", binary: binary, build: build{version: version}}
+	p := packaging{repository: repository, arch: runtime.GOARCH, binary: binary, build: build{version: version}}
 	content, err := p.debian()
 	m.must(err)
 	file = "/tmp/" + version + ".deb"
@@ -206,6 +208,7 @@ func (m *machine) lives() {
 	m.must(err)
 	m.must(os.WriteFile(m.path("/tmp/pause.tar"), pause, 0o600))
 
+	level = gzip.BestSpeed
 	older, newer := m.pack("0.1.0"), m.pack("0.2.0")
 	m.install(older)
 	if _, err := os.Lstat(m.path("/etc/systemd/system/multi-user.target.wants/" + program + ".service")); err != nil {
