@@ -31,5 +31,5 @@
 // A Store may be used from any goroutine. Two stores must not share a
 // directory.
 //
-// Tier: stable.
+// Tier: beta.
 package checkpoint

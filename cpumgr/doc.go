@@ -34,5 +34,5 @@
 // with which an agent could not start. Containers that have CPUs keep them until
 // they are released or resized: no method moves them.
 //
-// Tier: stable.
+// Tier: beta.
 package cpumgr

@@ -55,5 +55,5 @@
 // wins as well. A program always learns that its write was lost, and editors warn that a file
 // has changed.
 //
-// Tier: beta.
+// Tier: stable.
 package localapi

@@ -100,5 +100,5 @@
 // [NewServer] has no side effects. [Server.Run] listens, blocks, and has ended all
 // calls and streams when it returns; the runtime stays the caller's.
 //
-// Tier: beta.
+// Tier: stable.
 package localcri

@@ -39,5 +39,5 @@
 //
 // The package imports the standard library and package numa.
 //
-// Tier: stable.
+// Tier: beta.
 package memmgr

@@ -107,5 +107,5 @@
 // In text every string is quoted, where klog writes one of several lines as it is:
 // what a pod or a runtime said is always on one line. An error is err="..." in both.
 //
-// Tier: beta.
+// Tier: stable.
 package nodeagent

@@ -38,5 +38,5 @@
 // CPUs that are offline are left out. Nodes may be numbered with gaps, and have
 // CPUs alone or memory alone.
 //
-// Tier: stable.
+// Tier: beta.
 package numa

@@ -29,5 +29,5 @@
 // A scheduler or an NRI plugin can bring a policy of its own; [Merger] is there
 // for it.
 //
-// Tier: stable.
+// Tier: beta.
 package topology

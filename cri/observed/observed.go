@@ -9,7 +9,7 @@
 // Values handed out by a reader are shared: treat a *Pod and all that it
 // holds as read-only.
 //
-// Tier: stable.
+// Tier: beta.
 package observed
 
 import (

@@ -5,7 +5,7 @@
 // It calls nobody before it runs: a node starts without its cluster, with the pods
 // that it had.
 //
-// Tier: beta.
+// Tier: stable.
 package cluster
 
 import (

@@ -71,5 +71,5 @@
 // To change state of your own together with that of the workers, share their lock: see
 // [Manager.Lock], Config.Begin and Config.End.
 //
-// Tier: stable.
+// Tier: beta.
 package serial
