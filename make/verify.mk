@@ -61,7 +61,7 @@ nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits an
 	$(MAKE) clocks
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
-	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
+	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run OnSystemd'
 	$(MAKE) takeover upgrade $(if $(I_KNOW),differential) controlplanes kubeadm prometheus clients
 	$(MAKE) conformance
 

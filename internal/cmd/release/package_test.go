@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/node"
 )
@@ -154,7 +155,7 @@ func (m *machine) pod(name string) v1.ContainerStatus {
 	m.t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Second) {
 		var list v1.PodList
-		out, err := m.try("/usr/bin/"+program, "get", "pods", "-o", "json", "--root-dir", "/var/lib/nodewright")
+		out, err := m.try("/usr/bin/"+program, "get", "pods", "-o", "json", "--root-dir", root)
 		if err == nil {
 			m.must(json.Unmarshal([]byte(out), &list))
 		}
@@ -193,14 +194,27 @@ func (m *machine) mounted(dir string) (below []string) {
 	return below
 }
 
+// manifest is a pod with a mount of its own.
+const manifest = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"terminationGracePeriodSeconds":1,
+"securityContext":{"fsGroup":123},"volumes":[{"name":"v","emptyDir":{"medium":"Memory"}}],
+"containers":[{"name":"c","image":"` + sampleimage.Pause + `","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}}`
+
+// root is the root directory of the agent.
+const root = "/var/lib/nodewright"
+
+// prepare makes the machine one that a package may be installed on.
+func (m *machine) prepare() {
+	m.t.Helper()
+	m.must(os.MkdirAll(m.path(root), 0o751))
+	m.must(unix.Mount("tmpfs", m.path(root), "tmpfs", 0, "mode=751")) // the machine's own root is an overlay
+	m.must(os.RemoveAll(m.path("/usr/sbin/policy-rc.d")))             // in a container's image it forbids that packages start services
+}
+
 // A crash of the agent, an upgrade and a removal of the package leave the pod running; a
 // purge ends it, and leaves nothing mounted nor written.
 func (m *machine) lives() {
 	t := m.t
-	const root = "/var/lib/nodewright"
-	m.must(os.MkdirAll(m.path(root), 0o751))
-	m.must(unix.Mount("tmpfs", m.path(root), "tmpfs", 0, "mode=751")) // the machine's own root is an overlay
-	m.must(os.RemoveAll(m.path("/usr/sbin/policy-rc.d")))             // in a container's image it forbids that packages start services
+	m.prepare()
 	runc, err := os.ReadFile(filepath.Join(repository, "build", "bin", "runc"))
 	m.must(err)
 	m.must(os.WriteFile(m.path("/usr/local/bin/runc"), runc, 0o755))
@@ -223,9 +237,6 @@ func (m *machine) lives() {
 			t.Fatalf("%v\n%s", err, m.log())
 		}
 	}
-	const manifest = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"terminationGracePeriodSeconds":1,
-"volumes":[{"name":"v","emptyDir":{"medium":"Memory"}}],
-"containers":[{"name":"c","image":"` + sampleimage.Pause + `","volumeMounts":[{"name":"v","mountPath":"/v"}]}]}}`
 	m.must(os.WriteFile(m.path("/etc/nodewright/manifests/p.json"), []byte(manifest), 0o600))
 	first := m.pod("p")
 	same := func(after string) {
@@ -292,10 +303,47 @@ func (m *machine) lives() {
 }
 
 func TestPackageOnSystemd(t *testing.T) {
+	onSystemd(t)
+	(&machine{t: t}).lives()
+}
+
+func onSystemd(t *testing.T) {
+	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil || os.Getenv("TESTVM") == "" {
 		t.Skip("wants a machine of systemd that may be spoilt: make test-vm SYSTEMD=1 PKG=./internal/cmd/release")
 	}
-	(&machine{t: t}).lives()
+}
+
+// An agent that the drop-in confines has a pod run in containerd, and mounts its volume.
+func TestHardeningOnSystemd(t *testing.T) {
+	onSystemd(t)
+	m := &machine{t: t}
+	m.prepare()
+	c := containerdtest.New(t, containerdtest.Options{})
+	m.must(c.Import(t.Context(), filepath.Join(repository, "build", "images", "pause.tar")))
+	drop, err := os.ReadFile(filepath.Join(repository, "packaging", "hardening.conf"))
+	m.must(err)
+	m.must(os.MkdirAll("/etc/systemd/system/"+program+".service.d", 0o755))
+	m.must(os.WriteFile("/etc/systemd/system/"+program+".service.d/hardening.conf", drop, 0o644))
+	m.must(os.WriteFile("/etc/default/"+program, []byte("AGENT_FLAGS=--container-runtime-endpoint=unix://"+c.Socket+"\n"), 0o644))
+	m.must(os.MkdirAll("/etc/nodewright/manifests", 0o700))
+	m.must(os.WriteFile("/etc/nodewright/manifests/p.json", []byte(manifest), 0o600))
+	level = gzip.BestSpeed
+	m.install(m.pack("0.1.0"))
+	if got := m.run("systemctl", "show", "-P", "NoNewPrivileges", program); got != "yes" {
+		t.Errorf("NoNewPrivileges is %s: the drop-in has no effect", got)
+	}
+	m.pod("p")
+	if below := m.mounted(root); len(below) == 0 {
+		t.Error("the volume is not mounted for the machine")
+	}
+	m.must(os.Remove("/etc/nodewright/manifests/p.json"))
+	for end := time.Now().Add(3 * time.Minute); len(m.mounted(root)) > 0; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatalf("still mounted: %q\n%s", m.mounted(root), m.log())
+		}
+	}
+	m.run("dpkg", "--purge", program)
 }
 
 // inside names the variable that says that a process has namespaces of its own.
