@@ -43,6 +43,7 @@ func (p *packaging) debian() ([]byte, error) {
 		{Path: "/etc/nodewright/manifests/", Mode: 0o700}, // there may be Secrets in them
 		{Path: "/var/lib/nodewright/", Mode: 0o751},
 		{Path: doc + "/changelog.gz", Mode: 0o644, Data: changelog},
+		{Path: doc + "/LICENSES", Mode: 0o644, Data: p.licenses},
 	}
 	conffiles := []string{"/etc/default/" + program, "/etc/nodewright/agent.yaml"}
 	for to, from := range map[string]string{

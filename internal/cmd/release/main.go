@@ -4,7 +4,7 @@
 //
 // For each architecture it makes a static program in a tar.gz, a Debian package with
 // a unit of systemd, an image as an OCI archive, and a list of what the program is
-// made of (SPDX); SHA256SUMS has the checksums of all. Two runs on one commit with one
+// made of (SPDX). The licenses of all that go with it. SHA256SUMS has the checksums of all. Two runs on one commit with one
 // version of Go make the same bytes: nothing in them has a time but the commit's, nor
 // a path, a user or a machine.
 //

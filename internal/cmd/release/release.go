@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -57,27 +56,15 @@ func (r *release) make(ctx context.Context, repository, commit string, archs []s
 
 // clone checks a commit out, with the tags that name it.
 func clone(ctx context.Context, repository, commit, to string) error {
-	rev, err := git(ctx, repository, "rev-parse", "--verify", commit+"^{commit}")
+	rev, err := output(ctx, repository, "git", "rev-parse", "--verify", commit+"^{commit}")
 	if err != nil {
 		return err
 	}
-	if _, err := git(ctx, repository, "clone", "--quiet", "--shared", "--no-checkout", ".", to); err != nil {
+	if _, err := output(ctx, repository, "git", "clone", "--quiet", "--shared", "--no-checkout", ".", to); err != nil {
 		return err
 	}
-	_, err = git(ctx, to, "checkout", "--quiet", "--detach", strings.TrimSpace(rev))
+	_, err = output(ctx, to, "git", "checkout", "--quiet", "--detach", strings.TrimSpace(rev))
 	return err
-}
-
-func git(ctx context.Context, dir string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", args...)
-	cmd.Dir = dir
-	var msg bytes.Buffer
-	cmd.Stderr = &msg
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(msg.Bytes()))
-	}
-	return string(out), nil
 }
 
 // makeFor makes what one architecture has; dir is its own, and is made.
@@ -98,7 +85,11 @@ func (r *release) makeFor(ctx context.Context, arch, dir string) error {
 	if err != nil {
 		return err
 	}
-	p := packaging{repository: r.clone, arch: arch, build: b, binary: binary}
+	notices, err := licenses(ctx, r.clone, b.modules)
+	if err != nil {
+		return err
+	}
+	p := packaging{repository: r.clone, arch: arch, build: b, binary: binary, licenses: notices}
 	base := fmt.Sprintf("%s_%s_linux_%s", program, b.version, arch)
 	for _, f := range []struct {
 		name string
@@ -182,6 +173,7 @@ type packaging struct {
 	repository, arch string
 	build            build
 	binary           []byte
+	licenses         []byte // of what the program is made of
 }
 
 // read reads a file of the repository.
@@ -192,7 +184,7 @@ func (p *packaging) read(name string) ([]byte, error) {
 // archive is the program and what a person wants beside it, below one directory.
 func (p *packaging) archive() ([]byte, error) {
 	dir := fmt.Sprintf("/%s-%s-%s/", program, p.build.version, p.arch)
-	files := []sampleimage.File{{Path: dir + program, Mode: 0o755, Data: p.binary}}
+	files := []sampleimage.File{{Path: dir + program, Mode: 0o755, Data: p.binary}, {Path: dir + "LICENSES", Mode: 0o644, Data: p.licenses}}
 	for to, from := range map[string]string{
 		"LICENSE":                  "LICENSE",
 		"README.md":                "README.md",
@@ -218,7 +210,7 @@ func (p *packaging) image() ([]byte, error) {
 	err := sampleimage.Write(&b, sampleimage.Image{
 		Name:         "nodewright.io/agent:" + strings.ReplaceAll(p.build.version, "+", "-"),
 		Architecture: p.arch,
-		Files:        []sampleimage.File{{Path: "/usr/bin/" + program, Mode: 0o755, Data: p.binary}},
+		Files:        []sampleimage.File{{Path: "/usr/bin/" + program, Mode: 0o755, Data: p.binary}, {Path: "/LICENSES", Mode: 0o644, Data: p.licenses}},
 		Entrypoint:   []string{"/usr/bin/" + program},
 	})
 	return b.Bytes(), err

@@ -132,6 +132,22 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
+// Every module has a license, which is found.
+func TestLicenses(t *testing.T) {
+	b, err := licenses(t.Context(), repository, []module{{path: "github.com/nodewright/nodewright"}, {path: "std"}, {path: "go.uber.org/zap"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"==== go.uber.org/zap: LICENSE", "Uber Technologies", "==== Go: LICENSE", "The Go Authors"} {
+		if !bytes.Contains(b, []byte(want)) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if _, err := licenses(t.Context(), repository, []module{{}, {path: "example.org/none"}}); err == nil {
+		t.Error("a module that is not there has licenses")
+	}
+}
+
 func TestBill(t *testing.T) {
 	p := sample()
 	b, err := p.bill()
