@@ -166,18 +166,30 @@ var light = map[string][]string{
 	"network/bridge": {"github.com/containernetworking/"},
 	"network/cni":    {"github.com/vishvananda/", "github.com/google/nftables"},
 
+	// What somebody takes alone is not heavier than what it does.
+	"probe/check":     {"k8s.io/", "sigs.k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/", "golang.org/x/", module + "/"},
+	"eviction/rank":   {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
+	"eviction/notify": {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
+	"node/oom":        {"k8s.io/api/", "google.golang.org/grpc"},
+	"node/logind":     {"k8s.io/", "github.com/prometheus/", "google.golang.org/", module + "/"},
+	"gc/logrotate":    {"k8s.io/api/", "google.golang.org/grpc"},
+	"server/auth":     {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
+	"kubeapi/seal":    {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
+	"localapi/store":  {"k8s.io/api/", "github.com/prometheus/", "google.golang.org/"},
+
 	"podworker/serial": {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/", "golang.org/x/"},
 }
 
 // pure rooms have no business with the outside world.
 var pure = map[string][]string{
-	"podspec":   {"os", "net/http", "time.Now", "time.Sleep"},
-	"podstatus": {"os", "net/http", "time.Now", "time.Sleep"},
-	"podmeta":   {"os", "net/http", "time.Now", "time.Sleep"},
-	"numa":      {"net/http", "time.Now", "time.Sleep"},
-	"cpumgr":    {"os", "net/http", "time.Now", "time.Sleep"},
-	"memmgr":    {"os", "net/http", "time.Now", "time.Sleep"},
-	"topology":  {"os", "net/http", "time.Now", "time.Sleep"},
+	"podspec":       {"os", "net/http", "time.Now", "time.Sleep"},
+	"podstatus":     {"os", "net/http", "time.Now", "time.Sleep"},
+	"podmeta":       {"os", "net/http", "time.Now", "time.Sleep"},
+	"eviction/rank": {"os", "net/http", "time.Now", "time.Sleep"},
+	"numa":          {"net/http", "time.Now", "time.Sleep"},
+	"cpumgr":        {"os", "net/http", "time.Now", "time.Sleep"},
+	"memmgr":        {"os", "net/http", "time.Now", "time.Sleep"},
+	"topology":      {"os", "net/http", "time.Now", "time.Sleep"},
 }
 
 // pkg is what go list reports a package.

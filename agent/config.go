@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
-	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 	"github.com/nodewright/nodewright/statusmgr"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
@@ -169,7 +169,7 @@ type Probes struct {
 	// Network makes the checks that connect to a pod, and HTTPHook the requests of
 	// lifecycle hooks, for pods that no network of this machine leads to; connections are
 	// made. They return when ctx ends.
-	Network  func(ctx context.Context, p *v1.Probe) (probe.Outcome, string, error)
+	Network  func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
 }
 

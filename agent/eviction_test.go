@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nodewright/nodewright/agent/pressure"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -62,7 +62,7 @@ func (f *figures) Memory(context.Context) (eviction.Memory, error) {
 			free += used // it has ended
 		}
 	}
-	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: eviction.Observation{Available: free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
+	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: rank.Observation{Available: free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
 }
 
 func (f *figures) Disks(context.Context) (eviction.Disks, error) {
@@ -71,21 +71,21 @@ func (f *figures) Disks(context.Context) (eviction.Disks, error) {
 	if f.disk == nil {
 		return eviction.Disks{}, nil
 	}
-	return eviction.Disks{Node: eviction.Filesystem{Device: "d", Bytes: &eviction.Observation{
+	return eviction.Disks{Node: eviction.Filesystem{Device: "d", Bytes: &rank.Observation{
 		Available: f.disk() * mi, Capacity: 1000 * mi, Time: time.Now(),
 	}}}, nil
 }
 
-func (f *figures) Processes(context.Context) (eviction.Observation, error) {
-	return eviction.Observation{Available: 1000, Capacity: 1000}, nil
+func (f *figures) Processes(context.Context) (rank.Observation, error) {
+	return rank.Observation{Available: 1000, Capacity: 1000}, nil
 }
 
-func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
+func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[types.UID]*eviction.Usage{}
+	out := map[types.UID]*rank.Usage{}
 	for _, p := range pods {
-		out[p.UID] = &eviction.Usage{Time: time.Now(), Memory: f.memory[p.UID] * mi, Containers: []eviction.ContainerUsage{{Name: "c", Memory: f.memory[p.UID] * mi}}}
+		out[p.UID] = &rank.Usage{Time: time.Now(), Memory: f.memory[p.UID] * mi, Containers: []rank.ContainerUsage{{Name: "c", Memory: f.memory[p.UID] * mi}}}
 	}
 	return out, nil
 }
@@ -99,7 +99,7 @@ func (n *node) evicts(standalone bool) *figures {
 	}
 	n.eviction = &pressure.EvictionConfig{
 		Stats: f, Standalone: standalone,
-		Thresholds: []eviction.Threshold{{Signal: eviction.SignalMemory, Value: eviction.ThresholdAmount{Value: 100 * mi}}},
+		Thresholds: []rank.Threshold{{Signal: rank.SignalMemory, Value: rank.Amount{Value: 100 * mi}}},
 	}
 	return f
 }
@@ -391,7 +391,7 @@ func TestEvictionReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		f := n.evicts(true)
-		n.eviction.Thresholds = []eviction.Threshold{{Signal: eviction.SignalNodeFs, Value: eviction.ThresholdAmount{Value: 100 * mi}}}
+		n.eviction.Thresholds = []rank.Threshold{{Signal: rank.SignalNodeFs, Value: rank.Amount{Value: 100 * mi}}}
 		const unused = "localhost/unused:1"
 		n.rt.AddImage(unused)
 		low := atomic.Bool{}
@@ -420,9 +420,9 @@ func TestEvictionReclaims(t *testing.T) {
 func TestFiguresOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		n.eviction = &pressure.EvictionConfig{Thresholds: []eviction.Threshold{
-			{Signal: eviction.SignalMemory, Value: eviction.ThresholdAmount{Value: 1}}, {Signal: eviction.SignalPIDs, Value: eviction.ThresholdAmount{Value: 1}},
-			{Signal: eviction.SignalNodeFs, Value: eviction.ThresholdAmount{Value: 1}}, {Signal: eviction.SignalImageFs, Value: eviction.ThresholdAmount{Value: 1}},
+		n.eviction = &pressure.EvictionConfig{Thresholds: []rank.Threshold{
+			{Signal: rank.SignalMemory, Value: rank.Amount{Value: 1}}, {Signal: rank.SignalPIDs, Value: rank.Amount{Value: 1}},
+			{Signal: rank.SignalNodeFs, Value: rank.Amount{Value: 1}}, {Signal: rank.SignalImageFs, Value: rank.Amount{Value: 1}},
 		}}
 		n.measures()
 		n.want = []*v1.Pod{newPod("web", runs("c"))}

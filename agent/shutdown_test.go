@@ -9,12 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nodewright/nodewright/agent/lifecycle"
-
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/pressure"
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
 )
 
 // fakeMachine is one that the test takes down.
@@ -195,7 +194,7 @@ func TestOOMKills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		log := &kernelLog{records: make(chan string, 10), closed: make(chan struct{})}
-		n.oom = &pressure.OOMKillsConfig{Open: func(bool) (nodeblock.KernelLog, error) { return log, nil }}
+		n.oom = &pressure.OOMKillsConfig{Open: func(bool) (oom.Log, error) { return log, nil }}
 		p := withMemory(newPod("web", runs("c")), "10Mi")
 		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
 		n.want = []*v1.Pod{p}

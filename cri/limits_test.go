@@ -19,7 +19,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // talkative is a runtime that answers with more than anybody wants.
@@ -90,8 +90,8 @@ func TestOutputOfCommandsIsBounded(t *testing.T) {
 		}
 	}
 	s.output.Store(16 << 20)
-	o, reason, err := probe.ExecCheck{Command: []string{"x"}, Run: func(context.Context, []string, time.Duration) ([]byte, error) { return exec() }}.Check(t.Context())
-	if o != probe.OutcomeFailure || err != nil || !strings.Contains(reason, "OutputTooLarge") {
+	o, reason, err := check.Exec{Command: []string{"x"}, Run: func(context.Context, []string, time.Duration) ([]byte, error) { return exec() }}.Check(t.Context())
+	if o != check.Failure || err != nil || !strings.Contains(reason, "OutputTooLarge") {
 		t.Errorf("check: %v %q %v", o, reason, err)
 	}
 	if n := s.connections.Load(); n != 1 {

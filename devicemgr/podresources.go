@@ -84,7 +84,7 @@ type PreparedClaims interface {
 	Dynamic(pod *v1.Pod, container string) []*api.DynamicResource
 }
 
-// PodResourcesConfig holds what a Server needs. Socket and Pods are required; the zero value
+// PodResourcesConfig holds what [PodResources] needs. Socket and Pods are required; the zero value
 // of every other field means the default named beside it.
 type PodResourcesConfig struct {
 	// Socket is an absolute path. Its directory is made if it is not there.

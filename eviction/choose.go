@@ -3,10 +3,12 @@ package eviction
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // The choice of victims, as a pure function: the order of the candidates comes from
-// [SortRanked], the figures from the lane. Every candidate gets a verdict, for
+// [rank.Sort], the figures from the lane. Every candidate gets a verdict, for
 // [Manager.Decisions].
 
 // Verdict is what was decided of one candidate.
@@ -45,7 +47,7 @@ type situation struct {
 // evicted now. Those that use more than they request come alone: while one
 // of them can be evicted, or any eviction is under way, the others are spared
 // until the figures have been read again.
-func choose(ranked []Ranked, s situation) []Verdict {
+func choose(ranked []rank.Ranked, s situation) []Verdict {
 	out := make([]Verdict, len(ranked))
 	// An eviction under way counts as a guilty pod: figures from before its end say
 	// nothing about what is still needed.

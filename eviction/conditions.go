@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -97,7 +98,7 @@ func (m *Manager) Conditions() []v1.NodeCondition {
 func (m *Manager) Taints() []v1.Taint {
 	var out []v1.Taint
 	for _, c := range m.on() {
-		if t, ok := ConditionTaint(c); ok {
+		if t, ok := rank.Taint(c); ok {
 			out = append(out, t)
 		}
 	}
@@ -137,7 +138,7 @@ func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 // The rules are those of the API for a toleration and a taint: an empty key or
 // effect matches all.
 func toleratesMemory(pod *v1.Pod) bool {
-	taint, _ := ConditionTaint(v1.NodeMemoryPressure)
+	taint, _ := rank.Taint(v1.NodeMemoryPressure)
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t v1.Toleration) bool {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
 			return false

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // Records of decisions, for people who ask why a pod was evicted, or why none was.
@@ -65,8 +67,8 @@ type Decision struct {
 	// Cause is why the figures were looked at: start, interval, the end of
 	// an eviction, or what a notifier said.
 	Cause  string
-	Signal Signal // empty if it is about a limit
-	Limit  Limit
+	Signal rank.Signal // empty if it is about a limit
+	Limit  rank.Limit
 	Soft   bool
 	Since  time.Time // since when the threshold was met
 
@@ -99,7 +101,7 @@ func (d *Decision) String() string {
 
 // rank notes the candidates with their verdicts. A node may have hundreds of pods:
 // all that were chosen are kept, and the first of the others.
-func (d *Decision) rank(ranked []Ranked, verdicts []Verdict) {
+func (d *Decision) rank(ranked []rank.Ranked, verdicts []Verdict) {
 	for i := range ranked {
 		if r := &ranked[i]; i < shown || verdicts[i] == Chosen {
 			d.Considered = append(d.Considered, Considered{

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 func TestReclaimComesFirst(t *testing.T) {
@@ -32,7 +33,7 @@ func TestReclaimComesFirst(t *testing.T) {
 				n := newNode()
 				n.dead, n.images = tt.dead*mi, tt.images*mi
 				n.add("p", 0, 0, tt.used)
-				th := at(eviction.SignalNodeFs, 100)
+				th := at(rank.SignalNodeFs, 100)
 				th.MinReclaim.Value = tt.reclaim * mi
 				m := manager(t, n.config(th))
 				time.Sleep(time.Millisecond)
@@ -56,26 +57,26 @@ func TestReclaimComesFirst(t *testing.T) {
 func TestReclaimByLayout(t *testing.T) {
 	for _, tt := range []struct {
 		image, container string
-		signal           eviction.Signal
+		signal           rank.Signal
 		want             string
 	}{
-		{"a", "a", eviction.SignalNodeFs, "containers images"}, {"a", "a", eviction.SignalImageFs, "containers images"},
-		{"b", "b", eviction.SignalNodeFs, ""}, {"b", "b", eviction.SignalImageFs, "containers images"},
-		{"b", "a", eviction.SignalNodeFs, "containers"}, {"b", "a", eviction.SignalImageFs, "images"},
+		{"a", "a", rank.SignalNodeFs, "containers images"}, {"a", "a", rank.SignalImageFs, "containers images"},
+		{"b", "b", rank.SignalNodeFs, ""}, {"b", "b", rank.SignalImageFs, "containers images"},
+		{"b", "a", rank.SignalNodeFs, "containers"}, {"b", "a", rank.SignalImageFs, "images"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode()
 			low, fine := n.obs(1000*mi, 950*mi), n.obs(1000*mi, 0)
-			figure := func(s eviction.Signal) *eviction.Observation {
+			figure := func(s rank.Signal) *rank.Observation {
 				if s == tt.signal {
 					return low
 				}
 				return fine
 			}
-			cfg := n.config(at(eviction.SignalNodeFs, 100), at(eviction.SignalImageFs, 100))
+			cfg := n.config(at(rank.SignalNodeFs, 100), at(rank.SignalImageFs, 100))
 			cfg.Stats = disks{n, eviction.Disks{
-				Node:  eviction.Filesystem{Device: "a", Bytes: figure(eviction.SignalNodeFs)},
-				Image: eviction.Filesystem{Device: tt.image, Bytes: figure(eviction.SignalImageFs)},
+				Node:  eviction.Filesystem{Device: "a", Bytes: figure(rank.SignalNodeFs)},
+				Image: eviction.Filesystem{Device: tt.image, Bytes: figure(rank.SignalImageFs)},
 				// As where it lies.
 				Container: eviction.Filesystem{Device: tt.container, Bytes: fine},
 			}}
@@ -111,7 +112,7 @@ func TestReclaimIsNotRepeatedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 2_000_000_000, 0, 950)
-		manager(t, n.config(at(eviction.SignalNodeFs, 100)))
+		manager(t, n.config(at(rank.SignalNodeFs, 100)))
 		time.Sleep(55 * time.Second)
 		synctest.Wait()
 		if len(n.removed) != 2 {
@@ -125,7 +126,7 @@ func TestSlowDiskHoldsUpNoMemory(t *testing.T) {
 		n := newNode()
 		n.disk = 100 * mi
 		n.add("p", 0, 0, 95)
-		cfg := n.config(at(eviction.SignalNodeFs, 50), at(eviction.SignalMemory, 100))
+		cfg := n.config(at(rank.SignalNodeFs, 50), at(rank.SignalMemory, 100))
 		cfg.Reclaim = stuck{}
 		manager(t, cfg)
 		time.Sleep(10 * time.Second)
@@ -166,7 +167,7 @@ func TestLimits(t *testing.T) {
 		scratch := n.add("scratch", 0, 0, 50)
 		scratch.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("10Mi"))}}}}
 		u := n.use["scratch"]
-		u.Volumes = []eviction.VolumeUsage{{Name: "tmp", Used: eviction.UsedDisk{Bytes: 11 * mi}}}
+		u.Volumes = []rank.VolumeUsage{{Name: "tmp", Used: rank.Disk{Bytes: 11 * mi}}}
 		n.use["scratch"] = u
 
 		killed, m := run(t, n, 5*time.Second, n.config())
@@ -210,7 +211,7 @@ func TestLimitsComeBeforeThresholds(t *testing.T) {
 		n := newNode()
 		n.add("over", 9, 0, 50).Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("1Mi")}
 		n.add("hog", 0, 0, 870)
-		killed, _ := run(t, n, time.Minute, n.config(at(eviction.SignalNodeFs, 100)))
+		killed, _ := run(t, n, time.Minute, n.config(at(rank.SignalNodeFs, 100)))
 		wantKilled(t, killed, "over")
 	})
 }
@@ -222,7 +223,7 @@ func TestProcesses(t *testing.T) {
 		n.add("high", 9, 0, 800)
 		n.add("low", 0, 0, 60)
 		n.add("low-many", 0, 0, 100)
-		killed, m := run(t, n, 20*time.Second, n.config(at(eviction.SignalPIDs, 100)))
+		killed, m := run(t, n, 20*time.Second, n.config(at(rank.SignalPIDs, 100)))
 		wantKilled(t, killed, "low-many")
 		if st := n.status["low-many"]; !strings.HasPrefix(st.Message, "The node was low on resource: pids. Threshold quantity: 100, available: 40. ") || !m.UnderPressure(v1.NodePIDPressure) {
 			t.Errorf("status is %+v", st)
@@ -253,7 +254,7 @@ func TestPodsWithoutFigures(t *testing.T) {
 				}
 				n.add("guilty", 0, request, 920)
 				n.unknown["new"], n.podsErr = true, tt.err
-				killed, _ := run(t, n, time.Millisecond, n.config(at(eviction.SignalMemory, 100)))
+				killed, _ := run(t, n, time.Millisecond, n.config(at(rank.SignalMemory, 100)))
 				wantKilled(t, killed, strings.Fields(tt.want)...)
 			})
 		})

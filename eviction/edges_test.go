@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // Whose pods are spared, to the last one that is not.
@@ -24,7 +25,7 @@ func TestWhoIsCritical(t *testing.T) {
 		n.add("system", 2_000_000_000, 0, 200)
 		n.add("node", 2_000_001_000, 0, 200)
 		n.add("api", 1_999_999_999, 0, 150).Annotations = map[string]string{"kubernetes.io/config.source": "api"}
-		killed, m := run(t, n, time.Minute, n.config(at(eviction.SignalMemory, 100)))
+		killed, m := run(t, n, time.Minute, n.config(at(rank.SignalMemory, 100)))
 		wantKilled(t, killed, "api")
 		var critical []string
 		for _, c := range m.Decisions()[0].Considered {
@@ -46,7 +47,7 @@ func TestDeadlineOfAKill(t *testing.T) {
 			n := newNode()
 			n.add("stuck", 0, 0, 950).Spec.TerminationGracePeriodSeconds = &grace
 			n.hang["stuck"] = true
-			soft := at(eviction.SignalMemory, 100)
+			soft := at(rank.SignalMemory, 100)
 			soft.Grace = time.Second
 			cfg := n.config(soft)
 			cfg.MaxPodGraceSeconds = 3600
@@ -100,7 +101,7 @@ func TestKindsOfLimits(t *testing.T) {
 				}
 				tt.spec(&n.add("p", 0, 0, 50).Spec)
 				u := n.use["p"]
-				u.Volumes = []eviction.VolumeUsage{{Name: "tmp", Used: eviction.UsedDisk{Bytes: 5 * mi}}}
+				u.Volumes = []rank.VolumeUsage{{Name: "tmp", Used: rank.Disk{Bytes: 5 * mi}}}
 				n.use["p"] = u
 				reg := prometheus.NewRegistry()
 				cfg := n.config()
@@ -138,22 +139,22 @@ func TestAdmissionByCondition(t *testing.T) {
 		return p
 	}
 	for _, tt := range []struct {
-		signals []eviction.Signal
+		signals []rank.Signal
 		message string
 		key     string // which is tolerated
 		sized   bool   // a pod that requests memory may begin
 		tolerant,
 		both bool
 	}{
-		{signals: []eviction.Signal{eviction.SignalMemory}, message: "The node had condition: [MemoryPressure]. ", key: v1.TaintNodeMemoryPressure, sized: true, tolerant: true, both: true},
-		{signals: []eviction.Signal{eviction.SignalNodeFs}, message: "The node had condition: [DiskPressure]. ", key: v1.TaintNodeDiskPressure},
-		{signals: []eviction.Signal{eviction.SignalPIDs}, message: "The node had condition: [PIDPressure]. ", key: v1.TaintNodePIDPressure},
-		{signals: []eviction.Signal{eviction.SignalMemory, eviction.SignalNodeFs}, message: "The node had condition: [MemoryPressure DiskPressure]. ", key: v1.TaintNodeMemoryPressure},
+		{signals: []rank.Signal{rank.SignalMemory}, message: "The node had condition: [MemoryPressure]. ", key: v1.TaintNodeMemoryPressure, sized: true, tolerant: true, both: true},
+		{signals: []rank.Signal{rank.SignalNodeFs}, message: "The node had condition: [DiskPressure]. ", key: v1.TaintNodeDiskPressure},
+		{signals: []rank.Signal{rank.SignalPIDs}, message: "The node had condition: [PIDPressure]. ", key: v1.TaintNodePIDPressure},
+		{signals: []rank.Signal{rank.SignalMemory, rank.SignalNodeFs}, message: "The node had condition: [MemoryPressure DiskPressure]. ", key: v1.TaintNodeMemoryPressure},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode()
 			n.add("system", 2_000_000_000, 0, 950)
-			var list []eviction.Threshold
+			var list []rank.Threshold
 			for _, s := range tt.signals {
 				list = append(list, at(s, 100))
 			}
@@ -190,9 +191,9 @@ func TestFiguresOfOneGroupAlone(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 850)
 		pods, whole := &told{wake: make(chan string)}, &told{wake: make(chan string)}
-		cfg := n.config(at(eviction.SignalAllocatableMemory, 200), at(eviction.SignalMemory, 100))
+		cfg := n.config(at(rank.SignalAllocatableMemory, 200), at(rank.SignalMemory, 100))
 		cfg.Stats = partial{n}
-		cfg.Notify = []eviction.Notifier{{Source: pods, Signal: eviction.SignalAllocatableMemory}, {Source: whole, Signal: eviction.SignalMemory}}
+		cfg.Notify = []eviction.Notifier{{Source: pods, Signal: rank.SignalAllocatableMemory}, {Source: whole, Signal: rank.SignalMemory}}
 		m := manager(t, cfg)
 		time.Sleep(time.Minute - time.Second)
 		synctest.Wait()
@@ -213,7 +214,7 @@ func TestLayoutChanges(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 950)
 		n.refuse["p"] = true
-		m := manager(t, n.config(at(eviction.SignalNodeFs, 100), at(eviction.SignalContainerFs, 1)))
+		m := manager(t, n.config(at(rank.SignalNodeFs, 100), at(rank.SignalContainerFs, 1)))
 		derived := func() (out []string) {
 			for _, f := range m.Figures() {
 				q := f.Threshold.Value.Quantity(0)

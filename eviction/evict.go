@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
@@ -38,8 +39,8 @@ const (
 
 // order is to evict a pod.
 type order struct {
-	rules       RankRules
-	candidate   Candidate
+	rules       rank.Rules
+	candidate   rank.Candidate
 	label       string // of the metric
 	grace       int64  // seconds
 	message     string
@@ -209,7 +210,7 @@ func (o order) status(now time.Time) func(*v1.PodStatus) {
 
 // underWay is how many evictions a lane has under way and how much of a
 // signal they will free, and whether another lane has any.
-func (m *Manager) underWay(l *lane, s Signal, now time.Time) (coming int64, running int, other bool) {
+func (m *Manager) underWay(l *lane, s rank.Signal, now time.Time) (coming int64, running int, other bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.evicting {
@@ -221,7 +222,7 @@ func (m *Manager) underWay(l *lane, s Signal, now time.Time) (coming int64, runn
 			other = true
 		default:
 			running++
-			frees := Rank(e.rules, s, e.candidate).Used
+			frees := rank.Of(e.rules, s, e.candidate).Used
 			if frees == 0 { // what is not known to free anything may free all
 				frees = math.MaxInt64 / 2
 			}

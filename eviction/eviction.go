@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -54,9 +55,9 @@ type Config struct {
 	// to run; podmeta.IsCritical: those that are static or of the system.
 	Critical func(*v1.Pod) bool
 
-	// Thresholds, by eviction.ParseThresholds; none. Without any, only limits of
+	// Thresholds, by rank.Parse; none. Without any, only limits of
 	// local storage are watched.
-	Thresholds []Threshold
+	Thresholds []rank.Threshold
 	Reclaim    Reclaimer  // nothing can be reclaimed
 	Notify     []Notifier // none: figures are looked at on time alone
 	Events     Events     // none
@@ -143,7 +144,7 @@ func (c Config) validate() error {
 	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
 	// The watches of a lane are kept by threshold: of two that are the same, one
 	// would overwrite the other.
-	seen := map[Threshold]bool{}
+	seen := map[rank.Threshold]bool{}
 	for i, t := range c.Thresholds {
 		require(t.Signal.Known(), "field Config.Thresholds[%d].Signal is %q; want a known signal", i, t.Signal)
 		require(t.Grace >= 0, "field Config.Thresholds[%d].Grace is %v; want 0 or more", i, t.Grace)

@@ -15,12 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 func TestNewNamesEveryMistake(t *testing.T) {
 	_, err := eviction.New(eviction.Config{
 		Interval: -1, Victims: -1,
-		Thresholds: []eviction.Threshold{{Signal: "x", Grace: -1}, at(eviction.SignalMemory, 1), at(eviction.SignalMemory, 1)},
+		Thresholds: []rank.Threshold{{Signal: "x", Grace: -1}, at(rank.SignalMemory, 1), at(rank.SignalMemory, 1)},
 		Notify:     []eviction.Notifier{{}},
 	})
 	for _, want := range []string{"Config.Stats is", "Config.Pods is", "Config.Kill is", "Interval is -1ns", "Victims is -1",
@@ -61,7 +62,7 @@ func TestEvictsTheFirstInRank(t *testing.T) {
 		n.add("above-high", 9, 100, 300)
 		n.add("above-low", 0, 100, 250)
 		reg := prometheus.NewRegistry()
-		cfg := n.config(at(eviction.SignalMemory, 100))
+		cfg := n.config(at(rank.SignalMemory, 100))
 		cfg.Metrics = reg
 		killed, m := run(t, n, time.Minute, cfg)
 		wantKilled(t, killed, "above-low")
@@ -105,7 +106,7 @@ func TestNothingBelowTheThreshold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 900) // leaves 100: at the threshold
-		killed, m := run(t, n, time.Hour, n.config(at(eviction.SignalMemory, 100)))
+		killed, m := run(t, n, time.Hour, n.config(at(rank.SignalMemory, 100)))
 		wantKilled(t, killed)
 		if m.UnderPressure(v1.NodeMemoryPressure) || n.changed() != 0 || len(m.Decisions()) != 0 {
 			t.Errorf("pressure %v, %d changes, %v", m.Conditions(), n.changed(), m.Decisions())
@@ -124,7 +125,7 @@ func TestCriticalPodsStay(t *testing.T) {
 		n := newNode()
 		n.add("system", 2_000_000_000, 0, 500)
 		n.add("static", 0, 0, 450).Annotations = map[string]string{"kubernetes.io/config.source": "file"}
-		killed, m := run(t, n, time.Minute, n.config(at(eviction.SignalMemory, 100)))
+		killed, m := run(t, n, time.Minute, n.config(at(rank.SignalMemory, 100)))
 		wantKilled(t, killed)
 		if d := m.Decisions(); len(d) != 1 || d[0].Outcome != "no pod to evict" || d[0].Repeats < 5 || d[0].Considered[0].Verdict != eviction.Critical {
 			t.Errorf("decisions are %+v", d)
@@ -152,7 +153,7 @@ func TestSeveralWhenOneIsNotEnough(t *testing.T) {
 					n.add(name, 0, 0, 100)
 				}
 				n.add("within", 0, 800, 700)
-				cfg := n.config(at(eviction.SignalMemory, tt.need))
+				cfg := n.config(at(rank.SignalMemory, tt.need))
 				cfg.Victims = tt.budget
 				m := manager(t, cfg)
 				time.Sleep(500 * time.Millisecond)
@@ -175,14 +176,14 @@ func TestThoseWithinTheirRequestsGoOneByOne(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			n.add(name, 0, 400, 333)
 		}
-		m := manager(t, n.config(at(eviction.SignalMemory, 500)))
+		m := manager(t, n.config(at(rank.SignalMemory, 500)))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if k := n.victims(); len(k) != 1 {
 			t.Errorf("evicted at once: %q", k)
 		}
 		time.Sleep(10 * time.Second)
-		if k := n.victims(); len(k) != 2 || m.Decisions()[0].Signal != eviction.SignalMemory {
+		if k := n.victims(); len(k) != 2 || m.Decisions()[0].Signal != rank.SignalMemory {
 			t.Errorf("evicted in all: %q", k)
 		}
 	})
@@ -195,7 +196,7 @@ func TestAnEvictionThatHangsHoldsUpNoOther(t *testing.T) {
 		n.add("second", 0, 0, 300)
 		n.add("within", 0, 100, 50)
 		n.hang["stuck"] = true
-		m := manager(t, n.config(at(eviction.SignalMemory, 100)))
+		m := manager(t, n.config(at(rank.SignalMemory, 100)))
 		time.Sleep(4 * time.Second)
 		wantKilled(t, n.victims(), "stuck")
 		time.Sleep(4 * time.Second) // it is no longer counted on
@@ -220,7 +221,7 @@ func TestVolumesOfAnEndedPodAreWaitedFor(t *testing.T) {
 		n.add("hog", 0, 0, 600)
 		n.add("small", 0, 0, 10)
 		n.add("within", 0, 100, 50)
-		m := manager(t, n.config(at(eviction.SignalNodeFs, 500)))
+		m := manager(t, n.config(at(rank.SignalNodeFs, 500)))
 		time.Sleep(time.Minute)
 		wantKilled(t, n.victims(), "hog")
 		if v := m.Decisions()[0].Victims[0]; !v.Ended || v.Took != time.Second {
@@ -235,7 +236,7 @@ func TestVolumesThatDoNotGoAreWaitedForHalfAMinute(t *testing.T) {
 		n.freeTake = time.Hour
 		n.add("hog", 0, 0, 600)
 		n.add("small", 0, 0, 10)
-		manager(t, n.config(at(eviction.SignalNodeFs, 500)))
+		manager(t, n.config(at(rank.SignalNodeFs, 500)))
 		time.Sleep(29 * time.Second)
 		wantKilled(t, n.victims(), "hog")
 		time.Sleep(4 * time.Second)
@@ -253,12 +254,12 @@ func TestMemoryOfVolumesIsWaitedForByPodsWithinTheirRequests(t *testing.T) {
 		n.tmpfs["hog"] = 390 * mi
 		n.add("second", 0, 0, 100)
 		n.add("within", 0, 250, 200)
-		m := manager(t, n.config(at(eviction.SignalMemory, 450)))
+		m := manager(t, n.config(at(rank.SignalMemory, 450)))
 		time.Sleep(10 * time.Second)
 		wantKilled(t, n.victims(), "hog", "second")
 		time.Sleep(time.Minute)
 		wantKilled(t, n.victims(), "hog", "second")
-		if m.Decisions()[0].Signal != eviction.SignalMemory {
+		if m.Decisions()[0].Signal != rank.SignalMemory {
 			t.Errorf("decisions are %v", m.Decisions())
 		}
 	})
@@ -270,7 +271,7 @@ func TestAnEvictionThatFailsIsTriedAgainLater(t *testing.T) {
 		n.add("refused", 0, 0, 950)
 		n.refuse["refused"] = true
 		n.add("other", 0, 0, 10)
-		killed, _ := run(t, n, 25*time.Second, n.config(at(eviction.SignalMemory, 100)))
+		killed, _ := run(t, n, 25*time.Second, n.config(at(rank.SignalMemory, 100)))
 		wantKilled(t, killed, "refused", "other")
 		time.Sleep(20 * time.Second)
 		wantKilled(t, n.victims(), "refused", "other", "refused")
@@ -285,7 +286,7 @@ func TestDecidesOnNewFiguresOnly(t *testing.T) {
 			n.spare[types.UID(name)] = true // the figures do not change by their end
 		}
 		n.stale = time.Now()
-		killed, _ := run(t, n, 12*time.Second, n.config(at(eviction.SignalMemory, 100)))
+		killed, _ := run(t, n, 12*time.Second, n.config(at(rank.SignalMemory, 100)))
 		wantKilled(t, killed, "a")
 		n.change(func() { n.stale = n.stale.Add(-time.Hour) })
 		time.Sleep(12 * time.Second)
@@ -301,7 +302,7 @@ func TestRecoveryWhilePodsAreRead(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 950)
 		n.podsTake = 3 * time.Second
-		m := manager(t, n.config(at(eviction.SignalMemory, 100)))
+		m := manager(t, n.config(at(rank.SignalMemory, 100)))
 		time.Sleep(time.Second)
 		n.change(func() { n.set("p", 100) })
 		time.Sleep(10 * time.Second)
@@ -322,7 +323,7 @@ func TestSoftThreshold(t *testing.T) {
 			} else {
 				p.Spec.TerminationGracePeriodSeconds = &tt.own
 			}
-			soft := at(eviction.SignalMemory, 100)
+			soft := at(rank.SignalMemory, 100)
 			soft.Grace = 95 * time.Second
 			cfg := n.config(soft)
 			cfg.MaxPodGraceSeconds = tt.max
@@ -345,7 +346,7 @@ func TestSoftGraceBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 950)
-		soft := at(eviction.SignalMemory, 100)
+		soft := at(rank.SignalMemory, 100)
 		soft.Grace = time.Minute
 		manager(t, n.config(soft))
 		time.Sleep(50 * time.Second)
@@ -363,7 +364,7 @@ func TestMissingFiguresDoNotResetGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 950)
-		soft := at(eviction.SignalMemory, 100)
+		soft := at(rank.SignalMemory, 100)
 		soft.Grace = time.Minute
 		reg := prometheus.NewRegistry()
 		cfg := n.config(soft)
@@ -388,7 +389,7 @@ func TestMinimumReclaim(t *testing.T) {
 		n.add("a", 0, 0, 60)
 		n.add("b", 0, 0, 55)
 		n.add("within", 0, 900, 800)
-		th := at(eviction.SignalMemory, 100)
+		th := at(rank.SignalMemory, 100)
 		th.MinReclaim.Value = 100 * mi
 		cfg := n.config(th)
 		cfg.Victims = 1
@@ -404,7 +405,7 @@ func TestTransition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 2_000_000_000, 0, 950)
-		m := manager(t, n.config(at(eviction.SignalMemory, 100)))
+		m := manager(t, n.config(at(rank.SignalMemory, 100)))
 		time.Sleep(time.Minute - time.Second)
 		n.change(func() { n.set("p", 100) }) // last seen to be low at 50 s
 		time.Sleep(50*time.Second + 4*time.Minute)
@@ -424,7 +425,7 @@ func TestConditionsTaintsAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 2_000_000_000, 0, 950)
-		cfg := n.config(at(eviction.SignalMemory, 100), at(eviction.SignalPIDs, 1))
+		cfg := n.config(at(rank.SignalMemory, 100), at(rank.SignalPIDs, 1))
 		idle, err := eviction.New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -514,10 +515,10 @@ func TestNotifier(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 100)
 		s := &told{wake: make(chan string), fail: 2}
-		soft := at(eviction.SignalMemory, 200)
+		soft := at(rank.SignalMemory, 200)
 		soft.Grace = time.Minute
-		cfg := n.config(at(eviction.SignalMemory, 100), soft, at(eviction.SignalAllocatableMemory, 50))
-		cfg.Notify = []eviction.Notifier{{Source: s, Signal: eviction.SignalMemory}}
+		cfg := n.config(at(rank.SignalMemory, 100), soft, at(rank.SignalAllocatableMemory, 50))
+		cfg.Notify = []eviction.Notifier{{Source: s, Signal: rank.SignalMemory}}
 		m := manager(t, cfg)
 		time.Sleep(13 * time.Second)
 		n.change(func() { n.set("p", 970) })
@@ -537,7 +538,7 @@ func TestAFallingFigureIsWatchedMoreClosely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 100)
-		manager(t, n.config(at(eviction.SignalMemory, 100)))
+		manager(t, n.config(at(rank.SignalMemory, 100)))
 		time.Sleep(10*time.Second + time.Millisecond)
 		for used := int64(100); used < 900; used += 10 { // 20 a second
 			n.change(func() { n.set("p", used) })
@@ -558,7 +559,7 @@ func TestStopsWithItsEvictions(t *testing.T) {
 		n := newNode()
 		n.add("p", 0, 0, 950)
 		n.hang["p"] = true
-		m, _ := eviction.New(n.config(at(eviction.SignalMemory, 100)))
+		m, _ := eviction.New(n.config(at(rank.SignalMemory, 100)))
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		if err := m.Run(ctx); err != nil {

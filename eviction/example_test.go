@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 func ExampleManager() {
@@ -15,7 +16,7 @@ func ExampleManager() {
 	n.add("web", 1000, 600, 550)
 	n.add("batch", 0, 100, 400)
 
-	thresholds, err := eviction.ParseThresholds(eviction.ThresholdText{Hard: map[string]string{"memory.available": "100Mi"}})
+	thresholds, err := rank.Parse(rank.Text{Hard: map[string]string{"memory.available": "100Mi"}})
 	if err != nil {
 		panic(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 const mi = 1 << 20
@@ -32,19 +33,19 @@ type node struct {
 	images   int64 // unused ones, bytes; on the image filesystem
 	dead     int64 // ended containers, bytes
 	pods     map[types.UID]*v1.Pod
-	use      map[types.UID]eviction.Usage
+	use      map[types.UID]rank.Usage
 	unknown  map[types.UID]bool
 	statErr  error         // of reading node figures
 	podsErr  error         // of reading pods
 	podsTake time.Duration // reading pods takes
 	stale    time.Time     // if not zero, the time of every figure
 	killTake time.Duration
-	freeTake time.Duration                // what volumes of an ended pod take to go
-	tmpfs    map[types.UID]int64          // bytes of memory in volumes
-	left     map[types.UID]eviction.Usage // of ended pods, in volumes
-	hang     map[types.UID]bool           // kills that never end
-	refuse   map[types.UID]bool           // kills that fail
-	spare    map[types.UID]bool           // pods that go on after a kill that succeeded
+	freeTake time.Duration            // what volumes of an ended pod take to go
+	tmpfs    map[types.UID]int64      // bytes of memory in volumes
+	left     map[types.UID]rank.Usage // of ended pods, in volumes
+	hang     map[types.UID]bool       // kills that never end
+	refuse   map[types.UID]bool       // kills that fail
+	spare    map[types.UID]bool       // pods that go on after a kill that succeeded
 
 	killed  []string
 	grace   map[string]int64
@@ -59,9 +60,9 @@ type node struct {
 func newNode() *node {
 	return &node{
 		memory: 1000 * mi, disk: 1000 * mi, pids: 1000,
-		pods: map[types.UID]*v1.Pod{}, use: map[types.UID]eviction.Usage{}, unknown: map[types.UID]bool{},
+		pods: map[types.UID]*v1.Pod{}, use: map[types.UID]rank.Usage{}, unknown: map[types.UID]bool{},
 		hang: map[types.UID]bool{}, refuse: map[types.UID]bool{}, spare: map[types.UID]bool{}, grace: map[string]int64{},
-		tmpfs: map[types.UID]int64{}, left: map[types.UID]eviction.Usage{},
+		tmpfs: map[types.UID]int64{}, left: map[types.UID]rank.Usage{},
 		status: map[string]v1.PodStatus{}, marks: map[string]map[string]string{}, looks: map[string]int{},
 	}
 }
@@ -90,9 +91,9 @@ func (n *node) add(name string, priority int32, request, used int64) *v1.Pod {
 
 // set changes what a pod uses.
 func (n *node) set(name string, used int64) {
-	n.use[types.UID(name)] = eviction.Usage{
+	n.use[types.UID(name)] = rank.Usage{
 		Memory: used * mi, Processes: used, EphemeralStorage: used * mi,
-		Containers: []eviction.ContainerUsage{{Name: "main", Memory: used * mi, Rootfs: &eviction.UsedDisk{Bytes: used * mi, Inodes: used}, Logs: &eviction.UsedDisk{}}},
+		Containers: []rank.ContainerUsage{{Name: "main", Memory: used * mi, Rootfs: &rank.Disk{Bytes: used * mi, Inodes: used}, Logs: &rank.Disk{}}},
 	}
 }
 
@@ -102,7 +103,7 @@ func (n *node) change(f func()) {
 	f()
 }
 
-func (n *node) sum(of func(eviction.Usage) int64) (total int64) {
+func (n *node) sum(of func(rank.Usage) int64) (total int64) {
 	for uid := range n.pods {
 		total += of(n.use[uid])
 	}
@@ -119,8 +120,8 @@ func (n *node) now() time.Time {
 	return time.Now()
 }
 
-func (n *node) obs(capacity, used int64) *eviction.Observation {
-	return &eviction.Observation{Available: capacity - used, Capacity: capacity, Time: n.now()}
+func (n *node) obs(capacity, used int64) *rank.Observation {
+	return &rank.Observation{Available: capacity - used, Capacity: capacity, Time: n.now()}
 }
 
 func (n *node) Memory(context.Context) (eviction.Memory, error) {
@@ -130,7 +131,7 @@ func (n *node) Memory(context.Context) (eviction.Memory, error) {
 	if n.statErr != nil {
 		return eviction.Memory{}, n.statErr
 	}
-	o := *n.obs(n.memory, n.sum(func(u eviction.Usage) int64 { return u.Memory }))
+	o := *n.obs(n.memory, n.sum(func(u rank.Usage) int64 { return u.Memory }))
 	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: o, InactiveFile: 7}, Pods: &eviction.MemoryFigure{Observation: o}}, nil
 }
 
@@ -141,7 +142,7 @@ func (n *node) Disks(context.Context) (eviction.Disks, error) {
 	if n.statErr != nil {
 		return eviction.Disks{}, n.statErr
 	}
-	written := n.sum(func(u eviction.Usage) int64 { return u.EphemeralStorage }) + n.dead
+	written := n.sum(func(u rank.Usage) int64 { return u.EphemeralStorage }) + n.dead
 	if n.image == 0 {
 		return eviction.Disks{Node: eviction.Filesystem{Device: "8:1", Bytes: n.obs(n.disk, written+n.images)}}, nil
 	}
@@ -151,14 +152,14 @@ func (n *node) Disks(context.Context) (eviction.Disks, error) {
 	}, nil
 }
 
-func (n *node) Processes(context.Context) (eviction.Observation, error) {
+func (n *node) Processes(context.Context) (rank.Observation, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks["pid"]++
-	return *n.obs(n.pids, n.sum(func(u eviction.Usage) int64 { return u.Processes })), n.statErr
+	return *n.obs(n.pids, n.sum(func(u rank.Usage) int64 { return u.Processes })), n.statErr
 }
 
-func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*eviction.Usage, error) {
+func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*rank.Usage, error) {
 	n.mu.Lock()
 	take := n.podsTake
 	n.mu.Unlock()
@@ -172,7 +173,7 @@ func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (ma
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.looks["pods "+want.String()]++
-	out := map[types.UID]*eviction.Usage{}
+	out := map[types.UID]*rank.Usage{}
 	for _, p := range pods {
 		if u, ok := n.use[p.UID]; ok && !n.unknown[p.UID] {
 			out[p.UID] = &u
@@ -210,7 +211,7 @@ func (n *node) kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*
 	if !n.spare[pod.UID] {
 		delete(n.pods, pod.UID)
 		if n.freeTake > 0 {
-			n.left[pod.UID] = eviction.Usage{EphemeralStorage: n.use[pod.UID].EphemeralStorage, Memory: n.tmpfs[pod.UID]}
+			n.left[pod.UID] = rank.Usage{EphemeralStorage: n.use[pod.UID].EphemeralStorage, Memory: n.tmpfs[pod.UID]}
 			time.AfterFunc(n.freeTake, func() { n.change(func() { delete(n.left, pod.UID) }) })
 		}
 	}
@@ -265,7 +266,7 @@ func (n *node) changed() int {
 	return n.changes
 }
 
-func (n *node) config(thresholds ...eviction.Threshold) eviction.Config {
+func (n *node) config(thresholds ...rank.Threshold) eviction.Config {
 	return eviction.Config{
 		Stats: n, Pods: n.list, Kill: n.kill, Freed: n.freed, Reclaim: n, Events: n, Thresholds: thresholds,
 		Changed: func() { n.mu.Lock(); n.changes++; n.mu.Unlock() },
@@ -292,11 +293,11 @@ func manager(t *testing.T, cfg eviction.Config) *eviction.Manager {
 }
 
 // at is a hard threshold, in MiB or processes.
-func at(s eviction.Signal, n int64) eviction.Threshold {
-	if s != eviction.SignalPIDs {
+func at(s rank.Signal, n int64) rank.Threshold {
+	if s != rank.SignalPIDs {
 		n *= mi
 	}
-	return eviction.Threshold{Signal: s, Value: eviction.ThresholdAmount{Value: n, Format: resource.BinarySI}}
+	return rank.Threshold{Signal: s, Value: rank.Amount{Value: n, Format: resource.BinarySI}}
 }
 
 // samples is the count of a metric with that value of its label.

@@ -3,14 +3,16 @@ package eviction
 import (
 	"slices"
 	"time"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // Figure is a threshold, and what its signal was when it was looked at last.
 type Figure struct {
-	Threshold Threshold
+	Threshold rank.Threshold
 	// Observation is the last one there was; Known reports that it could be read
 	// at the last look.
-	Observation Observation
+	Observation rank.Observation
 	Known       bool
 	// Met reports that the threshold is met, since Since, and Acting that
 	// something is being done about it: its grace is over.
@@ -47,6 +49,6 @@ func (m *Manager) Figures() []Figure {
 	for _, c := range conditionTypes() {
 		out = append(out, m.figures[c]...)
 	}
-	slices.SortStableFunc(out, func(a, b Figure) int { return CompareSignals(a.Threshold.Signal, b.Threshold.Signal) })
+	slices.SortStableFunc(out, func(a, b Figure) int { return rank.CompareSignals(a.Threshold.Signal, b.Threshold.Signal) })
 	return out
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // The figures tell how far each signal is from its threshold, and that one was
@@ -17,12 +18,12 @@ func TestFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("ordinary", 0, 500, 300)
-		soft := at(eviction.SignalMemory, 800)
+		soft := at(rank.SignalMemory, 800)
 		soft.Grace = time.Hour
-		m := manager(t, n.config(at(eviction.SignalNodeFs, 100), soft, at(eviction.SignalMemory, 100)))
+		m := manager(t, n.config(at(rank.SignalNodeFs, 100), soft, at(rank.SignalMemory, 100)))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		find := func(want eviction.Threshold) eviction.Figure {
+		find := func(want rank.Threshold) eviction.Figure {
 			for _, f := range m.Figures() {
 				if f.Threshold == want {
 					return f
@@ -34,15 +35,15 @@ func TestFigures(t *testing.T) {
 		if f := find(soft); !f.Known || !f.Met || f.Acting || f.Observation.Available != 700*mi || f.Since.IsZero() {
 			t.Errorf("soft %+v", f)
 		}
-		if f := find(at(eviction.SignalMemory, 100)); !f.Known || f.Met || !f.Since.IsZero() {
+		if f := find(at(rank.SignalMemory, 100)); !f.Known || f.Met || !f.Since.IsZero() {
 			t.Errorf("hard %+v", f)
 		}
-		if f := m.Figures(); f[0].Threshold.Signal != eviction.SignalMemory {
+		if f := m.Figures(); f[0].Threshold.Signal != rank.SignalMemory {
 			t.Errorf("memory is not the first: %+v", f)
 		}
 		n.change(func() { n.statErr = errors.New("no figures") })
 		time.Sleep(11 * time.Second)
-		if f := find(at(eviction.SignalMemory, 100)); f.Known || f.Observation.Available != 700*mi {
+		if f := find(at(rank.SignalMemory, 100)); f.Known || f.Observation.Available != 700*mi {
 			t.Errorf("not read again: %+v", f)
 		}
 	})
@@ -55,7 +56,7 @@ func TestCriticalCanBeSaid(t *testing.T) {
 		static := n.add("static", 0, 0, 450)
 		static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 		n.add("chosen few", 7, 0, 500)
-		cfg := n.config(at(eviction.SignalMemory, 100))
+		cfg := n.config(at(rank.SignalMemory, 100))
 		cfg.Critical = func(p *v1.Pod) bool { return p.Spec.Priority != nil && *p.Spec.Priority == 7 }
 		killed, m := run(t, n, time.Minute, cfg)
 		wantKilled(t, killed, "static")

@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // One condition's goroutine: when it looks, and the order in which it acts. What it
@@ -32,11 +34,11 @@ type lane struct {
 	wake chan string // why; capacity 1
 
 	// What follows belongs to the goroutine.
-	given     []Threshold // of the configuration
-	list      []Threshold // with those of the layout, in order
-	layout    DiskLayout
-	watches   map[Threshold]watch
-	trends    map[Signal]trend
+	given     []rank.Threshold // of the configuration
+	list      []rank.Threshold // with those of the layout, in order
+	layout    rank.Layout
+	watches   map[rank.Threshold]watch
+	trends    map[rank.Signal]trend
 	errs      map[string]string // by what failed, of the last time
 	retry     bool              // look again soon
 	aimed     time.Time         // when notifiers were told of levels
@@ -52,7 +54,7 @@ type lane struct {
 func newLane(m *Manager, c v1.NodeConditionType) *lane {
 	l := &lane{
 		m: m, condition: c, wake: make(chan string, 1),
-		watches: map[Threshold]watch{}, trends: map[Signal]trend{}, errs: map[string]string{},
+		watches: map[rank.Threshold]watch{}, trends: map[rank.Signal]trend{}, errs: map[string]string{},
 	}
 	for _, t := range m.cfg.Thresholds {
 		if t.Signal.Condition() == c {
@@ -72,7 +74,7 @@ func (l *lane) limits() bool { return l.condition == v1.NodeDiskPressure && !l.m
 
 // setLayout notes which filesystems there are. A disk for images may come while the
 // agent runs; the kubelet looks once.
-func (l *lane) setLayout(layout DiskLayout) {
+func (l *lane) setLayout(layout rank.Layout) {
 	if l.layout == layout {
 		return
 	}
@@ -84,12 +86,12 @@ func (l *lane) setLayout(layout DiskLayout) {
 // setList makes the list of thresholds for the layout, in the order in which they
 // are acted upon: memory first.
 func (l *lane) setList() {
-	list, ignored := ThresholdsForLayout(l.given, l.layout)
+	list, ignored := rank.ForLayout(l.given, l.layout)
 	for _, t := range ignored {
 		l.m.cfg.Log.Error("threshold ignored: those of containerfs follow from the filesystem it is on",
 			zap.String("signal", string(t.Signal)))
 	}
-	slices.SortStableFunc(list, func(a, b Threshold) int { return CompareSignals(a.Signal, b.Signal) })
+	slices.SortStableFunc(list, func(a, b rank.Threshold) int { return rank.CompareSignals(a.Signal, b.Signal) })
 	// What is remembered of a threshold that is no longer there must not keep its
 	// condition on.
 	for t := range l.watches {
@@ -241,4 +243,4 @@ func (l *lane) next(now time.Time) time.Duration {
 }
 
 // rules are those of the order of eviction on this node.
-func (l *lane) rules() RankRules { return RankRules{Layout: l.layout, PlainInodes: true} }
+func (l *lane) rules() rank.Rules { return rank.Rules{Layout: l.layout, PlainInodes: true} }

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // The annotations of the events of evictions, as the kubelet's.
@@ -22,12 +24,12 @@ func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).S
 
 // lowMessage returns why a pod was evicted, in the kubelet's words: users and
 // tools look for them.
-func lowMessage(t Threshold, o Observation, c Candidate) string {
+func lowMessage(t rank.Threshold, o rank.Observation, c rank.Candidate) string {
 	var b strings.Builder
 	res := t.Signal.Resource()
 	// The kubelet writes numbers of things in decimal units and amounts of memory
 	// in binary ones.
-	if (res == ResourceInodes || res == ResourcePIDs) && t.Value.Format == "" {
+	if (res == rank.ResourceInodes || res == rank.ResourcePIDs) && t.Value.Format == "" {
 		t.Value.Format = resource.DecimalSI
 	}
 	limit := t.Value.Quantity(o.Capacity)
@@ -44,7 +46,7 @@ func lowMessage(t Threshold, o Observation, c Candidate) string {
 
 // podOver reports whether the pod has a request of its own, for memory, and is
 // above it.
-func podOver(res v1.ResourceName, c Candidate) (over bool, used, request int64) {
+func podOver(res v1.ResourceName, c rank.Candidate) (over bool, used, request int64) {
 	if res != v1.ResourceMemory || c.Usage == nil || c.Pod.Spec.Resources == nil {
 		return false, 0, 0
 	}
@@ -59,7 +61,7 @@ type offender struct {
 }
 
 // offenders are the containers that use more than they request.
-func offenders(res v1.ResourceName, c Candidate) []offender {
+func offenders(res v1.ResourceName, c rank.Candidate) []offender {
 	if c.Usage == nil {
 		return nil
 	}
@@ -91,7 +93,7 @@ func offenders(res v1.ResourceName, c Candidate) []offender {
 
 // annotations are those of the event of an eviction: lists joined by commas, in the
 // order of the containers.
-func annotations(res v1.ResourceName, c Candidate) map[string]string {
+func annotations(res v1.ResourceName, c rank.Candidate) map[string]string {
 	out := map[string]string{annotationResource: string(res)}
 	var names, usage []string
 	for _, o := range offenders(res, c) {
@@ -107,11 +109,11 @@ func annotations(res v1.ResourceName, c Candidate) map[string]string {
 }
 
 // limitMessage returns which limit a pod exceeded, in the kubelet's words.
-func limitMessage(v Violation) string {
+func limitMessage(v rank.Violation) string {
 	switch v.Limit {
-	case EmptyDirLimit:
+	case rank.EmptyDirLimit:
 		return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.Quantity())
-	case PodLimit:
+	case rank.PodLimit:
 		return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", v.Quantity())
 	default:
 		return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", v.Name, v.Quantity())

@@ -7,17 +7,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // What users read, and what tools read of its events.
 func TestMessages(t *testing.T) {
 	const mi = 1 << 20
-	memory := Threshold{Signal: SignalMemory, Value: ThresholdAmount{Value: 100 * mi, Format: resource.BinarySI}}
-	disk := Threshold{Signal: SignalNodeFs, Value: ThresholdAmount{Fraction: 0.1}}
-	inodes := Threshold{Signal: SignalNodeFsInodes, Value: ThresholdAmount{Fraction: 0.05}}
-	pids := Threshold{Signal: SignalPIDs, Value: ThresholdAmount{Value: 1000}}
-	seen := Observation{Available: 50 * mi, Capacity: 1000 * mi}
-	few := Observation{Available: 40, Capacity: 1000}
+	memory := rank.Threshold{Signal: rank.SignalMemory, Value: rank.Amount{Value: 100 * mi, Format: resource.BinarySI}}
+	disk := rank.Threshold{Signal: rank.SignalNodeFs, Value: rank.Amount{Fraction: 0.1}}
+	inodes := rank.Threshold{Signal: rank.SignalNodeFsInodes, Value: rank.Amount{Fraction: 0.05}}
+	pids := rank.Threshold{Signal: rank.SignalPIDs, Value: rank.Amount{Value: 1000}}
+	seen := rank.Observation{Available: 50 * mi, Capacity: 1000 * mi}
+	few := rank.Observation{Available: 40, Capacity: 1000}
 	container := func(name, request string) v1.Container {
 		c := v1.Container{Name: name}
 		if request != "" {
@@ -32,18 +34,18 @@ func TestMessages(t *testing.T) {
 	}}
 	sized := pod.DeepCopy()
 	sized.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("30Mi")}}
-	uses := func(name string, memory, rootfs, logs int64) ContainerUsage {
-		u := ContainerUsage{Name: name, Memory: memory * mi}
+	uses := func(name string, memory, rootfs, logs int64) rank.ContainerUsage {
+		u := rank.ContainerUsage{Name: name, Memory: memory * mi}
 		if rootfs >= 0 {
-			u.Rootfs = &UsedDisk{Bytes: rootfs * mi}
+			u.Rootfs = &rank.Disk{Bytes: rootfs * mi}
 		}
 		if logs >= 0 {
-			u.Logs = &UsedDisk{Bytes: logs * mi}
+			u.Logs = &rank.Disk{Bytes: logs * mi}
 		}
 		return u
 	}
-	all := func(list ...ContainerUsage) *Usage {
-		u := &Usage{Containers: list}
+	all := func(list ...rank.ContainerUsage) *rank.Usage {
+		u := &rank.Usage{Containers: list}
 		for _, c := range list {
 			u.Memory += c.Memory
 		}
@@ -53,10 +55,10 @@ func TestMessages(t *testing.T) {
 	const lowDisk = "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: 50Mi. "
 	for _, tt := range []struct {
 		name    string
-		t       Threshold
-		seen    Observation
+		t       rank.Threshold
+		seen    rank.Observation
 		pod     *v1.Pod
-		usage   *Usage
+		usage   *rank.Usage
 		message string
 		marks   map[string]string
 	}{
@@ -85,7 +87,7 @@ func TestMessages(t *testing.T) {
 		{"processes", pids, few, pod, all(uses("a", 99, 99, 99)), "The node was low on resource: pids. Threshold quantity: 1k, available: 40. ", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := Candidate{Pod: tt.pod, Usage: tt.usage}
+			c := rank.Candidate{Pod: tt.pod, Usage: tt.usage}
 			if got := lowMessage(tt.t, tt.seen, c); got != tt.message {
 				t.Errorf("got  %s\nwant %s", got, tt.message)
 			}
@@ -96,7 +98,7 @@ func TestMessages(t *testing.T) {
 			}
 		})
 	}
-	if got := limitMessage(Violation{Limit: ContainerLimit, Name: "c", Max: 2 * mi}); got != `Container c exceeded its local ephemeral storage limit "2Mi". ` {
+	if got := limitMessage(rank.Violation{Limit: rank.ContainerLimit, Name: "c", Max: 2 * mi}); got != `Container c exceeded its local ephemeral storage limit "2Mi". ` {
 		t.Errorf("of a container's limit: %s", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
@@ -56,7 +57,7 @@ func label(c v1.NodeConditionType) string {
 func (m *metrics) evicted(label string)           { m.evictions.WithLabelValues(label).Inc() }
 func (m *metrics) killFailed(label string)        { m.failures.WithLabelValues(label).Inc() }
 func (m *metrics) failure(c v1.NodeConditionType) { m.missing.WithLabelValues(label(c)).Inc() }
-func (m *metrics) age(s Signal, d time.Duration) {
+func (m *metrics) age(s rank.Signal, d time.Duration) {
 	m.ages.WithLabelValues(string(s)).Observe(d.Seconds())
 }
 

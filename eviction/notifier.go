@@ -7,10 +7,11 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Source reports at once when the kernel sees a shortage coming. [KernelSource]
+// Source reports at once when the kernel sees a shortage coming. [notify.Source]
 // is that of Linux.
 type Source interface {
 	// Run calls wake, with a word for the cause, at each sign of a shortage.
@@ -30,7 +31,7 @@ type Aimer interface {
 // Notifier is a Source and the signal that its signs are about.
 type Notifier struct {
 	Source Source
-	Signal Signal
+	Signal rank.Signal
 }
 
 const (
@@ -80,7 +81,7 @@ func (l *lane) aim(mem Memory) {
 	for _, n := range l.m.cfg.Notify {
 		a, ok := n.Source.(Aimer)
 		fig := mem.Node
-		if n.Signal == SignalAllocatableMemory {
+		if n.Signal == rank.SignalAllocatableMemory {
 			fig = mem.Pods
 		}
 		if !ok || fig == nil || n.Signal.Condition() != l.condition {

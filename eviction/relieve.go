@@ -9,6 +9,8 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // What is done about a threshold that is met: free what no pod needs, then choose
@@ -28,7 +30,7 @@ const defaultGrace = 30
 // relieve does what it takes for one threshold, and reports whether a pod is
 // evicted for it. It blocks for as long as reclaiming and reading take. Whatever it
 // comes to is recorded.
-func (l *lane) relieve(ctx context.Context, t Threshold, cause string) (evicts bool) {
+func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evicts bool) {
 	w := l.watches[t]
 	d := &Decision{
 		Time: time.Now(), Cause: cause, Signal: t.Signal, Soft: !t.Hard(), Since: w.since,
@@ -64,13 +66,13 @@ func (l *lane) relieve(ctx context.Context, t Threshold, cause string) (evicts b
 	if !w.obs.Time.IsZero() {
 		l.m.met.age(t.Signal, time.Since(w.obs.Time))
 	}
-	ranked := SortRanked(l.rules(), t.Signal, list)
+	ranked := rank.Sort(l.rules(), t.Signal, list)
 	now := time.Now()
 	// Asked again: evictions of other lanes may have begun while this one read.
 	coming, running, other := l.m.underWay(l, t.Signal, now)
 	verdicts := choose(ranked, situation{
 		need: d.Need, coming: coming, running: running, any: running > 0 || other,
-		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != ResourcePIDs,
+		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != rank.ResourcePIDs,
 		status: l.m.statusOf(now), critical: l.m.cfg.Critical,
 	})
 	d.rank(ranked, verdicts)
@@ -95,7 +97,7 @@ func (l *lane) relieve(ctx context.Context, t Threshold, cause string) (evicts b
 
 // grace is the time a pod gets, in seconds. At a soft threshold that is its own,
 // within Config.MaxPodGraceSeconds.
-func (l *lane) grace(t Threshold, pod *v1.Pod) int64 {
+func (l *lane) grace(t rank.Threshold, pod *v1.Pod) int64 {
 	if t.Hard() {
 		return hardGrace
 	}
@@ -113,7 +115,7 @@ func (l *lane) grace(t Threshold, pod *v1.Pod) int64 {
 
 // reclaim frees what no pod needs, step by step, and reports whether that was
 // not enough. After each step the figures are read again.
-func (l *lane) reclaim(ctx context.Context, t Threshold, d *Decision) (more bool) {
+func (l *lane) reclaim(ctx context.Context, t rank.Threshold, d *Decision) (more bool) {
 	steps := l.steps(t.Signal)
 	floor := l.floorNow()
 	if len(steps) == 0 || !l.reclaimed.IsZero() && time.Since(l.reclaimed) < reclaimAgain && !floor.After(l.reclaimed) {
@@ -156,20 +158,20 @@ type step struct {
 // steps are what can be reclaimed of a signal's filesystem, as with the kubelet: on
 // a filesystem without images and layers of containers, removing those frees
 // nothing.
-func (l *lane) steps(s Signal) []step {
+func (l *lane) steps(s rank.Signal) []step {
 	r := l.m.cfg.Reclaim
 	if r == nil || l.condition != v1.NodeDiskPressure {
 		return nil
 	}
 	containers, images := step{"containers", r.Containers}, step{"images", r.Images}
-	node := s == SignalNodeFs || s == SignalNodeFsInodes
-	image := s == SignalImageFs || s == SignalImageFsInodes
+	node := s == rank.SignalNodeFs || s == rank.SignalNodeFsInodes
+	image := s == rank.SignalImageFs || s == rank.SignalImageFsInodes
 	switch {
-	case l.layout == LayoutDedicated && node:
+	case l.layout == rank.LayoutDedicated && node:
 		return nil
-	case l.layout == LayoutSplit && image:
+	case l.layout == rank.LayoutSplit && image:
 		return []step{images}
-	case l.layout == LayoutSplit:
+	case l.layout == rank.LayoutSplit:
 		return []step{containers}
 	default:
 		return []step{containers, images}
@@ -189,7 +191,7 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	status := l.m.statusOf(time.Now())
 	// Only pods with limits are measured: that reads directories, at each pass.
 	pods := slices.DeleteFunc(slices.Clone(l.m.cfg.Pods()), func(p *v1.Pod) bool {
-		return !HasLimits(p) || status(p.UID) != ""
+		return !rank.HasLimits(p) || status(p.UID) != ""
 	})
 	if len(pods) == 0 {
 		return false
@@ -197,7 +199,7 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	list, err := l.candidates(ctx, pods)
 	l.failed("pods", err)
 	for _, c := range list {
-		v, ok := Violated(c, l.layout == LayoutDedicated)
+		v, ok := rank.Violated(c, l.layout == rank.LayoutDedicated)
 		if !ok {
 			continue
 		}
@@ -205,11 +207,11 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 			Time: time.Now(), Cause: cause, Limit: v.Limit, Threshold: v.Max, Available: v.Max - v.Used, Need: v.Used - v.Max,
 			Outcome: "evicting",
 		}
-		r := Rank(l.rules(), SignalNodeFs, c)
-		verdict := choose([]Ranked{r}, situation{
+		r := rank.Of(l.rules(), rank.SignalNodeFs, c)
+		verdict := choose([]rank.Ranked{r}, situation{
 			budget: 1, status: func(types.UID) Verdict { return "" }, critical: l.m.cfg.Critical,
 		})
-		d.rank([]Ranked{r}, verdict)
+		d.rank([]rank.Ranked{r}, verdict)
 		if verdict[0] != Chosen {
 			d.Outcome = "no pod to evict"
 			l.m.record(d)

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/notify"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 const (
@@ -163,7 +165,7 @@ type result struct {
 
 func (l *life) at(now time.Time) float64 { return now.Sub(l.start).Seconds() }
 
-// used is the memory and disk in use.
+// rank.used is the memory and disk in use.
 func (l *life) used(now time.Time) (memory, disk int64) {
 	for i := range l.pods {
 		if p := &l.pods[i]; !l.ended[p.pod.UID] {
@@ -192,7 +194,7 @@ func (l *life) Memory(context.Context) (eviction.Memory, error) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	used, _ := l.used(now)
-	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: eviction.Observation{Available: simMemory - used, Capacity: simMemory, Time: now}}}, nil
+	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: rank.Observation{Available: simMemory - used, Capacity: simMemory, Time: now}}}, nil
 }
 
 func (l *life) Disks(context.Context) (eviction.Disks, error) {
@@ -201,23 +203,23 @@ func (l *life) Disks(context.Context) (eviction.Disks, error) {
 	defer l.mu.Unlock()
 	now := time.Now()
 	_, used := l.used(now)
-	return eviction.Disks{Node: eviction.Filesystem{Device: "8:1", Bytes: &eviction.Observation{Available: simDisk - used, Capacity: simDisk, Time: now}}}, nil
+	return eviction.Disks{Node: eviction.Filesystem{Device: "8:1", Bytes: &rank.Observation{Available: simDisk - used, Capacity: simDisk, Time: now}}}, nil
 }
 
-func (l *life) Processes(context.Context) (eviction.Observation, error) {
-	return eviction.Observation{Available: 1, Capacity: 1}, nil
+func (l *life) Processes(context.Context) (rank.Observation, error) {
+	return rank.Observation{Available: 1, Capacity: 1}, nil
 }
 
-func (p *simPod) usage(s float64) *eviction.Usage {
-	return &eviction.Usage{Memory: p.memory(s), EphemeralStorage: p.disk(s),
-		Containers: []eviction.ContainerUsage{{Name: "main", Memory: p.memory(s), Rootfs: &eviction.UsedDisk{Bytes: p.disk(s)}}}}
+func (p *simPod) usage(s float64) *rank.Usage {
+	return &rank.Usage{Memory: p.memory(s), EphemeralStorage: p.disk(s),
+		Containers: []rank.ContainerUsage{{Name: "main", Memory: p.memory(s), Rootfs: &rank.Disk{Bytes: p.disk(s)}}}}
 }
 
-func (l *life) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
+func (l *life) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
 	time.Sleep(l.podsTake)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s, out := l.at(time.Now()), map[types.UID]*eviction.Usage{}
+	s, out := l.at(time.Now()), map[types.UID]*rank.Usage{}
 	for i := range l.pods {
 		if !l.ended[l.pods[i].pod.UID] {
 			out[l.pods[i].pod.UID] = l.pods[i].usage(s)
@@ -297,14 +299,14 @@ func (r *result) measure(available int64, since *time.Duration) {
 
 func simulate(t *testing.T, sc scenario) *life {
 	l := &life{scenario: sc, start: time.Now(), images: sc.images, ended: map[types.UID]bool{}, dying: map[types.UID]bool{}}
-	var psi eviction.FakeSource
+	var psi notify.Fake
 	m, err := eviction.New(eviction.Config{
 		Stats: l, Pods: l.list, Kill: l.kill, Reclaim: l,
-		Thresholds: []eviction.Threshold{
-			{Signal: eviction.SignalMemory, Value: eviction.ThresholdAmount{Value: simThreshold}},
-			{Signal: eviction.SignalNodeFs, Value: eviction.ThresholdAmount{Fraction: .1}},
+		Thresholds: []rank.Threshold{
+			{Signal: rank.SignalMemory, Value: rank.Amount{Value: simThreshold}},
+			{Signal: rank.SignalNodeFs, Value: rank.Amount{Fraction: .1}},
 		},
-		Notify: []eviction.Notifier{{Source: &psi, Signal: eviction.SignalMemory}},
+		Notify: []eviction.Notifier{{Source: &psi, Signal: rank.SignalMemory}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -366,16 +368,16 @@ func reference(sc scenario) (r result) {
 			continue
 		}
 		seen = figures
-		var list []eviction.Candidate
+		var list []rank.Candidate
 		for i := range sc.pods {
 			if p := &sc.pods[i]; !gone(p, at) {
-				list = append(list, eviction.Candidate{Pod: p.pod, Usage: p.usage(figures.Seconds())})
+				list = append(list, rank.Candidate{Pod: p.pod, Usage: p.usage(figures.Seconds())})
 			}
 		}
 		if len(list) == 0 {
 			continue
 		}
-		victim := eviction.SortRanked(eviction.RankRules{}, eviction.SignalMemory, list)[0].Pod
+		victim := rank.Sort(rank.Rules{}, rank.SignalMemory, list)[0].Pod
 		p := &sc.pods[slices.IndexFunc(sc.pods, func(p simPod) bool { return p.pod == victim })]
 		ended[victim.UID] = at + p.dies
 		r.victims++

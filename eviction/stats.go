@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // Stats reads figures. They are asked for when a decision is made, so that
@@ -21,10 +23,10 @@ type Stats interface {
 	Memory(ctx context.Context) (Memory, error)
 	Disks(ctx context.Context) (Disks, error)
 	// Processes of the node: how many more can be, and how many at most.
-	Processes(ctx context.Context) (Observation, error)
+	Processes(ctx context.Context) (rank.Observation, error)
 	// Pods reads what is wanted of those pods. One that is missing from the
 	// result has no figures.
-	Pods(ctx context.Context, pods []*v1.Pod, want Want) (map[types.UID]*Usage, error)
+	Pods(ctx context.Context, pods []*v1.Pod, want Want) (map[types.UID]*rank.Usage, error)
 }
 
 // Want defines which figures of pods are worth reading.
@@ -43,7 +45,7 @@ func (w Want) String() string { return [...]string{"memory", "disk", "processes"
 // MemoryFigure is the memory of a group of processes, in bytes: what is
 // available is its limit less its working set.
 type MemoryFigure struct {
-	Observation
+	rank.Observation
 	// InactiveFile is what counts as used and not as working set.
 	InactiveFile int64
 }
@@ -55,8 +57,8 @@ type Memory struct{ Node, Pods *MemoryFigure }
 // Filesystem is one filesystem of the node. Nil means not known.
 type Filesystem struct {
 	Device string // names it; equal for directories on the same one
-	Bytes  *Observation
-	Inodes *Observation
+	Bytes  *rank.Observation
+	Inodes *rank.Observation
 }
 
 // Disks are the filesystems of pods' files, of images, and of what containers
@@ -65,9 +67,9 @@ type Disks struct{ Node, Image, Container Filesystem }
 
 // observations are those that could be read in one look; a signal that is missing
 // is not known.
-type observations map[Signal]Observation
+type observations map[rank.Signal]rank.Observation
 
-func (o observations) add(s Signal, v *Observation) {
+func (o observations) add(s rank.Signal, v *rank.Observation) {
 	if v != nil {
 		o[s] = *v
 	}
@@ -83,10 +85,10 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 	case v1.NodeMemoryPressure:
 		mem, err := l.m.cfg.Stats.Memory(ctx)
 		if mem.Node != nil {
-			out.add(SignalMemory, &mem.Node.Observation)
+			out.add(rank.SignalMemory, &mem.Node.Observation)
 		}
 		if mem.Pods != nil {
-			out.add(SignalAllocatableMemory, &mem.Pods.Observation)
+			out.add(rank.SignalAllocatableMemory, &mem.Pods.Observation)
 		}
 		l.aim(mem)
 		return out, wrap("read memory", err)
@@ -101,22 +103,22 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 			fill(&d.Image, d.Node)
 			fill(&d.Container, d.Image)
 		}
-		out.add(SignalNodeFs, d.Node.Bytes)
-		out.add(SignalNodeFsInodes, d.Node.Inodes)
-		out.add(SignalImageFs, d.Image.Bytes)
-		out.add(SignalImageFsInodes, d.Image.Inodes)
-		out.add(SignalContainerFs, d.Container.Bytes)
-		out.add(SignalContainerFsInodes, d.Container.Inodes)
+		out.add(rank.SignalNodeFs, d.Node.Bytes)
+		out.add(rank.SignalNodeFsInodes, d.Node.Inodes)
+		out.add(rank.SignalImageFs, d.Image.Bytes)
+		out.add(rank.SignalImageFsInodes, d.Image.Inodes)
+		out.add(rank.SignalContainerFs, d.Container.Bytes)
+		out.add(rank.SignalContainerFsInodes, d.Container.Inodes)
 		if err == nil {
 			// A part that is missing would look like another layout, and would
 			// change whom a shortage is the fault of.
-			l.setLayout(DiskLayoutOf(d.Node.Device, d.Image.Device, d.Container.Device))
+			l.setLayout(rank.LayoutOf(d.Node.Device, d.Image.Device, d.Container.Device))
 		}
 		return out, wrap("read filesystems", err)
 	default:
 		p, err := l.m.cfg.Stats.Processes(ctx)
 		if err == nil {
-			out.add(SignalPIDs, &p)
+			out.add(rank.SignalPIDs, &p)
 		}
 		return out, wrap("read processes", err)
 	}
@@ -145,16 +147,16 @@ func (l *lane) want() Want {
 
 // candidates reads the figures of pods, in the order of pods. One without figures
 // has a nil Usage. The error, if any, says that some may be missing.
-func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]Candidate, error) {
+func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()
 	usage, err := l.m.cfg.Stats.Pods(ctx, pods, l.want())
 	if err == nil && usage == nil && len(pods) > 0 {
 		err = errors.New("there are none")
 	}
-	out := make([]Candidate, len(pods))
+	out := make([]rank.Candidate, len(pods))
 	for i, p := range pods {
-		out[i] = Candidate{Pod: p, Usage: usage[p.UID]}
+		out[i] = rank.Candidate{Pod: p, Usage: usage[p.UID]}
 	}
 	return out, wrap("read pods", err)
 }

@@ -2,6 +2,8 @@ package eviction
 
 import (
 	"time"
+
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // What is remembered of thresholds and figures between looks, as values with pure
@@ -16,11 +18,11 @@ type watch struct {
 	last   time.Time // last observed to be met
 	seen   time.Time // the time of the newest observation
 	fresh  bool      // the last observation was newer than the one before
-	obs    Observation
+	obs    rank.Observation
 }
 
 // noted is w after an observation, or after none could be made.
-func (w watch) noted(t Threshold, o Observation, ok bool, now time.Time, transition time.Duration) watch {
+func (w watch) noted(t rank.Threshold, o rank.Observation, ok bool, now time.Time, transition time.Duration) watch {
 	if !ok {
 		// What was known holds for as long as the condition would.
 		w.fresh = false
@@ -61,7 +63,7 @@ func (w watch) lasting(now time.Time, transition time.Duration) bool {
 
 // due is when time alone changes something about the threshold; zero if it
 // does not.
-func (w watch) due(t Threshold, transition time.Duration) time.Time {
+func (w watch) due(t rank.Threshold, transition time.Duration) time.Time {
 	switch {
 	case w.met && !w.acting:
 		return w.since.Add(t.Grace)
@@ -81,7 +83,7 @@ type trend struct {
 
 // noted is t after an observation. The rate is that between the last two: it has to
 // follow a sudden fall, and an error costs one look too many.
-func (t trend) noted(o Observation, now time.Time) trend {
+func (t trend) noted(o rank.Observation, now time.Time) trend {
 	at := o.Time
 	if at.IsZero() {
 		at = now

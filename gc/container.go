@@ -51,7 +51,7 @@ type Events interface {
 // ReasonContainerGCFailed is the kubelet's event for a pass that failed.
 const ReasonContainerGCFailed = "ContainerGCFailed"
 
-// ContainerConfig holds what a Manager needs. Runtime and Pods are required; the zero
+// ContainerConfig holds what a [ContainerCollector] needs. Runtime and Pods are required; the zero
 // value of every other field means the default named beside it.
 type ContainerConfig struct {
 	Runtime ContainerRuntime

@@ -61,7 +61,7 @@ func containerOnDisk[T any](ctx context.Context, m *ContainerCollector, key stri
 	return detached.Next(ctx, &m.disk, key, f)
 }
 
-// entries lists a directory; of more than maxNames names as many. A directory that is not
+// entries lists a directory; of more than logrotate.maxNames names as many. A directory that is not
 // there has none: it comes with the first pod.
 func entries(dir string) ([]fs.DirEntry, error) {
 	list, err := safefile.LinkedEntries(dir, maxContainerNames)

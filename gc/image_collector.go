@@ -47,7 +47,7 @@ const (
 // above Policy.Low.
 var ErrNotEnough = errors.New("imagegc: not enough images may go")
 
-// ImageConfig holds what a Manager needs. Store is required; the zero value of every
+// ImageConfig holds what an [ImageCollector] needs. Store is required; the zero value of every
 // other field means the default named beside it.
 type ImageConfig struct {
 	Store  ImageStore

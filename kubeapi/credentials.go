@@ -43,7 +43,7 @@ func (p CertificatePurpose) usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
 }
 
-// CredentialsConfig holds what a Manager needs. Store, Template and one of API and
+// CredentialsConfig holds what [Credentials] needs. Store, Template and one of API and
 // Bootstrap are required; the zero value of every other field means the default
 // named beside it.
 type CredentialsConfig struct {

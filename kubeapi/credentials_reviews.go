@@ -35,8 +35,8 @@ type ReviewClient interface {
 //
 //	r, err := kubeapi.NewReviewer(client.Once()) // of an *kubeapi.Client
 //	...
-//	who := server.ByTokens(server.TokensConfig{Reviewer: r})
-//	may := server.ByAccessReview(server.AccessConfig{Reviewer: r})
+//	who := auth.Tokens(auth.TokensConfig{Reviewer: r})
+//	may := auth.Access(auth.AccessConfig{Reviewer: r})
 //
 // Nothing is remembered here, and nothing bounded: both belong to whoever asks.
 //

@@ -25,7 +25,7 @@ type EventClient interface {
 	Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
 }
 
-// EventConfig holds what a Recorder needs. Client and NodeName are required; the
+// EventConfig holds what an [EventRecorder] needs. Client and NodeName are required; the
 // zero value of every other field means the default named beside it.
 type EventConfig struct {
 	Client   EventClient

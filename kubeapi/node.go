@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 )
 
-// NodeStatus knows what the node says of itself; *node.Status does.
+// NodeStatus knows what the node says of itself; *status.Manager does.
 type NodeStatus interface {
 	// Changes gets a value when Fill may have another result.
 	Changes() <-chan struct{}
 	// Fill writes the status into a node that is the Status' for the call.
-	Fill(*v1.Node) ([]node.StatusEvent, error)
+	Fill(*v1.Node) ([]status.Event, error)
 	// Reported says that the last Fill is known to the API server.
 	Reported()
 }
@@ -33,7 +33,7 @@ type NodeStore interface {
 	Read(key string) ([]byte, error)
 }
 
-// NodeConfig holds what a Manager needs. Name, API and Status are required; the
+// NodeConfig holds what a [NodeManager] needs. Name, API and Status are required; the
 // zero value of every other field means the default named beside it.
 type NodeConfig struct {
 	Name     string // of the Node object
@@ -66,7 +66,7 @@ type NodeConfig struct {
 	// Reported gets the status that the API server has now; nobody.
 	Reported func(*v1.NodeStatus)
 	// Event is told of the node's events; nobody.
-	Event func(node.StatusEvent)
+	Event func(status.Event)
 	// NodeStore keeps the Node for starts without an API server; nothing does.
 	Store NodeStore
 
@@ -90,7 +90,7 @@ const (
 //
 //	heartbeat, err := kubeapi.HeartbeatClient(restConfig, 0, nil)
 //	m, err := kubeapi.NewNodeManager(kubeapi.NodeConfig{
-//		Name: "edge-1", API: heartbeat, Status: status, // a *node.Status
+//		Name: "edge-1", API: heartbeat, Status: status, // a *status.Manager
 //		Register: true, Changed: func(n *v1.Node) { ... }, Event: events,
 //	})
 //	lease, err := kubeapi.NewLease(kubeapi.LeaseConfig{Name: "edge-1", API: heartbeat, Owner: m.UID})
@@ -285,7 +285,7 @@ func nudge(c chan struct{}) {
 // Run registers the node, watches it and reports its status until ctx ends, and
 // returns nil when every goroutine has ended. It may be called once.
 func (m *NodeManager) Run(ctx context.Context) error {
-	m.event(node.StatusEvent{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
+	m.event(status.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = m.follow.Run(ctx) })
 	wg.Go(func() { m.report(ctx) })
@@ -296,7 +296,7 @@ func (m *NodeManager) Run(ctx context.Context) error {
 	return nil
 }
 
-func (m *NodeManager) event(e node.StatusEvent) {
+func (m *NodeManager) event(e status.Event) {
 	if m.cfg.Event != nil {
 		m.cfg.Event(e)
 	}

@@ -11,15 +11,15 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 )
 
-// fine is a node.Status of a machine that is well.
+// fine is a status.Manager of a machine that is well.
 type fine struct{ changes chan struct{} }
 
 func (f fine) Changes() <-chan struct{} { return f.changes }
 func (fine) Reported()                  {}
-func (fine) Fill(n *v1.Node) ([]node.StatusEvent, error) {
+func (fine) Fill(n *v1.Node) ([]status.Event, error) {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 	return nil, nil
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 )
 
 // AnnotationAttach reports that a controller attaches the node's volumes.
@@ -107,7 +107,7 @@ func zeroExtended(have *v1.Node) bool {
 	changed := false
 	for _, list := range []v1.ResourceList{have.Status.Capacity, have.Status.Allocatable} {
 		for name, q := range list {
-			if node.IsExtended(name) && !q.IsZero() {
+			if status.IsExtended(name) && !q.IsZero() {
 				list[name], changed = *resource.NewQuantity(0, resource.DecimalSI), true
 			}
 		}
@@ -120,13 +120,13 @@ func reconcileHugePages(have, fresh *v1.Node) bool {
 	sync := func(to, from v1.ResourceList) bool {
 		changed := false
 		for name := range to {
-			if _, supported := fresh.Status.Capacity[name]; node.IsHugePages(name) && !supported {
+			if _, supported := fresh.Status.Capacity[name]; status.IsHugePages(name) && !supported {
 				delete(to, name)
 				changed = true
 			}
 		}
 		for name, q := range from {
-			if got, had := to[name]; node.IsHugePages(name) && (!had || !equality.Semantic.DeepEqual(got, q)) {
+			if got, had := to[name]; status.IsHugePages(name) && (!had || !equality.Semantic.DeepEqual(got, q)) {
 				to[name], changed = q.DeepCopy(), true
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/retry"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 )
 
 // Tries to report that fail are followed by longer and longer waits, but none
@@ -114,7 +114,7 @@ func (r *reporter) sync(ctx context.Context, failures int) error {
 	want := base.DeepCopy()
 	repaired := repairLabels(want)
 	events := r.fill(want)
-	changed := newCIDRs || repaired || !sameMeta(base, want) || !node.SameStatus(&base.Status, &want.Status)
+	changed := newCIDRs || repaired || !sameMeta(base, want) || !status.Same(&base.Status, &want.Status)
 	if !changed && !periodic {
 		r.done(base, events, &base.Status)
 		return nil
@@ -133,7 +133,7 @@ func (r *reporter) sync(ctx context.Context, failures int) error {
 }
 
 // fill writes the status, and says what of it is not known when that changes.
-func (r *reporter) fill(n *v1.Node) []node.StatusEvent {
+func (r *reporter) fill(n *v1.Node) []status.Event {
 	events, err := r.cfg.Status.Fill(n)
 	text := ""
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *reporter) fill(n *v1.Node) []node.StatusEvent {
 }
 
 func sameMeta(a, b *v1.Node) bool {
-	return a.Annotations[node.AnnotationProvidedIP] == b.Annotations[node.AnnotationProvidedIP]
+	return a.Annotations[status.AnnotationProvidedIP] == b.Annotations[status.AnnotationProvidedIP]
 }
 
 func (r *reporter) patch(ctx context.Context, base, want *v1.Node) (*v1.Node, error) {
@@ -168,7 +168,7 @@ func (r *reporter) patch(ctx context.Context, base, want *v1.Node) (*v1.Node, er
 }
 
 // done has everybody know that the server has what the node says.
-func (r *reporter) done(now *v1.Node, events []node.StatusEvent, said *v1.NodeStatus) {
+func (r *reporter) done(now *v1.Node, events []status.Event, said *v1.NodeStatus) {
 	r.dirty, r.computed = false, now.ResourceVersion
 	r.cfg.Status.Reported()
 	for _, e := range events {

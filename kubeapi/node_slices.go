@@ -26,7 +26,7 @@ const defaultDelay = 30 * time.Second
 // backoff is how long after a failure the next try comes: the kubelet's.
 var backoff = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
 
-// SliceWiperConfig holds what a Wiper needs. Client, NodeName and Connected are required; the
+// SliceWiperConfig holds what a [SliceWiper] needs. Client, NodeName and Connected are required; the
 // zero value of every other field means the default named beside it.
 type SliceWiperConfig struct {
 	Client   SliceClient

@@ -23,7 +23,7 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 )
 
 // says is a status that a test changes.
@@ -31,7 +31,7 @@ type says struct {
 	changes  chan struct{}
 	mu       sync.Mutex
 	problem  string
-	once     []node.StatusEvent // told until reported
+	once     []status.Event // told until reported
 	fills    int
 	note     string
 	capacity v1.ResourceList
@@ -55,7 +55,7 @@ func (s *says) set(f func()) {
 func (s *says) Changes() <-chan struct{} { return s.changes }
 func (s *says) Reported()                { s.mu.Lock(); s.once = nil; s.mu.Unlock() }
 
-func (s *says) Fill(n *v1.Node) ([]node.StatusEvent, error) {
+func (s *says) Fill(n *v1.Node) ([]status.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fills++
@@ -64,7 +64,7 @@ func (s *says) Fill(n *v1.Node) ([]node.StatusEvent, error) {
 		if n.Annotations == nil {
 			n.Annotations = map[string]string{}
 		}
-		n.Annotations[node.AnnotationProvidedIP] = s.note
+		n.Annotations[status.AnnotationProvidedIP] = s.note
 	}
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	want := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, LastHeartbeatTime: now, LastTransitionTime: now}
@@ -79,7 +79,7 @@ func (s *says) Fill(n *v1.Node) ([]node.StatusEvent, error) {
 		if c.Status == want.Status {
 			want.LastTransitionTime = c.LastTransitionTime
 		} else {
-			events = append(events, node.StatusEvent{Reason: "Ready=" + string(want.Status)})
+			events = append(events, status.Event{Reason: "Ready=" + string(want.Status)})
 		}
 		n.Status.Conditions[i] = want
 		return events, s.unknown
@@ -110,7 +110,7 @@ func nodeStart(t *testing.T, srv *kubeapitest.Server, s *says, change func(*kube
 	}
 	cfg := kubeapi.NodeConfig{
 		Name: "edge-1", API: api, Status: s, Register: true,
-		Event: func(e node.StatusEvent) { r.mu.Lock(); r.events = append(r.events, e.Reason); r.mu.Unlock() },
+		Event: func(e status.Event) { r.mu.Lock(); r.events = append(r.events, e.Reason); r.mu.Unlock() },
 		Changed: func(n *v1.Node) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -329,7 +329,7 @@ func TestReports(t *testing.T) {
 		}
 		r.says.set(func() { r.says.note = "10.0.0.1" })
 		synctest.Wait()
-		if r.node().Annotations[node.AnnotationProvidedIP] != "10.0.0.1" {
+		if r.node().Annotations[status.AnnotationProvidedIP] != "10.0.0.1" {
 			t.Error("the annotation is not reported")
 		}
 	})
@@ -411,7 +411,7 @@ func TestServerAwayForHours(t *testing.T) {
 		r.srv.Stop()
 		r.says.set(func() { r.says.problem = "down" })
 		time.Sleep(time.Minute)
-		r.says.set(func() { r.says.problem = ""; r.says.once = []node.StatusEvent{{Reason: "Once"}} })
+		r.says.set(func() { r.says.problem = ""; r.says.once = []status.Event{{Reason: "Once"}} })
 		time.Sleep(3 * time.Hour)
 		if n, live := r.m.Node(); n == nil || !live {
 			t.Error("the node is forgotten")
@@ -606,7 +606,7 @@ func TestPatchesArriveAsMeant(t *testing.T) {
 		if err := api.Patch(t.Context(), kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, "application/strategic-merge-patch+json", patch, got, "status"); err != nil {
 			t.Fatalf("%s: %v", patch, err)
 		}
-		if !node.SameStatus(&got.Status, &want.Status) {
+		if !status.Same(&got.Status, &want.Status) {
 			t.Fatalf("%s\nmade %+v\nwant %+v", patch, got.Status, want.Status)
 		}
 	}

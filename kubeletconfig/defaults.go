@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/kubelet/config/v1beta1"
 
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/topology"
 )
@@ -87,9 +87,9 @@ func setEvictionDefaults(c *v1beta1.KubeletConfiguration) {
 	unsetDefault(&c.MergeDefaultEvictionSettings, false)
 	unsetDefault(&c.LocalStorageCapacityIsolation, true)
 	if c.EvictionHard == nil {
-		c.EvictionHard = eviction.DefaultThresholds()
+		c.EvictionHard = rank.Defaults()
 	} else if *c.MergeDefaultEvictionSettings {
-		all := eviction.DefaultThresholds()
+		all := rank.Defaults()
 		maps.Copy(all, c.EvictionHard)
 		c.EvictionHard = all
 	}

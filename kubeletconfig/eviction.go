@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
@@ -25,8 +25,8 @@ func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
 
 // Thresholds are those of eviction, hard and soft, with the one of the memory of
 // all pods if enforceNodeAllocatable has pods held to it.
-func (c *Config) Thresholds() ([]eviction.Threshold, error) {
-	list, err := eviction.ParseThresholds(eviction.ThresholdText{
+func (c *Config) Thresholds() ([]rank.Threshold, error) {
+	list, err := rank.Parse(rank.Text{
 		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinReclaim: c.EvictionMinimumReclaim,
 		Allocatable: slices.Contains(c.EnforceNodeAllocatable, string(cgroups.EnforcePods)),
 	})
@@ -38,32 +38,32 @@ func (c *Config) Thresholds() ([]eviction.Threshold, error) {
 
 // evictionSignals are those that one sets thresholds for: others follow.
 var evictionSignals = []string{
-	string(eviction.SignalMemory), string(eviction.SignalNodeFs), string(eviction.SignalNodeFsInodes),
-	string(eviction.SignalImageFs), string(eviction.SignalImageFsInodes), string(eviction.SignalPIDs),
+	string(rank.SignalMemory), string(rank.SignalNodeFs), string(rank.SignalNodeFsInodes),
+	string(rank.SignalImageFs), string(rank.SignalImageFsInodes), string(rank.SignalPIDs),
 }
 
 func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 	for _, f := range []struct {
 		field string
 		texts map[string]string
-		text  func(one map[string]string) eviction.ThresholdText
+		text  func(one map[string]string) rank.Text
 	}{
-		{"evictionHard", c.EvictionHard, func(one map[string]string) eviction.ThresholdText { return eviction.ThresholdText{Hard: one} }},
+		{"evictionHard", c.EvictionHard, func(one map[string]string) rank.Text { return rank.Text{Hard: one} }},
 		{"evictionSoft", c.EvictionSoft, softAlone},
-		{"evictionSoftGracePeriod", c.EvictionSoftGracePeriod, func(one map[string]string) eviction.ThresholdText {
-			return eviction.ThresholdText{SoftGrace: one, Hard: map[string]string{}}
+		{"evictionSoftGracePeriod", c.EvictionSoftGracePeriod, func(one map[string]string) rank.Text {
+			return rank.Text{SoftGrace: one, Hard: map[string]string{}}
 		}},
-		{"evictionMinimumReclaim", c.EvictionMinimumReclaim, func(one map[string]string) eviction.ThresholdText {
-			return eviction.ThresholdText{MinReclaim: one, Hard: map[string]string{}}
+		{"evictionMinimumReclaim", c.EvictionMinimumReclaim, func(one map[string]string) rank.Text {
+			return rank.Text{MinReclaim: one, Hard: map[string]string{}}
 		}},
 	} {
 		for _, signal := range slices.Sorted(maps.Keys(f.texts)) {
 			value := f.texts[signal]
-			if !eviction.Signal(signal).Known() {
+			if !rank.Signal(signal).Known() {
 				bad(f.field, signal, "one of "+strings.Join(evictionSignals, ", "))
 			} else if !quantity.Cheap(value) {
 				bad(f.field+"."+signal, value, wantQuantity)
-			} else if _, err := eviction.ParseThresholds(f.text(map[string]string{signal: value})); err != nil {
+			} else if _, err := rank.Parse(f.text(map[string]string{signal: value})); err != nil {
 				// It names the value too; what is wanted follows.
 				_, want, _ := strings.Cut(err.Error(), "; want ")
 				bad(f.field+"."+signal, value, want)
@@ -80,10 +80,10 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 
 // softAlone has a grace period for each threshold, since one without is a mistake
 // of its own.
-func softAlone(one map[string]string) eviction.ThresholdText {
+func softAlone(one map[string]string) rank.Text {
 	grace := map[string]string{}
 	for signal := range one {
 		grace[signal] = "1s"
 	}
-	return eviction.ThresholdText{Soft: one, SoftGrace: grace, Hard: map[string]string{}}
+	return rank.Text{Soft: one, SoftGrace: grace, Hard: map[string]string{}}
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
 // ImageGC returns which images are removed, and when.
@@ -20,9 +21,9 @@ func (c *Config) ImageGC() gc.ImagePolicy {
 // LogRotation is what a configuration says of package gc's: sizes, numbers
 // and periods. ok is false if logs are not to be rotated at all (a negative
 // containerLogMaxSize).
-func (c *Config) LogRotation() (cfg gc.LogConfig, ok bool) {
+func (c *Config) LogRotation() (cfg logrotate.Config, ok bool) {
 	size, err := Bytes(c.ContainerLogMaxSize)
-	return gc.LogConfig{
+	return logrotate.Config{
 		MaxSize: size, MaxFiles: int(*c.ContainerLogMaxFiles),
 		Workers: int(*c.ContainerLogMaxWorkers), Longest: c.ContainerLogMonitorInterval.Duration,
 	}, err == nil && size > 0

@@ -7,15 +7,15 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/internal/seconds"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 )
 
 // Shutdown returns how pods end when the machine goes down: Requested and Critical,
 // or Groups. With neither, shutdowns are not handled; ShutdownTime is 0 then.
-func (c *Config) Shutdown() node.ShutdownConfig {
-	s := node.ShutdownConfig{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}
+func (c *Config) Shutdown() shutdown.Config {
+	s := shutdown.Config{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, g := range c.ShutdownGracePeriodByPodPriority {
-		s.Groups = append(s.Groups, node.ShutdownGroup{Priority: g.Priority, Time: seconds.Of(g.ShutdownGracePeriodSeconds)})
+		s.Groups = append(s.Groups, shutdown.Group{Priority: g.Priority, Time: seconds.Of(g.ShutdownGracePeriodSeconds)})
 	}
 	return s
 }

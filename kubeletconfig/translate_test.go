@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/gc"
 	"github.com/nodewright/nodewright/memmgr"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -43,7 +43,7 @@ func TestTranslate(t *testing.T) {
 			[]any{30 * time.Second, 10 * time.Second, 30 * time.Second}},
 		{"shutdown by priority", "shutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 20}, {priority: 9, shutdownGracePeriodSeconds: 5}]",
 			func(c *Config) any { return []any{c.Shutdown().Groups, c.ShutdownTime()} },
-			[]any{[]node.ShutdownGroup{{Priority: 0, Time: 20 * time.Second}, {Priority: 9, Time: 5 * time.Second}}, 25 * time.Second}},
+			[]any{[]shutdown.Group{{Priority: 0, Time: 20 * time.Second}, {Priority: 9, Time: 5 * time.Second}}, 25 * time.Second}},
 		{"pods", "", func(c *Config) any { return c.PodLimit(4) }, int64(110)},
 		{"pods by core", "podsPerCore: 10", func(c *Config) any { return c.PodLimit(4) }, int64(40)},
 		{"fewer pods than by core", "podsPerCore: 10\nmaxPods: 30", func(c *Config) any { return c.PodLimit(4) }, int64(30)},
@@ -91,7 +91,7 @@ func TestTranslate(t *testing.T) {
 		{"thresholds", "evictionHard: {memory.available: 1Gi}\nenforceNodeAllocatable: [none]", func(c *Config) any {
 			list, err := c.Thresholds()
 			return []any{len(list), list[0].Signal, list[0].Value.Value, err}
-		}, []any{1, eviction.SignalMemory, int64(1 << 30), nil}},
+		}, []any{1, rank.SignalMemory, int64(1 << 30), nil}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, _, err := load(t, configHead+tc.content+"\n")

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // client is an HTTP client of a kubeconfig.
@@ -55,7 +56,7 @@ func client(t *testing.T, kubeconfig []byte) *http.Client {
 // Certificates say who somebody is, and their organizations what they may do. Nobody
 // gets in without one.
 func TestAccess(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	dir := t.TempDir()
 	authority, err := localapi.OpenAuthority(dir)
 	if err != nil {
@@ -127,7 +128,7 @@ func TestAccess(t *testing.T) {
 
 // What stands beside the API is for those of a group.
 func TestAllow(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
 	for _, c := range []struct {
 		group, has string

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 var kills = flag.Int("kills", 8, "how often TestKilled kills the server")
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	srv, err := localapi.New(localapi.Config{Node: "node-1", Store: localapi.NewDirStore(dir)})
+	srv, err := localapi.New(localapi.Config{Node: "node-1", Store: store.NewDir(dir)})
 	if err != nil {
 		panic(err)
 	}
@@ -153,7 +154,7 @@ func TestKilled(t *testing.T) {
 		kill()
 		wg.Wait()
 
-		docs, err := localapi.NewDirStore(dir).Load(t.Context())
+		docs, err := store.NewDir(dir).Load(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

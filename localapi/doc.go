@@ -4,7 +4,7 @@
 //
 //	api, err := localapi.New(localapi.Config{
 //		Node:  "edge-1",
-//		Store: localapi.NewDirStore("/etc/kubernetes/manifests/api"),
+//		Store: store.NewDir("/etc/kubernetes/manifests/api"),
 //	})
 //	...
 //	go api.Run(ctx)
@@ -25,7 +25,7 @@
 //
 // # Where objects are
 //
-// In memory, and each in a file of its own by the [localapi.Store]; a request is answered
+// In memory, and each in a file of its own by the [store.Store]; a request is answered
 // when the file is safe. Statuses of pods are in memory alone until the pod has come to
 // its end, and Events always.
 //
@@ -35,25 +35,6 @@
 // Beyond a bound the answer is a Status with code 413 or 429. A file that cannot be read
 // is logged; what was there before stays in effect. A disk that hangs holds up those who
 // write, until they go, and nobody who reads.
-//
-// # Where objects are kept
-//
-// [Store] keeps the objects of a node's own API over a restart.
-//
-// [DirStore] has one YAML file for each object, which people may read and edit; watchers see what
-// they save. [MemoryStore] keeps nothing.
-//
-// # Where objects are kept: durability
-//
-// When Put or Delete has returned nil, its effect survives a power failure. A crash at any
-// moment leaves the old file or the new one, never a part.
-//
-// # Where objects are kept: concurrent edits
-//
-// A writer passes the revision that it has read. If a person has saved the file since, the
-// writer gets [ErrConflict] and the file is left alone; a person who saves after the writer
-// wins as well. A program always learns that its write was lost, and editors warn that a file
-// has changed.
 //
 // Tier: stable.
 package localapi

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // edit changes a file as an editor does.
@@ -31,7 +31,7 @@ func edit(t *testing.T, path, was, is string) {
 // What a person does in the directory is seen by watchers.
 func TestEdited(t *testing.T) {
 	dir := t.TempDir()
-	a := start(t, localapi.NewDirStore(dir))
+	a := start(t, store.NewDir(dir))
 	made := must[v1.ConfigMap](a, "POST", configMaps, asJSON, configMap("a", "one"))
 	w := a.watch(configMaps + "?watch=1&resourceVersion=" + made.ResourceVersion)
 	path := filepath.Join(dir, "configmap.default.a.yaml")
@@ -63,7 +63,7 @@ func TestEdited(t *testing.T) {
 	}
 	w.next("DELETED a")
 	a.stop()
-	again := start(t, localapi.NewDirStore(dir))
+	again := start(t, store.NewDir(dir))
 	if c := must[v1.ConfigMap](again, "GET", configMaps+"/b", "", nil); c.UID != b.UID {
 		t.Errorf("UID %s after a restart, want %s", c.UID, b.UID)
 	}
@@ -72,7 +72,7 @@ func TestEdited(t *testing.T) {
 // A pod whose file says what no pod can become is another pod.
 func TestEditedPod(t *testing.T) {
 	dir := t.TempDir()
-	a := start(t, localapi.NewDirStore(dir))
+	a := start(t, store.NewDir(dir))
 	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
 	w := a.watch(pods + "?watch=1&resourceVersion=" + p.ResourceVersion)
 	path := filepath.Join(dir, "pod.default.web.yaml")
@@ -90,7 +90,7 @@ func TestEditedPod(t *testing.T) {
 // Everything but what is in memory alone outlasts a restart.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
-	a := start(t, localapi.NewDirStore(dir))
+	a := start(t, store.NewDir(dir))
 	p := must[v1.Pod](a, "PATCH", pods+"/web?fieldManager=me", "application/apply-patch+yaml", pod("web"))
 	must[v1.Namespace](a, "POST", "/api/v1/namespaces", asJSON, `{"metadata":{"name":"team"}}`)
 	must[v1.Node](a, "PATCH", "/api/v1/nodes/node-1", "application/merge-patch+json", `{"metadata":{"labels":{"x":"y"}},"spec":{"unschedulable":true}}`)
@@ -101,7 +101,7 @@ func TestRestart(t *testing.T) {
 	long := configMap(strings.Repeat("n", 250), "1")
 	must[v1.ConfigMap](a, "POST", configMaps, asJSON, long)
 	a.stop()
-	b := start(t, localapi.NewDirStore(dir))
+	b := start(t, store.NewDir(dir))
 	again := must[v1.Pod](b, "GET", pods+"/web", "", nil)
 	if again.UID != p.UID || again.Status.Phase != v1.PodSucceeded || len(again.ManagedFields) != 1 || again.ManagedFields[0].Manager != "me" || again.Generation != p.Generation {
 		t.Errorf("%+v", again)
@@ -120,11 +120,11 @@ func TestRestart(t *testing.T) {
 // not lost before its time.
 func TestRestartWhileANamespaceEnds(t *testing.T) {
 	dir := t.TempDir()
-	a := start(t, localapi.NewDirStore(dir))
+	a := start(t, store.NewDir(dir))
 	must[v1.Pod](a, "POST", "/api/v1/namespaces/team/pods", asJSON, pod("web"))
 	must[v1.Namespace](a, "DELETE", "/api/v1/namespaces/team", "", nil)
 	a.stop()
-	b := start(t, localapi.NewDirStore(dir))
+	b := start(t, store.NewDir(dir))
 	p := must[v1.Pod](b, "GET", "/api/v1/namespaces/team/pods/web", "", nil)
 	if p.DeletionTimestamp == nil {
 		t.Errorf("%+v", p.ObjectMeta)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodewright/nodewright/localapi/internal/patch"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // statusOf is any error as clients get it.
@@ -21,7 +22,7 @@ func statusOf(err error) *metav1.Status {
 		return &s
 	}
 	switch {
-	case errors.Is(err, patch.ErrTooLarge), errors.Is(err, ErrTooLarge):
+	case errors.Is(err, patch.ErrTooLarge), errors.Is(err, store.ErrTooLarge):
 		return statusOf(apierrors.NewRequestEntityTooLargeError(err.Error()))
 	case errors.Is(err, patch.ErrMalformed):
 		return statusOf(apierrors.NewBadRequest(err.Error()))

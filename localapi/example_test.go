@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // The Kubernetes API of one node, without a cluster and without an agent.
 func ExampleNew() {
-	api, err := localapi.New(localapi.Config{Node: "edge-1", Store: &localapi.MemoryStore{}})
+	api, err := localapi.New(localapi.Config{Node: "edge-1", Store: &store.Memory{}})
 	if err != nil {
 		panic(err)
 	}

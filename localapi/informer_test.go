@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // restClient is client-go's.
@@ -54,7 +55,7 @@ func until(t *testing.T, what string, met func() bool) {
 func TestInformers(t *testing.T) {
 	for _, media := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(media, func(t *testing.T) {
-			a := start(t, &localapi.MemoryStore{})
+			a := start(t, &store.Memory{})
 			c := restClient(t, a.url, media)
 			made := &v1.Pod{}
 			if err := c.Post().Namespace("default").Resource("pods").Body(pod("first")).Do(t.Context()).Into(made); err != nil || made.UID == "" || made.Spec.NodeName != "node-1" {
@@ -92,7 +93,7 @@ func TestInformers(t *testing.T) {
 
 // Who reads nothing of a watch is let go, and holds up nobody.
 func TestSlowReader(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{}, func(c *localapi.Config) { c.ReaderPatience, c.MaxWatches = 100*time.Millisecond, 1 })
+	a := start(t, &store.Memory{}, func(c *localapi.Config) { c.ReaderPatience, c.MaxWatches = 100*time.Millisecond, 1 })
 	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
 	a.watch(pods + "?watch=1") // its body is not read
 	for i := range 60 {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) kept(k *kind, o object) bool {
 
 // document is an object as it is kept: what a person would write, and what the object
 // needs to be the same after a restart.
-func (s *Server) document(k *kind, o object) (Document, error) {
+func (s *Server) document(k *kind, o object) (store.Document, error) {
 	c := o.DeepCopyObject().(object)
 	n := notes{ManagedFields: c.GetManagedFields()}
 	c.SetManagedFields(nil)
@@ -64,20 +65,20 @@ func (s *Server) document(k *kind, o object) (Document, error) {
 	return encoded(k, c, n)
 }
 
-func encoded(k *kind, o object, n notes) (Document, error) {
+func encoded(k *kind, o object, n notes) (store.Document, error) {
 	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	text, err := json.Marshal(o)
 	if err != nil {
-		return Document{}, err
+		return store.Document{}, err
 	}
 	var fields map[string]any
 	if err := json.Unmarshal(text, &fields); err != nil {
-		return Document{}, err
+		return store.Document{}, err
 	}
 	if status, ok := fields["status"].(map[string]any); ok && len(status) == 0 {
 		delete(fields, "status")
 	}
-	doc := Document{Name: fileOf(k, o)}
+	doc := store.Document{Name: fileOf(k, o)}
 	if doc.Object, err = json.Marshal(fields); err != nil {
 		return doc, err
 	}
@@ -87,7 +88,7 @@ func encoded(k *kind, o object, n notes) (Document, error) {
 	return doc, err
 }
 
-func sameDocument(a, b *Document) bool {
+func sameDocument(a, b *store.Document) bool {
 	return bytes.Equal(a.Object, b.Object) && bytes.Equal(a.Notes, b.Notes)
 }
 
@@ -161,7 +162,7 @@ func (s *Server) endNamespaces() {
 }
 
 // edited follows what people have changed.
-func (s *Server) edited(ctx context.Context, docs []Document) {
+func (s *Server) edited(ctx context.Context, docs []store.Document) {
 	if s.lock(ctx) != nil {
 		return
 	}
@@ -173,7 +174,7 @@ func (s *Server) edited(ctx context.Context, docs []Document) {
 
 // take has a document take effect. What is wrong with it is logged. Who calls it holds
 // the turn.
-func (s *Server) take(d *Document) {
+func (s *Server) take(d *store.Document) {
 	if err := s.taken(d); err != nil {
 		s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
 	}
@@ -193,7 +194,7 @@ func (s *Server) byFile(name string) (*kind, item, bool) {
 	return nil, item{}, false
 }
 
-func (s *Server) taken(d *Document) error {
+func (s *Server) taken(d *store.Document) error {
 	was, old, had := s.byFile(d.Name)
 	if d.Gone() {
 		if had && was != s.nodes {
@@ -230,7 +231,7 @@ func (s *Server) taken(d *Document) error {
 }
 
 // takeNew has an object take effect that was not there before.
-func (s *Server) takeNew(k *kind, d *Document, o object) error {
+func (s *Server) takeNew(k *kind, d *store.Document, o object) error {
 	whole := o.GetUID() != "" && !o.GetCreationTimestamp().Time.IsZero()
 	if !whole {
 		begin(o)
@@ -277,7 +278,7 @@ func (s *Server) takeNew(k *kind, d *Document, o object) error {
 }
 
 // takeChange has another version of an object take effect.
-func (s *Server) takeChange(k *kind, d *Document, o object, old item) error {
+func (s *Server) takeChange(k *kind, d *store.Document, o object, old item) error {
 	before := old.object
 	fields := before.GetManagedFields()
 	keepServers(o, before)
@@ -320,7 +321,7 @@ func (s *Server) takeChange(k *kind, d *Document, o object, old item) error {
 }
 
 // kindOfDocument reads of which kind a document is.
-func (s *Server) kindOfDocument(d *Document) (*kind, error) {
+func (s *Server) kindOfDocument(d *store.Document) (*kind, error) {
 	var h struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
@@ -345,7 +346,7 @@ func (s *Server) kindOfDocument(d *Document) (*kind, error) {
 }
 
 // decodeDocument makes an object of a document.
-func decodeDocument(k *kind, d *Document) (object, error) {
+func decodeDocument(k *kind, d *store.Document) (object, error) {
 	o := k.new()
 	unknown, err := decodeJSON(d.Object, o)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // api is a server under test.
@@ -31,7 +32,7 @@ type api struct {
 }
 
 // start runs a server over a store, and serves it to root.
-func start(t *testing.T, s localapi.Store, change ...func(*localapi.Config)) *api {
+func start(t *testing.T, s store.Store, change ...func(*localapi.Config)) *api {
 	t.Helper()
 	cfg := localapi.Config{Node: "node-1", Store: s, Version: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.2"}}
 	for _, f := range change {
@@ -148,7 +149,7 @@ func pod(name string) *v1.Pod {
 }
 
 func TestLifeOfAnObject(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	made := must[v1.ConfigMap](a, "POST", configMaps, asJSON, configMap("a", "1"))
 	if made.UID == "" || made.ResourceVersion == "" || made.Namespace != "default" || made.CreationTimestamp.IsZero() || len(made.ManagedFields) != 1 {
 		t.Errorf("made %+v", made)
@@ -180,7 +181,7 @@ func TestLifeOfAnObject(t *testing.T) {
 }
 
 func TestApply(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	apply := func(manager, data string) (int, string) {
 		return a.do("PATCH", configMaps+"/a?fieldManager="+manager, "application/apply-patch+yaml", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":`+data+`}`)
 	}
@@ -207,7 +208,7 @@ func TestApply(t *testing.T) {
 }
 
 func TestPods(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
 	if p.Spec.NodeName != "node-1" || p.Status.Phase != v1.PodPending || p.Generation != 1 || p.Spec.RestartPolicy != v1.RestartPolicyAlways || p.Status.QOSClass != v1.PodQOSBestEffort {
 		t.Errorf("%+v", p)
@@ -241,7 +242,7 @@ func TestPods(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	a.refused("POST", "/apis/apps/v1/namespaces/default/deployments", asJSON, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "apply the pod itself")
 	a.refused("GET", "/apis/apps/v1/namespaces/default/deployments/x", "", "", 404, metav1.StatusReasonNotFound, "apply the pod itself")
 	a.refused("GET", "/api/v1/namespaces/default/widgets", "", "", 404, metav1.StatusReasonNotFound, "the API of one node")
@@ -265,7 +266,7 @@ func TestRefused(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	must[v1.ConfigMap](a, "POST", configMaps+"?dryRun=All", asJSON, configMap("a", "1"))
 	a.refused("GET", configMaps+"/a", "", "", 404, metav1.StatusReasonNotFound, "")
 	must[v1.ConfigMap](a, "POST", configMaps, asJSON, configMap("a", "1"))
@@ -277,7 +278,7 @@ func TestDryRun(t *testing.T) {
 }
 
 func TestLists(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	for i := range 25 {
 		c := configMap(fmt.Sprintf("c%02d", i), "1")
 		c.Labels = map[string]string{"odd": fmt.Sprint(i % 2)}
@@ -358,7 +359,7 @@ func (e *events) next(want string) metav1.PartialObjectMetadata {
 }
 
 func TestWatch(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	one := must[v1.ConfigMap](a, "POST", configMaps, asJSON, configMap("a", "1"))
 	w := a.watch(configMaps + "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
 	w.next("ADDED a")
@@ -389,7 +390,7 @@ func TestWatch(t *testing.T) {
 
 // A watch that wants more than is remembered is told to begin anew.
 func TestWatchExpired(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{}, func(c *localapi.Config) { c.MaxEvents = 100_000 })
+	a := start(t, &store.Memory{}, func(c *localapi.Config) { c.MaxEvents = 100_000 })
 	first := must[v1.ConfigMap](a, "POST", configMaps, asJSON, configMap("a", "1"))
 	for i := range 5100 {
 		a.NodeEvent("Normal", "R", fmt.Sprint(i))
@@ -401,7 +402,7 @@ func TestWatchExpired(t *testing.T) {
 // who has seen the last of it goes on.
 func TestWatchAfterRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &localapi.MemoryStore{}})
+		srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &store.Memory{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +451,7 @@ func TestWatchAfterRest(t *testing.T) {
 
 // More watches, requests and objects than there may be are refused, and may come again.
 func TestBounds(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{}, func(c *localapi.Config) { c.MaxWatches, c.MaxObjects = 3, 6 })
+	a := start(t, &store.Memory{}, func(c *localapi.Config) { c.MaxWatches, c.MaxObjects = 3, 6 })
 	for range 3 {
 		a.watch(configMaps + "?watch=1")
 	}
@@ -468,7 +469,7 @@ func TestBounds(t *testing.T) {
 }
 
 func TestTables(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
 	_, text := a.do("GET", pods, "", "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
 	var table metav1.Table
@@ -491,7 +492,7 @@ func TestTables(t *testing.T) {
 }
 
 func TestNamespaces(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	must[v1.ConfigMap](a, "POST", "/api/v1/namespaces/team/configmaps", asJSON, configMap("a", "1"))
 	must[v1.Pod](a, "POST", "/api/v1/namespaces/team/pods", asJSON, pod("web"))
 	if l := must[v1.NamespaceList](a, "GET", "/api/v1/namespaces", "", nil); len(l.Items) != 2 || l.Items[1].Name != "team" || l.Items[1].Status.Phase != v1.NamespaceActive {
@@ -512,7 +513,7 @@ func TestNamespaces(t *testing.T) {
 }
 
 func TestCordon(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	const node, strategic = "/api/v1/nodes/node-1", "application/strategic-merge-patch+json"
 	must[v1.Node](a, "PATCH", node, strategic, `{"spec":{"unschedulable":true}}`)
 	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
@@ -528,7 +529,7 @@ func TestCordon(t *testing.T) {
 
 // Finalizers and scheduling gates hold a pod up until they are taken away.
 func TestHeldPods(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	p := pod("held")
 	p.Finalizers, p.Spec.SchedulingGates = []string{"example.com/keep"}, []v1.PodSchedulingGate{{Name: "example.com/wait"}}
 	if p := must[v1.Pod](a, "POST", pods, asJSON, p); p.Spec.NodeName != "" || p.Status.Conditions[0].Reason != v1.PodReasonSchedulingGated {

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // heap is what is in use, in MiB.
@@ -53,7 +53,7 @@ func (a *api) create(n int) (refused int64) {
 func TestMany(t *testing.T) {
 	const objects, watchers = 10_000, 500 // the defaults of Config
 	before := heap()
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	began := time.Now()
 	if refused := a.create(objects + 500); refused < 500 || refused > 510 { // the node's own are counted
 		t.Errorf("%d of %d objects are refused", refused, objects+500)

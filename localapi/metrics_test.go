@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 type metricsList struct {
@@ -29,7 +30,7 @@ type metricsList struct {
 // that are there alone.
 func TestMetrics(t *testing.T) {
 	text, first := "", ""
-	a := start(t, &localapi.MemoryStore{}, func(c *localapi.Config) {
+	a := start(t, &store.Memory{}, func(c *localapi.Config) {
 		c.Kubelet = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if got := r.Method + " " + r.RequestURI; got != "GET /stats/summary?only_cpu_and_memory=true" {
 				t.Errorf("the node is asked for %s", got)

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 )
 
 // begins makes the node, of what was kept of it.
-func (s *Server) begins(docs []Document) {
+func (s *Server) begins(docs []store.Document) {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.cfg.Node, UID: types.UID(s.cfg.Node)}}
 	n.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
 	it := item{object: n}
@@ -45,7 +47,7 @@ func (s *Server) begins(docs []Document) {
 }
 
 // takeNode has a person's change of the node take effect.
-func (s *Server) takeNode(d *Document, o *v1.Node) error {
+func (s *Server) takeNode(d *store.Document, o *v1.Node) error {
 	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
 	if !ok || o.Name != s.cfg.Node {
 		return notFound(s.nodes, o.Name)

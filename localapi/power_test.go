@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/durable/durabletest"
-	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 var cuts = flag.Int("cuts", 6, "how often TestPowerCuts cuts the power")
@@ -72,7 +72,7 @@ func TestPowerCuts(t *testing.T) {
 			journal.Note(c)
 			return nil
 		})
-		a := start(t, localapi.NewDirStore(dir))
+		a := start(t, store.NewDir(dir))
 		var wg sync.WaitGroup
 		for i := range did {
 			wg.Go(func() { storm(a.url, fmt.Sprint("c", i), round*100_000+1, did[i]) })
@@ -87,7 +87,7 @@ func TestPowerCuts(t *testing.T) {
 		release()
 		journal.LosePower()
 
-		b := start(t, localapi.NewDirStore(dir))
+		b := start(t, store.NewDir(dir))
 		have := map[string]string{}
 		for _, c := range must[v1.ConfigMapList](b, "GET", configMaps, "", nil).Items {
 			have[c.Name] = c.Data["k"]
@@ -99,7 +99,7 @@ func TestPowerCuts(t *testing.T) {
 				objects++
 			}
 		}
-		docs, err := localapi.NewDirStore(dir).Load(t.Context())
+		docs, err := store.NewDir(dir).Load(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // Clients learn who they are and what they may do, and nobody learns it of others.
 func TestReviews(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{})
+	a := start(t, &store.Memory{})
 	root := a.url
 	for group, can := range map[string]map[authorizationv1.ResourceAttributes]bool{
 		localapi.GroupView: {

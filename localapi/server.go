@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // Config holds what a Server needs. Node and Store are required; the zero value of
@@ -25,7 +27,7 @@ type Config struct {
 	// Node is the name of the node that pods are on.
 	Node string
 	// Store keeps what clients make.
-	Store Store
+	Store store.Store
 	// Describe fills in what is known of the node: labels, addresses, capacity and
 	// status. It is called when somebody asks for the node, and must end with ctx;
 	// the node has a name alone.
@@ -165,7 +167,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	close(s.loaded)
 	defer s.stopExpiry()
-	return s.cfg.Store.Watch(ctx, func(docs []Document) { s.edited(ctx, docs) })
+	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
 }
 
 // age has the state forget old changes; nobody asks for more of it once Run has ended.

@@ -11,11 +11,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // A log comes as messages to who asks for a WebSocket, and an error as one of HTTP.
 func TestLogByWebSocket(t *testing.T) {
-	a := start(t, &localapi.MemoryStore{}, func(c *localapi.Config) {
+	a := start(t, &store.Memory{}, func(c *localapi.Config) {
 		c.Kubelet = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Upgrade") != "" {
 				t.Errorf("the node is asked to upgrade: %v", r.Header)

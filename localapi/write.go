@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // lock waits for its turn to change what is kept.
@@ -46,7 +48,7 @@ func (s *Server) commit(k *kind, old item, o object, by string) (object, error) 
 		}
 		doc.By, doc.At = by, time.Now()
 		if it.at, err = s.cfg.Store.Put(doc, old.at); err != nil {
-			if errors.Is(err, ErrConflict) {
+			if errors.Is(err, store.ErrConflict) {
 				return nil, conflict(k, o.GetName(), "its file %s has been changed by somebody else; look at it again", doc.Name)
 			}
 			return nil, err
@@ -75,7 +77,7 @@ func (s *Server) publish(k *kind, it item, old object) object {
 func (s *Server) remove(k *kind, old item) (object, error) {
 	if old.file != "" {
 		if err := s.cfg.Store.Delete(old.file, old.at); err != nil {
-			if errors.Is(err, ErrConflict) {
+			if errors.Is(err, store.ErrConflict) {
 				return nil, conflict(k, old.object.GetName(), "its file %s has been changed by somebody else; look at it again", old.file)
 			}
 			return nil, err

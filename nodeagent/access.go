@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // admitsAlone returns why nobody could use the HTTPS API of a node that has no API
@@ -28,20 +29,20 @@ func admitsAlone(c *kubeletconfig.Config) error {
 
 // access is who may use the API over HTTPS. Without a reviewer, tokens say nothing,
 // and the configuration has passed admitsAlone. reviewer is nil without a cluster.
-func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log *zap.Logger) (server.Authenticator, server.Authorizer) {
+func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
 	// Certificates come first: they need no call to a server.
-	who := []server.Authenticator{server.ByClientCerts(certs.ClientCAs)}
+	who := []auth.Authenticator{auth.ClientCerts(certs.ClientCAs)}
 	if *c.Authentication.Webhook.Enabled {
 		if reviewer != nil {
-			who = append(who, server.ByTokens(server.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: reviewer}))
+			who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: reviewer}))
 		} else {
 			log.Warn("authentication.webhook has no effect without an API server: nobody is known by a token")
 		}
 	}
-	authn := server.FirstAuthenticator(who...)
+	authn := auth.FirstOf(who...)
 	// It takes whoever the others do not know, and so comes last.
 	if *c.Authentication.Anonymous.Enabled {
-		authn = server.OrAnonymous(authn)
+		authn = auth.Anonymous(authn)
 	}
 	if c.Authorization.Mode != v1beta1.KubeletAuthorizationModeWebhook {
 		if *c.Authentication.Anonymous.Enabled {
@@ -49,10 +50,10 @@ func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log
 			// is no error.
 			log.Warn("everybody who reaches the node's port may run commands in its containers", zap.Int32("port", c.Port))
 		}
-		return authn, server.AlwaysAllow()
+		return authn, auth.AlwaysAllow()
 	}
 	w := c.Authorization.Webhook
-	return authn, server.ByAccessReview(server.AccessConfig{
+	return authn, auth.Access(auth.AccessConfig{
 		Reviewer: reviewer, AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
 	})
 }

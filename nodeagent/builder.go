@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 )
 
 // Builder is what a node is made with: what there is already when a part, or what
@@ -31,7 +32,7 @@ type Builder struct {
 	// Hardware is the node's machine; nil is the one that the agent runs on.
 	Hardware *Hardware
 	// Machine reports when the machine goes down; nil is logind.
-	Machine node.ShutdownMachine
+	Machine shutdown.Machine
 	// Facts are what parts let others know.
 	Facts *Facts
 

@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/pressure"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
@@ -44,7 +44,7 @@ func (b *Builder) machine() usagemetrics.Machine {
 type details struct {
 	usage interface {
 		Details() ([]pressure.PodDetail, error)
-		Devices() []node.StatsDevice
+		Devices() []stats.Device
 	}
 	runtime interface {
 		PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
@@ -79,7 +79,7 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 // groupUsage is a usage that knows the cgroups above those of pods too. An
 // embedder's own Usage need not.
 type groupUsage interface {
-	Groups() ([]node.Detail, error)
+	Groups() ([]stats.Detail, error)
 }
 
 // Groups implements usagemetrics.Groups, if the node's usage knows them.
@@ -105,7 +105,7 @@ func (d *details) Devices() (out []usagemetrics.Device) {
 
 // detailOf converts a detail for package usage, whose types have the same fields.
 // id is the runtime's, image what the container is made of; both are "" for a pod.
-func detailOf(d *node.Detail, id, image string) usagemetrics.Detail {
+func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {
 	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
 	for _, k := range d.Disks {
 		out.Disks = append(out.Disks, usagemetrics.Disk(k))

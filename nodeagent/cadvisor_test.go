@@ -9,7 +9,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/agent/pressure"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
@@ -20,8 +20,8 @@ type podDetails struct {
 
 func (p *podDetails) Details() ([]pressure.PodDetail, error) { return p.pods, p.err }
 
-func (p *podDetails) Devices() []node.StatsDevice {
-	return []node.StatsDevice{{Name: "/dev/sda", Reads: 1}}
+func (p *podDetails) Devices() []stats.Device {
+	return []stats.Device{{Name: "/dev/sda", Reads: 1}}
 }
 
 // sandboxes reports one's image, and counts how often it is asked.
@@ -42,10 +42,10 @@ func (s *sandboxes) PodSandboxStatus(_ context.Context, id string, verbose bool)
 func TestDetailsOfContainers(t *testing.T) {
 	one := uint64(1)
 	pods := &podDetails{err: errors.New("some cgroup"), pods: []pressure.PodDetail{{
-		UID: "u1", Detail: node.Detail{Path: "/pods/u1"},
-		Sandbox: pressure.InstanceDetail{ID: "s1", Detail: node.Detail{Path: "/pods/u1/s1", Interfaces: []node.StatsInterface{{Name: "eth0", RxPackets: &one}}}},
-		Containers: []pressure.InstanceDetail{{Name: "c", ID: "c1", Image: "web:1", Detail: node.Detail{
-			Path: "/pods/u1/c1", Cgroup: node.Cgroup{Cache: &one}, Disks: []node.DiskIO{{Device: "/dev/sda", Reads: 7}},
+		UID: "u1", Detail: stats.Detail{Path: "/pods/u1"},
+		Sandbox: pressure.InstanceDetail{ID: "s1", Detail: stats.Detail{Path: "/pods/u1/s1", Interfaces: []stats.Interface{{Name: "eth0", RxPackets: &one}}}},
+		Containers: []pressure.InstanceDetail{{Name: "c", ID: "c1", Image: "web:1", Detail: stats.Detail{
+			Path: "/pods/u1/c1", Cgroup: stats.Cgroup{Cache: &one}, Disks: []stats.DiskIO{{Device: "/dev/sda", Reads: 7}},
 		}}},
 	}}}
 	rt := &sandboxes{err: errors.New("busy")}
@@ -87,8 +87,8 @@ func TestMachineOf(t *testing.T) {
 
 type groupDetails struct{ podDetails }
 
-func (groupDetails) Groups() ([]node.Detail, error) {
-	return []node.Detail{{Path: "/kubepods", Usage: &statsapi.ContainerStats{Name: "x"}}}, errors.New("some cgroup")
+func (groupDetails) Groups() ([]stats.Detail, error) {
+	return []stats.Detail{{Path: "/kubepods", Usage: &statsapi.ContainerStats{Name: "x"}}}, errors.New("some cgroup")
 }
 
 // Cgroups above pods are known where the node's usage knows them.

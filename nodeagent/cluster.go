@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/podmgr"
-	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
@@ -67,8 +67,8 @@ type ClaimStatuses interface {
 
 // Reviewer reports whose token something is, and what its owner may do.
 type Reviewer interface {
-	server.TokenReviewer
-	server.AccessReviewer
+	auth.TokenReviewer
+	auth.AccessReviewer
 }
 
 // into has the agent use the cluster. Fields that the cluster leaves nil are nil in

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/pluginmgr"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -82,7 +82,7 @@ type Facts struct {
 type Usage interface {
 	local.Measurer
 	Details() ([]pressure.PodDetail, error)
-	Devices() []node.StatsDevice
+	Devices() []stats.Device
 }
 
 // Check is one of /healthz.

@@ -16,6 +16,8 @@ import (
 	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -27,7 +29,7 @@ type Hardware struct {
 	IPs []netip.Addr
 	// Machine is what the Node object says of it. Its capacity of cpu, in whole CPUs,
 	// and memory is required; pods are those of the configuration.
-	Machine node.MachineFacts
+	Machine status.Facts
 	// NUMA has its CPUs, as policies of placement see them: as many as Machine has.
 	// Required for policies other than none.
 	NUMA numa.Machine
@@ -36,9 +38,9 @@ type Hardware struct {
 	// Notices wake evictions ahead of time when it runs short of memory; nobody does. The
 	// kernel of the machine below knows nothing of this one.
 	Notices []eviction.Notifier
-	// KernelLog opens the log of its kernel, for OOM kills, as node.OpenKmsg does for the
+	// KernelLog opens the log of its kernel, for OOM kills, as oom.OpenKmsg does for the
 	// machine below; OOM kills are not recorded.
-	KernelLog func(fromEnd bool) (node.KernelLog, error)
+	KernelLog func(fromEnd bool) (oom.Log, error)
 }
 
 // validate returns the first field that is wrong.
@@ -92,18 +94,18 @@ func (h *Hardware) node(c *kubeletconfig.Config) (node.Machine, error) {
 	return n, nil
 }
 
-// Facts implements node.StatusMachine. The map is the caller's; the quantities are
+// Facts implements status.Machine. The map is the caller's; the quantities are
 // never changed.
-func (h *Hardware) Facts(context.Context) (node.MachineFacts, error) {
+func (h *Hardware) Facts(context.Context) (status.Facts, error) {
 	f := h.Machine
 	f.Capacity = maps.Clone(f.Capacity)
 	return f, nil
 }
 
-// Interfaces implements node.StatusNetwork.
+// Interfaces implements status.Network.
 func (h *Hardware) Interfaces() ([]netip.Addr, error) { return h.IPs, nil }
 
-// Default implements node.StatusNetwork. The first of the family; the zero Addr if it
+// Default implements status.Network. The first of the family; the zero Addr if it
 // has none.
 func (h *Hardware) Default(six bool) netip.Addr {
 	for _, ip := range h.IPs {
@@ -114,16 +116,16 @@ func (h *Hardware) Default(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Lookup implements node.StatusNetwork: names are not asked for. The name of such a
+// Lookup implements status.Network: names are not asked for. The name of such a
 // machine means nothing to this one's resolver.
 func (h *Hardware) Lookup(context.Context, string) ([]netip.Addr, error) { return h.IPs, nil }
 
 // Describer describes the node's machine.
-func (b *Builder) Describer() node.StatusMachine {
+func (b *Builder) Describer() status.Machine {
 	if b.Hardware != nil {
 		return b.Hardware
 	}
-	return node.SystemInfo{Files: os.DirFS("/")}
+	return status.System{Files: os.DirFS("/")}
 }
 
 // numa looks at the CPUs and NUMA nodes of the node's machine.

@@ -11,14 +11,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/node/oom"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/numa"
 )
 
 func hardware(cpu, memory string) *Hardware {
 	return &Hardware{
 		IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},
-		Machine: node.MachineFacts{Capacity: v1.ResourceList{
+		Machine: status.Facts{Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
 		}},
 	}
@@ -70,7 +72,7 @@ func TestNodeOfOtherHardware(t *testing.T) {
 	if b.Hardware.Machine.Capacity.Pods().Value() != 0 {
 		t.Error("the description was changed")
 	}
-	if b.Describer() != node.StatusMachine(b.Hardware) || b.cpus() != 8 {
+	if b.Describer() != status.Machine(b.Hardware) || b.cpus() != 8 {
 		t.Error("the machine below is described")
 	}
 	h := b.Hardware
@@ -104,18 +106,18 @@ func TestNothingOfTheMachineBelow(t *testing.T) {
 	if boot, err := b.boot(); boot != "boot-7" || err != nil {
 		t.Errorf("boot %q, %v", boot, err)
 	}
-	list := []eviction.Threshold{{Signal: eviction.SignalMemory}}
+	list := []rank.Threshold{{Signal: rank.SignalMemory}}
 	if got := b.notices(list); len(got) != 0 {
 		t.Errorf("notices of another kernel: %v", got)
 	}
-	h.Notices = []eviction.Notifier{{Signal: eviction.SignalMemory}}
+	h.Notices = []eviction.Notifier{{Signal: rank.SignalMemory}}
 	if got := b.notices(list); len(got) != 1 {
 		t.Errorf("notices %v; want that of the hardware", got)
 	}
 	if p, err := OOM(b); p != nil || err != nil {
 		t.Errorf("OOM kills of another kernel: %v, %v", p, err)
 	}
-	h.KernelLog = func(bool) (node.KernelLog, error) { return nil, errors.New("none") }
+	h.KernelLog = func(bool) (oom.Log, error) { return nil, errors.New("none") }
 	if p, err := OOM(b); p == nil || err != nil {
 		t.Errorf("no OOM kills: %v", err)
 	}

@@ -1,6 +1,8 @@
 package nodeagent
 
-import "github.com/nodewright/nodewright/node"
+import (
+	"github.com/nodewright/nodewright/node/oom"
+)
 
 // oomCounters are those of cgroup v2 below the cgroup of all pods.
-func oomCounters(root string) node.OOMFallback { return node.NewOOMCounters("/sys/fs/cgroup", root) }
+func oomCounters(root string) oom.Fallback { return oom.NewCounters("/sys/fs/cgroup", root) }

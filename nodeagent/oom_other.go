@@ -2,7 +2,9 @@
 
 package nodeagent
 
-import "github.com/nodewright/nodewright/node"
+import (
+	"github.com/nodewright/nodewright/node/oom"
+)
 
 // oomCounters returns nil: there are no cgroups to count in.
-func oomCounters(string) node.OOMFallback { return nil }
+func oomCounters(string) oom.Fallback { return nil }

@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/server"
 )
@@ -48,7 +49,7 @@ type Options struct {
 	// Hardware is the node's machine; the one that the agent runs on.
 	Hardware *Hardware
 	// Machine reports when the machine goes down; logind.
-	Machine node.ShutdownMachine
+	Machine shutdown.Machine
 	// Agent is called with the agent's configuration before the agent is made,
 	// and may change it; nothing is changed.
 	Agent func(*agent.Config)

@@ -12,7 +12,8 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/systemdtest"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/pluginmgr"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
@@ -29,7 +30,7 @@ type keeper struct{ plugins.Tokens }
 func (keeper) Retain(func(types.UID) bool) {}
 
 // steady never goes down.
-type steady struct{ node.ShutdownMachine }
+type steady struct{ shutdown.Machine }
 
 func TestStandard(t *testing.T) {
 	const alone = "podstart stats collection eviction preemption startorder devices placement claims plugins podresources resize userns oom swap hostsetup"
@@ -106,7 +107,7 @@ func TestFacts(t *testing.T) {
 		t.Errorf("facts %+v", f)
 	}
 	// Eviction was configured before the part that knows that the machine goes down.
-	f.ShuttingDown = func() error { return node.ErrShuttingDown }
+	f.ShuttingDown = func() error { return shutdown.ErrShuttingDown }
 	if !eviction.Hold() {
 		t.Error("pods that were evicted begin again while the machine goes down")
 	}
@@ -136,7 +137,7 @@ func TestShutdownConfig(t *testing.T) {
 	if s := b.shutdown(); s.Machine == nil || s.Requested.Seconds() != 30 || s.Critical.Seconds() != 10 || s.Store == nil {
 		t.Errorf("shutdown %+v", s)
 	}
-	b.Hardware = &Hardware{Machine: node.MachineFacts{BootID: "boot-1"}}
+	b.Hardware = &Hardware{Machine: status.Facts{BootID: "boot-1"}}
 	if s := b.shutdown(); s.BootID != "boot-1" {
 		t.Errorf("boot %q", s.BootID)
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
 	block "github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/node"
 )
 
@@ -89,7 +90,7 @@ func (b *Builder) eviction() (pressure.EvictionConfig, error) {
 }
 
 // notices are those of the kernel of the node's machine.
-func (b *Builder) notices(list []block.Threshold) []block.Notifier {
+func (b *Builder) notices(list []rank.Threshold) []block.Notifier {
 	if b.Hardware != nil {
 		return b.Hardware.Notices
 	}

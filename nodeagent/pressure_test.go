@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/agent/pressure"
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/gc"
 )
 
@@ -38,7 +38,7 @@ func TestAllocatableThreshold(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := e.Thresholds[len(e.Thresholds)-1]
-		if got := last.Signal == eviction.SignalAllocatableMemory && last.Value.Value == 100<<20; got != want {
+		if got := last.Signal == rank.SignalAllocatableMemory && last.Value.Value == 100<<20; got != want {
 			t.Errorf("%q: last threshold %+v", content, last)
 		}
 	}

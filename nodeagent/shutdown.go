@@ -6,7 +6,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/logind"
 )
 
 // Shutdown ends pods in order when the machine goes down, if the configuration
@@ -38,7 +38,7 @@ func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 		cfg.BootID = h.Machine.BootID
 	}
 	if b.Machine == nil {
-		cfg.Machine = node.NewLogind(node.LogindConfig{Log: b.Log.Named("logind")})
+		cfg.Machine = logind.New(logind.Config{Log: b.Log.Named("logind")})
 		return cfg
 	}
 	// TimeoutStopSec of the unit would kill the agent in the middle of its pods'

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // BenchmarkLoad500 runs 500 pods with two probes each of a period of 1 s over
@@ -168,21 +169,21 @@ func timeWait(port int) (n int) {
 // agenda into a slot, through the counting, into the agenda again, among 10,000
 // others.
 func BenchmarkRound(b *testing.B) {
-	e, err := probe.NewEngine(probe.EngineConfig{})
+	e, err := check.NewEngine(check.EngineConfig{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = e.Run(ctx) })
-	ok := func(context.Context) (probe.Outcome, string, error) { return probe.OutcomeSuccess, "", nil }
+	ok := func(context.Context) (check.Outcome, string, error) { return check.Success, "", nil }
 	for range 10_000 {
-		e.Add(probe.ScheduleSpec{Timing: probe.Timing{InitialDelay: time.Hour, Spread: probe.SpreadFirst, Period: time.Hour}, Check: ok})
+		e.Add(check.Spec{Timing: check.Timing{InitialDelay: time.Hour, Spread: check.SpreadFirst, Period: time.Hour}, Check: ok})
 	}
 	left, done := b.N, make(chan struct{})
 	b.ReportAllocs()
 	b.ResetTimer()
-	e.Add(probe.ScheduleSpec{Timing: probe.Timing{Period: time.Nanosecond}, Check: ok, Done: func(probe.Round) bool {
+	e.Add(check.Spec{Timing: check.Timing{Period: time.Nanosecond}, Check: ok, Done: func(check.Round) bool {
 		left--
 		if left == 0 {
 			close(done)

@@ -9,13 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // Execer runs a command in a container. The error of a command that exited
 // with another code than 0 has a method ExitCode() int, as that of os/exec, or
 // ExitStatus() int, as that of k8s.io/utils/exec; that of one that exceeded
 // timeout is context.DeadlineExceeded or a gRPC status of that code. Of the
-// output the first probe.MaxCheckOutput bytes are used, and none is kept.
+// output the first check.MaxOutput bytes are used, and none is kept.
 type Execer interface {
 	// ExecSync blocks until the command has ended, has exceeded its timeout, or
 	// ctx ends.
@@ -45,8 +47,8 @@ type Store interface {
 	Keys() ([]string, error)
 }
 
-// GRPC checks a server by gRPC's health protocol, as package grpchealth does.
-type GRPC func(ctx context.Context, addr, service string) (Outcome, string, error)
+// GRPC checks a server by gRPC's health protocol, as [github.com/nodewright/nodewright/probe/check/grpchealth.Check] does.
+type GRPC func(ctx context.Context, addr, service string) (check.Outcome, string, error)
 
 // Config holds what a Manager needs. The zero value of every field means the
 // default named beside it.
@@ -66,11 +68,11 @@ type Config struct {
 	// a readiness of the journal may be older than what others see, and has to be checked.
 	// It is called while a lock is held, and must not call the Manager.
 	Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
-	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *Timing) // of a probe's timing, such as periods below a second; none
+	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // of a probe's timing, such as periods below a second; none
 
 	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that
 	// no network of this machine leads to; connections are made. It returns when ctx ends.
-	Network func(ctx context.Context, p *v1.Probe) (Outcome, string, error)
+	Network func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 
 	// Parallel is how many places there are for checks; 256. Pods have them in
 	// turn; a pod has a quarter of them at most, those counted that its checks

@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // target is what a check needs to know of what it checks.
@@ -26,13 +28,13 @@ type target struct {
 }
 
 // check makes one attempt, by the pod as it is now.
-func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (Outcome, string, error) {
+func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outcome, string, error) {
 	m.mu.Lock()
 	if p.turn != turn {
 		m.mu.Unlock()
 		// The round began before a stop that it did not see; its outcome will be
 		// dropped.
-		return OutcomeUnknown, "", context.Canceled
+		return check.Unknown, "", context.Canceled
 	}
 	t := target{probe: p.spec, spec: p.c.spec, id: p.c.id, ip: p.c.pod.ip}
 	m.mu.Unlock()
@@ -45,30 +47,30 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (Outcome, s
 	case t.probe.HTTPGet != nil:
 		h, err := m.http(t)
 		if err != nil {
-			return OutcomeUnknown, "", err
+			return check.Unknown, "", err
 		}
 		return h.Check(ctx)
 	case t.probe.TCPSocket != nil:
 		a := t.probe.TCPSocket
 		host, port, err := t.address(a.Host, a.Port)
 		if err != nil {
-			return OutcomeUnknown, "", err
+			return check.Unknown, "", err
 		}
-		return TCPCheck{Host: host, Port: port, Graceful: m.cfg.Graceful}.Check(ctx)
+		return check.TCP{Host: host, Port: port, Graceful: m.cfg.Graceful}.Check(ctx)
 	case t.probe.GRPC != nil:
 		return m.grpc(ctx, t)
 	default:
-		return OutcomeFailure, "", fmt.Errorf("container %q: the probe says neither exec nor httpGet nor tcpSocket nor grpc", t.spec.Name)
+		return check.Failure, "", fmt.Errorf("container %q: the probe says neither exec nor httpGet nor tcpSocket nor grpc", t.spec.Name)
 	}
 }
 
 // http makes the check of an HTTP probe. Its errors are about the probe, not
 // the server.
-func (m *Manager) http(t target) (HTTPCheck, error) {
+func (m *Manager) http(t target) (check.HTTP, error) {
 	g := t.probe.HTTPGet
 	host, port, err := t.address(g.Host, g.Port)
 	if err != nil {
-		return HTTPCheck{}, err
+		return check.HTTP{}, err
 	}
 	scheme := strings.ToLower(string(g.Scheme))
 	if scheme == "" {
@@ -79,19 +81,19 @@ func (m *Manager) http(t target) (HTTPCheck, error) {
 	for _, line := range g.HTTPHeaders {
 		h.Add(line.Name, line.Value)
 	}
-	return HTTPCheck{URL: CheckURL(scheme, host, port, g.Path), Header: CheckHeader(h, m.cfg.UserAgent), Client: m.client}, nil
+	return check.HTTP{URL: check.URL(scheme, host, port, g.Path), Header: check.Header(h, m.cfg.UserAgent), Client: m.client}, nil
 }
 
 // grpc makes the check of a gRPC probe by the function of the configuration,
 // which keeps gRPC's many packages out of programs without such probes.
-func (m *Manager) grpc(ctx context.Context, t target) (Outcome, string, error) {
+func (m *Manager) grpc(ctx context.Context, t target) (check.Outcome, string, error) {
 	if m.cfg.GRPC == nil {
-		return OutcomeUnknown, "", errors.New("grpc probes are not built in")
+		return check.Unknown, "", errors.New("grpc probes are not built in")
 	}
 	g := t.probe.GRPC
 	host, port, err := t.address("", intstr.FromInt32(g.Port))
 	if err != nil {
-		return OutcomeUnknown, "", err
+		return check.Unknown, "", err
 	}
 	service := ""
 	if g.Service != nil {
@@ -151,12 +153,12 @@ type runtime struct {
 // check runs the command of an exec probe. It decides between a command that
 // hangs, which is the container's failure, and a runtime that does, which is
 // nobody's.
-func (r *runtime) check(ctx context.Context, t target) (Outcome, string, error) {
+func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, error) {
 	if r.exec == nil {
-		return OutcomeUnknown, "", errors.New("exec probes are not built in")
+		return check.Unknown, "", errors.New("exec probes are not built in")
 	}
 	start := time.Now()
-	e := ExecCheck{
+	e := check.Exec{
 		Command: expandAll(t.probe.Exec.Command, t.spec.Env), Slack: execSlack,
 		Run: func(ctx context.Context, command []string, timeout time.Duration) ([]byte, error) {
 			stdout, stderr, err := r.exec.ExecSync(ctx, t.id, command, timeout)
@@ -169,10 +171,10 @@ func (r *runtime) check(ctx context.Context, t target) (Outcome, string, error) 
 		},
 	}
 	o, out, err := e.Check(ctx)
-	if errors.Is(err, ErrNoAnswer) && (r.spokeSince(start) || r.asked()) {
+	if errors.Is(err, check.ErrNoAnswer) && (r.spokeSince(start) || r.asked()) {
 		// It answers otherwise, so this command is what hangs, or what it left behind:
 		// containerd waits for whoever holds the command's output.
-		return OutcomeFailure, fmt.Sprintf("command timed out: %v", err), nil
+		return check.Failure, fmt.Sprintf("command timed out: %v", err), nil
 	}
 	return o, out, err
 }
@@ -195,8 +197,8 @@ func (r *runtime) asked() bool {
 // join is a copy of what of a command's output is used, so that the rest, which
 // may be megabytes, is not kept.
 func join(stdout, stderr []byte) []byte {
-	stdout = stdout[:min(len(stdout), MaxCheckOutput)]
-	stderr = stderr[:min(len(stderr), MaxCheckOutput-len(stdout))]
+	stdout = stdout[:min(len(stdout), check.MaxOutput)]
+	stderr = stderr[:min(len(stderr), check.MaxOutput-len(stdout))]
 	return slices.Concat(stdout, stderr)
 }
 

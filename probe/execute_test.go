@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 func TestResolvePort(t *testing.T) {
@@ -159,13 +160,13 @@ func TestJoin(t *testing.T) {
 	}{
 		{nil, nil, "", 0},
 		{[]byte("a"), []byte("b"), "ab", 2},
-		{[]byte("a"), long, "oo", MaxCheckOutput},
-		{long, []byte("b"), "oo", MaxCheckOutput},
-		{long[:MaxCheckOutput-1], []byte("bc"), "ob", MaxCheckOutput},
-		{long, long, "oo", MaxCheckOutput},
+		{[]byte("a"), long, "oo", check.MaxOutput},
+		{long, []byte("b"), "oo", check.MaxOutput},
+		{long[:check.MaxOutput-1], []byte("bc"), "ob", check.MaxOutput},
+		{long, long, "oo", check.MaxOutput},
 	} {
 		got := join(c.stdout, c.stderr)
-		if len(got) != c.size || !strings.HasSuffix(string(got), c.want) || cap(got) > 2*MaxCheckOutput {
+		if len(got) != c.size || !strings.HasSuffix(string(got), c.want) || cap(got) > 2*check.MaxOutput {
 			t.Errorf("%d and %d bytes: %d bytes with room for %d that end with %q; want %d with %q",
 				len(c.stdout), len(c.stderr), len(got), cap(got), got[max(0, len(got)-2):], c.size, c.want)
 		}

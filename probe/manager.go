@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // Manager keeps the probes of all pods. Its methods may be called from any
@@ -20,9 +21,9 @@ type Manager struct {
 	// it needs them.
 	cfg     Config
 	met     *metrics
-	engine  *Engine
+	engine  *check.Engine
 	journal *journal
-	client  *CheckClient
+	client  *check.Client
 	runtime *runtime
 
 	// mu guards pods, byID and all that they hold. It is taken before the locks
@@ -46,7 +47,7 @@ func New(cfg Config) (*Manager, error) {
 	if m.met, err = newMetrics(cfg.Metrics); err != nil {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
-	m.engine, err = NewEngine(EngineConfig{
+	m.engine, err = check.NewEngine(check.EngineConfig{
 		Parallel: cfg.Parallel, ParallelExpensive: cfg.ParallelExec,
 		Late: func(d time.Duration) { m.met.late.Observe(d.Seconds()) },
 	})
@@ -54,7 +55,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("probe: %w", err)
 	}
 	m.journal = newJournal(cfg.Journal, cfg.Log, m.met)
-	m.client = NewCheckClient(CheckClientConfig{KeepAlive: cfg.KeepAlive, Graceful: cfg.Graceful})
+	m.client = check.NewClient(check.ClientConfig{KeepAlive: cfg.KeepAlive, Graceful: cfg.Graceful})
 	m.runtime = &runtime{exec: cfg.Exec, answers: cfg.Answers}
 	return m, nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // metrics are the kubelet's, by its names, and a few of our own. Durations are
@@ -100,12 +101,12 @@ func (m *metrics) remove(s *series) {
 
 // observe counts one round. Counters are made when they are first needed: most
 // probes never fail.
-func (s *series) observe(r Round) {
+func (s *series) observe(r check.Round) {
 	i := 2
 	switch {
 	// The index stays that of "unknown".
 	case r.Err != nil:
-	case r.Outcome == OutcomeSuccess || r.Outcome == OutcomeWarning:
+	case r.Outcome == check.Success || r.Outcome == check.Warning:
 		i = 0
 	default:
 		i = 1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // maxAge is the longest that a container is believed to have run before it
@@ -62,7 +63,7 @@ type prober struct {
 	fresh  bool   // nothing is known of it: check at once
 	blind  bool   // only errors since long
 
-	running *ScheduledProbe // nil unless it is scheduled
+	running *check.Scheduled // nil unless it is scheduled
 	// turn is raised whenever the probe is stopped: what comes of an earlier
 	// turn is dropped.
 	turn   uint64
@@ -205,7 +206,7 @@ func (m *Manager) replace(c *container, id string) {
 // set makes r the result at once, without the journal and without a Change.
 func (p *prober) set(r Result) { p.result, p.latest = r, r }
 
-// state takes over the state of the instance that c stands for.
+// check.state takes over the state of the instance that c stands for.
 func (m *Manager) state(c *container, o *observed.Container) {
 	switch {
 	case o.State == observed.Unknown:

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // execSlack is how much longer than its timeout an exec check waits for the
@@ -17,8 +18,8 @@ const execSlack = 2 * time.Second
 
 // timing is when p runs. The caller holds m.mu.
 // The defaults of zero values are the engine's, which are the API's.
-func (m *Manager) timing(p *prober) Timing {
-	t := Timing{
+func (m *Manager) timing(p *prober) check.Timing {
+	t := check.Timing{
 		InitialDelay: seconds.Of(p.spec.InitialDelaySeconds), Period: seconds.Of(p.spec.PeriodSeconds), Timeout: seconds.Of(p.spec.TimeoutSeconds),
 		SuccessThreshold: int(p.spec.SuccessThreshold), FailureThreshold: int(p.spec.FailureThreshold),
 		// Liveness has nothing to gain from an early success.
@@ -30,11 +31,11 @@ func (m *Manager) timing(p *prober) Timing {
 	// Nobody waits for this answer: the first check itself is delayed by a random
 	// part of the period, so that probes of many pods do not stay in step.
 	case p.t == Liveness || p.result == Success:
-		t.Spread = SpreadFirst
+		t.Spread = check.SpreadFirst
 	// Readiness: the first check decides how soon the container gets traffic, so
 	// that only the later ones are spread.
 	case t.SuccessThreshold <= 1:
-		t.Spread = SpreadSecond
+		t.Spread = check.SpreadSecond
 	}
 	// Before the time that is over is taken off: the function sees the spec's
 	// delay.
@@ -50,10 +51,10 @@ func (m *Manager) start(p *prober) {
 	turn, id := p.turn, p.c.id
 	// Both functions are bound to the turn: what they bring after a stop is
 	// dropped.
-	s := ScheduleSpec{
+	s := check.Spec{
 		Timing: m.timing(p), Group: string(p.c.pod.uid),
-		Check: func(ctx context.Context) (Outcome, string, error) { return m.check(ctx, p, turn) },
-		Done:  func(r Round) bool { return m.done(p, turn, id, r) },
+		Check: func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
+		Done:  func(r check.Round) bool { return m.done(p, turn, id, r) },
 	}
 	// Commands cost a process each, and the runtime's answer may come after the
 	// timeout.
@@ -64,7 +65,7 @@ func (m *Manager) start(p *prober) {
 }
 
 // done takes what came of a round, and reports whether there shall be more.
-func (m *Manager) done(p *prober, turn uint64, id string, r Round) (again bool) {
+func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again bool) {
 	m.mu.Lock()
 	if p.turn != turn {
 		m.mu.Unlock()
@@ -82,9 +83,9 @@ func (m *Manager) done(p *prober, turn uint64, id string, r Round) (again bool) 
 	about := ps.pod
 	m.lookedAt(p, r)
 	// An error, or too few in a row, leaves the result as it is.
-	if r.Verdict != OutcomeUnknown {
+	if r.Verdict != check.Unknown {
 		result := Success
-		if r.Verdict == OutcomeFailure {
+		if r.Verdict == check.Failure {
 			result = Failure
 		}
 		if p.t.holds(result) {
@@ -109,7 +110,7 @@ func (m *Manager) done(p *prober, turn uint64, id string, r Round) (again bool) 
 }
 
 // lookedAt notes when a probe sees nothing but errors. The caller holds m.mu.
-func (m *Manager) lookedAt(p *prober, r Round) {
+func (m *Manager) lookedAt(p *prober, r check.Round) {
 	threshold := int(p.spec.FailureThreshold)
 	if threshold <= 0 {
 		// The API's default.
@@ -133,14 +134,14 @@ func (m *Manager) lookedAt(p *prober, r Round) {
 // tell makes the events of a round.
 // The words are the kubelet's. It is called without m.mu, in the goroutine of
 // the check.
-func (m *Manager) tell(pod *v1.Pod, name string, t Type, r Round) {
+func (m *Manager) tell(pod *v1.Pod, name string, t Type, r check.Round) {
 	reason, message := "", ""
 	switch {
 	// Additional checks of FastStart may fail without anything being wrong.
-	case r.Extra && r.Outcome != OutcomeWarning || r.Err == nil && (r.Outcome == OutcomeSuccess || r.Outcome == OutcomeUnknown):
+	case r.Extra && r.Outcome != check.Warning || r.Err == nil && (r.Outcome == check.Success || r.Outcome == check.Unknown):
 	case r.Err != nil:
 		reason, message = "Unhealthy", fmt.Sprintf("%s probe errored and resulted in %s state: %v", t, r.Outcome, r.Err)
-	case r.Outcome == OutcomeWarning:
+	case r.Outcome == check.Warning:
 		reason, message = "ProbeWarning", fmt.Sprintf("%s probe warning: %s", t, r.Output)
 	default:
 		reason, message = "Unhealthy", fmt.Sprintf("%s probe failed: %s", t, r.Output)

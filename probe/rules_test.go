@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // What the state of pod and container makes of a probe, for each type.
@@ -197,7 +198,7 @@ func TestThresholds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
-				r := newRig(t, probe.Config{Adjust: func(_ *v1.Pod, _ *v1.Container, _ probe.Type, timing *probe.Timing) { timing.Spread = 0 }})
+				r := newRig(t, probe.Config{Adjust: func(_ *v1.Pod, _ *v1.Container, _ probe.Type, timing *check.Timing) { timing.Spread = 0 }})
 				p := execProbe("x")
 				p.SuccessThreshold, p.FailureThreshold = c.success, c.failure
 				pod := podOf(with(v1.Container{Name: "a"}, c.typ, p))
@@ -436,25 +437,25 @@ func TestMetricsAndEvents(t *testing.T) {
 func TestOutcomes(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		o    probe.Outcome
+		o    check.Outcome
 		err  error
 		want probe.Result // Unknown: what was there before
 		says string       // the event; %s is the type
 	}{
-		{"success", probe.OutcomeSuccess, nil, probe.Success, ""},
-		{"warning", probe.OutcomeWarning, nil, probe.Success, "Warning ProbeWarning %s probe warning: output"},
-		{"failure", probe.OutcomeFailure, nil, probe.Failure, "Warning Unhealthy %s probe failed: output"},
-		{"unknown", probe.OutcomeUnknown, nil, probe.Failure, ""},
-		{"success, error", probe.OutcomeSuccess, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in success state: exit code 1"},
-		{"warning, error", probe.OutcomeWarning, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in warning state: exit code 1"},
-		{"failure, error", probe.OutcomeFailure, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in failure state: exit code 1"},
-		{"unknown, error", probe.OutcomeUnknown, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in unknown state: exit code 1"},
+		{"success", check.Success, nil, probe.Success, ""},
+		{"warning", check.Warning, nil, probe.Success, "Warning ProbeWarning %s probe warning: output"},
+		{"failure", check.Failure, nil, probe.Failure, "Warning Unhealthy %s probe failed: output"},
+		{"unknown", check.Unknown, nil, probe.Failure, ""},
+		{"success, error", check.Success, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in success state: exit code 1"},
+		{"warning, error", check.Warning, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in warning state: exit code 1"},
+		{"failure, error", check.Failure, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in failure state: exit code 1"},
+		{"unknown, error", check.Unknown, exitError(1), probe.Unknown, "Warning Unhealthy %s probe errored and resulted in unknown state: exit code 1"},
 	} {
 		for _, typ := range allTypes {
 			t.Run(fmt.Sprint(c.name, "/", typ), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
 					asked := 0
-					r := newRig(t, probe.Config{GRPC: func(_ context.Context, addr, service string) (probe.Outcome, string, error) {
+					r := newRig(t, probe.Config{GRPC: func(_ context.Context, addr, service string) (check.Outcome, string, error) {
 						if asked++; addr != "127.0.0.1:9000" || service != "svc" {
 							t.Errorf("asked %s about %q", addr, service)
 						}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // Probes of a pod that hang for an hour do not keep those of another waiting.
@@ -33,11 +34,11 @@ func TestHangingProbesOfAPodDelayNoOther(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := &runtime{}
-				r := newRig(t, probe.Config{Exec: rt, GRPC: func(ctx context.Context, _, word string) (probe.Outcome, string, error) {
+				r := newRig(t, probe.Config{Exec: rt, GRPC: func(ctx context.Context, _, word string) (check.Outcome, string, error) {
 					if _, _, err := rt.ExecSync(ctx, "b", []string{word}, 0); err != nil {
-						return probe.OutcomeFailure, err.Error(), nil //nolint:nilerr // that is the answer
+						return check.Failure, err.Error(), nil //nolint:nilerr // that is the answer
 					}
-					return probe.OutcomeSuccess, "", nil
+					return check.Success, "", nil
 				}})
 				pod, shown := podOf(), []string(nil)
 				for i := range c.containers {

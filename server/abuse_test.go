@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // A runtime that answers a stream with a redirect leads nobody away: neither
@@ -75,8 +75,8 @@ func TestPathsThatLeadAstray(t *testing.T) {
 		}
 	}
 	c.EnableSystemLogQuery = true
-	c.Authenticator = server.FirstAuthenticator(server.ByTokens(server.TokensConfig{Reviewer: cluster{}}))
-	c.Authorizer = server.ByAccessReview(server.AccessConfig{Reviewer: cluster{}})
+	c.Authenticator = auth.FirstOf(auth.Tokens(auth.TokensConfig{Reviewer: cluster{}}))
+	c.Authorizer = auth.Access(auth.AccessConfig{Reviewer: cluster{}})
 	n := run(t, c)
 	fine := n.as(nil, "fine") // may do all that "proxy" is not needed for
 	admin := n.as(nil, "admin")
@@ -114,9 +114,9 @@ func TestPathsThatLeadAstray(t *testing.T) {
 // Who a client says that it is counts for nothing: only what it shows does.
 func TestClaimsInHeaders(t *testing.T) {
 	c := guarded(t)
-	var asked atomic.Pointer[server.User]
-	c.Authenticator = server.OrAnonymous(server.FirstAuthenticator(server.ByTokens(server.TokensConfig{Reviewer: cluster{}})))
-	c.Authorizer = server.AuthorizerFunc(func(_ context.Context, a server.Attributes) (bool, string, error) {
+	var asked atomic.Pointer[auth.User]
+	c.Authenticator = auth.Anonymous(auth.FirstOf(auth.Tokens(auth.TokensConfig{Reviewer: cluster{}})))
+	c.Authorizer = auth.AuthorizerFunc(func(_ context.Context, a auth.Attributes) (bool, string, error) {
 		asked.Store(a.User)
 		return a.User.Name == "admin", "", nil
 	})
@@ -132,13 +132,13 @@ func TestClaimsInHeaders(t *testing.T) {
 		code   int
 		user   string
 	}{
-		{nil, "/pods", 403, server.AnonymousUser},
-		{nil, "/pods?access_token=admin&token=admin", 403, server.AnonymousUser},
+		{nil, "/pods", 403, auth.AnonymousUser},
+		{nil, "/pods?access_token=admin&token=admin", 403, auth.AnonymousUser},
 		{[]string{"Bearer weak"}, "/pods", 403, "weak"},
 		{[]string{"Bearer weak", "Bearer admin"}, "/pods", 403, "weak"}, // the first one counts
 		{[]string{"Bearer weak, Bearer admin"}, "/pods", 401, ""},
 		{[]string{"Bearer weak\tadmin"}, "/pods", 401, ""},
-		{[]string{"Basic YWRtaW46"}, "/pods", 403, server.AnonymousUser},
+		{[]string{"Basic YWRtaW46"}, "/pods", 403, auth.AnonymousUser},
 		{[]string{"bearer admin"}, "/pods", 200, "admin"},
 	} {
 		asked.Store(nil)
@@ -221,7 +221,7 @@ func (c *counting) Read(p []byte) (int, error) {
 // What net/http would answer by itself is behind the same door.
 func TestOptionsOfTheServer(t *testing.T) {
 	c := whole(t)
-	c.Authenticator = server.FirstAuthenticator()
+	c.Authenticator = auth.FirstOf()
 	n := run(t, c)
 	for port, want := range map[string]int{n.main: 401, n.readOnly: 400, n.healthz: 400} {
 		conn, err := net.Dial("tcp", port)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // Config holds what a Server needs. Node and Pods are required, and at least
@@ -34,8 +36,8 @@ type Config struct {
 	TLS *tls.Config // see [Certs]
 	// The main port asks the first who sends a request, and the second whether they
 	// may.
-	Authenticator Authenticator
-	Authorizer    Authorizer
+	Authenticator auth.Authenticator
+	Authorizer    auth.Authorizer
 	// Inner is for a Handler that somebody else serves, who lets in whom he knows: it
 	// asks nobody who sends a request. No listener, TLS and Authenticator are required.
 	Inner bool

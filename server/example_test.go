@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // ownPods is whatever an embedding runs.
@@ -41,13 +42,13 @@ func Example() {
 	}
 	s, err := server.New(server.Config{
 		Node: "edge-1", Main: listener, TLS: certs.TLS(), Pods: ownPods{},
-		Authenticator: server.AuthenticatorFunc(func(r *http.Request) (*server.User, error) {
+		Authenticator: auth.AuthenticatorFunc(func(r *http.Request) (*auth.User, error) {
 			if r.Header.Get("Authorization") != "Bearer operator" {
 				return nil, nil
 			}
-			return &server.User{Name: "operator"}, nil
+			return &auth.User{Name: "operator"}, nil
 		}),
-		Authorizer: server.AlwaysAllow(),
+		Authorizer: auth.AlwaysAllow(),
 	})
 	if err != nil {
 		panic(err)

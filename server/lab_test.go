@@ -20,6 +20,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // pods are a node's.
@@ -149,8 +150,8 @@ func (l *level) SetLogLevel(v int) error {
 
 // everyone lets all pass.
 func everyone(c *server.Config) {
-	c.Authenticator = server.AuthenticatorFunc(func(*http.Request) (*server.User, error) { return &server.User{Name: "someone"}, nil })
-	c.Authorizer = server.AlwaysAllow()
+	c.Authenticator = auth.AuthenticatorFunc(func(*http.Request) (*auth.User, error) { return &auth.User{Name: "someone"}, nil })
+	c.Authorizer = auth.AlwaysAllow()
 }
 
 // whole is a Config with all endpoints.

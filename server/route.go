@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // route is one endpoint. A nil methods lets all pass.
@@ -238,7 +240,7 @@ func cleanPaths(next http.Handler) http.Handler {
 }
 
 // strangers is how many requests may be under way of which it is not known yet
-// who sent them and whether they may. An [AccessConfig] lets fewer than that wait, so
+// who sent them and whether they may. An [auth.AccessConfig] lets fewer than that wait, so
 // that they do not get in the way of those that need not wait; this is for
 // other Authenticators and Authorizers.
 const strangers = 2048
@@ -272,7 +274,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 	// A nil user without an error is a request that says nothing of its sender.
 	user, err := s.cfg.Authenticator.Authenticate(r)
 	// 429 and not 401: a good token must not look like a bad one because many ask.
-	if errors.Is(err, ErrReviewsBusy) {
+	if errors.Is(err, auth.ErrBusy) {
 		s.met.refused.WithLabelValues("authentication").Inc()
 		tooMany(w)
 		return false
@@ -291,13 +293,13 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 		http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
 		return false
 	}
-	asked := AttributesOf(user, r, s.cfg.Node)
+	asked := auth.Of(user, r, s.cfg.Node)
 	var tried []string
 	// A path may be covered by a fine-grained subresource and by proxy (KEP-2862): one
 	// of them is enough.
 	for _, a := range asked {
 		ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
-		if errors.Is(err, ErrReviewsBusy) {
+		if errors.Is(err, auth.ErrBusy) {
 			s.met.refused.WithLabelValues("authorization").Inc()
 			tooMany(w)
 			return false
@@ -316,7 +318,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 		tried = append(tried, a.Subresource)
 	}
 	s.met.refused.WithLabelValues("authorization").Inc()
-	http.Error(w, "Forbidden (user="+user.Name+", verb="+Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
+	http.Error(w, "Forbidden (user="+user.Name+", verb="+auth.Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
 	return false
 }
 

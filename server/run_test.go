@@ -23,6 +23,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 func TestHTTP2CanBeTurnedOff(t *testing.T) {
@@ -237,23 +238,23 @@ func TestEveryEndpointIsGuarded(t *testing.T) {
 	failing := errors.New("the API server is away")
 	for _, tc := range []struct {
 		name   string
-		authn  func(*http.Request) (*server.User, error)
-		authz  func(context.Context, server.Attributes) (bool, string, error)
+		authn  func(*http.Request) (*auth.User, error)
+		authz  func(context.Context, auth.Attributes) (bool, string, error)
 		code   int
 		called bool // the authorizer
 	}{
-		{"nobody", func(*http.Request) (*server.User, error) { return nil, nil }, nil, 401, false},
-		{"error", func(*http.Request) (*server.User, error) { return nil, failing }, nil, 401, false},
-		{"user and error", func(*http.Request) (*server.User, error) { return &server.User{}, failing }, nil, 401, false},
-		{"denied", nil, func(context.Context, server.Attributes) (bool, string, error) { return false, "", nil }, 403, true},
-		{"undecided", nil, func(context.Context, server.Attributes) (bool, string, error) { return false, "", failing }, 500, true},
+		{"nobody", func(*http.Request) (*auth.User, error) { return nil, nil }, nil, 401, false},
+		{"error", func(*http.Request) (*auth.User, error) { return nil, failing }, nil, 401, false},
+		{"user and error", func(*http.Request) (*auth.User, error) { return &auth.User{}, failing }, nil, 401, false},
+		{"denied", nil, func(context.Context, auth.Attributes) (bool, string, error) { return false, "", nil }, 403, true},
+		{"undecided", nil, func(context.Context, auth.Attributes) (bool, string, error) { return false, "", failing }, 500, true},
 	} {
 		c := guarded(t)
 		called := false
 		if tc.authn != nil {
-			c.Authenticator = server.AuthenticatorFunc(tc.authn)
+			c.Authenticator = auth.AuthenticatorFunc(tc.authn)
 		}
-		c.Authorizer = server.AuthorizerFunc(func(ctx context.Context, a server.Attributes) (bool, string, error) {
+		c.Authorizer = auth.AuthorizerFunc(func(ctx context.Context, a auth.Attributes) (bool, string, error) {
 			called = true
 			if tc.authz == nil {
 				return true, "", nil
@@ -300,7 +301,7 @@ func TestFineGrained(t *testing.T) {
 	} {
 		c := whole(t)
 		var asked []string
-		c.Authorizer = server.AuthorizerFunc(func(_ context.Context, a server.Attributes) (bool, string, error) {
+		c.Authorizer = auth.AuthorizerFunc(func(_ context.Context, a auth.Attributes) (bool, string, error) {
 			asked = append(asked, a.Subresource)
 			if a.Node != "node-1" || a.Verb != "get" || a.User.Name != "someone" || a.Path != "/pods" {
 				t.Errorf("attributes %+v", a)

@@ -17,6 +17,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // endpoint is one request, the subresources of which one allows it, and what it
@@ -118,7 +119,7 @@ func TestEveryEndpointIsInTheTable(t *testing.T) {
 			}
 			_, pattern := mux.Handler(&http.Request{Method: method, URL: u, Host: "node"})
 			served[pattern] = true
-			if got := strings.Join(server.Subresources(u.Path), " "); got != e.subresources {
+			if got := strings.Join(auth.Subresources(u.Path), " "); got != e.subresources {
 				t.Errorf("%s is allowed by %q, want %q", path, got, e.subresources)
 			}
 		}
@@ -135,7 +136,7 @@ var rights = map[string]string{
 	"admin": "pods proxy stats metrics log checkpoint statusz configz healthz",
 	"fine":  "pods stats metrics log checkpoint statusz configz healthz", // all but proxy
 	"proxy": "proxy", "metrics": "metrics", "weak": "",
-	server.AnonymousUser: "healthz",
+	auth.AnonymousUser: "healthz",
 }
 
 func mayDo(user, subresources string) bool {
@@ -187,7 +188,7 @@ func TestWhoMayWhat(t *testing.T) {
 		{name: "right token, foreign certificate", cert: foreign.client(&x509.Certificate{}, "weak"), token: "admin", user: "admin"},
 	}
 	for name := range rights {
-		if name != server.AnonymousUser {
+		if name != auth.AnonymousUser {
 			creds = append(creds, credential{name: "token of " + name, token: name, user: name})
 		}
 	}
@@ -197,18 +198,18 @@ func TestWhoMayWhat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Authenticator = server.FirstAuthenticator(server.ByClientCerts(certs.ClientCAs), server.ByTokens(server.TokensConfig{Reviewer: cluster{}}))
+		c.Authenticator = auth.FirstOf(auth.ClientCerts(certs.ClientCAs), auth.Tokens(auth.TokensConfig{Reviewer: cluster{}}))
 		if anonymous {
-			c.Authenticator = server.OrAnonymous(c.Authenticator)
+			c.Authenticator = auth.Anonymous(c.Authenticator)
 		}
-		c.Authorizer = server.ByAccessReview(server.AccessConfig{Reviewer: cluster{}})
+		c.Authorizer = auth.Access(auth.AccessConfig{Reviewer: cluster{}})
 		n := runWith(t, c, certs)
 		for _, cred := range creds {
 			client := n.as(cred.cert, cred.token)
 			for _, e := range endpoints {
 				user, want := cred.user, e.main
 				if user == "" && anonymous {
-					user = server.AnonymousUser
+					user = auth.AnonymousUser
 				}
 				switch {
 				case cred.wrong || user == "":

@@ -15,7 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
 )
 
 // hanging is an API server that answers to "known" until it hangs.
@@ -76,11 +76,11 @@ func TestStrangersWhileTheAPIServerHangs(t *testing.T) {
 				roots.AddCert(ca.cert)
 				c := whole(t)
 				c.Requests = 10
-				c.Authenticator = server.FirstAuthenticator(server.ByClientCerts(func() *x509.CertPool { return roots }), server.ByTokens(server.TokensConfig{Reviewer: api}))
+				c.Authenticator = auth.FirstOf(auth.ClientCerts(func() *x509.CertPool { return roots }), auth.Tokens(auth.TokensConfig{Reviewer: api}))
 				if tc.anonymous {
-					c.Authenticator = server.OrAnonymous(c.Authenticator)
+					c.Authenticator = auth.Anonymous(c.Authenticator)
 				}
-				c.Authorizer = server.ByAccessReview(server.AccessConfig{Reviewer: api})
+				c.Authorizer = auth.Access(auth.AccessConfig{Reviewer: api})
 				h := handler(t, c)
 				ask := func(change func(*http.Request)) int {
 					r, w := httptest.NewRequest(http.MethodGet, "https://node/pods", nil), httptest.NewRecorder()

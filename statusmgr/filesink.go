@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// FileSinkConfig holds what a Sink needs. Dir is required; the zero value of every
+// FileSinkConfig holds what a [FileSink] needs. Dir is required; the zero value of every
 // other field means the default named beside it.
 type FileSinkConfig struct {
 	// Dir is made if it is not there. It is the Sink's alone.

@@ -28,7 +28,7 @@ type MirrorAPI interface {
 	Remove(ctx context.Context, mirror *v1.Pod) error
 }
 
-// MirrorsConfig holds what a Part needs.
+// MirrorsConfig holds what [Mirrors] needs.
 type MirrorsConfig struct {
 	// MirrorAPI reaches the cluster. Required.
 	API MirrorAPI
@@ -77,7 +77,7 @@ type Mirrors struct {
 	orphaned map[types.UID]bool
 }
 
-// host is what a Part needs of its agent.
+// host is what [Mirrors] needs of its agent.
 type host interface {
 	part.Host
 	part.Mirrors

@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// PodStartsConfig holds what a Part needs. The zero value of each field means the default
+// PodStartsConfig holds what [PodStarts] needs. The zero value of each field means the default
 // named beside it.
 type PodStartsConfig struct {
 	// Echoed says that the sources show the statuses of pods as they were

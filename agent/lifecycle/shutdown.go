@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -27,12 +27,12 @@ type ShutdownConfig struct {
 	// pods of the system have; 0: shutdowns are not handled.
 	Requested, Critical time.Duration
 	// Groups take the place of both; none.
-	Groups []node.ShutdownGroup
+	Groups []shutdown.Group
 	// PassOn gives time that a group did not need to the next; false.
 	PassOn bool
-	// Machine reports when the machine goes down: that of [node.NewLogind], or of
-	// [node.OnSignal]. Its Release must not block.
-	Machine node.ShutdownMachine
+	// Machine reports when the machine goes down: that of [logind.New], or of
+	// [shutdown.OnSignal]. Its Release must not block.
+	Machine shutdown.Machine
 	// Changed is called when the machine is about to go down, and when not after
 	// all, one call after the other and off the loop; nothing is.
 	Changed func(down bool)
@@ -50,7 +50,7 @@ type ShutdownConfig struct {
 // machine goes down.
 //
 //	p, err := lifecycle.NewShutdown(lifecycle.ShutdownConfig{
-//		Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: node.NewLogind(node.LogindConfig{}),
+//		Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: logind.New(logind.Config{}),
 //		Store: part.OpenStore(filepath.Join(root, "shutdown"), log), Log: log, Metrics: registry,
 //	})
 //	parts := []part.Part{p, ...}
@@ -83,7 +83,7 @@ type ShutdownConfig struct {
 // block: hooks on the loop wait for it.
 type Shutdown struct {
 	cfg   ShutdownConfig
-	block *node.Shutdown
+	block *shutdown.Manager
 	host  part.Host
 	past  *past
 	// adopted has the first shutdown wait for pods that run to be adopted.
@@ -107,7 +107,7 @@ func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
 		cfg.Changed = func(bool) {}
 	}
 	p := &Shutdown{cfg: cfg, past: newPast(cfg.Store)}
-	c := node.ShutdownConfig{
+	c := shutdown.Config{
 		Requested: cfg.Requested, Critical: cfg.Critical, Groups: cfg.Groups, PassOn: cfg.PassOn,
 		Machine: cfg.Machine, Pods: pods{p}, Killer: pods{p}, Volumes: pods{p},
 		Event:   func(reason, message string) { p.host.NodeEvent(v1.EventTypeNormal, reason, message) },
@@ -117,7 +117,7 @@ func NewShutdown(cfg ShutdownConfig) (*Shutdown, error) {
 		c.State = p.past
 	}
 	var err error
-	p.block, err = node.NewShutdown(c)
+	p.block, err = shutdown.New(c)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (p *Shutdown) Join(h part.Host) error {
 	return nil
 }
 
-// ShuttingDown returns [node.ErrShuttingDown] while the machine is about to
+// ShuttingDown returns [shutdown.ErrShuttingDown] while the machine is about to
 // go down, which makes the node not ready; else nil. It does not block.
 func (p *Shutdown) ShuttingDown() error { return p.block.Err() }
 
@@ -161,9 +161,9 @@ func (p *Shutdown) Revives(pod *v1.Pod, st *v1.PodStatus) bool {
 		return false
 	}
 	switch st.Reason {
-	case node.ReasonNotAdmitted:
+	case shutdown.ReasonNotAdmitted:
 		return true
-	case node.ReasonTerminated:
+	case shutdown.ReasonTerminated:
 		if w, known := p.host.Worker(pod.UID); known && !w.Finished {
 			return false // its volumes are not gone yet
 		}

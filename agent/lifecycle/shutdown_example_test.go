@@ -12,7 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -38,7 +38,7 @@ func Example_shutdown() {
 	signals, done := make(chan os.Signal, 1), make(chan struct{})
 	p, err := lifecycle.NewShutdown(lifecycle.ShutdownConfig{
 		Requested: 30 * time.Second, Critical: 10 * time.Second, // for the pods of the system
-		Machine: node.OnSignal(signals, func() { close(done) }),
+		Machine: shutdown.OnSignal(signals, func() { close(done) }),
 	})
 	if err != nil {
 		panic(err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 )
 
 // readWithin bounds the wait for the store before the machine is watched: a disk
@@ -31,7 +31,7 @@ type past struct {
 	err   error
 }
 
-var _ node.ShutdownStore = (*past)(nil)
+var _ shutdown.Store = (*past)(nil)
 
 func newPast(store part.Store) *past { return &past{store: store, done: make(chan struct{})} }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -185,7 +185,7 @@ func TestShutdown(t *testing.T) {
 		if r := n.Admit(late, nil); r == nil || r.Reason != "NodeShutdown" || r.Message != "Pod was rejected as the node is shutting down." || r.Waits() {
 			t.Errorf("late: %+v", r)
 		}
-		if !errors.Is(n.ShuttingDown(), node.ErrShuttingDown) {
+		if !errors.Is(n.ShuttingDown(), shutdown.ErrShuttingDown) {
 			t.Error(n.ShuttingDown())
 		}
 		m.set(false)

@@ -38,7 +38,7 @@ const (
 	waitUntil = 365 * 24 * time.Hour
 )
 
-// StartOrderConfig holds what a Part needs. The zero value of every field means the default
+// StartOrderConfig holds what a [StartOrder] needs. The zero value of every field means the default
 // named beside it.
 type StartOrderConfig struct {
 	// Patience is how long a pod waits for more important ones; 30s.

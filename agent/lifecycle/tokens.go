@@ -15,7 +15,7 @@ type TokenRetainer interface {
 	Retain(known func(types.UID) bool)
 }
 
-// TokensConfig holds what a Part needs.
+// TokensConfig holds what [Tokens] needs.
 type TokensConfig struct {
 	// Tokens keeps tokens of pods. Required.
 	Tokens TokenRetainer

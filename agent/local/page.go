@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
@@ -47,7 +47,7 @@ type overview struct {
 	Pods     []podRow
 	More     int // pods that are not shown
 	Problems []Problem
-	Next     []eviction.Ranked // of memory, the first would be evicted first
+	Next     []rank.Ranked // of memory, the first would be evicted first
 	Events   []v1.Event
 	Images   *Images // nil: not known
 }

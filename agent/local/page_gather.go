@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // PageAgent answers questions about a node. A *local.Client is one.
@@ -47,7 +47,7 @@ type answers struct {
 	whys     map[string]string
 	problems []Problem
 	images   *Images
-	next     []eviction.Ranked // of memory, the first would be evicted first
+	next     []rank.Ranked // of memory, the first would be evicted first
 	summary  *statsapi.Summary
 	events   []v1.Event
 	errs     []error // of what is missing
@@ -145,7 +145,7 @@ func waitsFor(w *Why) string {
 }
 
 // evictedNext orders pods as a node that is short of memory would evict them.
-func evictedNext(list *v1.PodList, s *statsapi.Summary) []eviction.Ranked {
+func evictedNext(list *v1.PodList, s *statsapi.Summary) []rank.Ranked {
 	if list == nil || s == nil {
 		return nil
 	}
@@ -155,12 +155,12 @@ func evictedNext(list *v1.PodList, s *statsapi.Summary) []eviction.Ranked {
 			used[p.PodRef.UID] = *p.Memory.WorkingSetBytes
 		}
 	}
-	var all []eviction.Candidate
+	var all []rank.Candidate
 	for i := range list.Items {
 		p := &list.Items[i]
 		if n, known := used[string(p.UID)]; known && p.Status.Phase == v1.PodRunning {
-			all = append(all, eviction.Candidate{Pod: p, Usage: &eviction.Usage{Memory: int64(min(n, 1<<62))}})
+			all = append(all, rank.Candidate{Pod: p, Usage: &rank.Usage{Memory: int64(min(n, 1<<62))}})
 		}
 	}
-	return eviction.SortRanked(eviction.RankRules{}, eviction.SignalMemory, all)
+	return rank.Sort(rank.Rules{}, rank.SignalMemory, all)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
 // CollectionName is the name of the part.
@@ -23,7 +24,7 @@ const CollectionName = "collection"
 // CollectionRuntime is what is asked of a container runtime; *cri.Client has it.
 type CollectionRuntime interface {
 	CRIContainerService
-	gc.LogRuntime
+	logrotate.Runtime
 }
 
 // CollectionConfig defines what is removed of images, dead containers and logs, and when.
@@ -149,7 +150,7 @@ type Collection struct {
 	cfg        CollectionConfig
 	images     *gc.ImageCollector
 	containers *gc.ContainerCollector
-	logs       *gc.LogRotator // nil if none are rotated
+	logs       *logrotate.Manager // nil if none are rotated
 	queue      logQueue
 
 	host    part.Host
@@ -215,7 +216,7 @@ func (p *Collection) newLogs() (err error) {
 	if l.Off {
 		return nil
 	}
-	p.logs, err = gc.NewLogRotator(gc.LogConfig{
+	p.logs, err = logrotate.New(logrotate.Config{
 		Runtime: c.Runtime, MaxSize: l.MaxSize, MaxFiles: l.MaxFiles, PodBudget: l.PodBudget,
 		Workers: l.Workers, Longest: l.Longest, Poll: l.Poll, Running: p.runningLogs,
 		Log: c.Log.Named("logrotate"), Metrics: c.Metrics,

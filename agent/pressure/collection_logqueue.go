@@ -6,17 +6,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
 // maxQueued bounds the pods and containers that wait in a logQueue: some dozen
 // times what runs on a large node.
 const maxQueued = 8192
 
-// rotator watches logs; *gc.LogRotator does. Its methods may wait for a disk:
+// rotator watches logs; *logrotate.Manager does. Its methods may wait for a disk:
 // the manager's lock is held while a watch of a file is added.
 type rotator interface {
-	Watch(gc.ContainerLog)
+	Watch(logrotate.Log)
 	Forget(container string)
 }
 
@@ -67,7 +67,7 @@ func (q *logQueue) take() (pods map[types.UID]bool, ended map[string]bool) {
 
 // run takes from the queue until ctx ends. A pod that cannot be looked at now is
 // left to the next event about it, and to the rotator's own looks.
-func (q *logQueue) run(ctx context.Context, to rotator, logsOf func(types.UID) ([]gc.ContainerLog, error)) {
+func (q *logQueue) run(ctx context.Context, to rotator, logsOf func(types.UID) ([]logrotate.Log, error)) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
 // hungRotator blocks until it is free, and notes what it was asked.
@@ -29,18 +29,18 @@ func (r *hungRotator) note(call string) {
 	r.calls = append(r.calls, call)
 }
 
-func (r *hungRotator) Watch(l gc.ContainerLog) { r.note("watch " + l.ID) }
-func (r *hungRotator) Forget(id string)        { r.note("forget " + id) }
+func (r *hungRotator) Watch(l logrotate.Log) { r.note("watch " + l.ID) }
+func (r *hungRotator) Forget(id string)      { r.note("forget " + id) }
 
 // While the rotator hangs, put returns; what it adds is there once, and bounded.
 func TestLogQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := newLogQueue(), &hungRotator{free: make(chan struct{})}
-		logsOf := func(uid types.UID) ([]gc.ContainerLog, error) {
+		logsOf := func(uid types.UID) ([]logrotate.Log, error) {
 			if uid == "unknown" {
 				return nil, errors.New("the runtime does not answer")
 			}
-			return []gc.ContainerLog{{ID: "of-" + string(uid)}}, nil
+			return []logrotate.Log{{ID: "of-" + string(uid)}}, nil
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})

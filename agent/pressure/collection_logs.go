@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 	"github.com/nodewright/nodewright/pleg"
 )
 
@@ -32,15 +32,15 @@ func (p *Collection) Happened(ev pleg.Event) {
 }
 
 // logsOf returns the logs of a pod's containers that run, as far as is known.
-func (p *Collection) logsOf(uid types.UID) ([]gc.ContainerLog, error) {
+func (p *Collection) logsOf(uid types.UID) ([]logrotate.Log, error) {
 	obs, err := p.host.Observed(uid)
 	if err != nil {
 		return nil, err
 	}
-	var out []gc.ContainerLog
+	var out []logrotate.Log
 	for i := range obs.Containers {
 		if c := &obs.Containers[i]; c.State == observed.Running {
-			out = append(out, gc.ContainerLog{ID: c.ID, Pod: uid, Path: c.LogPath})
+			out = append(out, logrotate.Log{ID: c.ID, Pod: uid, Path: c.LogPath})
 		}
 	}
 	return out, nil
@@ -49,8 +49,8 @@ func (p *Collection) logsOf(uid types.UID) ([]gc.ContainerLog, error) {
 // runningLogs returns the logs of all containers that run. If one pod cannot be
 // looked at the list is not whole, and to take it as if it were would have logs
 // forgotten: that is an error.
-func (p *Collection) runningLogs(context.Context) ([]gc.ContainerLog, error) {
-	var out []gc.ContainerLog
+func (p *Collection) runningLogs(context.Context) ([]logrotate.Log, error) {
+	var out []logrotate.Log
 	for _, l := range p.host.RuntimePods() {
 		logs, err := p.logsOf(l.UID)
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
@@ -210,7 +211,7 @@ func ignoreGone(err error) error {
 
 // Running lists the logs of all containers that run: logrotate's Config.Running.
 // Those without a path have no log to rotate.
-func (s *CRIContainers) Running(ctx context.Context) ([]gc.ContainerLog, error) {
+func (s *CRIContainers) Running(ctx context.Context) ([]logrotate.Log, error) {
 	containers, err := s.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	})
@@ -221,10 +222,10 @@ func (s *CRIContainers) Running(ctx context.Context) ([]gc.ContainerLog, error) 
 	if err != nil {
 		return nil, err
 	}
-	var out []gc.ContainerLog
+	var out []logrotate.Log
 	for _, c := range containers {
 		if path := known[c.GetId()].log; path != "" {
-			out = append(out, gc.ContainerLog{ID: c.GetId(), Pod: types.UID(c.GetLabels()[cri.LabelPodUID]), Path: path})
+			out = append(out, logrotate.Log{ID: c.GetId(), Pod: types.UID(c.GetLabels()[cri.LabelPodUID]), Path: path})
 		}
 	}
 	return out, nil

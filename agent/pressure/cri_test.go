@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
 // criNode is a runtime with pods.
@@ -253,14 +254,14 @@ func TestRunningAndRotation(t *testing.T) {
 	path := filepath.Join(n.logs, "ns_pod_uid", "app", "1.log")
 	for range 2 {
 		logs, err := s.Running(t.Context())
-		if err != nil || len(logs) != 1 || logs[0] != (gc.ContainerLog{ID: id, Pod: "uid", Path: path}) {
+		if err != nil || len(logs) != 1 || logs[0] != (logrotate.Log{ID: id, Pod: "uid", Path: path}) {
 			t.Errorf("%v, %v", logs, err)
 		}
 	}
 	if c := n.Calls("ContainerStatus"); len(c) != 1 {
 		t.Errorf("%d calls for one container that runs", len(c))
 	}
-	m, err := gc.NewLogRotator(gc.LogConfig{Runtime: n, MaxSize: 10, Running: s.Running})
+	m, err := logrotate.New(logrotate.Config{Runtime: n, MaxSize: 10, Running: s.Running})
 	if err != nil {
 		t.Fatal(err)
 	}

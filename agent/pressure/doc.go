@@ -19,7 +19,7 @@
 //
 // The collectors of package gc work on a CRI runtime without an agent, too: [CRIImages] is a
 // [gc.ImageStore], [CRIContainers] is a [gc.ContainerRuntime], and [CRIContainers.Running] lists
-// the logs for a [gc.LogRotator].
+// the logs for a [logrotate.Manager].
 //
 //	client, err := cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
 //	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -24,9 +25,9 @@ const EvictionName = "eviction"
 type EvictionConfig struct {
 	// Stats reads figures; [Stats.ForEviction] is such a source.
 	Stats block.Stats
-	// Thresholds, by eviction.ParseThresholds; none, and only limits of local storage
+	// Thresholds, by rank.Parse; none, and only limits of local storage
 	// are watched.
-	Thresholds []block.Threshold
+	Thresholds []rank.Threshold
 	// Notify wakes it ahead of time; KernelNotices has those of Linux. None.
 	Notify []block.Notifier
 	// Reclaim frees disks before pods have to end; [Collection.Reclaimer] is one.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -36,7 +36,7 @@ func (a *evictionAgent) End(_ context.Context, pod *v1.Pod, how part.End) error 
 
 // A node that runs out of memory ends the pod that uses more than it asked for.
 func Example() {
-	thresholds, err := eviction.ParseThresholds(eviction.ThresholdText{Hard: map[string]string{"memory.available": "100Mi"}})
+	thresholds, err := rank.Parse(rank.Text{Hard: map[string]string{"memory.available": "100Mi"}})
 	if err != nil {
 		panic(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
 	block "github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -49,21 +50,21 @@ func (f *figures) Memory(context.Context) (block.Memory, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return block.Memory{Node: &block.MemoryFigure{Observation: block.Observation{Available: f.free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
+	return block.Memory{Node: &block.MemoryFigure{Observation: rank.Observation{Available: f.free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
 }
 
 func (f *figures) Disks(context.Context) (block.Disks, error) { return block.Disks{}, nil }
 
-func (f *figures) Processes(context.Context) (block.Observation, error) {
-	return block.Observation{Available: 1000, Capacity: 1000}, nil
+func (f *figures) Processes(context.Context) (rank.Observation, error) {
+	return rank.Observation{Available: 1000, Capacity: 1000}, nil
 }
 
-func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ block.Want) (map[types.UID]*block.Usage, error) {
+func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ block.Want) (map[types.UID]*rank.Usage, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := map[types.UID]*block.Usage{}
+	out := map[types.UID]*rank.Usage{}
 	for _, p := range pods {
-		out[p.UID] = &block.Usage{Time: time.Now(), Memory: f.pods[p.UID] * mi, Containers: []block.ContainerUsage{{Name: "c", Memory: f.pods[p.UID] * mi}}}
+		out[p.UID] = &rank.Usage{Time: time.Now(), Memory: f.pods[p.UID] * mi, Containers: []rank.ContainerUsage{{Name: "c", Memory: f.pods[p.UID] * mi}}}
 	}
 	return out, nil
 }
@@ -82,7 +83,7 @@ type evictionNode struct {
 func newEvictionNode(t *testing.T, change func(*pressure.EvictionConfig)) *evictionNode {
 	t.Helper()
 	n := &evictionNode{t: t, figures: &figures{free: 500}, host: agenttest.NewHost(t)}
-	cfg := pressure.EvictionConfig{Stats: n.figures, Thresholds: []block.Threshold{{Signal: block.SignalMemory, Value: block.ThresholdAmount{Value: 100 * mi}}}}
+	cfg := pressure.EvictionConfig{Stats: n.figures, Thresholds: []rank.Threshold{{Signal: rank.SignalMemory, Value: rank.Amount{Value: 100 * mi}}}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -400,20 +401,20 @@ func TestEvictionNewAndJoin(t *testing.T) {
 
 // Notices are those that thresholds are about.
 func TestKernelNotices(t *testing.T) {
-	memory, allocatable := block.Threshold{Signal: block.SignalMemory}, block.Threshold{Signal: block.SignalAllocatableMemory}
+	memory, allocatable := rank.Threshold{Signal: rank.SignalMemory}, rank.Threshold{Signal: rank.SignalAllocatableMemory}
 	for _, tc := range []struct {
 		cgroup string
-		list   []block.Threshold
-		want   []block.Signal
+		list   []rank.Threshold
+		want   []rank.Signal
 	}{
 		{"kubepods", nil, nil},
-		{"kubepods", []block.Threshold{{Signal: block.SignalNodeFs}}, nil},
-		{"kubepods", []block.Threshold{memory}, []block.Signal{block.SignalMemory}},
-		{"kubepods", []block.Threshold{allocatable, memory}, []block.Signal{block.SignalMemory, block.SignalAllocatableMemory}},
-		{"", []block.Threshold{allocatable, memory}, []block.Signal{block.SignalMemory}},
+		{"kubepods", []rank.Threshold{{Signal: rank.SignalNodeFs}}, nil},
+		{"kubepods", []rank.Threshold{memory}, []rank.Signal{rank.SignalMemory}},
+		{"kubepods", []rank.Threshold{allocatable, memory}, []rank.Signal{rank.SignalMemory, rank.SignalAllocatableMemory}},
+		{"", []rank.Threshold{allocatable, memory}, []rank.Signal{rank.SignalMemory}},
 	} {
 		for _, v2 := range []bool{true, false} {
-			var got []block.Signal
+			var got []rank.Signal
 			for _, n := range pressure.KernelNotices(tc.cgroup, v2, tc.list) {
 				got = append(got, n.Signal)
 			}

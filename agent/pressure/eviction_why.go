@@ -8,6 +8,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	block "github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // Why fills in how far the node is from its thresholds, and what was done about
@@ -88,9 +89,9 @@ func victimLine(v *block.Victim) string {
 }
 
 // size writes an amount of a signal's resource.
-func size(s block.Signal, n int64) string {
+func size(s rank.Signal, n int64) string {
 	switch s.Resource() {
-	case block.ResourceInodes, block.ResourcePIDs:
+	case rank.ResourceInodes, rank.ResourcePIDs:
 		return fmt.Sprint(n)
 	default:
 		return bytesOf(n)

@@ -10,17 +10,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
 )
 
-// OOMKillsConfig holds what a Part needs. The zero value of each field means the default
+// OOMKillsConfig holds what [OOMKills] needs. The zero value of each field means the default
 // named beside it.
 type OOMKillsConfig struct {
-	// Open opens the kernel's log; node.OpenKmsg.
-	Open func(fromEnd bool) (node.KernelLog, error)
+	// Open opens the kernel's log; oom.OpenKmsg.
+	Open func(fromEnd bool) (oom.Log, error)
 	// Fallback is used where the log cannot be read, such as the counters of
-	// cgroup v2 below the cgroup of all pods, node.NewOOMCounters; none.
-	Fallback node.OOMFallback
+	// cgroup v2 below the cgroup of all pods, oom.NewCounters; none.
+	Fallback oom.Fallback
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -30,7 +30,7 @@ type OOMKillsConfig struct {
 // process, and of the node if that had no memory left.
 //
 //	p, err := pressure.NewOOMKills(pressure.OOMKillsConfig{
-//		Fallback: node.NewOOMCounters("/sys/fs/cgroup", "/kubepods"), // cgroup v2
+//		Fallback: oom.NewCounters("/sys/fs/cgroup", "/kubepods"), // cgroup v2
 //	})
 //
 // Package node finds the kills, in the kernel's log or by the counters of
@@ -51,10 +51,10 @@ type OOMKillsConfig struct {
 //
 // The kernel may kill a container before anybody has seen it. The runtime is
 // asked about it once, for at most 2 s; after that the event names the pod
-// alone. For logs that fail see [node.OOMWatcher].
+// alone. For logs that fail see [oom.Watcher].
 type OOMKills struct {
 	log   *zap.Logger
-	kills *node.OOMWatcher
+	kills *oom.Watcher
 	host  part.Host       // set by Join
 	run   context.Context // set by Run, and of its goroutines
 }
@@ -71,7 +71,7 @@ func NewOOMKills(cfg OOMKillsConfig) (*OOMKills, error) {
 	}
 	p := &OOMKills{log: cfg.Log}
 	var err error
-	p.kills, err = node.NewOOMWatcher(node.OOMConfig{
+	p.kills, err = oom.New(oom.Config{
 		OnKill: p.killed, Open: cfg.Open, Fallback: cfg.Fallback, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ const reasonOOMKilling = "OOMKilling"
 
 // killed reports a process that the kernel killed: of the pod that it belonged
 // to, and of the node if that had no memory left.
-func (p *OOMKills) killed(k node.OOMKill) {
+func (p *OOMKills) killed(k oom.Kill) {
 	v := p.victimOf(&k)
 	ofNode := p.reportNode(&k, v.pod)
 	if v.pod != nil {
@@ -115,7 +115,7 @@ func (p *OOMKills) killed(k node.OOMKill) {
 
 // reportNode records the event of the node if the kill is a matter of the node,
 // and reports whether it is. pod may be nil.
-func (p *OOMKills) reportNode(k *node.OOMKill, pod *v1.Pod) bool {
+func (p *OOMKills) reportNode(k *oom.Kill, pod *v1.Pod) bool {
 	reason, message, ok := k.NodeEvent()
 	if !ok {
 		return false
@@ -127,7 +127,7 @@ func (p *OOMKills) reportNode(k *node.OOMKill, pod *v1.Pod) bool {
 	return true
 }
 
-func (p *OOMKills) reportPod(k *node.OOMKill, v victim) {
+func (p *OOMKills) reportPod(k *oom.Kill, v victim) {
 	p.log.Warn("process killed: out of memory", zap.String("pod", v.pod.Namespace+"/"+v.pod.Name), zap.String("container", v.container),
 		zap.String("process", k.Process), zap.Int("pid", k.PID), zap.Bool("node", k.Node))
 	p.host.Event(v.pod, nil, v1.EventTypeWarning, reasonOOMKilling, v.message(k))

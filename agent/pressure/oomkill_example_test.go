@@ -7,7 +7,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
 )
 
 // printer is the little of an agent that this example needs.
@@ -19,11 +19,11 @@ func (printer) NodeEvent(eventType, reason, message string) {
 
 // one is a source of a single kill.
 type one struct {
-	kill nodeblock.OOMKill
+	kill oom.Kill
 	done func()
 }
 
-func (o one) Watch(_ context.Context, on func(nodeblock.OOMKill)) error {
+func (o one) Watch(_ context.Context, on func(oom.Kill)) error {
 	on(o.kill)
 	o.done()
 	return nil
@@ -33,8 +33,8 @@ func (o one) Watch(_ context.Context, on func(nodeblock.OOMKill)) error {
 func Example_oomKill() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p, err := pressure.NewOOMKills(pressure.OOMKillsConfig{
-		Open:     func(bool) (nodeblock.KernelLog, error) { return nil, errors.New("no kernel log here") },
-		Fallback: one{nodeblock.OOMKill{Node: true, Process: "java", PID: 4321, Count: 1}, cancel},
+		Open:     func(bool) (oom.Log, error) { return nil, errors.New("no kernel log here") },
+		Fallback: one{oom.Kill{Node: true, Process: "java", PID: 4321, Count: 1}, cancel},
 	})
 	if err == nil {
 		err = p.Join(printer{}) // agent.New does it

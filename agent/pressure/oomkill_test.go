@@ -18,14 +18,14 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri/observed"
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
 	"github.com/nodewright/nodewright/podworker"
 )
 
 // kills is a source of kills that the test sends.
-type kills chan nodeblock.OOMKill
+type kills chan oom.Kill
 
-func (k kills) Watch(ctx context.Context, on func(nodeblock.OOMKill)) error {
+func (k kills) Watch(ctx context.Context, on func(oom.Kill)) error {
 	for {
 		select {
 		case kill := <-k:
@@ -41,7 +41,7 @@ func start(t *testing.T, h part.Host) kills {
 	t.Helper()
 	source := make(kills)
 	p, err := pressure.NewOOMKills(pressure.OOMKillsConfig{
-		Open:     func(bool) (nodeblock.KernelLog, error) { return nil, errors.New("not permitted") },
+		Open:     func(bool) (oom.Log, error) { return nil, errors.New("not permitted") },
 		Fallback: source,
 	})
 	if err != nil {
@@ -72,35 +72,35 @@ func shows(p *v1.Pod) *observed.Pod {
 func TestKillsBecomeEvents(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		kill nodeblock.OOMKill
+		kill oom.Kill
 		want []string
 	}{
-		{"limit of a container", nodeblock.OOMKill{PodUID: "uid-web", ContainerID: "id-c", Process: "app", PID: 77, Cgroup: "/pods/web/c"}, []string{
+		{"limit of a container", oom.Kill{PodUID: "uid-web", ContainerID: "id-c", Process: "app", PID: 77, Cgroup: "/pods/web/c"}, []string{
 			"event default/web Warning OOMKilling: Process app in container c of pod web was killed by the kernel: a memory limit was reached (the container's is 10Mi)",
 			"resync uid-web",
 		}},
-		{"container without a limit", nodeblock.OOMKill{PodUID: "uid-web", ContainerID: "id-init", Process: "app", Cgroup: "/pods/web/init"}, []string{
+		{"container without a limit", oom.Kill{PodUID: "uid-web", ContainerID: "id-init", Process: "app", Cgroup: "/pods/web/init"}, []string{
 			"event default/web Warning OOMKilling: Process app in container init of pod web was killed by the kernel: a memory limit was reached",
 			"resync uid-web",
 		}},
-		{"by a counter", nodeblock.OOMKill{PodUID: "uid-web", Cgroup: "/pods/web"}, []string{
+		{"by a counter", oom.Kill{PodUID: "uid-web", Cgroup: "/pods/web"}, []string{
 			"event default/web Warning OOMKilling: A process in pod web was killed by the kernel: a memory limit was reached",
 			"resync uid-web",
 		}},
-		{"of a pod, the node's memory", nodeblock.OOMKill{Node: true, PodUID: "uid-web", ContainerID: "id-c", Process: "app", PID: 77, Cgroup: "/pods/web/c"}, []string{
+		{"of a pod, the node's memory", oom.Kill{Node: true, PodUID: "uid-web", ContainerID: "id-c", Process: "app", PID: 77, Cgroup: "/pods/web/c"}, []string{
 			"node event Warning SystemOOM: System OOM encountered, victim process: app, pid: 77, in pod default/web",
 			"event default/web Warning OOMKilling: Process app in container c of pod web was killed by the kernel: the node had no memory left",
 			"resync uid-web",
 		}},
-		{"of the node", nodeblock.OOMKill{Node: true, Process: "sshd", PID: 5, Cgroup: "/"}, []string{
+		{"of the node", oom.Kill{Node: true, Process: "sshd", PID: 5, Cgroup: "/"}, []string{
 			"node event Warning SystemOOM: System OOM encountered, victim process: sshd, pid: 5",
 		}},
-		{"of a pod that is ending", nodeblock.OOMKill{PodUID: "uid-old", ContainerID: "unknown", Process: "app", Cgroup: "/pods/old/c"}, []string{
+		{"of a pod that is ending", oom.Kill{PodUID: "uid-old", ContainerID: "unknown", Process: "app", Cgroup: "/pods/old/c"}, []string{
 			"event default/old Warning OOMKilling: Process app in pod old was killed by the kernel: a memory limit was reached",
 			"resync uid-old",
 		}},
-		{"of nobody", nodeblock.OOMKill{Process: "cron", Cgroup: "/system.slice"}, nil},
-		{"of an unknown pod", nodeblock.OOMKill{PodUID: "uid-gone", Cgroup: "/pods/gone"}, nil},
+		{"of nobody", oom.Kill{Process: "cron", Cgroup: "/system.slice"}, nil},
+		{"of an unknown pod", oom.Kill{PodUID: "uid-gone", Cgroup: "/pods/gone"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,8 +134,8 @@ func TestRuntimeHangs(t *testing.T) {
 		h := agenttest.NewHost(t)
 		h.SetPods(pod("web"), pod("db"))
 		source, began := start(t, blind{h}), time.Now()
-		source <- nodeblock.OOMKill{PodUID: "uid-web", ContainerID: "id-c", Count: 1}
-		source <- nodeblock.OOMKill{PodUID: "uid-db", Count: 1}
+		source <- oom.Kill{PodUID: "uid-web", ContainerID: "id-c", Count: 1}
+		source <- oom.Kill{PodUID: "uid-db", Count: 1}
 		synctest.Wait()
 		if took := time.Since(began); took != 2*time.Second {
 			t.Errorf("the second kill was taken after %v", took)
@@ -143,7 +143,7 @@ func TestRuntimeHangs(t *testing.T) {
 		if got := h.Calls(); len(got) != 4 || got[1] != "resync uid-web" || got[3] != "resync uid-db" {
 			t.Errorf("asked the host for %q", got)
 		}
-		source <- nodeblock.OOMKill{PodUID: "uid-web", ContainerID: "id-c", Count: 1} // and the test ends
+		source <- oom.Kill{PodUID: "uid-web", ContainerID: "id-c", Count: 1} // and the test ends
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
 )
 
 // lookTimeout bounds the look for a container that was killed before it was
@@ -24,7 +24,7 @@ type victim struct {
 }
 
 // victimOf finds whose process was killed.
-func (p *OOMKills) victimOf(k *node.OOMKill) victim {
+func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	pod := p.pod(k.PodUID)
 	if pod == nil {
 		return victim{}
@@ -67,7 +67,7 @@ func containerName(obs *observed.Pod, id string) string {
 
 // message has no process ID in it, so that repeated kills of a container are one
 // event that is counted.
-func (v victim) message(k *node.OOMKill) string {
+func (v victim) message(k *oom.Kill) string {
 	who := "A process"
 	if k.Process != "" {
 		who = "Process " + k.Process

@@ -35,7 +35,7 @@ const (
 // (terminationGracePeriodSeconds).
 const defaultGrace = 30
 
-// PreemptionConfig holds what a Part needs. The zero value of every field means the default
+// PreemptionConfig holds what a [Preemption] needs. The zero value of every field means the default
 // named beside it.
 type PreemptionConfig struct {
 	// Standalone says that all pods are static: then only the priority of system

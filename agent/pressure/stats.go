@@ -12,7 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/promshare"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -42,7 +42,7 @@ type StatsVolumes interface {
 	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 }
 
-// StatsConfig holds what a Part needs. NodeName, Runtime and Images are required; the
+// StatsConfig holds what [Stats] needs. NodeName, Runtime and Images are required; the
 // zero value of every other field means the default named beside it.
 type StatsConfig struct {
 	NodeName string
@@ -126,7 +126,7 @@ func (c *StatsConfig) validate() error {
 // cgroups. Pods of which the agent knows that nothing runs use no memory.
 type Stats struct {
 	cfg   StatsConfig
-	block *node.Stats
+	block *stats.Collector
 	host  part.Host
 	limit limitMeters
 }
@@ -142,13 +142,13 @@ func NewStats(cfg StatsConfig) (*Stats, error) {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
 	p := &Stats{cfg: cfg}
-	c := node.StatsConfig{
+	c := stats.Config{
 		NodeName: cfg.NodeName, Runtime: runtime{p}, PodsCgroup: cfg.PodsCgroup, SystemCgroups: cfg.SystemCgroups,
 		RootDir: cfg.RootDir, LogDir: cfg.LogDir,
 	}
 	c.Volumes = volumes{p}
 	var err error
-	p.block, err = node.NewStats(c)
+	p.block, err = stats.New(c)
 	if err != nil {
 		return nil, err
 	}
@@ -196,8 +196,8 @@ func (p *Stats) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 }
 
 // Devices are the node's block devices that have done something.
-func (p *Stats) Devices() []node.StatsDevice { return p.block.Devices() }
+func (p *Stats) Devices() []stats.Device { return p.block.Devices() }
 
 // Groups are the cgroups that hold no pod of their own: that of all pods, those of their
 // classes, and those of the system that are known.
-func (p *Stats) Groups() ([]node.Detail, error) { return p.block.Groups() }
+func (p *Stats) Groups() ([]stats.Detail, error) { return p.block.Groups() }

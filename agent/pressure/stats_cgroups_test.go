@@ -13,7 +13,8 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/eviction"
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 // onCgroups returns a part of a machine of files, whose pod u1 runs the container
@@ -34,7 +35,7 @@ func onCgroups(t *testing.T) *Stats {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.block, err = nodeblock.NewStats(nodeblock.StatsConfig{NodeName: "n1", Runtime: runtime{p}, Cgroups: cgroups, Proc: fstest.MapFS{}})
+	p.block, err = stats.New(stats.Config{NodeName: "n1", Runtime: runtime{p}, Cgroups: cgroups, Proc: fstest.MapFS{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +57,7 @@ func TestFiguresFromCgroups(t *testing.T) {
 	if err != nil || got["u1"] == nil {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if u := got["u1"]; u.Memory != 600 || u.Processes != 3 || !slices.EqualFunc(u.Containers, []string{"app 500"}, func(c eviction.ContainerUsage, want string) bool {
+	if u := got["u1"]; u.Memory != 600 || u.Processes != 3 || !slices.EqualFunc(u.Containers, []string{"app 500"}, func(c rank.ContainerUsage, want string) bool {
 		return fmt.Sprint(c.Name, " ", c.Memory) == want
 	}) {
 		t.Errorf("%+v", u)

@@ -4,13 +4,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 // PodDetail is what a Summary lacks of a pod that runs.
 type PodDetail struct {
 	UID types.UID
-	node.Detail
+	stats.Detail
 	Sandbox    InstanceDetail // without an ID if none runs
 	Containers []InstanceDetail
 }
@@ -21,7 +21,7 @@ type InstanceDetail struct {
 	Name  string // of the container; "" for a sandbox
 	ID    string // the runtime's own
 	Image string // "" for a sandbox: the runtime alone knows
-	node.Detail
+	stats.Detail
 }
 
 // Details lists what a Summary lacks of pods that run. What is known of them is

@@ -11,7 +11,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 var errNoThreads = errors.New("threads of the node are not known")
@@ -31,7 +32,7 @@ func (f figures) Memory(context.Context) (eviction.Memory, error) {
 }
 
 // memoryFigure is nil without a limit: nothing says when that is full.
-func memoryFigure(u *node.StatsUsage) *eviction.MemoryFigure {
+func memoryFigure(u *stats.Usage) *eviction.MemoryFigure {
 	if u == nil || u.Memory == nil || u.WorkingSet == nil {
 		return nil
 	}
@@ -40,7 +41,7 @@ func memoryFigure(u *node.StatsUsage) *eviction.MemoryFigure {
 		return nil
 	}
 	return &eviction.MemoryFigure{
-		Observation:  eviction.Observation{Available: clamp(limit) - min(clamp(*u.WorkingSet), clamp(limit)), Capacity: clamp(limit), Time: u.At},
+		Observation:  rank.Observation{Available: clamp(limit) - min(clamp(*u.WorkingSet), clamp(limit)), Capacity: clamp(limit), Time: u.At},
 		InactiveFile: clamp(*u.Memory) - clamp(*u.WorkingSet),
 	}
 }
@@ -55,35 +56,35 @@ func (f figures) Disks(ctx context.Context) (eviction.Disks, error) {
 }
 
 // filesystem leaves inodes out where the file system makes them on demand.
-func filesystem(d *node.FilesystemDisk) eviction.Filesystem {
+func filesystem(d *stats.FilesystemDisk) eviction.Filesystem {
 	if d == nil {
 		return eviction.Filesystem{}
 	}
 	out := eviction.Filesystem{
 		Device: strconv.FormatUint(d.Device, 10),
-		Bytes:  &eviction.Observation{Available: clamp(d.Available), Capacity: clamp(d.Capacity), Time: d.At},
+		Bytes:  &rank.Observation{Available: clamp(d.Available), Capacity: clamp(d.Capacity), Time: d.At},
 	}
 	if d.Inodes > 0 {
-		out.Inodes = &eviction.Observation{Available: clamp(d.InodesFree), Capacity: clamp(d.Inodes), Time: d.At}
+		out.Inodes = &rank.Observation{Available: clamp(d.InodesFree), Capacity: clamp(d.Inodes), Time: d.At}
 	}
 	return out
 }
 
 // Processes implements eviction.Stats. The kernel limits and counts threads.
-func (f figures) Processes(context.Context) (eviction.Observation, error) {
+func (f figures) Processes(context.Context) (rank.Observation, error) {
 	r, err := f.block.Threads()
 	if err != nil {
-		return eviction.Observation{}, err
+		return rank.Observation{}, err
 	}
 	if r.MaxPID == nil || r.NumOfRunningProcesses == nil {
-		return eviction.Observation{}, errNoThreads
+		return rank.Observation{}, errNoThreads
 	}
-	return eviction.Observation{Available: *r.MaxPID - *r.NumOfRunningProcesses, Capacity: *r.MaxPID, Time: r.Time.Time}, nil
+	return rank.Observation{Available: *r.MaxPID - *r.NumOfRunningProcesses, Capacity: *r.MaxPID, Time: r.Time.Time}, nil
 }
 
 // Pods implements eviction.Stats.
-func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*eviction.Usage, error) {
-	out := make(map[types.UID]*eviction.Usage, len(pods))
+func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (map[types.UID]*rank.Usage, error) {
+	out := make(map[types.UID]*rank.Usage, len(pods))
 	var err error
 	switch {
 	case want == eviction.WantDisk:
@@ -103,7 +104,7 @@ func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (
 	for _, p := range pods {
 		// A pod that runs nothing uses no memory: ending it would free none.
 		if obs, oerr := f.host.Observed(p.UID); out[p.UID] == nil && want != eviction.WantDisk && oerr == nil && !obs.AnyRunning() {
-			out[p.UID] = &eviction.Usage{Time: obs.ObservedAt}
+			out[p.UID] = &rank.Usage{Time: obs.ObservedAt}
 		}
 	}
 	return out, err

@@ -15,19 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/diskusage"
-
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 // A signal is there if all is known that it takes.
 func TestWhatASignalTakes(t *testing.T) {
-	full := nodeblock.StatsUsage{At: time.Unix(9, 0), Memory: new(uint64(700)), WorkingSet: new(uint64(600)), MemoryLimit: new(uint64(1000))}
-	for name, change := range map[string]func(*nodeblock.StatsUsage){
-		"nothing of the use":   func(u *nodeblock.StatsUsage) { u.Memory = nil },
-		"nothing of the cache": func(u *nodeblock.StatsUsage) { u.WorkingSet = nil },
-		"no limit":             func(u *nodeblock.StatsUsage) { u.MemoryLimit = nil },
+	full := stats.Usage{At: time.Unix(9, 0), Memory: new(uint64(700)), WorkingSet: new(uint64(600)), MemoryLimit: new(uint64(1000))}
+	for name, change := range map[string]func(*stats.Usage){
+		"nothing of the use":   func(u *stats.Usage) { u.Memory = nil },
+		"nothing of the cache": func(u *stats.Usage) { u.WorkingSet = nil },
+		"no limit":             func(u *stats.Usage) { u.MemoryLimit = nil },
 	} {
 		u := full
 		change(&u)
@@ -47,7 +46,7 @@ func TestWhatASignalTakes(t *testing.T) {
 		t.Errorf("more in use than the limit: %d available", f.Available)
 	}
 
-	disk := nodeblock.FilesystemDisk{At: time.Unix(9, 0)}
+	disk := stats.FilesystemDisk{At: time.Unix(9, 0)}
 	disk.Device, disk.Available, disk.Capacity = 7, 10, 100
 	if d := filesystem(&disk); d.Device != "7" || d.Bytes.Available != 10 || d.Bytes.Capacity != 100 || !d.Bytes.Time.Equal(disk.At) || d.Inodes != nil {
 		t.Errorf("a file system that makes inodes on demand: %+v", d)
@@ -64,7 +63,7 @@ func TestWhatASignalTakes(t *testing.T) {
 // Figures that a summary leaves out are left out, and count as 0.
 func TestUsageOfAPod(t *testing.T) {
 	at := time.Unix(9, 0)
-	if u := usageOfPod(&statsapi.PodStats{}, at); !reflect.DeepEqual(u, &eviction.Usage{Time: at}) {
+	if u := usageOfPod(&statsapi.PodStats{}, at); !reflect.DeepEqual(u, &rank.Usage{Time: at}) {
 		t.Errorf("nothing: %+v", u)
 	}
 	p := statsapi.PodStats{
@@ -80,12 +79,12 @@ func TestUsageOfAPod(t *testing.T) {
 	}
 	p.Memory.Time.Time = time.Unix(8, 0)
 	p.VolumeStats[0].Time.Time = time.Unix(7, 0)
-	want := &eviction.Usage{
+	want := &rank.Usage{
 		Time: time.Unix(8, 0), Memory: 5, Processes: 6, EphemeralStorage: 7,
-		Containers: []eviction.ContainerUsage{
-			{Name: "full", Memory: 1, Rootfs: &eviction.UsedDisk{Bytes: 2}, Logs: &eviction.UsedDisk{Bytes: 3, Inodes: 4}}, {Name: "bare"},
+		Containers: []rank.ContainerUsage{
+			{Name: "full", Memory: 1, Rootfs: &rank.Disk{Bytes: 2}, Logs: &rank.Disk{Bytes: 3, Inodes: 4}}, {Name: "bare"},
 		},
-		Volumes: []eviction.VolumeUsage{{Name: "known", Used: eviction.UsedDisk{Bytes: 8}, Time: time.Unix(7, 0)}},
+		Volumes: []rank.VolumeUsage{{Name: "known", Used: rank.Disk{Bytes: 8}, Time: time.Unix(7, 0)}},
 	}
 	if u := usageOfPod(&p, at); !reflect.DeepEqual(u, want) {
 		t.Errorf("got  %+v\nwant %+v", u, want)
@@ -99,16 +98,16 @@ func TestNewerFigureOfAVolume(t *testing.T) {
 	for _, tc := range []struct {
 		all  int64
 		now  diskusage.Usage
-		want eviction.Usage
+		want rank.Usage
 	}{
-		{50, diskusage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, eviction.Usage{EphemeralStorage: 70, Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
-		{0, diskusage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, eviction.Usage{Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
-		{50, diskusage.Usage{Used: 30, At: at}, eviction.Usage{EphemeralStorage: 50, Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 10}, Time: at}}}},
-		{50, diskusage.Usage{Used: 5, At: at.Add(1), AtLeast: true}, eviction.Usage{EphemeralStorage: 50, Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 10}, Time: at}}}},
-		{50, diskusage.Usage{Used: 30, At: at.Add(1), AtLeast: true}, eviction.Usage{EphemeralStorage: 70, Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 30}, Time: at.Add(1)}}}},
-		{50, diskusage.Usage{}, eviction.Usage{EphemeralStorage: 50, Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 10}, Time: at}}}},
+		{50, diskusage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, rank.Usage{EphemeralStorage: 70, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
+		{0, diskusage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, rank.Usage{Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
+		{50, diskusage.Usage{Used: 30, At: at}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
+		{50, diskusage.Usage{Used: 5, At: at.Add(1), AtLeast: true}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
+		{50, diskusage.Usage{Used: 30, At: at.Add(1), AtLeast: true}, rank.Usage{EphemeralStorage: 70, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30}, Time: at.Add(1)}}}},
+		{50, diskusage.Usage{}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
 	} {
-		u := eviction.Usage{EphemeralStorage: tc.all, Volumes: []eviction.VolumeUsage{{Name: "v", Used: eviction.UsedDisk{Bytes: 10}, Time: at}}}
+		u := rank.Usage{EphemeralStorage: tc.all, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}
 		if noteVolume(&u, 0, tc.now); !reflect.DeepEqual(u, tc.want) {
 			t.Errorf("%d in all, %+v: %+v, want %+v", tc.all, tc.now, u, tc.want)
 		}
@@ -196,9 +195,9 @@ func TestWhatAPodHidesCounts(t *testing.T) {
 	}
 	limit := resource.MustParse("512Ki")
 	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}}}
-	u := eviction.Usage{Volumes: []eviction.VolumeUsage{{Name: "v"}}}
+	u := rank.Usage{Volumes: []rank.VolumeUsage{{Name: "v"}}}
 	noteVolume(&u, 0, walk(t.Context(), make(chan struct{}, 1), &diskusage.Meter{}, dir, limit.Value()))
-	if v, ok := eviction.Violated(eviction.Candidate{Pod: pod, Usage: &u}, false); !ok || v.Limit != eviction.EmptyDirLimit {
+	if v, ok := rank.Violated(rank.Candidate{Pod: pod, Usage: &u}, false); !ok || v.Limit != rank.EmptyDirLimit {
 		t.Errorf("%+v: %+v, want a violation of the volume's limit", u, v)
 	}
 }

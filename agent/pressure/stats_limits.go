@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
@@ -104,7 +104,7 @@ func (l *limitMeters) retain(keep func(types.UID) bool) {
 
 // measured is a new figure of a volume, zero if it could not be had.
 type measured struct {
-	of     *eviction.Usage
+	of     *rank.Usage
 	volume int
 	now    diskusage.Usage
 }
@@ -112,7 +112,7 @@ type measured struct {
 // freshen measures the volumes of pods that have limits, where their figures may
 // be out of date. A volume that cannot be measured, or not before ctx ends, keeps
 // the figure it had.
-func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UID]*eviction.Usage) {
+func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UID]*rank.Usage) {
 	f.limit.retain(f.wanted)
 	// Walks that outlast ctx must not wait for somebody to take their result.
 	results, slots, begun := make(chan measured), make(chan struct{}, walksAtATime), 0
@@ -122,7 +122,7 @@ func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UI
 		u := known[p.UID]
 		for i := 0; u != nil && i < len(u.Volumes); i++ {
 			v := &u.Volumes[i]
-			level, limited := eviction.UsageLevel(eviction.Candidate{Pod: p, Usage: u}, v.Name)
+			level, limited := rank.Level(rank.Candidate{Pod: p, Usage: u}, v.Name)
 			if !limited || time.Since(v.Time) < freshVolume {
 				continue
 			}
@@ -170,7 +170,7 @@ func walk(ctx context.Context, slots chan struct{}, m *diskusage.Meter, dir stri
 
 // noteVolume takes the new figure of a volume into those of its pod. A lower bound
 // makes none smaller.
-func noteVolume(u *eviction.Usage, volume int, now diskusage.Usage) {
+func noteVolume(u *rank.Usage, volume int, now diskusage.Usage) {
 	v := &u.Volumes[volume]
 	if !now.At.After(v.Time) || now.AtLeast && now.Used < v.Used.Bytes {
 		return
@@ -178,5 +178,5 @@ func noteVolume(u *eviction.Usage, volume int, now diskusage.Usage) {
 	if u.EphemeralStorage > 0 { // which the volume is part of
 		u.EphemeralStorage += now.Used - v.Used.Bytes
 	}
-	v.Used, v.Time = eviction.UsedDisk{Bytes: now.Used, Inodes: now.InodesUsed}, now.At
+	v.Used, v.Time = rank.Disk{Bytes: now.Used, Inodes: now.InodesUsed}, now.At
 }

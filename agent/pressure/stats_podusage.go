@@ -7,20 +7,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 // fromCgroups takes figures from the pods' cgroups, and the names of containers
 // from what was observed of their pods.
-func (f figures) fromCgroups(out map[types.UID]*eviction.Usage, pods []*v1.Pod) error {
+func (f figures) fromCgroups(out map[types.UID]*rank.Usage, pods []*v1.Pod) error {
 	found, err := f.block.PodUsages(among(pods))
 	for uid, u := range found {
-		usage := &eviction.Usage{Time: u.At, Memory: known(u.WorkingSet), Processes: known(u.Tasks)}
+		usage := &rank.Usage{Time: u.At, Memory: known(u.WorkingSet), Processes: known(u.Tasks)}
 		obs, _ := f.host.Observed(uid) // also what was seen before the last look failed
 		for i := 0; obs != nil && i < len(obs.Containers); i++ {
 			c := &obs.Containers[i]
 			if cu := u.Containers[c.ID]; cu != nil {
-				usage.Containers = append(usage.Containers, eviction.ContainerUsage{Name: c.Name, Memory: known(cu.WorkingSet)})
+				usage.Containers = append(usage.Containers, rank.ContainerUsage{Name: c.Name, Memory: known(cu.WorkingSet)})
 			}
 		}
 		out[uid] = usage
@@ -29,7 +29,7 @@ func (f figures) fromCgroups(out map[types.UID]*eviction.Usage, pods []*v1.Pod) 
 }
 
 // fromSummary takes all that a summary has of pods.
-func fromSummary(out map[types.UID]*eviction.Usage, read func() ([]statsapi.PodStats, error)) error {
+func fromSummary(out map[types.UID]*rank.Usage, read func() ([]statsapi.PodStats, error)) error {
 	at := time.Now()
 	list, err := read()
 	for i := range list {
@@ -39,8 +39,8 @@ func fromSummary(out map[types.UID]*eviction.Usage, read func() ([]statsapi.PodS
 }
 
 // usageOfPod is what package eviction compares of a pod's statistics.
-func usageOfPod(p *statsapi.PodStats, at time.Time) *eviction.Usage {
-	u := &eviction.Usage{Time: at}
+func usageOfPod(p *statsapi.PodStats, at time.Time) *rank.Usage {
+	u := &rank.Usage{Time: at}
 	if m := p.Memory; m != nil {
 		u.Memory = known(m.WorkingSetBytes)
 		if !m.Time.IsZero() {
@@ -55,7 +55,7 @@ func usageOfPod(p *statsapi.PodStats, at time.Time) *eviction.Usage {
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		cu := eviction.ContainerUsage{Name: c.Name, Rootfs: diskOf(c.Rootfs), Logs: diskOf(c.Logs)}
+		cu := rank.ContainerUsage{Name: c.Name, Rootfs: diskOf(c.Rootfs), Logs: diskOf(c.Logs)}
 		if c.Memory != nil {
 			cu.Memory = known(c.Memory.WorkingSetBytes)
 		}
@@ -64,7 +64,7 @@ func usageOfPod(p *statsapi.PodStats, at time.Time) *eviction.Usage {
 	for i := range p.VolumeStats {
 		v := &p.VolumeStats[i]
 		if d := diskOf(&v.FsStats); d != nil {
-			u.Volumes = append(u.Volumes, eviction.VolumeUsage{Name: v.Name, Used: *d, Time: v.Time.Time})
+			u.Volumes = append(u.Volumes, rank.VolumeUsage{Name: v.Name, Used: *d, Time: v.Time.Time})
 		}
 	}
 	return u
@@ -78,9 +78,9 @@ func known(n *uint64) int64 {
 	return clamp(*n)
 }
 
-func diskOf(f *statsapi.FsStats) *eviction.UsedDisk {
+func diskOf(f *statsapi.FsStats) *rank.Disk {
 	if f == nil || f.UsedBytes == nil {
 		return nil
 	}
-	return &eviction.UsedDisk{Bytes: known(f.UsedBytes), Inodes: known(f.InodesUsed)}
+	return &rank.Disk{Bytes: known(f.UsedBytes), Inodes: known(f.InodesUsed)}
 }

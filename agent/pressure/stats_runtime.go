@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 // runtime is a CRI runtime as package node asks for it. Lists of the
@@ -19,15 +19,15 @@ import (
 type runtime struct{ *Stats }
 
 // Sandboxes implements block.Runtime. Those that belong to no pod are left out.
-func (r runtime) Sandboxes(ctx context.Context) ([]node.StatsSandbox, error) {
+func (r runtime) Sandboxes(ctx context.Context) ([]stats.Sandbox, error) {
 	list, err := r.cfg.Runtime.ListPodSandbox(ctx, nil)
-	out := make([]node.StatsSandbox, 0, len(list))
+	out := make([]stats.Sandbox, 0, len(list))
 	for _, s := range list {
 		uid := types.UID(s.GetLabels()[cri.LabelPodUID])
 		if uid == "" {
 			continue
 		}
-		out = append(out, node.StatsSandbox{
+		out = append(out, stats.Sandbox{
 			ID: s.GetId(), UID: uid, Name: s.GetLabels()[cri.LabelPodName], Namespace: s.GetLabels()[cri.LabelPodNamespace],
 			Attempt: s.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, s.GetCreatedAt()), Ready: s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 			HostNetwork: r.onHostNetwork(uid, s.GetId()),
@@ -51,7 +51,7 @@ func (r runtime) onHostNetwork(uid types.UID, sandbox string) bool {
 
 // Containers implements block.Runtime. The error beside containers is that of
 // what they use.
-func (r runtime) Containers(ctx context.Context, measured bool) ([]node.StatsContainer, error) {
+func (r runtime) Containers(ctx context.Context, measured bool) ([]stats.Container, error) {
 	list, err := r.cfg.Runtime.ListContainers(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -60,13 +60,13 @@ func (r runtime) Containers(ctx context.Context, measured bool) ([]node.StatsCon
 	if measured {
 		used, err = r.measure(ctx)
 	}
-	out := make([]node.StatsContainer, 0, len(list))
+	out := make([]stats.Container, 0, len(list))
 	for _, c := range list {
 		name := c.GetLabels()[cri.LabelContainerName]
 		if name == "" {
 			continue
 		}
-		s := node.StatsContainer{
+		s := stats.Container{
 			ID: c.GetId(), Name: name, SandboxID: c.GetPodSandboxId(), Attempt: c.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, c.GetCreatedAt()),
 			Running: c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING,
 		}
@@ -105,9 +105,9 @@ func (r runtime) measure(ctx context.Context) (map[string]*runtimeapi.ContainerS
 }
 
 // Filesystems implements block.Runtime.
-func (r runtime) Filesystems(ctx context.Context) (images, containers []node.StatsFilesystem, err error) {
+func (r runtime) Filesystems(ctx context.Context) (images, containers []stats.Filesystem, err error) {
 	info, err := r.cfg.Images.ImageFsInfo(ctx)
-	list := func(of []*runtimeapi.FilesystemUsage) (out []node.StatsFilesystem) {
+	list := func(of []*runtimeapi.FilesystemUsage) (out []stats.Filesystem) {
 		for _, f := range of {
 			out = append(out, *layerOf(f))
 		}
@@ -124,9 +124,9 @@ func number(v *runtimeapi.UInt64Value) *uint64 {
 	return &n
 }
 
-func usageOf(s *runtimeapi.ContainerStats) *node.StatsUsage {
+func usageOf(s *runtimeapi.ContainerStats) *stats.Usage {
 	cpu, mem, swap := s.GetCpu(), s.GetMemory(), s.GetSwap()
-	u := &node.StatsUsage{
+	u := &stats.Usage{
 		At: time.Now(), CPU: number(cpu.GetUsageCoreNanoSeconds()), CPURate: number(cpu.GetUsageNanoCores()),
 		Memory: number(mem.GetUsageBytes()), WorkingSet: number(mem.GetWorkingSetBytes()), RSS: number(mem.GetRssBytes()),
 		Faults: number(mem.GetPageFaults()), MajorFaults: number(mem.GetMajorPageFaults()),
@@ -145,11 +145,11 @@ func usageOf(s *runtimeapi.ContainerStats) *node.StatsUsage {
 	return u
 }
 
-func layerOf(f *runtimeapi.FilesystemUsage) *node.StatsFilesystem {
+func layerOf(f *runtimeapi.FilesystemUsage) *stats.Filesystem {
 	if f == nil {
 		return nil
 	}
-	return &node.StatsFilesystem{
+	return &stats.Filesystem{
 		Mountpoint: f.GetFsId().GetMountpoint(), Used: number(f.GetUsedBytes()), InodesUsed: number(f.GetInodesUsed()),
 		At: time.Unix(0, f.GetTimestamp()),
 	}

@@ -7,23 +7,23 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
 // volumes are the pods' volumes as package node asks for them.
 type volumes struct{ part *Stats }
 
-// Stats implements [node.StatsVolumes].
-func (v volumes) Stats(ctx context.Context, uid types.UID) ([]node.StatsVolume, error) {
+// Stats implements [stats.Volumes].
+func (v volumes) Stats(ctx context.Context, uid types.UID) ([]stats.Volume, error) {
 	list, err := v.measure(ctx, uid)
-	out := make([]node.StatsVolume, 0, len(list))
+	out := make([]stats.Volume, 0, len(list))
 	for i := range list {
 		s := &list[i]
 		if v.part.cfg.NoVolumes && !s.Ephemeral {
 			continue
 		}
-		vol := node.StatsVolume{Ephemeral: s.Ephemeral}
+		vol := stats.Volume{Ephemeral: s.Ephemeral}
 		vol.Name, vol.FsStats = s.Name, fsOf(s.Usage)
 		if s.Claim != "" {
 			if pod, ok := v.part.host.Pod(uid); ok {

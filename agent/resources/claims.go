@@ -45,7 +45,7 @@ type ClaimNode interface {
 
 var _ ClaimManager = (*dra.Manager)(nil)
 
-// ClaimsConfig holds what a Part needs. Manager is required.
+// ClaimsConfig holds what [Claims] needs. Manager is required.
 type ClaimsConfig struct {
 	// ClaimManager has not been restored and does not run yet: the part does both.
 	Manager ClaimManager

@@ -50,7 +50,7 @@ type DeviceNode interface {
 
 var _ DeviceManager = (*devicemgr.Manager)(nil)
 
-// DevicesConfig holds what a Part needs. Manager is required.
+// DevicesConfig holds what [Devices] needs. Manager is required.
 type DevicesConfig struct {
 	// DeviceManager has not been restored and does not run yet: the part does both.
 	Manager DeviceManager

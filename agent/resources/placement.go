@@ -27,7 +27,7 @@ type PlacementRuntime interface {
 	UpdateContainerResources(ctx context.Context, id string, to *runtimeapi.ContainerResources) error
 }
 
-// PlacementConfig holds what a Part needs. The zero value of every field but Runtime means
+// PlacementConfig holds what a [Placement] needs. The zero value of every field but Runtime means
 // the default named beside it.
 type PlacementConfig struct {
 	// Fit says what is placed, and on which machine. Nothing; CPUOptions must

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
-// PluginsConfig holds what a Part needs. Dir is required; the zero value of every other
+// PluginsConfig holds what [Plugins] needs. Dir is required; the zero value of every other
 // field means the default named beside it.
 type PluginsConfig struct {
 	// Dir is where plugins put their sockets: the kubelet's is

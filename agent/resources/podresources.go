@@ -20,7 +20,7 @@ import (
 // should run.
 const sourcesPatience = time.Minute
 
-// PodResourcesConfig holds what a Part needs. Socket is required; the zero value of every
+// PodResourcesConfig holds what [PodResources] needs. Socket is required; the zero value of every
 // other field means the default named beside it.
 type PodResourcesConfig struct {
 	// Socket is an absolute path. Its directory is made if it is not there.

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// ResizeConfig holds what a Part needs.
+// ResizeConfig holds what a [Resize] needs.
 type ResizeConfig struct {
 	// Store keeps the allocation records over a restart of the agent. Required:
 	// without them a restart would undo resizes.
@@ -95,7 +95,7 @@ type Resize struct {
 	told   chan struct{}
 }
 
-// host is what a Part needs of its agent.
+// host is what a [Resize] needs of its agent.
 type host interface {
 	part.Host
 	part.Resizes

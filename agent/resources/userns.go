@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// UserNamespacesConfig holds what a Part needs.
+// UserNamespacesConfig holds what [UserNamespaces] needs.
 type UserNamespacesConfig struct {
 	// Store keeps the ranges over a restart of the agent. Required: a range that
 	// was forgotten would be given to a second pod.

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 )
 
 // mutant is a pod that differs in one place from one that is valid.
@@ -131,7 +132,7 @@ func reasons(t *testing.T, file string) map[string]string {
 // A pod that is accepted by the agent's own API is accepted by an API server, and the
 // other way round, but for what testdata/validation.txt names.
 func TestValidation(t *testing.T) {
-	srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &localapi.MemoryStore{}})
+	srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &store.Memory{}})
 	if err != nil {
 		t.Fatal(err)
 	}

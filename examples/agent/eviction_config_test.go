@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 )
 
 func TestEvictionConfig(t *testing.T) {
@@ -69,7 +69,7 @@ func TestEvictionConfig(t *testing.T) {
 			}
 			want := tc.hard
 			if want == nil {
-				want = eviction.DefaultThresholds()
+				want = rank.Defaults()
 			}
 			if !maps.Equal(c.HardEviction(), want) {
 				t.Errorf("hard %v; want %v", c.HardEviction(), want)

@@ -8,13 +8,13 @@ import (
 	"syscall"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 )
 
 // endsWithMachine has SIGTERM mean that the machine goes down: the agent ends
 // when its pods have. Ctrl-C still ends the agent alone. The context takes the
 // place of ctx, which the signal ends; stop gives the signals back.
-func endsWithMachine(ctx context.Context) (alive context.Context, machine node.ShutdownMachine, stop func()) {
+func endsWithMachine(ctx context.Context) (alive context.Context, machine shutdown.Machine, stop func()) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	term, quit := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
@@ -26,7 +26,7 @@ func endsWithMachine(ctx context.Context) (alive context.Context, machine node.S
 		case <-alive.Done():
 		}
 	}()
-	return alive, node.OnSignal(term, cancel), func() {
+	return alive, shutdown.OnSignal(term, cancel), func() {
 		signal.Stop(term)
 		signal.Stop(quit)
 		cancel()

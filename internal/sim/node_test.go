@@ -15,8 +15,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 )
@@ -116,8 +117,8 @@ func (m *machine) hardware() *nodeagent.Hardware {
 	return &nodeagent.Hardware{
 		IPs: []netip.Addr{netip.MustParseAddr("192.0.2.7")}, NUMA: node(), Booted: booted,
 		KernelLog: m.kernel.open,
-		Notices:   []eviction.Notifier{{Source: notices{m}, Signal: eviction.SignalMemory}},
-		Machine: nodeblock.MachineFacts{
+		Notices:   []eviction.Notifier{{Source: notices{m}, Signal: rank.SignalMemory}},
+		Machine: status.Facts{
 			Capacity: v1.ResourceList{
 				v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"),
 				v1.ResourceEphemeralStorage: resource.MustParse("100Gi"),

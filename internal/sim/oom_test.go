@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/oom"
 )
 
 // oomBound is how long the report of a kill may take, of an agent that nothing hinders.
@@ -42,7 +42,7 @@ func (k *kernel) write(lines ...string) {
 }
 
 // open is that of Hardware.KernelLog.
-func (k *kernel) open(fromEnd bool) (nodeblock.KernelLog, error) {
+func (k *kernel) open(fromEnd bool) (oom.Log, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := &kernelLog{k: k, closed: make(chan struct{})}

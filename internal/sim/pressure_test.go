@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -159,8 +160,8 @@ func (l *life) figures(b *nodeagent.Builder) (part.Part, error) {
 // measured are the figures of the machine as one life reads them.
 type measured struct{ l *life }
 
-func observe(leftMi, allMi int64) eviction.Observation {
-	return eviction.Observation{Available: leftMi << 20, Capacity: allMi << 20, Time: time.Now()}
+func observe(leftMi, allMi int64) rank.Observation {
+	return rank.Observation{Available: leftMi << 20, Capacity: allMi << 20, Time: time.Now()}
 }
 
 func (f measured) Memory(context.Context) (eviction.Memory, error) {
@@ -180,20 +181,20 @@ func (f measured) Disks(context.Context) (eviction.Disks, error) {
 	return eviction.Disks{Node: eviction.Filesystem{Device: "sim", Bytes: &bytes, Inodes: &inodes}}, nil
 }
 
-func (measured) Processes(context.Context) (eviction.Observation, error) {
+func (measured) Processes(context.Context) (rank.Observation, error) {
 	return observe(1, 1), nil
 }
 
-func (f measured) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
+func (f measured) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
 	m := f.l.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[types.UID]*eviction.Usage{}
+	out := map[types.UID]*rank.Usage{}
 	for _, o := range pods {
 		if p := m.pods[o.UID]; p != nil {
 			memory, disk := m.uses("memory", p)<<20, m.uses("disk", p)<<20
-			out[o.UID] = &eviction.Usage{Time: time.Now(), Memory: memory, EphemeralStorage: disk, Containers: []eviction.ContainerUsage{
-				{Name: o.Spec.Containers[0].Name, Memory: memory, Rootfs: &eviction.UsedDisk{}, Logs: &eviction.UsedDisk{Bytes: disk, Inodes: 1}},
+			out[o.UID] = &rank.Usage{Time: time.Now(), Memory: memory, EphemeralStorage: disk, Containers: []rank.ContainerUsage{
+				{Name: o.Spec.Containers[0].Name, Memory: memory, Rootfs: &rank.Disk{}, Logs: &rank.Disk{Bytes: disk, Inodes: 1}},
 			}}
 		}
 	}
@@ -308,7 +309,7 @@ func (m *machine) greedier(what string, p *pod) string {
 	exceeds := func(q *pod) int64 {
 		var asks int64
 		if what == "memory" {
-			asks = eviction.RequestOf(q.object, v1.ResourceMemory) >> 20
+			asks = rank.Request(q.object, v1.ResourceMemory) >> 20
 		}
 		return m.uses(what, q) - asks
 	}

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	nodeblock "github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/shutdown"
 )
 
 // The times that pods have when the machine goes down, by their priority, and when it goes
@@ -68,7 +68,7 @@ func (l *logind) Release() {
 	}
 }
 
-var _ nodeblock.ShutdownMachine = (*logind)(nil)
+var _ shutdown.Machine = (*logind)(nil)
 
 // doShutdown is [off DURATION]: the machine goes down in order, and comes back; or that is called
 // off after a while, unless it is down by then.
@@ -214,12 +214,12 @@ func (m *machine) endsAfterAll(p *pod) bool {
 			}
 		}
 	}
-	return time.Since(since) < bound || m.onRecord(p, nodeblock.ReasonTerminated)
+	return time.Since(since) < bound || m.onRecord(p, shutdown.ReasonTerminated)
 }
 
 // judgeTerminated looks at a status that says that a pod was ended for a shutdown. m.mu is held.
 func (m *machine) judgeTerminated(p *pod, st *v1.PodStatus) {
-	if st.Reason != nodeblock.ReasonTerminated && st.Reason != nodeblock.ReasonNotAdmitted {
+	if st.Reason != shutdown.ReasonTerminated && st.Reason != shutdown.ReasonNotAdmitted {
 		return
 	}
 	if m.shutdowns == 0 {

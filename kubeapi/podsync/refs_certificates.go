@@ -35,7 +35,7 @@ type CertificateEvents interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// CertificateConfig holds what an Issuer needs. Client, NodeName, Node and ServiceAccount are
+// CertificateConfig holds what a [CertificateIssuer] needs. Client, NodeName, Node and ServiceAccount are
 // required; the zero value of every other field means the default named beside it.
 type CertificateConfig struct {
 	Client   CertificateClient

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // A pod's token is there after a restart, though nobody answers any more.
@@ -21,7 +21,7 @@ func ExampleTokenKeeper() {
 	defer func() { _ = os.RemoveAll(dir) }()
 	for _, down := range []error{nil, errAway} {
 		server.err = down
-		key, err := kubeapi.SealerOfMachine(filepath.Join(dir, "secret.key"), nil)
+		key, err := seal.Machine(filepath.Join(dir, "secret.key"), nil)
 		if err != nil {
 			log.Panic(err)
 		}

@@ -19,7 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
@@ -33,14 +33,14 @@ type TokenMemory interface {
 	Delete(key string) error
 }
 
-// TokenKeeperConfig holds what a Keeper needs. Requester and Memory are required; the
+// TokenKeeperConfig holds what a [TokenKeeper] needs. Requester and Memory are required; the
 // zero value of every other field means the default named beside it.
 type TokenKeeperConfig struct {
 	Requester plugins.TokenRequester // who issues tokens: a Requester
 	Memory    TokenMemory
 	// Seal encrypts the tokens that are kept; without one they are not kept. With
-	// kubeapi.NewClearSealer they are kept as they are.
-	Seal *kubeapi.Sealer
+	// seal.Clear they are kept as they are.
+	Seal *seal.Sealer
 	// Patience is what the issuer is given to answer where there is a token; 5s.
 	Patience time.Duration
 	Log      *zap.Logger // silent
@@ -300,7 +300,7 @@ func (k *TokenKeeper) recall() bool {
 			continue
 		}
 		is, err := k.read(id)
-		if errors.Is(err, kubeapi.ErrNoSealKey) || errors.Is(err, kubeapi.ErrWrongKey) {
+		if errors.Is(err, seal.ErrNoKey) || errors.Is(err, seal.ErrWrongKey) {
 			locked, cause = locked+1, err
 		} else if err != nil {
 			k.log.Error("a token that was kept is asked for again", zap.String("key", id), zap.Error(err))
@@ -322,7 +322,7 @@ func (k *TokenKeeper) read(id string) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	clear := !kubeapi.Sealed(b)
+	clear := !seal.Sealed(b)
 	if b, err = k.cfg.Seal.Unseal(id, b); err != nil {
 		return nil, err
 	}

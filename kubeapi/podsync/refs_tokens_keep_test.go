@@ -21,9 +21,9 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
@@ -106,9 +106,9 @@ func (i *issuer) Request(ctx context.Context, ns, account string, spec authentic
 // be used.
 func keeper(t *testing.T, i *issuer, d *disk, keyFile string) *podsync.TokenKeeper {
 	t.Helper()
-	s := kubeapi.NewClearSealer()
+	s := seal.Clear()
 	if keyFile != "" {
-		s, _ = kubeapi.OpenSealer(keyFile)
+		s, _ = seal.Open(keyFile)
 	}
 	k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: i, Memory: d, Seal: s})
 	if err != nil {
@@ -214,7 +214,7 @@ func TestAfterARestartOnAHungDisk(t *testing.T) {
 		says(t, keeper(t, i, d, ""), "u")
 		i.err = errAway
 		d.fail = errors.New("input/output error")
-		k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: i, Memory: slowDisk{d, 20 * time.Second}, Seal: kubeapi.NewClearSealer()})
+		k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: i, Memory: slowDisk{d, 20 * time.Second}, Seal: seal.Clear()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestNoTokenIsKeptWithoutAKey(t *testing.T) {
 func TestRefsALostKeyIsToldOnce(t *testing.T) {
 	dir := t.TempDir()
 	start := func(i *issuer, d *disk, log *zap.Logger) *podsync.TokenKeeper {
-		s, err := kubeapi.SealerOfMachine(filepath.Join(dir, "key"), nil)
+		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -32,8 +33,8 @@ type SourceConfig struct {
 	// Memory keeps the last state over a restart; nothing is kept.
 	Memory SourceMemory
 	// Seal encrypts the Secrets that Memory keeps; without one they are not kept,
-	// and read from the server again. With kubeapi.NewClearSealer they are kept as they are.
-	Seal *kubeapi.Sealer
+	// and read from the server again. With seal.Clear they are kept as they are.
+	Seal *seal.Sealer
 
 	Patience  time.Duration // for the server's first answer; 1s
 	Gather    time.Duration // for what a new pod refers to; 2s

@@ -21,7 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/internal/manifestguard"
-	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // SourceMemory keeps values over a restart, for their owner's eyes alone: a
@@ -74,7 +74,7 @@ var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", k
 // time use its configuration only. have and unknown mirror what is in the Memory.
 type keeper struct {
 	memory SourceMemory
-	seal   *kubeapi.Sealer // nil: no Secrets are kept
+	seal   *seal.Sealer // nil: no Secrets are kept
 	log    *zap.Logger
 	signal chan struct{}
 
@@ -383,11 +383,11 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 			// Without a key they stay: the key may be there at the next start. With
 			// another key they can never be read again, and go when the server has
 			// answered.
-			noKey := errors.Is(err, kubeapi.ErrNoSealKey)
+			noKey := errors.Is(err, seal.ErrNoKey)
 			if !noKey {
 				k.unknown[key] = true
 			}
-			if noKey || errors.Is(err, kubeapi.ErrWrongKey) {
+			if noKey || errors.Is(err, seal.ErrWrongKey) {
 				locked, cause = locked+1, err
 				continue
 			}
@@ -429,7 +429,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 		return err
 	}
 	// Files may be from a time without a key.
-	clear := !kubeapi.Sealed(b)
+	clear := !seal.Sealed(b)
 	if b, err = k.seal.Unseal(key, b); err != nil {
 		return err
 	}

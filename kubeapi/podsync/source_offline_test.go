@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // partial reports whether what was told last may lack pods.
@@ -229,12 +230,12 @@ func TestARestartOffline(t *testing.T) {
 		srv.Create(pod("a", "configmap/c", "secret/s"))
 		srv.Create(pod("b"))
 		srv.Create(pod("gone"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a b c=1 gone s=1")
 		before := r.uids()
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a b c=1 gone s=1") // at once: the server is known not to be there
 		if after := r.uids(); after["a"] != before["a"] || r.Synced() {
 			t.Errorf("UIDs were %v, are %v", before, after)
@@ -252,7 +253,7 @@ func TestARestartOffline(t *testing.T) {
 		r.stop()
 		// What is gone is not remembered.
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a b- c=2 s=1")
 		r.stop()
 	})
@@ -262,11 +263,11 @@ func TestAServerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		srv.Hang()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		time.Sleep(time.Second - time.Millisecond)
 		r.want(t, "nothing")
 		time.Sleep(time.Millisecond)
@@ -285,12 +286,12 @@ func TestAFastServerIsWaitedFor(t *testing.T) {
 		m := newMemory()
 		srv.Create(configMap("c", "1"))
 		srv.Create(pod("a", "configmap/c"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a c=1")
 		r.stop()
 		srv.Remove(kubeapi.Pods, "ns", "a")
 		srv.Create(pod("b"))
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "b")
 		if r.count() != 1 {
 			t.Error("what was remembered was told although the server answered")
@@ -307,7 +308,7 @@ func TestAWipedStore(t *testing.T) {
 			srv.Create(pod("a"))
 			srv.Create(pod("b"))
 			srv.Create(pod("c"))
-			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 			r.want(t, "a b c")
 			before := r.uids()
 			backup := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
@@ -318,7 +319,7 @@ func TestAWipedStore(t *testing.T) {
 			srv.Wipe()
 			srv.Start()
 			if restart {
-				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 			}
 			time.Sleep(time.Minute)
 			r.want(t, "a b c")
@@ -342,11 +343,11 @@ func TestAnEmptyAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		srv.Remove(kubeapi.Pods, "ns", "a")
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "")
 		r.stop()
 	})
@@ -371,7 +372,7 @@ func TestStatusesAreWrittenNowAndThen(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		for i := range 60 {
 			p := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
@@ -409,7 +410,7 @@ func TestABeginIsWrittenNowAndThen(t *testing.T) {
 			tc.spec(&p.Spec)
 			p.Status.Phase = v1.PodPending
 			srv.Create(p)
-			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 			defer r.stop()
 			r.want(t, "a")
 			before := m.wrote()
@@ -439,7 +440,7 @@ func TestAMemoryThatFails(t *testing.T) {
 		m := newMemory()
 		m.err = errors.New("no space left")
 		srv.Create(pod("a"))
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		m.mu.Lock()
 		m.err = nil
@@ -453,7 +454,7 @@ func TestAMemoryThatFails(t *testing.T) {
 			m.values[key] = []byte("{}") // another object, or none
 		}
 		m.values["configmap-x"], m.values["pod-y"], m.values["somebody-elses"] = []byte("{"), nil, nil
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
@@ -575,11 +576,11 @@ func TestSecretsAreEncrypted(t *testing.T) {
 }
 
 // sealer has the key of a file; "clear" is none, and nil what cannot be used.
-func sealer(file string) *kubeapi.Sealer {
+func sealer(file string) *seal.Sealer {
 	if file == "clear" {
-		return kubeapi.NewClearSealer()
+		return seal.Clear()
 	}
-	s, _ := kubeapi.OpenSealer(file)
+	s, _ := seal.Open(file)
 	return s
 }
 
@@ -592,9 +593,9 @@ func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
 		srv.Create(pod("a", "secret/s"))
 		plain := "aGlkZGVu" // hidden, in base64
 		for _, tc := range []struct {
-			seal *kubeapi.Sealer
+			seal *seal.Sealer
 			kept bool
-		}{{nil, false}, {kubeapi.NewClearSealer(), true}, {nil, false}} {
+		}{{nil, false}, {seal.Clear(), true}, {nil, false}} {
 			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: tc.seal})
 			time.Sleep(time.Minute)
 			r.want(t, "a s=hidden")
@@ -609,8 +610,8 @@ func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
 // A key that is lost costs one line in the log, however many Secrets there were.
 func TestALostKeyIsToldOnce(t *testing.T) {
 	dir := t.TempDir()
-	key := func() *kubeapi.Sealer {
-		s, err := kubeapi.SealerOfMachine(filepath.Join(dir, "key"), nil)
+	key := func() *seal.Sealer {
+		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -649,7 +650,7 @@ func TestFiles(t *testing.T) {
 		}
 		srv.Create(secret("s", "1"))
 		srv.Create(pod("a", "secret/s"))
-		r := start(t, srv, podsync.SourceConfig{Memory: store, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: store, Seal: seal.Clear()})
 		r.want(t, "a s=1")
 		r.stop()
 		files, err := os.ReadDir(dir)
@@ -662,7 +663,7 @@ func TestFiles(t *testing.T) {
 			}
 		}
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: store, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: store, Seal: seal.Clear()})
 		time.Sleep(time.Second)
 		r.want(t, "a s=1")
 		r.stop()
@@ -670,7 +671,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestSourceConfig(t *testing.T) {
-	_, err := podsync.NewSource(podsync.SourceConfig{Patience: -1, Seal: kubeapi.NewClearSealer()})
+	_, err := podsync.NewSource(podsync.SourceConfig{Patience: -1, Seal: seal.Clear()})
 	for _, want := range []string{"Client", "NodeName", "Patience", "Seal"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s in it", err, want)

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -181,11 +182,11 @@ func TestResourceClaimsOffline(t *testing.T) {
 		srv.Create(device("gpu", "a"))
 		srv.Create(using("a", "gpu"))
 		m := newMemory()
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		time.Sleep(time.Second)
 		r.want(t, "a")
 		if got := r.resources(); len(got) != 1 || got[0].UID != "claim-gpu" || len(got[0].Status.ReservedFor) != 1 {

@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -382,14 +383,14 @@ func TestARefusalIsNoAnswer(t *testing.T) {
 				m := newMemory()
 				srv.Create(configMap("c", "1"))
 				srv.Create(pod("a", "configmap/c"))
-				r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+				r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 				r.want(t, "a c=1")
 				srv.Fail(kubeapitest.Refuse(-1, kubeapitest.Status(code), kubeapitest.Any))
 				srv.EndWatches()
 				time.Sleep(time.Hour)
 				r.want(t, "a c=1")
 				r.stop()
-				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 				defer r.stop()
 				time.Sleep(100 * time.Millisecond)
 				r.want(t, "a c=1")
@@ -458,7 +459,7 @@ func TestClaims(t *testing.T) {
 		}
 		srv.Create(p)
 		m := newMemory()
-		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		last := func() (s podmgr.Snapshot) {
 			synctest.Wait()
 			r.mu.Lock()
@@ -486,7 +487,7 @@ func TestClaims(t *testing.T) {
 		}
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: kubeapi.NewClearSealer()})
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
 		time.Sleep(time.Second)
 		if s := last(); len(s.Claims) != 2 || len(s.Volumes) != 1 {
 			t.Errorf("remembered claims %v, volumes %v", s.Claims, s.Volumes)

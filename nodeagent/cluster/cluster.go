@@ -21,7 +21,8 @@ import (
 	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/podsync"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/kubeapi/seal"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
@@ -45,9 +46,9 @@ type cluster struct {
 	catalog   *podsync.Catalog
 	bundles   *podsync.Bundles
 	storage   *podsync.Storage
-	seal      *kubeapi.Sealer // of what is secret; nil: that is not kept
+	seal      *seal.Sealer // of what is secret; nil: that is not kept
 	slices    *kubeapi.SliceWiper
-	status    *node.Status
+	status    *status.Manager
 	node      *kubeapi.NodeManager
 	lease     *kubeapi.Lease
 	// own and serving keep certificates; nil if somebody else does.

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/cristatus"
 	"github.com/nodewright/nodewright/podmeta"
@@ -26,24 +26,24 @@ import (
 func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error {
 	c, f, log := b.Config, b.Facts, b.Log
 	asked := strings.Join(c.NodeIPs, ",")
-	ips, _, err := node.ParseNodeIPs(asked)
+	ips, _, err := status.ParseNodeIPs(asked)
 	if err != nil {
 		return fmt.Errorf("--node-ip=%q: %w", asked, err)
 	}
-	network, since := node.StatusNetwork(node.Host{}), booted(os.DirFS("/"))
+	network, since := status.Network(status.Host{}), booted(os.DirFS("/"))
 	if h := b.Hardware; h != nil {
 		network, since = h, h.Booted
 	}
 	source := cristatus.New(client{b.Runtime, b.Images})
-	if cl.status, err = node.NewStatus(node.StatusConfig{
+	if cl.status, err = status.New(status.Config{
 		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore),
 		LocalStorage: *c.LocalStorageCapacityIsolation, External: c.ExternalProvider,
 		Reserved: c.Node(b.Node.Capacity).Reserved(), Version: b.Version.GitVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
 		Machine: b.Describer(), Network: network, Runtime: source, Images: source, Pressures: pressures{f},
-		Devices: func() node.StatusDevices { return devices(f) }, Declared: declared(c),
+		Devices: func() status.Devices { return devices(f) }, Declared: declared(c),
 		Volumes:  func() ([]v1.UniqueVolumeName, bool) { return f.VolumesInUse() },
 		Shutdown: func() error { return f.ShuttingDown() },
-		Checks:   []node.StatusCheck{{Name: "PLEG", Err: func() error { return f.Healthy() }}, {Name: "Storage", Err: func() error { return f.StorageReady() }}},
+		Checks:   []status.Check{{Name: "PLEG", Err: func() error { return f.Healthy() }}, {Name: "Storage", Err: func() error { return f.StorageReady() }}},
 		Log:      log.Named("nodestatus"),
 	}); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 			}
 		},
 		FreshDevices: func() bool { return f.FreshDevices() }, Booted: since,
-		Event: func(e node.StatusEvent) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
+		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
 		Log:   log.Named("node"), Metrics: b.Metrics,
 	}); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (cl *cluster) taints() []v1.Taint {
 // pressures are those that the node's parts know of.
 type pressures struct{ *nodeagent.Facts }
 
-// UnderPressure implements node.Pressures.
+// UnderPressure implements status.Pressures.
 func (p pressures) UnderPressure(kind v1.NodeConditionType) bool {
 	for _, c := range p.Pressure() {
 		if c.Type == kind {
@@ -144,9 +144,9 @@ func (p pressures) UnderPressure(kind v1.NodeConditionType) bool {
 }
 
 // devices are those of plugins.
-func devices(f *nodeagent.Facts) node.StatusDevices {
+func devices(f *nodeagent.Facts) status.Devices {
 	capacity, allocatable := f.Resources()
-	return node.StatusDevices{Capacity: capacity, Allocatable: allocatable}
+	return status.Devices{Capacity: capacity, Allocatable: allocatable}
 }
 
 // declared are the features that the node declares to schedulers and the API server

@@ -3,7 +3,7 @@ package cluster
 import (
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -13,7 +13,7 @@ const machineKey = "secret.key"
 
 // sealer encrypts what is kept of Secrets and tokens. It is nil, and an error is
 // logged, if its key cannot be used: the node does without such memories then.
-func sealer(b *nodeagent.Builder) *kubeapi.Sealer {
+func sealer(b *nodeagent.Builder) *seal.Sealer {
 	log := b.Log.Named("seal")
 	s, err := openKey(b, func(setAside string, err error) {
 		log.Warn("replaced damaged key; remembered Secrets and tokens are lost", zap.String("file", setAside), zap.Error(err))
@@ -25,15 +25,15 @@ func sealer(b *nodeagent.Builder) *kubeapi.Sealer {
 	return s
 }
 
-func openKey(b *nodeagent.Builder, lost func(setAside string, err error)) (*kubeapi.Sealer, error) {
+func openKey(b *nodeagent.Builder, lost func(setAside string, err error)) (*seal.Sealer, error) {
 	switch s := &b.Settings; {
 	case s.SecretsInClear:
-		return kubeapi.NewClearSealer(), nil
+		return seal.Clear(), nil
 	case s.SecretKeyCredential != "":
-		return kubeapi.SealerFromCredential(s.SecretKeyCredential)
+		return seal.Credential(s.SecretKeyCredential)
 	case s.SecretKeyFile != "":
-		return kubeapi.OpenSealer(s.SecretKeyFile)
+		return seal.Open(s.SecretKeyFile)
 	default:
-		return kubeapi.SealerOfMachine(b.Path(machineKey), lost)
+		return seal.Machine(b.Path(machineKey), lost)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -112,7 +112,7 @@ func (c *Config) hardware() *nodeagent.Hardware {
 		IPs:    []netip.Addr{c.IP},
 		NUMA:   numa.Uniform(c.NUMANodes, 1, c.CPUs/c.NUMANodes, 1, uint64(c.Memory)/uint64(c.NUMANodes)), //nolint:gosec // validated
 		Booted: time.Now(),
-		Machine: node.MachineFacts{
+		Machine: status.Facts{
 			Capacity: v1.ResourceList{
 				v1.ResourceCPU:              *resource.NewQuantity(int64(c.CPUs), resource.DecimalSI),
 				v1.ResourceMemory:           *resource.NewQuantity(c.Memory, resource.BinarySI),

@@ -11,6 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -38,27 +39,27 @@ func (f *figures) Memory(context.Context) (eviction.Memory, error) {
 	for _, n := range f.rt.MemoryUsed() {
 		used += int64(min(n, 1<<56)) //nolint:gosec // bounded
 	}
-	m := &eviction.MemoryFigure{Observation: eviction.Observation{Available: max(0, f.memory-used), Capacity: f.memory, Time: time.Now()}}
+	m := &eviction.MemoryFigure{Observation: rank.Observation{Available: max(0, f.memory-used), Capacity: f.memory, Time: time.Now()}}
 	return eviction.Memory{Node: m}, nil
 }
 
 // Disks implements eviction.Stats.
 func (f *figures) Disks(context.Context) (eviction.Disks, error) {
-	o := &eviction.Observation{Available: f.storage, Capacity: f.storage, Time: time.Now()}
+	o := &rank.Observation{Available: f.storage, Capacity: f.storage, Time: time.Now()}
 	return eviction.Disks{Node: eviction.Filesystem{Device: "hollow", Bytes: o, Inodes: o}}, nil
 }
 
 // Processes implements eviction.Stats.
-func (f *figures) Processes(context.Context) (eviction.Observation, error) {
-	return eviction.Observation{Available: processes, Capacity: processes, Time: time.Now()}, nil
+func (f *figures) Processes(context.Context) (rank.Observation, error) {
+	return rank.Observation{Available: processes, Capacity: processes, Time: time.Now()}, nil
 }
 
 // Pods implements eviction.Stats.
-func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*eviction.Usage, error) {
+func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
 	used, now := f.rt.MemoryUsed(), time.Now()
-	out := make(map[types.UID]*eviction.Usage, len(pods))
+	out := make(map[types.UID]*rank.Usage, len(pods))
 	for _, p := range pods {
-		out[p.UID] = &eviction.Usage{Time: now, Memory: int64(min(used[string(p.UID)], 1<<56))} //nolint:gosec // bounded
+		out[p.UID] = &rank.Usage{Time: now, Memory: int64(min(used[string(p.UID)], 1<<56))} //nolint:gosec // bounded
 	}
 	return out, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
-	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // Node is a node without a machine. Its methods may be called from any goroutine.
@@ -60,8 +60,8 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 
 // healthy is the outcome of every probe that would connect to a pod: its address is
 // nobody's, or that of somebody who has nothing to do with it.
-func healthy(context.Context, *v1.Probe) (probe.Outcome, string, error) {
-	return probe.OutcomeSuccess, "", nil
+func healthy(context.Context, *v1.Probe) (check.Outcome, string, error) {
+	return check.Success, "", nil
 }
 
 // answered is what a lifecycle hook hears of a container's server.

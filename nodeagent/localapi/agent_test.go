@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -37,7 +38,7 @@ func TestAgent(t *testing.T) {
 	n.Patience = time.Minute
 	dir := t.TempDir()
 	begin := func() (h http.Handler, stop func()) {
-		api, err := localapi.New(localapi.Config{Node: n.Config.Node.Name, Store: localapi.NewDirStore(dir)})
+		api, err := localapi.New(localapi.Config{Node: n.Config.Node.Name, Store: store.NewDir(dir)})
 		if err != nil {
 			t.Fatal(err)
 		}

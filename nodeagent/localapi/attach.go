@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -99,7 +100,7 @@ func (a *attached) plug(c *agent.Config) {
 		return
 	}
 	if a.api, a.err = localapi.New(localapi.Config{
-		Node: c.Node.Name, Store: localapi.NewDirStore(a.cfg.dir(a.conf)), Version: info, Log: log.Named("localapi"),
+		Node: c.Node.Name, Store: store.NewDir(a.cfg.dir(a.conf)), Version: info, Log: log.Named("localapi"),
 		Describe: a.describe, Kubelet: http.HandlerFunc(a.serveInner),
 	}); a.err != nil {
 		return

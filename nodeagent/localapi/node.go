@@ -10,19 +10,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
 // describer describes the node when somebody asks: at rest nobody looks.
 type describer struct {
 	n       *nodeagent.Node
-	machine node.StatusMachine
+	machine status.Machine
 
 	mu    sync.Mutex
 	ready v1.NodeCondition
-	facts *node.MachineFacts // those of a machine do not change while it is up
-	about string             // the runtime and its version
+	facts *status.Facts // those of a machine do not change while it is up
+	about string        // the runtime and its version
 }
 
 func newDescriber(n *nodeagent.Node) *describer {
@@ -37,7 +37,7 @@ func (d *describer) describe(ctx context.Context, n *v1.Node) error {
 		if f, err := d.machine.Facts(ctx); err == nil {
 			d.facts = &f
 		} else {
-			d.facts = &node.MachineFacts{} // it is shown without
+			d.facts = &status.Facts{} // it is shown without
 		}
 	}
 	if d.about == "" {

@@ -23,7 +23,7 @@ const (
 // targetDir is where the targets are in a pod's directory.
 const targetDir = "volume-subpaths"
 
-// SubPathConfig holds what a Binder needs. Mounter is required.
+// SubPathConfig holds what a [SubPathBinder] needs. Mounter is required.
 type SubPathConfig struct {
 	Mounter Mounter
 	Walk    SubPathWalk

@@ -34,7 +34,7 @@ const (
 	ContentProjected
 )
 
-// ContentConfig holds what a Plugin needs. Mounter is required; what else is missing is
+// ContentConfig holds what a [Content] needs. Mounter is required; what else is missing is
 // an error of the volumes that need it.
 type ContentConfig struct {
 	Mounter      mount.Mounter

@@ -23,7 +23,7 @@ type ClaimSource interface {
 	Volume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
-// ClaimResolverConfig holds what a Resolver needs. Source is required.
+// ClaimResolverConfig holds what a [ClaimResolver] needs. Source is required.
 type ClaimResolverConfig struct {
 	Source ClaimSource
 	// Alone reports that no controller binds claims or makes those of ephemeral

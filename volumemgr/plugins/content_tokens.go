@@ -56,7 +56,7 @@ type Token struct {
 	Expires time.Time
 }
 
-// TokenCacheConfig holds what a Cache needs. The zero value gives a Cache that has only
+// TokenCacheConfig holds what a [TokenCache] needs. The zero value gives a TokenCache that has only
 // an error for everyone.
 type TokenCacheConfig struct {
 	// TokenRequester is nil where there is no API server.

@@ -33,7 +33,7 @@ type Quota interface {
 	Clear(ctx context.Context, dir string) error
 }
 
-// EmptyDirConfig holds what a Plugin needs. Mounter is required.
+// EmptyDirConfig holds what an [EmptyDir] needs. Mounter is required.
 type EmptyDirConfig struct {
 	Mounter mount.Mounter
 	// Allocatable is the node's memory for pods, in bytes; 0 or a nil function

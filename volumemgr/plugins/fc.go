@@ -15,11 +15,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// FCConfig holds what a Plugin needs. Mounter and Root are required.
+// FCConfig holds what a [LUN] needs. Mounter and Root are required.
 type FCConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.

@@ -12,11 +12,10 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/volumemgr"
-
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// ISCSIConfig holds what a Plugin needs. Mounter and Root are required.
+// ISCSIConfig holds what a [LUN] needs. Mounter and Root are required.
 type ISCSIConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.

@@ -33,7 +33,7 @@ type Run = func(ctx context.Context, program string, args ...string) (output str
 // ErrMismatch means that a device has another file system than the wanted one.
 var ErrMismatch = disk.ErrMismatch
 
-// LocalConfig holds what a Plugin needs. Mounter and Root are required.
+// LocalConfig holds what a [Local] needs. Mounter and Root are required.
 type LocalConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory; devices are mounted below it.

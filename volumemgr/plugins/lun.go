@@ -53,7 +53,7 @@ type LUNNetwork interface {
 	Detach(ctx context.Context, t LUNTarget, others []LUNTarget) error
 }
 
-// LUNConfig holds what a Plugin needs. Mounter, Root and Network are required.
+// LUNConfig holds what a [LUN] needs. Mounter, Root and Network are required.
 type LUNConfig struct {
 	Mounter mount.Mounter
 	Network LUNNetwork

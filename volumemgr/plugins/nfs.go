@@ -19,7 +19,7 @@ import (
 // nfsDeadline leaves an unmount its two tries of a minute each.
 const nfsDeadline = 3 * time.Minute
 
-// NFSConfig holds what a Plugin needs. Mounter is required.
+// NFSConfig holds what an [NFS] needs. Mounter is required.
 type NFSConfig struct{ Mounter mount.Mounter }
 
 // NFS mounts volumes from NFS servers, with the mount program and its

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // Annotation gives a probe a period that the API has no room for:
@@ -25,7 +26,7 @@ const minProbePeriod = 10 * time.Millisecond
 
 // Adjust applies the pod's own wishes to a probe's timing. One that is
 // wrong has no effect; [Check] reports it.
-func Adjust(pod *v1.Pod, c *v1.Container, t probe.Type, timing *probe.Timing) {
+func Adjust(pod *v1.Pod, c *v1.Container, t probe.Type, timing *check.Timing) {
 	if v, ok := pod.Annotations[Annotation+strings.ToLower(t.String())+"."+c.Name]; ok {
 		if d, err := probePeriod(v); err == nil {
 			timing.Period = d

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 func TestProbePeriods(t *testing.T) {
@@ -30,7 +31,7 @@ func TestProbePeriods(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{Annotation + tc.key: tc.value, "other": "x"}},
 			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", ReadinessProbe: &v1.Probe{}}}},
 		}
-		timing := probe.Timing{Period: time.Second}
+		timing := check.Timing{Period: time.Second}
 		Adjust(pod, &pod.Spec.Containers[0], probe.Readiness, &timing)
 		if timing.Period != tc.want {
 			t.Errorf("%s: %s: period %v, want %v", tc.key, tc.value, timing.Period, tc.want)

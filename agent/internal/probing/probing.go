@@ -9,10 +9,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/internal/grpchealth"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe/check/grpchealth"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -113,7 +114,7 @@ func Results(probes *probe.Manager, t probe.Type) func(containerID string) podru
 }
 
 // GRPC makes the checks of gRPC probes.
-func GRPC(ctx context.Context, addr, service string) (probe.Outcome, string, error) {
+func GRPC(ctx context.Context, addr, service string) (check.Outcome, string, error) {
 	return grpchealth.Check{Addr: addr, Service: service, UserAgent: userAgent}.Check(ctx)
 }
 

@@ -1,8 +1,8 @@
-// Package cristatus reports to a [node.Status] what a container runtime says of
+// Package cristatus reports to a [status.Manager] what a container runtime says of
 // itself and which images it has, over the Container Runtime Interface.
 //
 //	source := cristatus.New(client) // a *cri.Client
-//	m, err := node.NewStatus(node.StatusConfig{Runtime: source, Images: source, ...})
+//	m, err := status.New(status.Config{Runtime: source, Images: source, ...})
 //
 // The version is asked for once, and again after a call that failed and each
 // minute, as a runtime that is another now was away in between. Deadlines are
@@ -20,7 +20,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/node/status"
 )
 
 // Client is the part of a runtime and its image service that is needed.
@@ -32,7 +32,7 @@ type Client interface {
 
 const versionEvery = time.Minute
 
-// Source is a node.StatusRuntime and node.StatusImages. Its methods may be called from
+// Source is a status.Runtime and status.Images. Its methods may be called from
 // any goroutine.
 type Source struct {
 	client Client
@@ -46,7 +46,7 @@ type Source struct {
 func New(c Client) *Source { return &Source{client: c} }
 
 // State asks for status and version. A version that cannot be had is "".
-func (s *Source) State(ctx context.Context) (node.RuntimeState, error) {
+func (s *Source) State(ctx context.Context) (status.RuntimeState, error) {
 	res, err := s.client.Status(ctx, false)
 	if err == nil && res.GetStatus() == nil {
 		err = errors.New("the runtime answers without a status")
@@ -55,9 +55,9 @@ func (s *Source) State(ctx context.Context) (node.RuntimeState, error) {
 		s.mu.Lock()
 		s.asked = time.Time{}
 		s.mu.Unlock()
-		return node.RuntimeState{}, fmt.Errorf("runtime status: %w", err)
+		return status.RuntimeState{}, fmt.Errorf("runtime status: %w", err)
 	}
-	out := node.RuntimeState{
+	out := status.RuntimeState{
 		NotReady:        unmet(res.Status, runtimeapi.RuntimeReady),
 		NetworkNotReady: unmet(res.Status, runtimeapi.NetworkReady),
 	}

@@ -1,0 +1,112 @@
+package notify
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// defaultStall in defaultWindow is a tenth of the time: far from normal,
+	// and long before the node stands still.
+	defaultStall  = 100 * time.Millisecond
+	defaultWindow = time.Second
+
+	// The kernel's bounds of a window (kernel/sched/psi.c).
+	minWindow = 500 * time.Millisecond
+	maxWindow = 10 * time.Second
+)
+
+// Trigger is one thing to wait for.
+type Trigger interface {
+	// String is what the trigger is called as a cause.
+	String() string
+	// check reports mistakes in its making.
+	check() error
+	// open sets it up.
+	open() (waiter, error)
+}
+
+// psi is a PSI trigger.
+type psi struct {
+	path          string
+	stall, window time.Duration
+}
+
+// PSI triggers when at least one task was stalled waiting for memory for longer
+// than stall in a window. Path is /proc/pressure/memory, or memory.pressure of
+// a cgroup. The zero values mean 100 ms of 1 s. The kernel takes windows from
+// 500 ms to 10 s; without CAP_SYS_RESOURCE, multiples of 2 s only.
+func PSI(path string, stall, window time.Duration) Trigger {
+	if window == 0 {
+		window = defaultWindow
+	}
+	if stall == 0 {
+		stall = defaultStall * window / defaultWindow
+	}
+	return psi{path, stall, window}
+}
+
+// String names the file.
+func (p psi) String() string { return "psi " + p.path }
+
+func (p psi) check() error {
+	if p.window < minWindow || p.window > maxWindow {
+		return fmt.Errorf("%s: the window is %v; want %v to %v", p, p.window, minWindow, maxWindow)
+	}
+	if p.stall <= 0 || p.stall > p.window {
+		return fmt.Errorf("%s: the stall is %v; want more than 0 and at most the window of %v", p, p.stall, p.window)
+	}
+	return nil
+}
+
+// line is what the kernel is told: microseconds.
+func (p psi) line() string {
+	return fmt.Sprintf("some %d %d\x00", p.stall.Microseconds(), p.window.Microseconds())
+}
+
+// events waits for a memory.events file of cgroup v2.
+type events struct{ path string }
+
+// Events triggers when a limit of a cgroup v2 was hit, or a process in it was
+// killed for that: when high, max, oom or oom_kill of its memory.events has
+// grown.
+func Events(path string) Trigger { return events{path} }
+
+// String names the file.
+func (e events) String() string { return "memory.events " + e.path }
+func (e events) check() error   { return nil }
+
+// counts reads a memory.events file. What it does not know it leaves out.
+func counts(data string) map[string]uint64 {
+	out := map[string]uint64{}
+	for line := range strings.Lines(data) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
+			out[name] = n
+		}
+	}
+	return out
+}
+
+// grown is the worst that has happened between two readings, or "".
+func grown(before, after map[string]uint64) string {
+	for _, name := range []string{"oom_kill", "oom", "max", "high"} {
+		if after[name] > before[name] {
+			return name
+		}
+	}
+	return ""
+}
+
+// usage waits for levels of usage in cgroup v1.
+type usage struct{ dir string }
+
+// Usage triggers when the usage of a cgroup v1 crosses one of the levels given to
+// Source.Aim, in either direction. Dir is that of the memory controller.
+func Usage(dir string) Trigger { return usage{dir} }
+
+// String names the directory.
+func (u usage) String() string { return "memory.usage_in_bytes " + u.dir }
+func (u usage) check() error   { return nil }

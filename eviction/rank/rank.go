@@ -1,0 +1,119 @@
+package rank
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Rules are what an order depends on besides the pods. The zero value is the
+// kubelet's on a node with one filesystem.
+type Rules struct {
+	// Layout says which parts of a pod lie on which filesystem.
+	Layout Layout
+	// PlainInodes compares counts of inodes as they are. The kubelet takes
+	// the bytes that a pod requests of ephemeral storage from its count of
+	// inodes, so that one with a large request hides millions of files.
+	PlainInodes bool
+}
+
+// Ranked is a candidate with the figures that decided its place, in units of
+// the signal.
+type Ranked struct {
+	Candidate
+	Used, Request int64
+	// Exceeds reports whether it uses more than it requests. For processes,
+	// of which none can be requested, it is always false.
+	Exceeds  bool
+	Priority int32
+
+	first, last int64 // first and third comparator, less is earlier
+}
+
+// Known reports whether there are figures of the pod.
+func (r *Ranked) Known() bool { return r.Usage != nil }
+
+// Of is the figures of one candidate.
+func Of(r Rules, s Signal, c Candidate) Ranked {
+	out := Ranked{Candidate: c, Priority: priority(c.Pod), last: math.MinInt64}
+	resource := s.Resource()
+	var storage int64
+	switch resource {
+	case v1.ResourceMemory:
+		out.Request = Request(c.Pod, v1.ResourceMemory)
+	case v1.ResourceEphemeralStorage:
+		out.Request = Request(c.Pod, v1.ResourceEphemeralStorage)
+	case ResourceInodes:
+		if !r.PlainInodes {
+			storage = Request(c.Pod, v1.ResourceEphemeralStorage)
+		}
+	}
+	if c.Usage != nil {
+		out.Used = used(r, s, c)
+		out.last = out.Request + storage - out.Used
+	}
+	if resource == ResourcePIDs {
+		return out
+	}
+	out.Exceeds = out.Used > out.Request
+	switch {
+	case c.Usage == nil:
+		out.first = -1
+	case !out.Exceeds:
+		out.first = 1
+	}
+	return out
+}
+
+func used(r Rules, s Signal, c Candidate) int64 {
+	switch s.Resource() {
+	case ResourcePIDs:
+		return c.Usage.Processes
+	case v1.ResourceMemory:
+		return c.Usage.Memory
+	case ResourceInodes:
+		return partsOf(s, r.Layout).of(c).Inodes
+	default:
+		return partsOf(s, r.Layout).of(c).Bytes
+	}
+}
+
+// Compare is less than 0 if a goes before b, and 0 if neither does. Both are
+// to be of the same rules and signal.
+func Compare(a, b Ranked) int { return compare(&a, &b) }
+
+func compare(a, b *Ranked) int {
+	if c := cmp.Compare(a.first, b.first); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Priority, b.Priority); c != 0 {
+		return c
+	}
+	return cmp.Compare(a.last, b.last)
+}
+
+// Sort returns the candidates in the order in which they would be evicted for
+// want of what the signal reports. Those that are equal keep their order.
+func Sort(r Rules, s Signal, list []Candidate) []Ranked {
+	ranked := make([]Ranked, len(list))
+	order := make([]*Ranked, len(list))
+	for i, c := range list {
+		ranked[i] = Of(r, s, c)
+		order[i] = &ranked[i]
+	}
+	slices.SortStableFunc(order, compare)
+	out := make([]Ranked, len(list))
+	for i, p := range order {
+		out[i] = *p
+	}
+	return out
+}
+
+func priority(pod *v1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}

@@ -1,0 +1,126 @@
+package seal
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// maxKeyFile is the most that is read of a key's file, in bytes: a key in hex, and
+// room for blanks.
+const maxKeyFile = 1 << 10
+
+// ErrDamaged means that a file is there, and holds no key.
+var ErrDamaged = errors.New("the file has no key")
+
+// Open reads a key: 32 bytes as they are, in hex or in base64, in a regular file
+// that belongs to root, or to the user that this process runs as, and that nobody
+// else may read or write. A link is followed.
+func Open(file string) (*Sealer, error) {
+	path, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	f, err := safefile.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	if err := private(info.Mode(), ownerOf(info), os.Geteuid()); err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	b, err := safefile.Read(f, maxKeyFile)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	key, err := parseKey(b)
+	if err != nil {
+		return nil, fmt.Errorf("key file %s: %w", file, err)
+	}
+	return newSealer(key)
+}
+
+// Credential reads the key that systemd hands to this service under a name
+// (LoadCredential= or LoadCredentialEncrypted= in systemd.exec(5)): the file of that
+// name in $CREDENTIALS_DIRECTORY. systemd-creds(1) encrypts it with the TPM.
+func Credential(name string) (*Sealer, error) {
+	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
+		return nil, fmt.Errorf("credential %q: want a name without /", name)
+	}
+	dir := os.Getenv("CREDENTIALS_DIRECTORY")
+	if dir == "" {
+		return nil, fmt.Errorf("credential %q: want a service of systemd that loads it; $CREDENTIALS_DIRECTORY is not set", name)
+	}
+	s, err := Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, fmt.Errorf("credential %q: %w", name, err)
+	}
+	return s, nil
+}
+
+// Machine reads the key of this machine, and makes it if there is none: a file for
+// its owner alone, which outlasts a failure of the power when Machine returns. Its
+// directory is there. One that holds no key is renamed to <file>.corrupt-N, and
+// replaced; lost, if not nil, gets the new name and the reason: no value of before
+// can be decrypted any more. One that others may read or write is an error.
+//
+// No other process may call it for the same file meanwhile.
+func Machine(file string, lost func(setAside string, err error)) (*Sealer, error) {
+	s, err := Open(file)
+	switch {
+	case errors.Is(err, ErrDamaged), errors.Is(err, safefile.ErrNotRegular):
+		aside, asideErr := setAside(file)
+		if asideErr != nil {
+			return nil, errors.Join(err, asideErr)
+		}
+		if lost != nil {
+			lost(aside, err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return s, err
+	}
+	if err := makeKey(file); err != nil {
+		return nil, fmt.Errorf("make key file %s: %w", file, err)
+	}
+	return Open(file)
+}
+
+// private reports what is wrong with the mode or the owner of a key's file.
+func private(mode fs.FileMode, owner, self int) error {
+	if p := mode.Perm(); p&0o077 != 0 {
+		return fmt.Errorf("mode is %04o; want one for its owner alone, such as 0600", p)
+	}
+	if owner != 0 && owner != self {
+		return fmt.Errorf("owner is user %d; want root, or user %d that the agent runs as", owner, self)
+	}
+	return nil
+}
+
+// parseKey takes 32 bytes as they are, in hex or in base64.
+func parseKey(b []byte) ([]byte, error) {
+	if len(b) == keySize && !bytes.Equal(b, make([]byte, keySize)) { // zeros are what a crash leaves of a file
+		return b, nil
+	}
+	text := string(bytes.TrimSpace(b))
+	if key, err := hex.DecodeString(text); err == nil && len(key) == keySize {
+		return key, nil
+	}
+	if key, err := base64.StdEncoding.DecodeString(text); err == nil && len(key) == keySize {
+		return key, nil
+	}
+	return nil, fmt.Errorf("%w: %d bytes; want a key of %d bytes, raw and not all zero, in hex or in base64", ErrDamaged, len(b), keySize)
+}

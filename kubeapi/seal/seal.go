@@ -1,0 +1,81 @@
+package seal
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+)
+
+// mark is how an encrypted value begins. JSON begins otherwise.
+var mark = []byte("nodewright sealed 1\n")
+
+var (
+	// ErrNoKey is for those who have to read an encrypted value without a key.
+	ErrNoKey = errors.New("record is encrypted, and there is no key")
+	// ErrWrongKey means that a value cannot be read with this key.
+	ErrWrongKey = errors.New("record was encrypted with another key, or damaged")
+)
+
+const keySize = 32 // AES-256
+
+// Sealer encrypts and decrypts values with one key. Its methods may be called from any goroutine.
+type Sealer struct{ aead cipher.AEAD } // nil: clear
+
+// Clear returns a Sealer that encrypts nothing: for disks that are encrypted
+// themselves. Values that another has encrypted it does not read.
+func Clear() *Sealer { return &Sealer{} }
+
+// Encrypts reports whether values are encrypted, which those of Clear are not.
+func (s *Sealer) Encrypts() bool { return s != nil && s.aead != nil }
+
+func newSealer(key []byte) (*Sealer, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		return nil, err
+	}
+	return &Sealer{aead}, nil
+}
+
+// Sealed reports whether a value is encrypted.
+func Sealed(b []byte) bool { return bytes.HasPrefix(b, mark) }
+
+// Seal encrypts a value. It is good under its name alone.
+func (s *Sealer) Seal(name string, plain []byte) ([]byte, error) {
+	if !s.Encrypts() {
+		return plain, nil
+	}
+	out := make([]byte, len(mark)+s.aead.NonceSize(), len(mark)+s.aead.NonceSize()+len(plain)+s.aead.Overhead())
+	nonce := out[copy(out, mark):]
+	if _, err := rand.Read(nonce); err != nil {
+		return nil, fmt.Errorf("seal %s: %w", name, err)
+	}
+	return s.aead.Seal(out, nonce, plain, []byte(name)), nil
+}
+
+// Unseal decrypts a value that was encrypted under this name, and returns one as
+// it is that was not encrypted. The error is ErrWrongKey, or ErrNoKey without a key.
+func (s *Sealer) Unseal(name string, b []byte) ([]byte, error) {
+	if !Sealed(b) {
+		return b, nil
+	}
+	if !s.Encrypts() {
+		return nil, ErrNoKey
+	}
+	b = b[len(mark):]
+	n := s.aead.NonceSize()
+	if len(b) < n {
+		return nil, ErrWrongKey
+	}
+	plain, err := s.aead.Open(nil, b[:n], b[n:], []byte(name))
+	if err != nil {
+		return nil, ErrWrongKey
+	}
+	return plain, nil
+}

@@ -1,0 +1,115 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
+)
+
+// Bounds of one file, which anybody may have written who may run pods: those of a
+// manifest.
+const (
+	// maxFile is the largest file, in bytes. YAML of an object of 3 MiB of JSON, the
+	// API's limit, has less, but for one that is made of nothing but levels.
+	maxFile = 10 << 20
+	// maxDocumentValues and maxDepth bound the memory and the stack that decoding takes.
+	maxDocumentValues = 250_000
+	maxDocumentDepth  = 100
+	// maxGrowth is how many times its text a file may come to once its aliases are
+	// replaced; small ones may come to a MiB.
+	maxGrowth = 10
+	smallFile = 1 << 20
+)
+
+// notesMark begins the line with the notes, which is the last one. YAML takes it
+// for a comment.
+const notesMark = "# kept for clients of the API: "
+
+// render writes a document as a file.
+func render(d *Document) ([]byte, error) {
+	text, err := yaml.JSONToYAML(d.Object)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Written by %s at %s. It may be edited here: what is saved is in effect.\n", oneLine(d.By), d.At.UTC().Format(time.RFC3339))
+	b.Write(text)
+	if len(d.Notes) > 0 {
+		b.WriteString(notesMark)
+		b.WriteString(oneLine(string(d.Notes)))
+		b.WriteByte('\n')
+	}
+	if b.Len() > maxFile {
+		return nil, fmt.Errorf("%w: its file would have %d bytes; want at most %d", ErrTooLarge, b.Len(), maxFile)
+	}
+	return b.Bytes(), nil
+}
+
+// oneLine keeps a text from ending the comment that it is in.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029' || r < ' ' {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, " "))
+}
+
+// parseDocument reads a file into a document.
+func parseDocument(name string, text []byte) Document {
+	d := Document{Name: name, Revision: revision(text)}
+	d.Object, d.Err = storedObject(text)
+	if i := bytes.LastIndex(text, []byte("\n"+notesMark)); i >= 0 {
+		line, _, _ := bytes.Cut(text[i+1+len(notesMark):], []byte("\n"))
+		// The notes are not verified: whoever edits the file may cut or keep them.
+		d.Notes = bytes.Clone(line)
+	}
+	return d
+}
+
+// storedObject is the JSON of a file's one object.
+func storedObject(text []byte) ([]byte, error) {
+	if manifestguard.Values(text) > maxDocumentValues {
+		return nil, fmt.Errorf("file has more values than are read; want at most %d fields, items and lines", maxDocumentValues)
+	}
+	if err := manifestguard.Aliases(text, max(maxGrowth*len(text), smallFile)); err != nil {
+		return nil, err
+	}
+	if n := documents(text); n > 1 {
+		return nil, fmt.Errorf("file has %d documents; want one, or the file beside this directory", n)
+	}
+	raw, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDocumentDepth {
+		return nil, fmt.Errorf("file is nested %d levels deep; want at most %d", depth, maxDocumentDepth)
+	}
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
+		return nil, errors.New("file has no object; want one with apiVersion, kind and metadata")
+	}
+	return raw, nil
+}
+
+// documents counts the YAML documents that have content.
+func documents(text []byte) (n int) {
+	inside := false
+	for line := range bytes.Lines(text) {
+		trimmed := bytes.TrimSpace(line)
+		switch {
+		case bytes.Equal(bytes.TrimRight(line, " \t\r\n"), []byte("---")):
+			inside = false
+		case len(trimmed) > 0 && trimmed[0] != '#' && !inside:
+			inside = true
+			n++
+		}
+	}
+	return n
+}

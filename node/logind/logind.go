@@ -1,0 +1,142 @@
+package logind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"go.uber.org/zap"
+)
+
+// Config holds the settings of a [Machine]. The zero value of each field means
+// the default named beside it.
+type Config struct {
+	// Address is that of the bus; the system bus, as
+	// DBUS_SYSTEM_BUS_ADDRESS has it or else its well-known socket.
+	Address string
+	// Dir is where the raised delay is written;
+	// /etc/systemd/logind.conf.d
+	Dir string
+	// Who is named as the one for whom the shutdown waits; kubelet
+	Who string
+	// Timeout of one call over the bus, and of the connection; 10s
+	Timeout time.Duration
+	Log     *zap.Logger // silent
+}
+
+// Machine watches one systemd-logind, and implements shutdown.Machine. It may be used from any
+// goroutine; Watch is for one at a time.
+type Machine struct {
+	cfg Config
+
+	mu   sync.Mutex
+	lock *os.File // nil if nothing makes the machine wait
+}
+
+// New returns a Machine. Nothing happens before Watch.
+func New(cfg Config) *Machine {
+	if cfg.Dir == "" {
+		cfg.Dir = "/etc/systemd/logind.conf.d"
+	}
+	if cfg.Who == "" {
+		cfg.Who = "kubelet"
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Machine{cfg: cfg}
+}
+
+// Watch implements shutdown.Machine.
+func (l *Machine) Watch(ctx context.Context, want time.Duration, on func(down bool)) error {
+	b, err := l.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("D-Bus: %w", err)
+	}
+	defer b.close()
+	err = l.watch(ctx, b, want, on)
+	if ctx.Err() != nil {
+		l.Release()
+		return nil
+	}
+	return err
+}
+
+func (l *Machine) watch(ctx context.Context, b *bus, want time.Duration, on func(down bool)) error {
+	// Before anything is asked, so that no change falls in between.
+	signals, err := b.subscribe(ctx)
+	if err != nil {
+		return fmt.Errorf("subscribe to PrepareForShutdown: %w", err)
+	}
+	down, err := b.preparing(ctx)
+	if err != nil {
+		return fmt.Errorf("ask logind: %w", err)
+	}
+	on(down)
+	if !down { // there are no new locks during a shutdown
+		if err := l.raise(ctx, b, want); err != nil {
+			return err
+		}
+		if err := l.take(ctx, b); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.conn.Context().Done():
+			return errors.New("the D-Bus connection is lost")
+		case s, ok := <-signals:
+			if !ok {
+				return errors.New("the D-Bus connection is lost")
+			}
+			var down bool
+			if s.Name != logindManager+".PrepareForShutdown" || dbus.Store(s.Body, &down) != nil {
+				continue // another signal, which only a broken bus sends here
+			}
+			on(down)
+			if !down {
+				if err := l.take(ctx, b); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+const messageLocked = "shutdowns of the machine wait for pods"
+
+// take takes a lock, and then lets go of the one it had.
+func (l *Machine) take(ctx context.Context, b *bus) error {
+	fd, err := b.inhibit(ctx, l.cfg.Who)
+	if err != nil {
+		return fmt.Errorf("take a lock: %w", err)
+	}
+	l.mu.Lock()
+	old := l.lock
+	l.lock = os.NewFile(uintptr(fd), "logind lock")
+	l.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
+	l.cfg.Log.Info(messageLocked)
+	return nil
+}
+
+// Release implements shutdown.Machine.
+func (l *Machine) Release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lock != nil {
+		_ = l.lock.Close() // which is what logind waits for
+		l.lock = nil
+	}
+}

@@ -1,0 +1,119 @@
+package oom
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Assembler makes kills of the messages of the kernel's log. The kernel holds
+// a lock while it writes of one, so the lines of two kills are never mixed,
+// though others may stand between them. The zero value is ready; it is not for
+// concurrent use.
+type Assembler struct {
+	// where the victims of the current kill are: one report can have several
+	// (memory.oom.group).
+	cgroup, limit string
+	node, known   bool
+	lastPID       int
+}
+
+// The marks of the lines that matter, from mm/oom_kill.c and mm/memcontrol.c.
+const (
+	markBegin  = " invoked oom-killer: "
+	markWhere  = "oom-kill:constraint="             // since Linux 5.0
+	markOld    = " killed as a result of limit of " // before
+	markKilled = "Killed process "
+	markMemcg  = "Memory cgroup out of memory"
+	markNode   = "Out of memory"
+)
+
+// Add takes the next message of the kernel, and returns the kill it completes.
+func (a *Assembler) Add(message string) (Kill, bool) {
+	switch {
+	case strings.Contains(message, markBegin):
+		*a = Assembler{}
+	case strings.HasPrefix(message, markWhere):
+		a.where(message)
+	case strings.HasPrefix(message, "Task in ") && strings.Contains(message, markOld):
+		from, limit, _ := strings.Cut(strings.TrimPrefix(message, "Task in "), markOld)
+		*a = Assembler{cgroup: from, limit: limit, known: true}
+	default:
+		return a.killed(message)
+	}
+	return Kill{}, false
+}
+
+// where reads the line of fields. Their values may hold commas, as cgroup
+// paths and process names do, so each ends where the next one begins.
+func (a *Assembler) where(message string) {
+	*a = Assembler{known: true}
+	_, rest, _ := strings.Cut(message, ",mems_allowed=")
+	// A process's name may look like a field; it comes after the path.
+	if i := strings.Index(rest, ",task_memcg="); i >= 0 {
+		path := rest[i+len(",task_memcg="):]
+		if j := strings.Index(path, ",task="); j >= 0 {
+			a.cgroup = path[:j]
+		}
+		if j := strings.Index(rest[:i], ",oom_memcg="); j >= 0 {
+			a.limit = rest[j+len(",oom_memcg=") : i]
+		}
+	}
+	a.node = a.limit == ""
+}
+
+// killed reads the line that names a victim.
+func (a *Assembler) killed(message string) (Kill, bool) {
+	before, rest, ok := strings.Cut(message, markKilled)
+	memcg := strings.HasPrefix(before, markMemcg)
+	if !ok || (before != "" && !memcg && !strings.HasPrefix(before, markNode)) {
+		return Kill{}, false
+	}
+	digits, rest, ok := strings.Cut(rest, " (")
+	// Some kernels of 4.x write "12, UID 0, (name)".
+	digits, _, _ = strings.Cut(digits, ",")
+	pid, err := strconv.Atoi(digits)
+	if !ok || err != nil {
+		return Kill{}, false
+	}
+	if pid <= 0 || pid == a.lastPID {
+		return Kill{}, false // told again for its group
+	}
+	a.lastPID = pid
+	// The name is the process's own choice and may hold anything.
+	sizes := strings.LastIndex(rest, "total-vm:")
+	if sizes < 0 {
+		sizes = len(rest)
+	}
+	end := strings.LastIndexByte(rest[:sizes], ')')
+	if end < 0 {
+		return Kill{}, false
+	}
+	k := Kill{
+		PID: pid, Process: rest[:end], Count: 1,
+		AnonRSS: kilobytes(rest[sizes:], "anon-rss:"), FileRSS: kilobytes(rest[sizes:], "file-rss:"),
+		ShmemRSS: kilobytes(rest[sizes:], "shmem-rss:"),
+	}
+	switch {
+	case a.known:
+		k.Cgroup, k.Limit, k.Node = a.cgroup, a.limit, a.node
+		k.PodUID, k.ContainerID = Locate(a.cgroup)
+	case !memcg:
+		// Before Linux 5.0 a kill for the whole node names no cgroup.
+		k.Node = true
+	}
+	return k, true
+}
+
+// kilobytes reads "name:123kB" and returns bytes; 0 if it is not there.
+func kilobytes(s, name string) uint64 {
+	_, s, ok := strings.Cut(s, name)
+	if !ok {
+		return 0
+	}
+	s, _, _ = strings.Cut(s, "kB")
+	n, err := strconv.ParseUint(s, 10, 54) // so that it can be multiplied
+	if err != nil {
+		return 0
+	}
+	return n * 1024
+}

@@ -1,0 +1,97 @@
+package oom
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tree remembers the oom_kill counters of the cgroups below the pods' root.
+type tree struct {
+	files fs.FS  // a cgroup v2 hierarchy
+	root  string // the pods' cgroup in it, as io/fs has paths
+	seen  map[string]uint64
+}
+
+// kills reads all counters and returns who lost processes since the last
+// time. A cgroup not seen before began at 0. What a cgroup lost beyond the
+// counts of those in it was lost by one that is gone already: the counters are
+// hierarchical, and the kernel keeps what the dead have added.
+func (t *tree) kills(now time.Time) ([]Kill, error) {
+	seen := make(map[string]uint64, len(t.seen))
+	var out []Kill
+	var errs []error
+	var walk func(dir string, depth int) (grown uint64)
+	walk = func(dir string, depth int) uint64 {
+		raw, err := fs.ReadFile(t.files, path.Join(dir, "memory.events"))
+		if err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+			return 0
+		}
+		now64 := oomKills(raw)
+		seen[dir] = now64
+		grown := now64 - min(now64, t.seen[dir])
+		if grown == 0 && t.seen != nil {
+			return 0 // nor has anything below it
+		}
+		pod, container := Locate("/" + dir)
+		var below uint64
+		if container == "" && depth < 8 {
+			for _, child := range subdirs(t.files, dir) {
+				below += walk(path.Join(dir, child), depth+1)
+			}
+		}
+		if own := grown - min(grown, below); own > 0 && t.seen != nil {
+			out = append(out, Kill{At: now, Cgroup: path.Join("/", dir), PodUID: pod, ContainerID: container, Count: own})
+		}
+		return grown
+	}
+	walk(t.root, 0)
+	for dir, n := range t.seen {
+		// Not looked at, as nothing above it grew.
+		if _, ok := seen[dir]; !ok && exists(t.files, dir) {
+			seen[dir] = n
+		}
+	}
+	t.seen = seen
+	return out, errors.Join(errs...)
+}
+
+func exists(files fs.FS, dir string) bool {
+	_, err := fs.Stat(files, dir)
+	return err == nil
+}
+
+// subdirs lists the cgroups in a cgroup; none if it is gone.
+func subdirs(files fs.FS, dir string) []string {
+	entries, err := fs.ReadDir(files, dir)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, e.Name())
+		}
+	}
+	return out
+}
+
+// oomKills reads the field oom_kill of a memory.events file, 0 if it has none:
+// "The number of processes belonging to this cgroup killed by any kind of OOM
+// killer" (Documentation/admin-guide/cgroup-v2.rst).
+func oomKills(raw []byte) uint64 {
+	for line := range bytes.Lines(raw) {
+		if rest, ok := strings.CutPrefix(string(line), "oom_kill "); ok {
+			n, _ := strconv.ParseUint(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}

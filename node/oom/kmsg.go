@@ -1,0 +1,80 @@
+package oom
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Record is one record of the kernel's log.
+type Record struct {
+	// Priority is facility * 8 + level, as in syslog (RFC 5424); the kernel's
+	// own messages have facility 0.
+	Priority int
+	// Seq is the record's number since boot.
+	Seq uint64
+	// Since is the time from boot, by the kernel's own clock, which does not
+	// run while the machine sleeps.
+	Since time.Duration
+	// Message is the text, unescaped, without the dictionary below it.
+	Message string
+}
+
+// FromKernel reports whether the kernel wrote the record. Others are written by
+// programs, which may say anything.
+func (r *Record) FromKernel() bool { return r.Priority>>3 == 0 }
+
+// ParseRecord reads one record as /dev/kmsg gives it (Documentation/ABI/
+// testing/dev-kmsg): "priority,number,microseconds,flags[,...];text", lines
+// of a dictionary below it, bytes that are not printable as \xNN.
+func ParseRecord(b []byte) (Record, error) {
+	head, text, ok := bytes.Cut(b, []byte{';'})
+	if !ok {
+		return Record{}, errors.New("kernel log record: no ';' after its prefix")
+	}
+	fields := strings.Split(string(head), ",")
+	if len(fields) < 3 {
+		return Record{}, fmt.Errorf("kernel log record: prefix %q has %d fields; want at least 3", head, len(fields))
+	}
+	prio, err := strconv.ParseUint(fields[0], 10, 31)
+	if err != nil {
+		return Record{}, fmt.Errorf("kernel log record: priority: %w", err)
+	}
+	seq, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return Record{}, fmt.Errorf("kernel log record: number: %w", err)
+	}
+	const most = uint64(1<<63-1) / uint64(time.Microsecond)
+	usec, err := strconv.ParseUint(fields[2], 10, 64)
+	if err != nil || usec > most {
+		return Record{}, fmt.Errorf("kernel log record: time %q; want microseconds since boot", fields[2])
+	}
+	text, _, _ = bytes.Cut(text, []byte{'\n'})
+	return Record{
+		Priority: int(prio), Seq: seq,
+		Since:   time.Duration(usec) * time.Microsecond,
+		Message: unescape(text),
+	}, nil
+}
+
+// unescape turns \xNN into the byte it stands for; anything else stays.
+func unescape(b []byte) string {
+	if !bytes.Contains(b, []byte(`\x`)) {
+		return string(b)
+	}
+	out := make([]byte, 0, len(b))
+	for i := 0; i < len(b); i++ {
+		if b[i] == '\\' && i+3 < len(b) && b[i+1] == 'x' {
+			if n, err := strconv.ParseUint(string(b[i+2:i+4]), 16, 8); err == nil {
+				out = append(out, byte(n))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, b[i])
+	}
+	return string(out)
+}

@@ -1,0 +1,200 @@
+package oom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// Log is the kernel's log, open for reading.
+type Log interface {
+	// Next waits for the next record and returns it as /dev/kmsg writes it,
+	// valid until the next call. The error is ErrOverwritten if records are
+	// lost and reading can go on; any other ends the log.
+	Next() ([]byte, error)
+	// Close ends a Next that waits.
+	io.Closer
+}
+
+// ErrOverwritten means that the kernel wrote more than was read.
+var ErrOverwritten = errors.New("kernel log: records were overwritten before they were read")
+
+// Fallback knows of kills without the kernel's log; *Counters does.
+type Fallback interface {
+	// Watch calls on for each kill from now on, until ctx ends or it fails.
+	Watch(ctx context.Context, on func(Kill)) error
+}
+
+// Config holds what a [Watcher] needs. OnKill is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	// OnKill is told of each kill since Run began, one after the other. What
+	// follows waits until it returns.
+	OnKill func(Kill)
+
+	// Open opens the kernel's log: at its end the first time, and then at its
+	// oldest record, so that nothing is missed in between; OpenKmsg.
+	Open func(fromEnd bool) (Log, error)
+	// Fallback is used until Open succeeds for the first time. From then on the
+	// log misses nothing, even when it has to be opened again; none.
+	Fallback Fallback
+	// Retry is the first wait before a log that failed is opened again; it
+	// doubles up to sixty times that. 1s
+	Retry time.Duration
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// longest wait before the next try, in Config.Retry.
+const longest = 60
+
+// Watcher reports OOM kills to Config.OnKill. Its one method is called once; it owns
+// every goroutine.
+type Watcher struct {
+	cfg Config
+	met *metrics
+
+	// of Run's goroutine alone
+	assembler Assembler
+	opened    bool
+	lastSeq   uint64
+	anySeq    bool
+	told      string // the last failure that was logged
+	toldOf    string // the fallback's
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Watcher, error) {
+	if cfg.Open == nil {
+		cfg.Open = OpenKmsg
+	}
+	if cfg.Retry == 0 {
+		cfg.Retry = time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.OnKill == nil {
+		errs = append(errs, errors.New("OOMConfig.OnKill is required"))
+	}
+	if cfg.Retry < 0 {
+		errs = append(errs, fmt.Errorf("field OOMConfig.Retry is %v; want a positive duration", cfg.Retry))
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, fmt.Errorf("oom: %w", err)
+	}
+	return &Watcher{cfg: cfg, met: met}, nil
+}
+
+// Run watches until ctx ends and returns nil when every goroutine has ended.
+// It may be called once.
+func (m *Watcher) Run(ctx context.Context) error {
+	wait := retry.Backoff{First: m.cfg.Retry, Max: longest * m.cfg.Retry}
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := m.read(ctx)
+		if wait.Recovered(time.Since(began)) {
+			m.told = ""
+		}
+		if ctx.Err() == nil {
+			m.failed(err)
+			m.without(ctx, wait.Next())
+		}
+	}
+	return nil
+}
+
+// failed logs a failure, once while it repeats.
+func (m *Watcher) failed(err error) {
+	if why := err.Error(); why != m.told {
+		m.told = why
+		m.cfg.Log.Warn("the kernel's log cannot be read, trying again", zap.Error(err),
+			zap.Bool("counters", m.cfg.Fallback != nil && !m.opened))
+	}
+}
+
+// read opens the log and follows it until it fails or ctx ends.
+func (m *Watcher) read(ctx context.Context) error {
+	log, err := m.cfg.Open(!m.opened)
+	if err != nil {
+		return err
+	}
+	m.opened = true
+	return m.follow(ctx, log)
+}
+
+// follow reads a log until it fails or ctx ends.
+func (m *Watcher) follow(ctx context.Context, log Log) error {
+	stop := context.AfterFunc(ctx, func() { _ = log.Close() })
+	defer func() {
+		if stop() {
+			_ = log.Close()
+		}
+	}()
+	for {
+		raw, err := log.Next()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrOverwritten):
+			m.met.missed.Inc()
+			m.assembler = Assembler{} // it may lack the end of one report and have the beginning of the next
+		case err != nil:
+			return fmt.Errorf("read the kernel's log: %w", err)
+		default:
+			m.record(raw)
+		}
+	}
+}
+
+// record takes one record.
+func (m *Watcher) record(raw []byte) {
+	r, err := ParseRecord(raw)
+	if err != nil {
+		m.met.unparsed.Inc()
+		return
+	}
+	if m.anySeq && r.Seq <= m.lastSeq {
+		return // read before the log was opened again
+	}
+	m.lastSeq, m.anySeq = r.Seq, true
+	if !r.FromKernel() {
+		return
+	}
+	if k, ok := m.assembler.Add(r.Message); ok {
+		k.At = time.Now()
+		m.tell(k)
+	}
+}
+
+// without spends a while without the log.
+func (m *Watcher) without(ctx context.Context, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	if f := m.cfg.Fallback; f != nil && !m.opened {
+		if err := f.Watch(ctx, m.tell); err != nil && ctx.Err() == nil && err.Error() != m.toldOf {
+			m.toldOf = err.Error()
+			m.cfg.Log.Warn("no counters of kills either", zap.Error(err))
+		}
+	}
+	<-ctx.Done()
+}
+
+func (m *Watcher) tell(k Kill) {
+	scope := "limit"
+	if k.Node {
+		scope = "node"
+	}
+	m.met.kills.WithLabelValues(scope).Add(float64(k.Count))
+	m.cfg.OnKill(k)
+}

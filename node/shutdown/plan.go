@@ -1,0 +1,130 @@
+package shutdown
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// SystemCritical is the least priority of a pod that the system needs
+// (scheduling.SystemCriticalPriority).
+const SystemCritical int32 = 2000000000
+
+// Group is the pods from a priority up to that of the next group.
+type Group struct {
+	Priority int32
+	// Time is how long the pods of the group have to end; whole seconds. The
+	// pods of a group without any are ended at once and not waited for.
+	Time time.Duration
+}
+
+// Split makes groups of the kubelet's shutdownGracePeriod and
+// shutdownGracePeriodCriticalPods: all other pods have requested less
+// critical, pods of the system have critical. There are none, which means that
+// shutdowns are not handled, if requested is 0 or less than critical.
+func Split(requested, critical time.Duration) []Group {
+	if requested <= 0 || critical < 0 || requested < critical {
+		return nil
+	}
+	return []Group{{Priority: 0, Time: requested - critical}, {Priority: SystemCritical, Time: critical}}
+}
+
+// Validate checks the settings of a shutdown, and reports all mistakes at once.
+func Validate(requested, critical time.Duration, groups []Group) error {
+	var errs []error
+	period := func(name string, d time.Duration) {
+		if d < 0 || d%time.Second != 0 {
+			errs = append(errs, fmt.Errorf("%s is %v; want whole seconds, or 0", name, d))
+		}
+	}
+	period("Requested", requested)
+	period("Critical", critical)
+	if critical > requested {
+		errs = append(errs, fmt.Errorf("field Critical is %v; want at most Requested, %v", critical, requested))
+	}
+	if len(groups) > 0 && (requested != 0 || critical != 0) {
+		errs = append(errs, errors.New("field Groups is set beside Requested or Critical; want one or the other"))
+	}
+	seen := map[int32]bool{}
+	for i, g := range groups {
+		period(fmt.Sprintf("Groups[%d].Time", i), g.Time)
+		if seen[g.Priority] {
+			errs = append(errs, fmt.Errorf("Groups[%d].Priority is %d; want each priority once", i, g.Priority))
+		}
+		seen[g.Priority] = true
+	}
+	return errors.Join(errs...)
+}
+
+// sorted returns the groups by priority, the lowest first.
+func sorted(groups []Group) []Group {
+	out := slices.Clone(groups)
+	slices.SortFunc(out, func(a, b Group) int { return cmp.Compare(a.Priority, b.Priority) })
+	return out
+}
+
+// total is the time of all groups together.
+func total(groups []Group) (sum time.Duration) {
+	for _, g := range groups {
+		sum += g.Time
+	}
+	return sum
+}
+
+// groupOf returns the index of a pod's group: the highest whose priority the
+// pod reaches, or the lowest. A pod that has no priority has 0.
+func groupOf(groups []Group, pod *v1.Pod) int {
+	var priority int32
+	if pod.Spec.Priority != nil {
+		priority = *pod.Spec.Priority
+	}
+	for i := len(groups) - 1; i > 0; i-- {
+		if groups[i].Priority <= priority {
+			return i
+		}
+	}
+	return 0
+}
+
+// grace is how many seconds a pod gets to end within the given time.
+func grace(pod *v1.Pod, within time.Duration) int64 {
+	most := int64(within / time.Second)
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		return min(max(*own, 0), most)
+	}
+	return most
+}
+
+// Step is one group's turn.
+type Step struct {
+	Group Group
+	Kills []Kill
+}
+
+// Kill is a pod and its seconds.
+type Kill struct {
+	Pod   *v1.Pod
+	Grace int64
+}
+
+// Plan returns which pods are ended when, and with what grace. The groups are in
+// the order of their turns, and one without pods takes no time; the order of
+// the pods is kept.
+func Plan(groups []Group, pods []*v1.Pod) []Step {
+	groups = sorted(groups)
+	steps := make([]Step, len(groups))
+	for i, g := range groups {
+		steps[i].Group = g
+	}
+	if len(groups) > 0 {
+		for _, pod := range pods {
+			i := groupOf(groups, pod)
+			steps[i].Kills = append(steps[i].Kills, Kill{Pod: pod, Grace: grace(pod, groups[i].Time)})
+		}
+	}
+	return slices.DeleteFunc(steps, func(s Step) bool { return len(s.Kills) == 0 })
+}

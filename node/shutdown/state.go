@@ -1,0 +1,100 @@
+package shutdown
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// stateKey is the name of the kubelet's file of the same purpose.
+const stateKey = "graceful_node_shutdown_state"
+
+// state is what outlasts the agent.
+type state struct {
+	// StartTime and EndTime are those of the last shutdown; EndTime is zero
+	// until its pods are gone.
+	StartTime time.Time `json:"startTime"`
+	EndTime   time.Time `json:"endTime"`
+	// Down reports that the shutdown has not been called off, and Boot in which
+	// life of the machine that was.
+	Down bool   `json:"down"`
+	Boot string `json:"boot"`
+}
+
+// AsideStore is a [Store] that can put a value out of the way, which its reader
+// does not understand. A *checkpoint.Store is one.
+type AsideStore interface {
+	SetAside(key string, cause error) error
+}
+
+// Restore reads what an earlier agent has left. If the machine was going down
+// then and has not been restarted since, no pods are admitted until Run knows
+// better. It is to be called before Run and before Admit. An error means that
+// nothing could be read; all works without.
+func (m *Manager) Restore() error {
+	if m.cfg.State == nil || len(m.groups) == 0 {
+		return nil
+	}
+	raw, err := m.cfg.State.Read(stateKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("shutdown: %w", err)
+	}
+	var s state
+	if err := json.Unmarshal(raw, &s); err != nil {
+		if a, ok := m.cfg.State.(AsideStore); ok { // such as a checkpoint.Store
+			err = errors.Join(err, a.SetAside(stateKey, err))
+		}
+		return fmt.Errorf("shutdown: %s: %w", stateKey, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = s
+	m.met.show(s)
+	if s.Down && s.Boot != "" && s.Boot == m.cfg.BootID {
+		m.down = true
+	} else {
+		m.state.Down = false
+	}
+	return nil
+}
+
+// keepFor is how long the rest waits for the state to be written: a disk that
+// hangs must not keep the pods from an orderly end.
+const keepFor = 2 * time.Second
+
+// keep shows and writes the state as it is now.
+func (m *Manager) keep() {
+	m.mu.Lock()
+	m.met.show(m.state)
+	m.mu.Unlock()
+	if m.cfg.State == nil {
+		return
+	}
+	done := make(chan struct{})
+	m.wg.Go(func() {
+		defer close(done)
+		m.keeping <- struct{}{}
+		defer func() { <-m.keeping }()
+		m.mu.Lock()
+		raw, err := json.Marshal(m.state) // the newest, whoever comes last
+		m.mu.Unlock()
+		if err == nil {
+			err = m.cfg.State.Write(stateKey, raw)
+		}
+		if err != nil {
+			m.cfg.Log.Error("the shutdown cannot be remembered", zap.Error(err))
+		}
+	})
+	select {
+	case <-done:
+	case <-time.After(keepFor):
+		m.cfg.Log.Error("the shutdown is not yet remembered, going on")
+	}
+}

@@ -1,0 +1,412 @@
+package stats
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// How a Summary comes about: the node first, since pods' storage refers to its file
+// system, then all pods in one pass. Each error leaves a gap of its own and stops
+// nothing.
+
+// summary is collect of everything, for shared.get.
+func (m *Collector) summary(ctx context.Context) (*statsapi.Summary, error) {
+	return m.collect(ctx, true)
+}
+
+// smallSummary is collect of CPU and memory.
+func (m *Collector) smallSummary(ctx context.Context) (*statsapi.Summary, error) {
+	return m.collect(ctx, false)
+}
+
+// collect reads the node and all pods. all includes what takes questions to disks
+// and volumes. It blocks for these, and returns nil only if ctx ends.
+func (m *Collector) collect(ctx context.Context, all bool) (*statsapi.Summary, error) {
+	node, nodeErr := m.readNode(ctx, all)
+	pods, podsErr := m.readPods(ctx, all, node.Fs, nil)
+	// Here and not on a timer: without questions nothing is added either.
+	m.rates.forget(time.Now())
+	// A summary that was cut short looks like a node that lost its pods.
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return &statsapi.Summary{Node: node, Pods: pods}, errors.Join(nodeErr, podsErr)
+}
+
+// failures joins errors with what was being done. The zero value is ready for use;
+// one goroutine has it.
+type failures []error
+
+// add notes an error, if there is one.
+func (f *failures) add(what string, err error) {
+	if err != nil {
+		*f = append(*f, fmt.Errorf("stats: %s: %w", what, err))
+	}
+}
+
+// readNode reads the node's part. The error joins all that could not be read; the
+// rest is in the result nevertheless, as eviction must not go blind because of one
+// file system.
+func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats, error) {
+	var errs failures
+	c := newCgroups(m.cfg.Cgroups)
+	n := statsapi.NodeStats{NodeName: m.cfg.NodeName}
+	var err error
+	n.StartTime, err = m.proc.boot()
+	errs.add("boot time", err)
+	if u, err := m.proc.usage(c); err != nil {
+		errs.add("node", err)
+	} else {
+		n.CPU, n.Memory, n.Swap, n.IO = cpuStats(u, m.rate("/", u)), memoryStats(u), swapStats(u), ioStats(u)
+	}
+	// A copy, since the map is the caller's.
+	dirs := map[string]string{}
+	if m.cfg.SystemCgroups != nil {
+		maps.Copy(dirs, m.cfg.SystemCgroups())
+	}
+	if m.cfg.PodsCgroup != noCgroup {
+		dirs[statsapi.SystemContainerPods] = m.cfg.PodsCgroup
+	}
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
+		u, err := c.read(dirs[name])
+		// The pods' cgroup has to be there: eviction decides by it.
+		if errors.Is(err, fs.ErrNotExist) && name != statsapi.SystemContainerPods {
+			continue
+		}
+		if err != nil {
+			errs.add("cgroup of "+name, err)
+			continue
+		}
+		s := statsapi.ContainerStats{Name: name, StartTime: m.cgroupStart(c, dirs[name])}
+		setContainer(&s, u, m.rate(dirs[name], u))
+		n.SystemContainers = append(n.SystemContainers, s)
+	}
+	if !all {
+		return n, errors.Join(errs...)
+	}
+	// The agent's own network namespace, which is the node's unless the agent is in
+	// a pod.
+	if raw, err := fs.ReadFile(m.cfg.Proc, "net/dev"); err != nil { //nolint:forbidigo // of the kernel
+		errs.add("network", err)
+	} else {
+		n.Network = network(raw, time.Now())
+	}
+	n.Rlimit, err = m.proc.rlimit()
+	errs.add("threads", err)
+	// From here on disks and the runtime are asked, all within one timeout.
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	// The time of the question: the answer of a slow disk is from then or later.
+	at := time.Now()
+	if d, err := m.disks.ask(ctx, m.cfg.RootDir); err != nil {
+		errs.add("file system of "+m.cfg.RootDir, err)
+	} else {
+		n.Fs = diskStats(&d, at)
+	}
+	n.Runtime, err = m.runtimeFs(ctx)
+	errs.add("file systems of the runtime", err)
+	return n, errors.Join(errs...)
+}
+
+// cgroupStart is when a cgroup's directory was made or changed last, which is as
+// near as the kernel reports. The zero time means that the cgroup is gone.
+func (m *Collector) cgroupStart(c cgroups, dir string) metav1.Time {
+	if !c.v2 {
+		dir = path.Join("memory", dir)
+	}
+	info, err := fs.Stat(c.files, rel(dir))
+	if err != nil {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(info.ModTime())
+}
+
+// rate is nil for what has no count or is seen for the first time. dir is the key
+// under which samples of one cgroup are compared.
+func (m *Collector) rate(dir string, u *Usage) *uint64 {
+	if u.CPU == nil {
+		return nil
+	}
+	return m.rates.next(dir, CPUSample{At: u.At, Total: *u.CPU})
+}
+
+// runtimeFs: images and containers are on one file system, unless the runtime says
+// that containers have one of another device. The first one that the runtime names
+// counts, as in the kubelet. A disk that does not answer leaves capacity unknown,
+// and what images take known.
+func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, error) {
+	images, containers, err := m.cfg.Runtime.Filesystems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(images) == 0 {
+		return nil, errors.New("the runtime names none for images")
+	}
+	disk := func(f *Filesystem) *Disk {
+		if d, err := m.disks.ask(ctx, f.Mountpoint); err == nil {
+			return &d
+		}
+		return nil
+	}
+	imageDisk := disk(&images[0])
+	image := fsStats(&images[0], imageDisk)
+	out := &statsapi.RuntimeStats{ImageFs: image, ContainerFs: image}
+	// Devices decide and not mount points: two directories may be on one file
+	// system. If one device is not known, they count as one.
+	if len(containers) > 0 && containers[0].Mountpoint != images[0].Mountpoint {
+		if d := disk(&containers[0]); d != nil && imageDisk != nil && d.Device != imageDisk.Device {
+			out.ContainerFs = fsStats(&containers[0], d)
+		}
+	}
+	return out, nil
+}
+
+// pass is one reading of all pods. It belongs to one goroutine.
+type pass struct {
+	m       *Collector
+	all     bool
+	cgroups cgroups
+	dirs    map[types.UID]podCgroup
+	// node is the file system that pods' logs are on; nil if unknown.
+	node   *statsapi.FsStats
+	layers map[string]*Disk // by mount point
+	errs   failures
+}
+
+// readPods reads the pods that want names, all if it is nil. It needs two lists of
+// the runtime, however many pods there are. If the runtime does not answer, there
+// are no pods in the result: the cgroups do not have their names.
+func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
+	p := &pass{m: m, all: all, cgroups: newCgroups(m.cfg.Cgroups), node: node, layers: map[string]*Disk{}}
+	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	sandboxes, err := m.cfg.Runtime.Sandboxes(asking)
+	p.errs.add("sandboxes", err)
+	if m.cfg.PodsCgroup != noCgroup {
+		p.dirs, err = p.cgroups.pods(m.cfg.PodsCgroup)
+		p.errs.add("cgroups of pods", err)
+	}
+	containers, err := m.cfg.Runtime.Containers(asking, all)
+	p.errs.add("containers", err)
+	bySandbox := running(containers)
+	live := livePods(sandboxes)
+	maps.DeleteFunc(live, func(uid types.UID, _ *Sandbox) bool { return want != nil && !want(uid) })
+	// The runtime's own measurements cost it much more than a list, so that they
+	// are asked for only if files do not do.
+	if !all && p.anyWithout(live, bySandbox) {
+		if containers, err = m.cfg.Runtime.Containers(asking, true); err == nil {
+			bySandbox = running(containers)
+		}
+		p.errs.add("usage of containers", err)
+	}
+	out := make([]statsapi.PodStats, 0, len(live))
+	for _, s := range live {
+		// The caller has gone: what is missing does not matter.
+		if ctx.Err() != nil {
+			break
+		}
+		out = append(out, p.pod(ctx, s, bySandbox[s.ID]))
+	}
+	// Answers of an unchanged node have the same order; live is a map.
+	slices.SortFunc(out, func(a, b statsapi.PodStats) int {
+		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name), strings.Compare(a.PodRef.UID, b.PodRef.UID))
+	})
+	return out, errors.Join(p.errs...)
+}
+
+// anyWithout reports whether a container's cgroup cannot be found, so that the
+// runtime has to be asked what it uses.
+func (p *pass) anyWithout(live map[types.UID]*Sandbox, containers map[string][]*Container) bool {
+	for uid, s := range live {
+		for _, c := range containers[s.ID] {
+			if _, ok := p.dirs[uid].containers[c.ID]; !ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// shutdown.pod reads one pod: its containers, its own cgroup, and with all its storage and
+// network.
+func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) statsapi.PodStats {
+	pod := statsapi.PodStats{
+		PodRef:     statsapi.PodReference{Name: s.Name, Namespace: s.Namespace, UID: string(s.UID)},
+		StartTime:  metav1.NewTime(s.CreatedAt),
+		Containers: make([]statsapi.ContainerStats, 0, len(containers)),
+	}
+	dir := p.dirs[s.UID]
+	logs := path.Join(rel(p.m.cfg.LogDir), s.Namespace+"_"+s.Name+"_"+string(s.UID))
+	for _, c := range containers {
+		pod.Containers = append(pod.Containers, p.container(ctx, c, dir.containers[c.ID], logs))
+	}
+	slices.SortFunc(pod.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
+	// The pod's cgroup has more than its containers': the sandbox and what was
+	// charged by containers that ended.
+	if u, err := p.cgroups.read(dir.dir); dir.dir != "" && err == nil {
+		pod.CPU, pod.Memory, pod.Swap, pod.IO = cpuStats(u, p.m.rate(dir.dir, u)), memoryStats(u), swapStats(u), ioStats(u)
+		if u.Tasks != nil {
+			pod.ProcessStats = &statsapi.ProcessStats{ProcessCount: u.Tasks}
+		}
+	} else {
+		sum(&pod)
+	}
+	if p.all {
+		p.storage(ctx, &pod, s, logs)
+		// A pod of the host's network has no numbers of its own: the node's would
+		// be counted again for each.
+		if pod.Network = s.Network; pod.Network == nil && !s.HostNetwork {
+			if raw := p.m.proc.podNetdev(p.cgroups, dir, s.ID); raw != nil {
+				pod.Network = network(raw, time.Now())
+			}
+		}
+	}
+	return pod
+}
+
+// podNetdev is what a pod's network namespace reports to a process in it, which is
+// the sandbox's, or a container's where sandboxes have none; nil without either.
+// Any process of the pod will do, as all share the namespace.
+func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
+	ids := []string{sandbox}
+	if _, ok := dir.containers[sandbox]; !ok {
+		ids = slices.Sorted(maps.Keys(dir.containers))
+	}
+	for _, id := range ids {
+		pids, _ := c.procs(dir.containers[id])
+		if raw := p.netdev(pids); raw != nil {
+			return raw
+		}
+	}
+	return nil
+}
+
+// netdev is /proc/<pid>/net/dev of the first process of a cgroup. Nil if there is
+// none, or it has ended meanwhile.
+func (p proc) netdev(pids []string) []byte {
+	if len(pids) == 0 {
+		return nil
+	}
+	raw, err := fs.ReadFile(p.files, path.Join(pids[0], "net/dev")) //nolint:forbidigo // of the kernel
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// storage measures volumes and what the pod takes of the node's file system.
+func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, logs string) {
+	var volumes []Volume
+	if p.m.cfg.Volumes != nil {
+		// Each pod has a timeout of its own: one volume that hangs does not take
+		// the time of the next pod's.
+		asking, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+		defer cancel()
+		var err error
+		volumes, err = p.m.cfg.Volumes.Stats(asking, s.UID)
+		p.errs.add("volumes of "+s.Namespace+"/"+s.Name, err)
+		for i := range volumes {
+			pod.VolumeStats = append(pod.VolumeStats, volumes[i].VolumeStats)
+		}
+	}
+	// Files right in the pod's log directory; those of its containers are below.
+	own := []*statsapi.FsStats{p.files(logs)}
+	hosts := path.Join(rel(p.m.cfg.RootDir), "pods", string(s.UID), "etc-hosts")
+	if info, err := fs.Stat(p.m.cfg.Root, hosts); err == nil {
+		own = append(own, &statsapi.FsStats{Time: metav1.Now(), UsedBytes: ptr(uint64(info.Size())), InodesUsed: ptr[uint64](1)})
+	}
+	pod.EphemeralStorage = ephemeral(pod, volumes, p.node, own)
+}
+
+// container reads one container. dir is its cgroup, "" if it was not found. Usage
+// of the runtime stands in for files, and zeros for both.
+func (p *pass) container(ctx context.Context, c *Container, dir, logs string) statsapi.ContainerStats {
+	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartedAt)}
+	if c.StartedAt.IsZero() {
+		out.StartTime = metav1.NewTime(c.CreatedAt)
+	}
+	u, err := p.cgroups.read(dir)
+	if dir == "" || err != nil {
+		// The key of its rate: samples of the runtime are not compared with those
+		// of files.
+		dir = "id/" + c.ID // no cgroup has such a path
+		if u = c.Usage; u == nil {
+			u = &Usage{At: time.Now()}
+		}
+	}
+	setContainer(&out, u, p.m.rate(dir, u))
+	if !p.all {
+		return out
+	}
+	if c.Layer != nil {
+		out.Rootfs = fsStats(c.Layer, p.layer(ctx, c.Layer.Mountpoint))
+	}
+	if l := p.files(path.Join(logs, c.Name)); l != nil {
+		// Logs are taken to be on the node's file system, as in the kubelet.
+		if p.node != nil {
+			l.AvailableBytes, l.CapacityBytes, l.Inodes, l.InodesFree = p.node.AvailableBytes, p.node.CapacityBytes, p.node.Inodes, p.node.InodesFree
+		}
+		out.Logs = l
+	}
+	return out
+}
+
+// layer asks once in a pass for the file system that containers are on; nil if it
+// is not known. A failure is remembered too: a file system that hangs costs one
+// timeout in a pass and not one for each container.
+func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
+	d, ok := p.layers[mountpoint]
+	if !ok && mountpoint != "" {
+		ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+		defer cancel()
+		if disk, err := p.m.disks.ask(ctx, mountpoint); err == nil {
+			d = &disk
+		}
+		p.layers[mountpoint] = d
+	}
+	return d
+}
+
+// maxLogFiles is how many files of a container's logs are counted. Rotation keeps
+// some, but a pod that mounts the directory can make any number.
+const maxLogFiles = 10_000
+
+// files adds up the files right in a directory, as many as maxLogFiles; nil if
+// there is none. Directories below do not count, and links neither.
+func (p *pass) files(dir string) *statsapi.FsStats {
+	d, err := p.m.cfg.Root.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = d.Close() }()
+	// A list with a bound, which fs.ReadDir does not have.
+	list, ok := d.(fs.ReadDirFile)
+	if !ok {
+		return nil
+	}
+	entries, err := list.ReadDir(maxLogFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil
+	}
+	var size, n uint64
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			size += onDisk(info)
+			n++
+		}
+	}
+	return &statsapi.FsStats{Time: metav1.Now(), UsedBytes: &size, InodesUsed: &n}
+}

@@ -1,0 +1,461 @@
+package stats
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Numbers for the metrics of cAdvisor's names, which are read only when they are
+// scraped. A Summary has none of them.
+
+// Cgroup is what a cgroup reports beside its [Usage]. Nil is not known, or does
+// not apply: without a quota of CPU time there are no periods.
+type Cgroup struct {
+	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
+	KernelMemory                                *uint64 // bytes
+	MaxUsage                                    *uint64 // the most memory that was in use, bytes
+	FailedCharges                               *uint64 // how often the memory limit was hit
+	OOMKills                                    *uint64 // OOM kills of processes
+	// HighEvents and MaxEvents are how often memory.high throttled, and the limit was
+	// hit: on cgroup v1 none, and FailedCharges.
+	HighEvents, MaxEvents *uint64
+	// Dirty and Writeback are bytes of the page cache that are not on the disk yet.
+	Dirty, Writeback *uint64
+	// Scanned and Reclaimed are pages of reclaim, RefaultedFile and RefaultedAnon pages that
+	// were wanted again after it. Of a v1 cgroup the first two are not known.
+	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64
+
+	Processes, Threads, MaxThreads     *uint64
+	FileDescriptors, Sockets           *uint64 // of containers alone, no more than 65536 of each
+	OpenFilesLimit                     *uint64 // soft limit of a container's first process
+	UserNanos, SystemNanos             *uint64 // CPU time
+	Periods, Throttled, ThrottledNanos *uint64 // of the quota
+	Bursts, BurstNanos                 *uint64 // periods in which more than the quota was used, and how much more
+
+	// The limits: weight as on cgroup v1, microseconds, and bytes, of which 0 is
+	// no limit. SwapLimit is of swap alone on v2, of both together on v1.
+	CPUShares, CPUPeriod, CPUQuota            *uint64
+	MemoryLimit, MemoryReservation, SwapLimit *uint64
+}
+
+// DiskIO is what a cgroup has read from a block device and written to it.
+type DiskIO struct {
+	Device                               string // such as /dev/sda
+	Major, Minor                         uint64
+	ReadBytes, WriteBytes, Reads, Writes uint64
+}
+
+// Device is what a block device has done since the machine began
+// (/proc/diskstats; Documentation/admin-guide/iostats.rst).
+type Device struct {
+	Name                                 string // such as /dev/sda
+	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
+	Writes, WritesMerged, SectorsWritten uint64
+	ReadTime, WriteTime                  time.Duration // of all requests together
+	InFlight                             uint64        // requests now
+	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
+}
+
+// The most that is told of a file's number: more would not fit the unit it is told
+// in. maxWeight is cgroup v2's. Numbers beyond come from a broken file, and would
+// turn small or negative.
+const (
+	maxMillis = uint64(1<<63-1) / 1e6
+	maxMicros = uint64(1<<64-1) / 1e3
+	maxWeight = 10000
+)
+
+// Devices are the block devices of the node that have done something. In the
+// kernel's order, whole disks and partitions. Nil if the file cannot be read.
+func (m *Collector) Devices() (out []Device) {
+	for _, line := range (cgroups{files: m.cfg.Proc}).split("diskstats") {
+		if len(line) < 14 {
+			continue
+		}
+		var n [11]uint64
+		for i := range n {
+			// A field that is no number is 0: the line is the kernel's, and newer
+			// kernels only add fields at the end.
+			n[i], _ = strconv.ParseUint(line[3+i], 10, 64)
+		}
+		if n == [11]uint64{} {
+			continue // a loop device that nobody uses
+		}
+		ms := func(i int) time.Duration { return time.Duration(min(n[i], maxMillis)) * time.Millisecond } //nolint:gosec // no more than fits
+		out = append(out, Device{
+			Name: "/dev/" + line[2], Reads: n[0], ReadsMerged: n[1], SectorsRead: n[2], ReadTime: ms(3),
+			Writes: n[4], WritesMerged: n[5], SectorsWritten: n[6], WriteTime: ms(7), InFlight: n[8], Busy: ms(9), BusyWeighted: ms(10),
+		})
+	}
+	return out
+}
+
+// Interface is what a Summary does not tell of a network interface. Counts are
+// since the interface was made; those of the receiving side are the container's.
+type Interface struct {
+	Name                                       string
+	RxPackets, TxPackets, RxDropped, TxDropped *uint64
+}
+
+// Detail is what there is to know of a cgroup beside a Summary.
+type Detail struct {
+	Path string // from the root of the hierarchy: "/kubepods/..."
+	// The numbers of files, set by version.
+	Cgroup
+	Disks      []DiskIO
+	Interfaces []Interface // of a sandbox with a network of its own, or of its pod where sandboxes have no cgroup
+	// Usage is a sandbox's own; a Summary has those of containers and pods.
+	Usage *statsapi.ContainerStats
+}
+
+// PodDetail is that of a pod, and of what runs in it by the runtime's ids: its
+// containers and its sandbox. Processes of the pod include those of its containers,
+// which the files of its own cgroup do not.
+type PodDetail struct {
+	Detail
+	Containers map[string]Detail
+}
+
+// Details reads the cgroups of pods now, and from files alone. want reports a pod
+// that has one whether to read it, the id of its sandbox, and whether that has a
+// network of its own. A cgroup that vanishes meanwhile is left out. It does not ask
+// the runtime, so that a scrape works while the runtime hangs. The result is the
+// caller's; a node without a cgroup of pods has nil.
+func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bool)) (map[types.UID]PodDetail, error) {
+	if m.cfg.PodsCgroup == noCgroup {
+		return nil, nil
+	}
+	c := newCgroups(m.cfg.Cgroups)
+	dirs, err := c.pods(m.cfg.PodsCgroup)
+	if err != nil {
+		return nil, fmt.Errorf("stats: cgroups of pods: %w", err)
+	}
+	// Once for all: /proc/partitions is the same for every cgroup.
+	names := m.proc.devices()
+	out := make(map[types.UID]PodDetail, len(dirs))
+	for uid, d := range dirs {
+		sandbox, network, ok := want(uid)
+		if !ok {
+			continue
+		}
+		p := PodDetail{Containers: make(map[string]Detail, len(d.containers))}
+		// It ended between the list and here.
+		if p.Detail, _, ok = c.detail(d.dir, names); !ok {
+			continue
+		}
+		for id, dir := range d.containers {
+			k, pids, ok := c.detail(dir, names)
+			if !ok {
+				continue
+			}
+			// Of containers and not of the pod's own cgroup: there it would count
+			// nothing new.
+			k.readFiles(m.cfg.Proc, pids)
+			// A Summary leaves sandboxes out, but cAdvisor's metrics have them.
+			if id == sandbox {
+				if u, err := c.read(dir); err == nil {
+					k.Usage = &statsapi.ContainerStats{StartTime: m.cgroupStart(c, dir)}
+					setContainer(k.Usage, u, m.rate(dir, u))
+				}
+				if network {
+					k.Interfaces = interfaces(m.proc.netdev(pids))
+				}
+			}
+			p.Containers[id], p.Processes = k, add(p.Processes, k.Processes)
+		}
+		// A runtime without pause containers has no process in the sandbox; see
+		// podNetdev.
+		if _, ok := d.containers[sandbox]; !ok && network {
+			p.Interfaces = interfaces(m.proc.podNetdev(c, d, sandbox))
+		}
+		out[uid] = p
+	}
+	return out, nil
+}
+
+// detail reads a cgroup, and which processes are in it; false if it is gone. names
+// are those of block devices by number. A cgroup counts as gone if neither its
+// processes nor its CPU time can be read.
+func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []string, ok bool) {
+	d.Path = "/" + dir
+	if pids, ok = c.procs(dir); ok {
+		d.Processes = ptr(uint64(len(pids)))
+	}
+	if c.v2 {
+		d.readV2(c, func(name string) string { return path.Join(dir, name) }, names)
+	} else {
+		d.readV1(c, dir, names)
+	}
+	return d, pids, d.Processes != nil || d.UserNanos != nil
+}
+
+// readV2 reads the files of cgroup v2. A number whose file or line an older kernel
+// lacks stays nil.
+func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]string) {
+	c.keyed(file("cpu.stat"), map[string]**uint64{
+		"user_usec": &d.UserNanos, "system_usec": &d.SystemNanos,
+		"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_usec": &d.ThrottledNanos,
+		"nr_bursts": &d.Bursts, "burst_usec": &d.BurstNanos,
+	})
+	// Microseconds in the files.
+	for _, p := range []*uint64{d.UserNanos, d.SystemNanos, d.ThrottledNanos, d.BurstNanos} {
+		if p != nil {
+			*p = min(*p, maxMicros) * 1000
+		}
+	}
+	d.quota(c.fields(file("cpu.max")))
+	if w := c.number(file("cpu.weight")); w != nil {
+		// The inverse of how runtimes made the weight of the shares (KEP-2254).
+		d.CPUShares = ptr(2 + less(min(*w, maxWeight), 1)*262142/9999)
+	}
+	c.keyed(file("memory.stat"), map[string]**uint64{
+		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile, "kernel": &d.KernelMemory,
+		"file_dirty": &d.Dirty, "file_writeback": &d.Writeback, "pgscan": &d.Scanned, "pgsteal": &d.Reclaimed,
+		"workingset_refault_file": &d.RefaultedFile, "workingset_refault_anon": &d.RefaultedAnon,
+	})
+	// The counts include the cgroups below, which the file memory.events.local does
+	// not.
+	c.keyed(file("memory.events"), map[string]**uint64{"high": &d.HighEvents, "max": &d.FailedCharges, "oom_kill": &d.OOMKills})
+	d.MaxEvents = d.FailedCharges
+	d.MaxUsage = c.number(file("memory.peak"))
+	d.MemoryLimit, d.MemoryReservation, d.SwapLimit = c.limit(file("memory.max")), c.limit(file("memory.min")), c.limit(file("memory.swap.max"))
+	d.Threads, d.MaxThreads = c.number(file("pids.current")), c.limit(file("pids.max"))
+	// A line is "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...".
+	for _, line := range c.split(file("io.stat")) {
+		if names[line[0]] == "" {
+			continue // a device that is gone
+		}
+		dev := newDiskIO(line[0], names)
+		to := map[string]*uint64{"rbytes": &dev.ReadBytes, "wbytes": &dev.WriteBytes, "rios": &dev.Reads, "wios": &dev.Writes}
+		for _, f := range line[1:] {
+			name, value, _ := strings.Cut(f, "=")
+			if p := to[name]; p != nil {
+				*p, _ = strconv.ParseUint(value, 10, 64)
+			}
+		}
+		d.Disks = append(d.Disks, dev)
+	}
+}
+
+// readV1 reads the files of cgroup v1, from the directories of five controllers.
+// Its times are in nanoseconds already.
+func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
+	file := func(controller, name string) string { return path.Join(controller, dir, name) }
+	// The controller is mounted alone or together with cpuacct, by distribution.
+	for _, cpu := range []string{"cpu", "cpu,cpuacct"} {
+		if d.CPUShares = c.number(file(cpu, "cpu.shares")); d.CPUShares != nil {
+			c.keyed(file(cpu, "cpu.stat"), map[string]**uint64{
+				"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_time": &d.ThrottledNanos,
+				"nr_bursts": &d.Bursts, "burst_time": &d.BurstNanos,
+			})
+			d.quota(append(c.fields(file(cpu, "cpu.cfs_quota_us")), c.fields(file(cpu, "cpu.cfs_period_us"))...))
+			break
+		}
+	}
+	// usage_user and usage_sys are finer than cpuacct.stat, which counts in ticks.
+	for _, acct := range []string{"cpuacct", "cpu,cpuacct"} {
+		if d.UserNanos == nil {
+			d.UserNanos, d.SystemNanos = c.number(file(acct, "cpuacct.usage_user")), c.number(file(acct, "cpuacct.usage_sys"))
+		}
+	}
+	c.keyed(file("memory", "memory.stat"), map[string]**uint64{
+		"total_cache": &d.Cache, "total_mapped_file": &d.MappedFile, "total_active_file": &d.ActiveFile, "total_inactive_file": &d.InactiveFile,
+		"total_dirty": &d.Dirty, "total_writeback": &d.Writeback, "total_workingset_refault_file": &d.RefaultedFile, "total_workingset_refault_anon": &d.RefaultedAnon,
+	})
+	c.keyed(file("memory", "memory.oom_control"), map[string]**uint64{"oom_kill": &d.OOMKills})
+	d.MaxUsage, d.FailedCharges = c.number(file("memory", "memory.max_usage_in_bytes")), c.number(file("memory", "memory.failcnt"))
+	// v1 has no memory.high: zero events are a fact, and not unknown.
+	if d.FailedCharges != nil {
+		d.MaxEvents, d.HighEvents = d.FailedCharges, new(uint64)
+	}
+	d.KernelMemory = c.number(file("memory", "memory.kmem.usage_in_bytes"))
+	d.MemoryLimit, d.MemoryReservation = c.limit(file("memory", "memory.limit_in_bytes")), c.limit(file("memory", "memory.soft_limit_in_bytes"))
+	d.SwapLimit = c.limit(file("memory", "memory.memsw.limit_in_bytes"))
+	d.Threads, d.MaxThreads = c.number(file("pids", "pids.current")), c.limit(file("pids", "pids.max"))
+	// Two files have the numbers of one device, in the order of the first.
+	at := map[string]*DiskIO{}
+	var order []string
+	disk := func(dev string) *DiskIO {
+		if at[dev] == nil {
+			at[dev] = ptr(newDiskIO(dev, names))
+			order = append(order, dev)
+		}
+		return at[dev]
+	}
+	count := func(name string, read, written func(*DiskIO) *uint64) {
+		// The recursive file counts the cgroups below as well; older kernels do not
+		// have it.
+		lines := c.split(file("blkio", name+"_recursive"))
+		if lines == nil {
+			lines = c.split(file("blkio", name))
+		}
+		for _, line := range lines {
+			if len(line) != 3 || names[line[0]] == "" {
+				continue // the total, or a device that is gone
+			}
+			switch n, _ := strconv.ParseUint(line[2], 10, 64); line[1] {
+			case "Read":
+				*read(disk(line[0])) = n
+			case "Write":
+				*written(disk(line[0])) = n
+			}
+		}
+	}
+	count("blkio.throttle.io_service_bytes", func(i *DiskIO) *uint64 { return &i.ReadBytes }, func(i *DiskIO) *uint64 { return &i.WriteBytes })
+	count("blkio.throttle.io_serviced", func(i *DiskIO) *uint64 { return &i.Reads }, func(i *DiskIO) *uint64 { return &i.Writes })
+	for _, dev := range order {
+		d.Disks = append(d.Disks, *at[dev])
+	}
+}
+
+// newDiskIO is that of a device given as major:minor. A malformed number is 0.
+func newDiskIO(dev string, names map[string]string) DiskIO {
+	out := DiskIO{Device: names[dev]}
+	major, minor, _ := strings.Cut(dev, ":")
+	out.Major, _ = strconv.ParseUint(major, 10, 64)
+	out.Minor, _ = strconv.ParseUint(minor, 10, 64)
+	return out
+}
+
+// procs are the processes in a cgroup; false if it is not there. On v2, processes
+// are in leaves: a pod's own list is empty.
+func (c cgroups) procs(dir string) (pids []string, ok bool) {
+	if !c.v2 {
+		dir = path.Join("memory", dir)
+	}
+	raw, err := fs.ReadFile(c.files, path.Join(dir, "cgroup.procs"))
+	return strings.Fields(string(raw)), err == nil
+}
+
+// maxFiles is how many open files of a container are counted in one reading: a
+// container may have as many as it likes. Beyond that, counting would cost the
+// agent more than the number is worth.
+const maxFiles = 1 << 16
+
+// readFiles counts what processes have open. One that ends meanwhile has none. pids
+// are those of one container, the first of them its oldest. The agent needs to be
+// root to see them; a process that it may not see counts as one without files.
+func (d *Detail) readFiles(proc fs.FS, pids []string) {
+	if len(pids) == 0 {
+		return
+	}
+	var files, sockets uint64
+	for _, pid := range pids {
+		dir, err := proc.Open(pid + "/fd")
+		if err != nil {
+			continue
+		}
+		// A piece at a time, so that the bound holds for a single process with
+		// millions of files too.
+		for list, ok := dir.(fs.ReadDirFile); ok && files < maxFiles; {
+			entries, err := list.ReadDir(256)
+			for _, e := range entries {
+				files++
+				if to, err := fs.ReadLink(proc, path.Join(pid, "fd", e.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+					sockets++
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = dir.Close()
+	}
+	d.FileDescriptors, d.Sockets = &files, &sockets
+	// The limit of the first process stands for the container's: others inherit it.
+	limits, _ := fs.ReadFile(proc, pids[0]+"/limits")
+	for line := range strings.Lines(string(limits)) { // Max open files  soft  hard  files
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
+			if f := strings.Fields(rest); len(f) > 0 {
+				if n, err := strconv.ParseUint(f[0], 10, 64); err == nil {
+					d.OpenFilesLimit = &n
+				}
+			}
+		}
+	}
+}
+
+// quota takes "max 100000" or "50000 100000", or -1 for max. What is counted of
+// periods means nothing without a quota. Times are in microseconds. No quota leaves
+// CPUQuota nil.
+func (d *Detail) quota(fields []string) {
+	if len(fields) == 2 {
+		if n, err := strconv.ParseUint(fields[1], 10, 64); err == nil {
+			d.CPUPeriod = &n
+		}
+		if n, err := strconv.ParseUint(fields[0], 10, 64); err == nil && n > 0 {
+			d.CPUQuota = &n
+			return
+		}
+	}
+	// The kernel counts periods of no quota as 0, which would look like a container
+	// that is never throttled for one that cannot be.
+	d.Periods, d.Throttled, d.ThrottledNanos, d.Bursts, d.BurstNanos = nil, nil, nil, nil, nil
+}
+
+// limit is 0 if there is none. 0 is how cAdvisor reports a cgroup without a limit;
+// nil is not known.
+func (c cgroups) limit(name string) *uint64 {
+	n := c.number(name)
+	if n != nil && *n >= unlimited {
+		return ptr[uint64](0)
+	}
+	return n
+}
+
+// fields returns the words of a file; nil if it cannot be read.
+func (c cgroups) fields(name string) []string {
+	raw, _ := fs.ReadFile(c.files, name)
+	return strings.Fields(string(raw))
+}
+
+// split has the fields of each line that has any. Nil if the file cannot be read.
+func (c cgroups) split(name string) (out [][]string) {
+	raw, _ := fs.ReadFile(c.files, name)
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// devices are the names of block devices by major:minor. Whole disks and partitions
+// are among them.
+func (p proc) devices() map[string]string {
+	out := map[string]string{}
+	for _, f := range (cgroups{files: p.files}).split("partitions") { // major minor #blocks name
+		if len(f) == 4 {
+			out[f[0]+":"+f[1]] = "/dev/" + f[3]
+		}
+	}
+	return out
+}
+
+// interfaces reads packets of /proc/<pid>/net/dev. Eight columns are of receiving
+// and eight of sending (proc(5)). The loopback device is left out, as in the
+// kubelet.
+func interfaces(raw []byte) (out []Interface) {
+	for line := range strings.Lines(string(raw)) {
+		name, rest, ok := strings.Cut(line, ":")
+		fields := strings.Fields(rest)
+		if name = strings.TrimSpace(name); !ok || len(fields) < 12 || name == "lo" {
+			continue
+		}
+		i := Interface{Name: name}
+		for col, to := range map[int]**uint64{1: &i.RxPackets, 3: &i.RxDropped, 9: &i.TxPackets, 11: &i.TxDropped} {
+			if n, err := strconv.ParseUint(fields[col], 10, 64); err == nil {
+				*to = &n
+			}
+		}
+		out = append(out, i)
+	}
+	return out
+}

@@ -1,0 +1,38 @@
+package stats
+
+import (
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Statfs asks the file system that holds path. It may block for ever, on a network
+// file system whose server is gone.
+func Statfs(path string) (Disk, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return Disk{}, err
+	}
+	// The number of the device says whether two paths are on one file system.
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return Disk{}, err
+	}
+	// Blocks are counted in fragments (statfs(2)); Bsize is only the preferred size
+	// of a transfer.
+	size := uint64(s.Frsize)
+	return Disk{
+		Device: st.Dev, Capacity: s.Blocks * size, Available: s.Bavail * size, Free: s.Bfree * size,
+		Inodes: s.Files, InodesFree: s.Ffree,
+	}, nil
+}
+
+// onDisk is what a file takes of its disk, in bytes, where the file system says so, and else its size: blocks of
+// 512 bytes (stat(2)), as du and the kubelet count.
+func onDisk(info fs.FileInfo) uint64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return uint64(st.Blocks) * 512
+	}
+	return uint64(info.Size())
+}

@@ -1,0 +1,90 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Groups reads the cgroups that hold no pod of their own, now and from files alone:
+// that of all pods, those of its classes, and Config.SystemCgroups; by path, with
+// their usage. One that is not there is left out, and so is the root of all. The
+// error joins what could not be read; it comes beside the rest. The rate of CPU use
+// is left out.
+func (m *Collector) Groups() ([]Detail, error) {
+	c := newCgroups(m.cfg.Cgroups)
+	dirs := map[string]bool{}
+	var errs []error
+	if m.cfg.PodsCgroup != noCgroup {
+		dirs[rel(m.cfg.PodsCgroup)] = true
+		// Guaranteed pods have no class of their own: they are right below the root
+		// of pods.
+		tiers, err := c.tiers(rel(m.cfg.PodsCgroup))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("stats: cgroups of classes: %w", err))
+		}
+		for _, dir := range tiers {
+			dirs[dir] = true
+		}
+	}
+	if m.cfg.SystemCgroups != nil {
+		// A set: the agent may run in a cgroup that is one of the others too.
+		for _, dir := range m.cfg.SystemCgroups() {
+			dirs[rel(dir)] = true
+		}
+	}
+	names := m.proc.devices()
+	var out []Detail
+	for _, dir := range slices.Sorted(maps.Keys(dirs)) {
+		if dir == rel("/") {
+			continue // the machine
+		}
+		u, err := c.read(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("stats: cgroup /%s: %w", dir, err))
+			continue
+		}
+		// The cgroup has gone since the first file was read.
+		d, _, ok := c.detail(dir, names)
+		if !ok {
+			continue
+		}
+		d.Usage = &statsapi.ContainerStats{StartTime: m.cgroupStart(c, dir)}
+		setContainer(d.Usage, u, nil)
+		out = append(out, d)
+	}
+	return out, errors.Join(errs...)
+}
+
+// tiers are the cgroups of the classes of pods below that of all. They are paths
+// from the root of the hierarchy. On v1 the memory controller's count.
+func (c cgroups) tiers(root string) (dirs []string, err error) {
+	top := ""
+	if !c.v2 {
+		top = "memory"
+	}
+	entries, err := fs.ReadDir(c.files, path.Join(top, root))
+	for _, e := range entries {
+		if e.IsDir() && isTier(e.Name()) {
+			dirs = append(dirs, path.Join(root, e.Name()))
+		}
+	}
+	return dirs, err
+}
+
+// isTier reports whether a cgroup below that of all pods is that of a class. Both
+// cgroup drivers' forms are known: "burstable", and "kubepods-burstable.slice" of
+// systemd.
+func isTier(name string) bool {
+	tier := strings.TrimSuffix(name, ".slice")
+	return strings.HasSuffix(tier, "burstable") || strings.HasSuffix(tier, "besteffort")
+}

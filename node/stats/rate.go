@@ -1,0 +1,94 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// CPUSample is a cumulative count of processor time, in nanoseconds, and when it
+// was read. Two samples of one cgroup make a rate.
+type CPUSample struct {
+	At    time.Time
+	Total uint64
+}
+
+// ErrCounterReset means that a counter is less than it was. A cgroup of the same
+// path has been made anew, as when a container restarts.
+var ErrCounterReset = errors.New("the counter was reset")
+
+// CPURate is the use between two samples, in nanocores. A nanocore is a billionth
+// of a processor: 1e9 is one that is fully busy.
+func CPURate(before, now CPUSample) (uint64, error) {
+	d := now.At.Sub(before.At)
+	switch {
+	case d <= 0:
+		return 0, fmt.Errorf("%v between two samples; want a positive duration", d)
+	case now.Total < before.Total:
+		return 0, ErrCounterReset
+	}
+	rate := float64(now.Total-before.Total) / float64(d) * 1e9
+	if rate >= math.MaxUint64 {
+		return 0, ErrCounterReset // no machine has so many processors
+	}
+	return uint64(rate), nil
+}
+
+// Bounds of a sample's use: less time than minWindow between two makes a rate
+// of noise, and after maxWindow it is no rate of now (the kubelet drops its
+// samples then too).
+const (
+	minWindow = time.Second
+	maxWindow = 10 * time.Minute
+)
+
+// rates remembers the last sample of each cgroup. The zero value is ready for use,
+// from any goroutine. Keys are paths of cgroups, or ids of containers without one.
+type rates struct {
+	mu   sync.Mutex
+	last map[string]lastRate
+}
+
+type lastRate struct {
+	CPUSample
+	rate *uint64 // nil after the first sample
+}
+
+// next takes a new sample and returns the rate, nil if it is not known yet. A
+// sample that comes too soon has the rate of the one before. Readers who come one
+// after the other within minWindow get the same rate, rather than move the window
+// for each other.
+func (r *rates) next(key string, now CPUSample) *uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, ok := r.last[key]
+	if age := now.At.Sub(before.At); ok && age < minWindow && now.Total >= before.Total {
+		return before.rate
+	}
+	// A counter that was reset begins a new series: no rate for now.
+	next := lastRate{CPUSample: now}
+	if ok && now.At.Sub(before.At) <= maxWindow {
+		if rate, err := CPURate(before.CPUSample, now); err == nil {
+			next.rate = &rate
+		}
+	}
+	if r.last == nil {
+		r.last = map[string]lastRate{}
+	}
+	r.last[key] = next
+	return next.rate
+}
+
+// forget drops samples that are too old to be used. Without it every container that
+// ever ran would be remembered.
+func (r *rates) forget(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key, s := range r.last {
+		if now.Sub(s.At) > maxWindow {
+			delete(r.last, key)
+		}
+	}
+}

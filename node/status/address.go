@@ -1,0 +1,145 @@
+package status
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The addresses of a node, decided from values alone. The order of preference is
+// the kubelet's: given, then the node's name, then the default route.
+
+// AnnotationProvidedIP informs an external cloud provider which addresses were
+// asked for (k8s.io/cloud-provider/api).
+const AnnotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
+
+// setAddresses writes the addresses and the annotation for the provider. With an
+// error the addresses are as they were. An address that is not the machine's is an
+// error, because pods and probes would be sent elsewhere.
+func setAddresses(node *v1.Node, in Addressing) error {
+	given := in.NodeIPs
+	anyOf := len(given) == 1 && given[0].IsUnspecified() // 0.0.0.0 or ::
+	if !anyOf {
+		// Checked at each call and not once: interfaces come and go, and the error
+		// goes when the address appears.
+		for _, ip := range given {
+			if err := CheckNodeIP(ip, in.Host); err != nil {
+				return err
+			}
+		}
+	}
+	// The provider chooses the node's addresses by it. The annotation has to go
+	// when no addresses are given any more, or it would bind the provider to stale
+	// ones.
+	if in.External && len(given) > 0 && !anyOf {
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
+		node.Annotations[AnnotationProvidedIP] = joinAddrs(given)
+	} else {
+		delete(node.Annotations, AnnotationProvidedIP)
+	}
+	host := v1.NodeAddress{Type: v1.NodeHostName, Address: in.Hostname}
+	switch {
+	case in.External && len(node.Status.Addresses) > 0:
+		return nil // they are the provider's
+	// Addresses of our own choice could be wrong in the cloud's network; the name
+	// lets the provider find the node.
+	case in.External && len(given) == 0:
+		node.Status.Addresses = []v1.NodeAddress{host}
+		return nil
+	case len(given) > 0 && !anyOf:
+		node.Status.Addresses = append(internal(given...), host)
+		return nil
+	}
+	ip, err := in.choose(anyOf && given[0].Is6())
+	if err != nil {
+		return err
+	}
+	node.Status.Addresses = append(internal(ip), host)
+	return nil
+}
+
+// choose picks the address of a node that was given none: its name if that is one,
+// else what DNS has for it, else the default route's. six asks for IPv6 first; an
+// address of the other family is better than none. The error means that there is
+// none at all. It asks nobody: the answers of DNS are in the inputs.
+func (in Addressing) choose(six bool) (netip.Addr, error) {
+	if ip, ok := sloppyAddr(in.Hostname); ok {
+		return ip, nil
+	}
+	var other netip.Addr
+	for _, ip := range in.Resolved {
+		ip = ip.Unmap()
+		switch {
+		// DNS may answer 127.0.1.1 from /etc/hosts, or the address of another
+		// machine.
+		case CheckNodeIP(ip, in.Host) != nil:
+		case ip.Is6() == six:
+			return ip, nil
+		// The first of the other family, in the order of DNS.
+		case !other.IsValid():
+			other = ip
+		}
+	}
+	first, second := in.Default4, in.Default6
+	if six {
+		first, second = second, first
+	}
+	for _, ip := range []netip.Addr{other, first, second} {
+		if ip.IsValid() {
+			return ip, nil
+		}
+	}
+	return netip.Addr{}, errors.New("node addresses: no node IP is given, the node's name has none, and there is no default route")
+}
+
+// needsName reports that DNS has to be asked. Without it, a node with a given
+// address would depend on a name server.
+func (in Addressing) needsName() bool {
+	if len(in.NodeIPs) > 0 && !in.NodeIPs[0].IsUnspecified() || in.External && len(in.NodeIPs) == 0 {
+		return false
+	}
+	_, ip := sloppyAddr(in.Hostname)
+	return !ip
+}
+
+// internal returns addresses of type InternalIP, in the order of ips.
+func internal(ips ...netip.Addr) []v1.NodeAddress {
+	var out []v1.NodeAddress
+	for _, ip := range ips {
+		out = append(out, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	return out
+}
+
+// joinAddrs returns the addresses separated by commas, as --node-ip and the
+// annotation have them.
+func joinAddrs(ips []netip.Addr) string {
+	var text []string
+	for _, ip := range ips {
+		text = append(text, ip.String())
+	}
+	return strings.Join(text, ",")
+}
+
+// IPsOf are the internal addresses of a status, in its order, for the hostIPs of
+// pods. A text that is no address is an error; the addresses before it are returned
+// with it.
+func IPsOf(s *v1.NodeStatus) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, a := range s.Addresses {
+		if a.Type != v1.NodeInternalIP {
+			continue
+		}
+		ip, ok := sloppyAddr(a.Address)
+		if !ok {
+			return out, fmt.Errorf("node addresses: %q is no address", a.Address)
+		}
+		out = append(out, ip)
+	}
+	return out, nil
+}

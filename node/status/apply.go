@@ -1,0 +1,96 @@
+package status
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Apply writes into node what in says: its status, and the annotation of its
+// addresses. What an error concerns is left as it was, and the rest is written
+// nevertheless. The events are to be told once the node's new state is known to
+// others. It reads no clock and keeps nothing but seen; of in, slices and maps may
+// be shared with the node afterwards. Calls with the same seen must not overlap.
+func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error) {
+	s, at := &node.Status, metav1.NewTime(now)
+	// The order of the parts is the kubelet's: it decides the order of events and
+	// that Ready comes last of the conditions.
+	errs := []error{setAddresses(node, in.Addressing)}
+	events := setMachine(node, in, seen)
+	errs = append(errs, setVersions(node, in))
+	s.DaemonEndpoints.KubeletEndpoint.Port = in.Port
+	errs = append(errs, in.ImagesErr)
+	// Images of before are dropped with an error: the scheduler would prefer the
+	// node for images that may be gone.
+	s.Images = nil
+	if in.ImagesErr == nil {
+		s.Images = ShowImages(in.Images, in.MaxImages)
+	}
+	s.NodeInfo.OperatingSystem = cmp.Or(in.Facts.OS, runtime.GOOS)
+	s.NodeInfo.Architecture = cmp.Or(in.Facts.Arch, runtime.GOARCH)
+	s.RuntimeHandlers = in.Handlers
+	// Nil is a runtime that does not say, or did not answer yet: what others know
+	// stays.
+	if in.Features != nil {
+		s.Features = in.Features
+	}
+	// All conditions of one call have one time, so that they can be compared.
+	events = append(events, memoryPressure.set(node, in.MemoryPressure, at)...)
+	events = append(events, diskPressure.set(node, in.DiskPressure, at)...)
+	events = append(events, pidPressure.set(node, in.PIDPressure, at)...)
+	// Ready looks at the capacity, so that it comes after setMachine.
+	events = append(events, setReady(node, in, at)...)
+	// Before the volumes are known, an empty list would let a controller detach
+	// disks that are in use.
+	if in.VolumesSynced {
+		s.VolumesInUse = in.VolumesInUse
+	}
+	events = append(events, seen.schedulable(node)...)
+	if in.Declared != nil {
+		s.DeclaredFeatures = in.Declared
+	}
+	return events, errors.Join(errs...)
+}
+
+// setVersions writes what runs on the node. Facts that cannot be read leave the
+// versions of before, but for the proxy's.
+func setVersions(node *v1.Node, in *Inputs) error {
+	info := &node.Status.NodeInfo
+	info.KubeProxyVersion = "" //nolint:staticcheck // it is deprecated, which is why it is cleared
+	if in.FactsErr != nil {
+		return fmt.Errorf("node info: %w", in.FactsErr)
+	}
+	info.KernelVersion, info.OSImage = in.Facts.Kernel, in.Facts.OSImage
+	// The two spellings of unknown are the kubelet's.
+	info.ContainerRuntimeVersion = cmp.Or(in.RuntimeName, "unknown") + "://" + cmp.Or(in.RuntimeVersion, "Unknown")
+	info.KubeletVersion = in.Version
+	return nil
+}
+
+// schedulable returns when a node is cordoned or given free: also one that was
+// cordoned when the agent started. There is no clock in it: the spec is another's,
+// and only its change is news.
+func (seen *Seen) schedulable(node *v1.Node) []Event {
+	if node.Spec.Unschedulable == seen.unschedulable {
+		return nil
+	}
+	seen.unschedulable = node.Spec.Unschedulable
+	if seen.unschedulable {
+		return []Event{statusEvent(node.Name, "NodeNotSchedulable")}
+	}
+	return []Event{statusEvent(node.Name, "NodeSchedulable")}
+}
+
+// SortedHandlers copies runtime handlers, sorted by name, so that a runtime that
+// reports them in another order changes nothing. h is not changed.
+func SortedHandlers(h []v1.NodeRuntimeHandler) []v1.NodeRuntimeHandler {
+	out := slices.Clone(h)
+	slices.SortStableFunc(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

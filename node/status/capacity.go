@@ -1,0 +1,146 @@
+package status
+
+import (
+	"cmp"
+	"maps"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Capacity is what a node has: its machine's resources, pods, and devices. Keys of
+// before that are nobody's here stay, as they are opaque resources that others have
+// put there. The result is a new list; quantities are those of the inputs. The sums
+// of a machine that cannot be read are zero, so that nothing more is scheduled to
+// it, while the number of pods stays.
+func Capacity(before v1.ResourceList, in *Inputs) v1.ResourceList {
+	out := v1.ResourceList{}
+	maps.Copy(out, before)
+	if in.FactsErr != nil {
+		out[v1.ResourceCPU] = *resource.NewMilliQuantity(0, resource.DecimalSI)
+		out[v1.ResourceMemory] = resource.MustParse("0Gi")
+		out[v1.ResourcePods] = *resource.NewQuantity(in.MaxPods, resource.DecimalSI)
+	} else {
+		// Sizes of huge pages that the kernel no longer has must not be
+		// schedulable.
+		maps.DeleteFunc(out, func(name v1.ResourceName, _ resource.Quantity) bool {
+			_, has := in.Facts.Capacity[name]
+			return IsHugePages(name) && !has
+		})
+		maps.Copy(out, in.Facts.Capacity)
+		// Both are bounds, and the smaller one counts.
+		pods := in.MaxPods
+		if cores := in.Facts.Capacity.Cpu().Value(); in.PodsPerCore > 0 {
+			pods = min(pods, cores*in.PodsPerCore)
+		}
+		out[v1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
+		// A node that does not isolate local storage must not promise any.
+		if !in.LocalStorage {
+			delete(out, v1.ResourceEphemeralStorage)
+		}
+	}
+	// After the machine's resources: a plugin's word counts for its own.
+	for name, q := range in.Devices.Capacity {
+		out[name] = q
+	}
+	// Zero instead of no entry: an entry of before would stay in the status, as one
+	// of a resource that is nobody's here.
+	for _, name := range in.Devices.Gone {
+		out[name] = *resource.NewQuantity(0, resource.DecimalSI)
+	}
+	return out
+}
+
+// Allocatable is what pods can have of a capacity. Memory that is set aside for
+// huge pages is no memory for others. The result is a new list, in which nothing is
+// below zero: in.Reserved may be larger than a small machine.
+func Allocatable(before, capacity v1.ResourceList, in *Inputs) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, q := range before {
+		// Extended resources that have left the capacity would be handed out
+		// although the node has none.
+		if _, has := capacity[name]; has || !IsExtended(name) && !IsHugePages(name) && name != v1.ResourceEphemeralStorage {
+			out[name] = q
+		}
+	}
+	for name, q := range capacity {
+		q = q.DeepCopy()
+		if r, ok := in.Reserved[name]; ok {
+			q.Sub(r)
+		}
+		out[name] = floor(q)
+	}
+	// Unhealthy devices are in the capacity, but not in here.
+	for name, q := range in.Devices.Allocatable {
+		out[name] = q
+	}
+	for _, name := range in.Devices.Gone {
+		out[name] = *resource.NewQuantity(0, resource.DecimalSI)
+	}
+	memory, ok := out[v1.ResourceMemory]
+	if !ok {
+		return out
+	}
+	// Huge pages are a part of MemTotal that no ordinary allocation can have. Once
+	// only: they are taken off after the reservations.
+	for name, q := range capacity {
+		if IsHugePages(name) {
+			memory.Sub(q)
+		}
+	}
+	out[v1.ResourceMemory] = floor(memory)
+	return out
+}
+
+// floor returns q, or zero if q is negative: the API does not allow negative
+// quantities.
+func floor(q resource.Quantity) resource.Quantity {
+	if q.Sign() < 0 {
+		q.Set(0)
+	}
+	return q
+}
+
+// IsHugePages reports that a resource is memory in huge pages of one size.
+func IsHugePages(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
+
+// IsExtended reports that a resource is neither Kubernetes' own nor a request of
+// a quota (k8s.io/kubernetes/pkg/apis/core/v1/helper, by its contract).
+func IsExtended(name v1.ResourceName) bool {
+	domain, _, has := strings.Cut(string(name), "/")
+	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(string(name), "requests.")
+}
+
+// setMachine writes capacity, allocatable and the identity of the machine. It also
+// reports a reboot, once for each process.
+func setMachine(node *v1.Node, in *Inputs, seen *Seen) []Event {
+	s := &node.Status
+	s.Capacity = Capacity(s.Capacity, in)
+	s.Allocatable = Allocatable(s.Allocatable, s.Capacity, in)
+	// Identities of before stay: a boot ID that is cleared would hide the next
+	// reboot.
+	if in.FactsErr != nil {
+		return nil
+	}
+	info := &s.NodeInfo
+	var events []Event
+	// Compared with what the API server has, which is from before this process:
+	// that is how the agent learns of a reboot that it did not see.
+	if info.BootID != "" && in.Facts.BootID != "" && info.BootID != in.Facts.BootID && !seen.rebooted {
+		seen.rebooted = true
+		events = append(events, Event{v1.EventTypeWarning, "Rebooted", "Node " + node.Name + " has been rebooted, boot id: " + in.Facts.BootID})
+	}
+	// What cannot be read for now stays: without a boot ID the next reboot would not be
+	// reported.
+	info.MachineID, info.SystemUUID = cmp.Or(in.Facts.MachineID, info.MachineID), cmp.Or(in.Facts.SystemUUID, info.SystemUUID)
+	info.BootID = cmp.Or(in.Facts.BootID, info.BootID)
+	// Nil and not zero: the field is for nodes with swap (KEP-2400).
+	info.Swap = nil
+	if swap := in.Facts.Swap; swap != 0 {
+		info.Swap = &v1.NodeSwapStatus{Capacity: &swap}
+	}
+	return events
+}

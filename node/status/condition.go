@@ -1,0 +1,202 @@
+package status
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The texts of conditions and the reasons of events are the kubelet's, as
+// controllers and dashboards know them.
+
+// statusPressure is what a condition says when it holds and when it does not.
+type statusPressure struct {
+	kind                  v1.NodeConditionType
+	bad, good             string // reasons
+	badText, goodText     string
+	badEvent, goodEventOf string
+}
+
+var (
+	memoryPressure = statusPressure{
+		v1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+		"kubelet has insufficient memory available", "kubelet has sufficient memory available",
+		"NodeHasInsufficientMemory", "NodeHasSufficientMemory",
+	}
+	diskPressure = statusPressure{
+		v1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure",
+		"kubelet has disk pressure", "kubelet has no disk pressure",
+		"NodeHasDiskPressure", "NodeHasNoDiskPressure",
+	}
+	pidPressure = statusPressure{
+		v1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+		"kubelet has insufficient PID available", "kubelet has sufficient PID available",
+		"NodeHasInsufficientPID", "NodeHasSufficientPID",
+	}
+)
+
+// set moves the heartbeat, and the rest if the status is another than before. One
+// that was not there was Unknown, so that it counts as a change. The transition
+// time must not move without a transition: the node lifecycle controller and people
+// measure from it.
+func (p statusPressure) set(node *v1.Node, holds bool, now metav1.Time) []Event {
+	c := condition(node, p.kind)
+	c.LastHeartbeatTime = now
+	status, reason, text, event := v1.ConditionFalse, p.good, p.goodText, p.goodEventOf
+	if holds {
+		status, reason, text, event = v1.ConditionTrue, p.bad, p.badText, p.badEvent
+	}
+	// Reason and message stay too, as the kubelet leaves them.
+	if c.Status == status {
+		return nil
+	}
+	c.Status, c.Reason, c.Message, c.LastTransitionTime = status, reason, text, now
+	return []Event{statusEvent(node.Name, event)}
+}
+
+// condition finds one, or adds it as Unknown. The pointer is good until the next
+// condition is added.
+func condition(node *v1.Node, kind v1.NodeConditionType) *v1.NodeCondition {
+	all := &node.Status.Conditions
+	if i := indexOf(*all, kind); i >= 0 {
+		return &(*all)[i]
+	}
+	*all = append(*all, v1.NodeCondition{Type: kind, Status: v1.ConditionUnknown})
+	return &(*all)[len(*all)-1]
+}
+
+// indexOf returns the position of a condition, or -1.
+func indexOf(all []v1.NodeCondition, kind v1.NodeConditionType) int {
+	return slices.IndexFunc(all, func(c v1.NodeCondition) bool { return c.Type == kind })
+}
+
+// statusEvent returns the event of a transition, in the kubelet's words.
+func statusEvent(node, what string) Event {
+	return Event{v1.EventTypeNormal, what, "Node " + node + " status is now: " + what}
+}
+
+// setReady writes the condition Ready. There is an event when one that was there
+// changes, and none for the first. Unlike those of pressures, its message follows
+// every change of the reasons.
+func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
+	want := v1.NodeCondition{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	event := "NodeReady"
+	if text := in.notReady(node.Status.Capacity); text != "" {
+		want.Status, want.Reason, want.Message, event = v1.ConditionFalse, "KubeletNotReady", text, "NodeNotReady"
+	}
+	// Soft requirements change the message and not the status.
+	if len(in.Warnings) > 0 {
+		want.Message += ". WARNING: " + aggregate(in.Warnings)
+	}
+	// The first Ready of a node is no transition: nobody has known it as anything
+	// else.
+	i := indexOf(node.Status.Conditions, v1.NodeReady)
+	if i < 0 {
+		node.Status.Conditions = append(node.Status.Conditions, want)
+		return nil
+	}
+	was := &node.Status.Conditions[i]
+	if was.Status == v1.ConditionTrue && in.begins(node.Status.Capacity) {
+		was.LastHeartbeatTime = now
+		return nil
+	}
+	if was.Status == want.Status {
+		want.LastTransitionTime = was.LastTransitionTime
+		*was = want
+		return nil
+	}
+	*was = want
+	return []Event{statusEvent(node.Name, event)}
+}
+
+// begins reports whether the node would be ready but for an agent that has only begun. A
+// restart would otherwise make it not ready for an instant, and its pods with it.
+func (in *Inputs) begins(capacity v1.ResourceList) bool {
+	rest := *in
+	rest.Problems.Runtime = nil
+	return in.Problems.Beginning && rest.notReady(capacity) == ""
+}
+
+// notReady is the text of all that keeps the node from being ready, in an order
+// that does not change. An empty text means that the node is ready. A text that
+// flapped would be a change of status at each look, and so a write to the API
+// server.
+func (in *Inputs) notReady(capacity v1.ResourceList) string {
+	var texts []string
+	for _, err := range []error{in.Problems.Runtime, in.Problems.Network, in.Problems.Storage, in.Problems.Shutdown} {
+		if err != nil {
+			texts = append(texts, err.Error())
+		}
+	}
+	// A node without these counts cannot be scheduled to at all.
+	needed := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
+	if in.LocalStorage {
+		needed = append(needed, v1.ResourceEphemeralStorage)
+	}
+	var missing []string
+	for _, name := range needed {
+		if _, ok := capacity[name]; !ok {
+			missing = append(missing, string(name))
+		}
+	}
+	if len(missing) > 0 {
+		texts = append(texts, "missing node capacity for resources: "+strings.Join(missing, ", "))
+	}
+	return aggregate(texts)
+}
+
+// aggregate writes one text plainly and several as [a, b], each once. The form is
+// that of k8s.io/apimachinery's aggregate errors, as the kubelet shows them.
+func aggregate(texts []string) string {
+	var once []string
+	for _, t := range texts {
+		if !slices.Contains(once, t) {
+			once = append(once, t)
+		}
+	}
+	switch len(once) {
+	case 0:
+		return ""
+	case 1:
+		return once[0]
+	}
+	return "[" + strings.Join(once, ", ") + "]"
+}
+
+// Errors of a runtime, with the kubelet's texts.
+var (
+	errNeverSeen      = errors.New("container runtime status check may not have completed yet")
+	errRuntimeDown    = errors.New("container runtime is down")
+	errNetworkUnknown = errors.New("network state unknown")
+)
+
+// runtimeErr is what is wrong with a runtime, by when it was last well and what it
+// said then: the age of the last good answer, what the checks of health say, and
+// the runtime's own condition. grace is Config.RuntimeGrace. A runtime that
+// answered once has the whole of it; one that never did has none, since pods cannot
+// have been started. condition is the runtime's text, "" if its condition is met.
+func runtimeErr(lastGood, now time.Time, grace time.Duration, unhealthy []string, condition string) error {
+	var texts []string
+	switch {
+	case lastGood.IsZero():
+		texts = append(texts, errNeverSeen.Error())
+	// At exactly the grace it is down: pollWait has the next look then.
+	case now.Sub(lastGood) >= grace:
+		texts = append(texts, errRuntimeDown.Error())
+	}
+	texts = append(texts, unhealthy...)
+	if condition != "" {
+		texts = append(texts, condition)
+	}
+	if text := aggregate(texts); text != "" {
+		return errors.New(text)
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package status
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// ParseNodeIPs reads the value of --node-ip: up to two addresses, separated by
+// commas. Parts that are no addresses are left out and named in ignored. Two must
+// be of different families, and neither unspecified; a single 0.0.0.0 or :: asks
+// for the default address of its family. Leading zeros of IPv4 are taken as
+// decimal, as the kubelet does it. ips are in the order of the text, which decides
+// the node's primary family.
+func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		ip, ok := sloppyAddr(part)
+		if !ok {
+			ignored = append(ignored, part)
+			continue
+		}
+		ips = append(ips, ip)
+	}
+	return ips, ignored, checkNodeIPs(ips, text)
+}
+
+// ParseProvidedNodeIPs reads the annotation alpha.kubernetes.io/provided-node-ip:
+// as ParseNodeIPs, but nothing in it may be wrong. The annotation is written by an
+// agent: a mistake in it is one of a program.
+func ParseProvidedNodeIPs(text string) ([]netip.Addr, error) {
+	var ips []netip.Addr
+	for part := range strings.SplitSeq(text, ",") {
+		ip, ok := sloppyAddr(strings.TrimSpace(part))
+		if !ok {
+			return nil, fmt.Errorf("node IPs: %q: %q is no address", text, part)
+		}
+		ips = append(ips, ip)
+	}
+	if err := checkNodeIPs(ips, text); err != nil {
+		return nil, err
+	}
+	return ips, nil
+}
+
+// checkNodeIPs returns an error if more than one address is given and they are not
+// a pair of both families. text is what the error shows.
+func checkNodeIPs(ips []netip.Addr, text string) error {
+	switch {
+	case len(ips) < 2:
+		return nil
+	case len(ips) > 2:
+		return fmt.Errorf("node IPs: %q: %d addresses; want two at most", text, len(ips))
+	case ips[0].IsUnspecified() || ips[1].IsUnspecified():
+		return fmt.Errorf("node IPs: %q: 0.0.0.0 and :: can only be alone", text)
+	case ips[0].Is4() == ips[1].Is4():
+		return fmt.Errorf("node IPs: %q: two must be one of IPv4 and one of IPv6", text)
+	}
+	return nil
+}
+
+// sloppyAddr reads an address, with leading zeros if it has them. IPv4 within IPv6
+// is IPv4. Zones are refused: they mean something on this machine only. Old
+// configurations have addresses such as 010.0.0.1, which Kubernetes has always read
+// as 10.0.0.1.
+func sloppyAddr(s string) (netip.Addr, bool) {
+	if !strings.Contains(s, ":") {
+		parts := strings.Split(s, ".")
+		for i, p := range parts {
+			if t := strings.TrimLeft(p, "0"); t != "" {
+				parts[i] = t
+			} else if p != "" {
+				parts[i] = "0"
+			}
+		}
+		s = strings.Join(parts, ".")
+	}
+	ip, err := netip.ParseAddr(s)
+	if err != nil || ip.Zone() != "" {
+		return netip.Addr{}, false
+	}
+	return ip.Unmap(), true
+}
+
+// CheckNodeIP reports whether an address can be a node's: one of its interfaces'
+// (host), and none that only means something on the machine or the link. ip has to
+// be unmapped. A nil list of host means that nothing is known to be the machine's,
+// so that every address is refused.
+func CheckNodeIP(ip netip.Addr, host []netip.Addr) error {
+	var why string
+	switch {
+	case !ip.IsValid():
+		return errors.New("node IP: empty")
+	case ip.IsLoopback():
+		why = "a loopback address"
+	case ip.IsMulticast():
+		why = "a multicast address"
+	case ip.IsLinkLocalUnicast():
+		why = "a link-local address"
+	case ip.IsUnspecified():
+		why = "the unspecified address"
+	default:
+		for _, h := range host {
+			if h.Unmap().WithZone("") == ip {
+				return nil
+			}
+		}
+		why = "no address of this machine's interfaces"
+	}
+	return fmt.Errorf("node IP: %s is %s", ip, why)
+}
+
+// Hostname is the name of a node: override if it is given, else host; trimmed and
+// in lower case. It becomes the node's label kubernetes.io/hostname as well. The
+// error means that both are blank.
+func Hostname(host, override string) (string, error) {
+	name := host
+	if override != "" {
+		name = override
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", fmt.Errorf("host name: %q: want one that is not blank", cmp.Or(override, host))
+	}
+	return name, nil
+}

@@ -1,0 +1,35 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Same reports that two statuses say the same: conditions in any order and whatever
+// their heartbeats, quantities however they are written, and nil and empty lists
+// alike. Neither is changed. Only two nils are the same where one is nil. A caller
+// that writes a status only if it is another one saves an API server most of the
+// writes.
+func Same(a, b *v1.NodeStatus) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	left, right := *a, *b
+	left.Conditions, right.Conditions = withoutHeartbeats(a.Conditions), withoutHeartbeats(b.Conditions)
+	return equality.Semantic.DeepEqual(&left, &right)
+}
+
+// withoutHeartbeats returns a copy sorted by type, without the times that move by
+// themselves. Transition times count.
+func withoutHeartbeats(all []v1.NodeCondition) []v1.NodeCondition {
+	out := slices.Clone(all)
+	slices.SortStableFunc(out, func(a, b v1.NodeCondition) int { return cmp.Compare(a.Type, b.Type) })
+	for i := range out {
+		out[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return out
+}

@@ -1,0 +1,437 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Machine reports what the machine is. It is asked every few minutes, so that memory
+// or processors that are added show. Calls do not overlap. Facts should end when
+// ctx does, after 5 s.
+type Machine interface {
+	Facts(ctx context.Context) (Facts, error)
+}
+
+// Runtime is the container runtime; *cristatus.Source is one. A call has a deadline
+// of 10 s; calls do not overlap.
+type Runtime interface {
+	// State asks the runtime. An error means that it did not answer.
+	State(ctx context.Context) (RuntimeState, error)
+}
+
+// Images lists what the node has; *cristatus.Source does. Names are digests and
+// then tags. An error empties the status' list; it is asked again after 10 s.
+type Images interface {
+	Images(ctx context.Context) ([]v1.ContainerImage, error)
+}
+
+// Pressures knows which conditions hold; *eviction.Manager does. It is called often
+// and must not block.
+type Pressures interface {
+	UnderPressure(v1.NodeConditionType) bool
+}
+
+// Network looks up names and addresses; Host is that of this machine. Interfaces
+// and Default must not block; Lookup must end when ctx does.
+type Network interface {
+	// Interfaces lists the addresses of the machine.
+	Interfaces() ([]netip.Addr, error)
+	// Default is the source of the default route of a family; the zero Addr
+	// if there is none.
+	Default(six bool) netip.Addr
+	// Lookup asks DNS.
+	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
+}
+
+// Check is one that the node's health depends on.
+type Check struct {
+	Name string // as in "PLEG"
+	// Err is called every few seconds; nil means healthy.
+	Err func() error
+}
+
+// Config holds what a Manager needs. Hostname, Machine and Runtime are
+// required, MaxPods positive; the zero value of every other field means the
+// default named beside it. The functions are called often and from any
+// goroutine: they answer from memory.
+type Config struct {
+	Hostname string       // see Hostname
+	NodeIPs  []netip.Addr // found out; see ParseNodeIPs
+	External bool         // no cloud provider sets the addresses
+	Network  Network      // Host{}
+
+	MaxPods      int64
+	PodsPerCore  int64           // no bound
+	Reserved     v1.ResourceList // nothing
+	LocalStorage bool            // ephemeral storage is not counted
+	Version      string          // of the agent, as "v1.37.2"
+	Port         int32           // of the agent's server; none
+	MaxImages    int             // shown; none; -1 all
+	Declared     []string        // features of KEP-5328; left alone
+
+	Machine   Machine
+	Runtime   Runtime
+	Images    Images    // none
+	Pressures Pressures // never
+
+	Devices  func() Devices                       // none
+	Volumes  func() ([]v1.UniqueVolumeName, bool) // in use, sorted, and whether that is known yet; never known
+	Storage  func() error                         // why volumes cannot be served; ready
+	Shutdown func() error                         // why the machine goes down; it does not
+	Warnings func() []string                      // none
+	Checks   []Check                              // none
+
+	// RuntimeGrace is how long a runtime may be silent before the node is not
+	// ready; 30s, the kubelet's. A restart of the runtime must fit in: a node
+	// that is not ready loses the readiness of all its pods.
+	RuntimeGrace time.Duration
+
+	Log *zap.Logger // silent
+}
+
+// How often is looked at what does not tell of its changes by itself. The kubelet
+// collects everything every 10 s; what costs more or changes rarely is looked at
+// less often here.
+const (
+	refreshEvery = 10 * time.Second
+	machineEvery = time.Minute
+	imagesEvery  = 5 * time.Minute
+	namesEvery   = 5 * time.Minute // a name that was found
+	namesRetry   = 30 * time.Second
+	lookTimeout  = 5 * time.Second // for the machine and for names
+	imagesSettle = time.Second     // pulls come in groups
+)
+
+// Manager computes the status of a node. Its methods may be called from any goroutine. Its
+// goroutines are those of Run.
+type Manager struct {
+	cfg Config
+	// Each has room for one value: a signal that nobody has read yet stands for all
+	// that come after it.
+	changes chan struct{}
+	images  chan struct{}
+	poll    chan struct{}
+
+	// mu guards all fields below. It is never held over a call of Config's
+	// functions.
+	mu       sync.Mutex
+	facts    Facts
+	factsErr error
+	machined time.Time // when facts were read; zero: never
+	addr     Addressing
+	named    time.Time // when the name is looked up again
+	listed   []v1.ContainerImage
+	listErr  error
+	runtime  RuntimeState
+	// lastGood is when the runtime last answered with its condition met.
+	lastGood time.Time
+	network  error
+	unwell   []string // what the checks of health say
+	// seen is of what others know; pending replaces it in Reported.
+	seen    Seen
+	pending Seen // of the last Fill
+	open    bool // all was looked at once
+	began   time.Time
+	last    *Inputs // those of the last Fill
+}
+
+// New checks cfg and returns a Manager at rest. It asks nobody. The error names all
+// wrong fields.
+func New(cfg Config) (*Manager, error) {
+	var errs []error
+	if cfg.Hostname == "" {
+		errs = append(errs, errors.New("field StatusConfig.Hostname is required"))
+	}
+	if cfg.Machine == nil {
+		errs = append(errs, errors.New("field StatusConfig.Machine is required"))
+	}
+	if cfg.Runtime == nil {
+		errs = append(errs, errors.New("field StatusConfig.Runtime is required"))
+	}
+	if cfg.MaxPods <= 0 {
+		errs = append(errs, fmt.Errorf("field StatusConfig.MaxPods: %d: must be positive", cfg.MaxPods))
+	}
+	if cfg.PodsPerCore < 0 {
+		errs = append(errs, fmt.Errorf("field StatusConfig.PodsPerCore: %d: must not be negative", cfg.PodsPerCore))
+	}
+	if cfg.MaxImages < -1 {
+		errs = append(errs, fmt.Errorf("field StatusConfig.MaxImages: %d: must be -1 (all) or more", cfg.MaxImages))
+	}
+	if cfg.RuntimeGrace < 0 {
+		errs = append(errs, fmt.Errorf("field StatusConfig.RuntimeGrace: %v: must not be negative", cfg.RuntimeGrace))
+	}
+	errs = append(errs, checkNodeIPs(cfg.NodeIPs, joinAddrs(cfg.NodeIPs)))
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("node status: %w", err)
+	}
+	if cfg.RuntimeGrace == 0 {
+		cfg.RuntimeGrace = defaultRuntimeGrace
+	}
+	if cfg.Network == nil {
+		cfg.Network = Host{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	// Until the first answers the node is not ready: machine, runtime and network
+	// are errors from the start.
+	return &Manager{
+		cfg: cfg, factsErr: errors.New("the machine has not been looked at yet"), network: errNetworkUnknown,
+		addr:    Addressing{Hostname: cfg.Hostname, NodeIPs: cfg.NodeIPs, External: cfg.External},
+		changes: make(chan struct{}, 1), images: make(chan struct{}, 1), poll: make(chan struct{}, 1),
+	}, nil
+}
+
+// Changes gets a value when Fill may have another result than the last time: the
+// first when the machine and the runtime have been looked at. There is one channel,
+// for one reader. Several changes may be one value.
+func (m *Manager) Changes() <-chan struct{} { return m.changes }
+
+// Changed notes that what the functions of Config tell is another, or may be:
+// pressures, devices, volumes in use, a shutdown. Before the first look at everything it
+// does nothing: that is told of as a whole. It returns at once.
+func (m *Manager) Changed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open {
+		nudge(m.changes)
+	}
+}
+
+// ImagesChanged notes that images were pulled or removed. They are listed a second
+// later, with those of other pulls. It returns at once.
+func (m *Manager) ImagesChanged() { nudge(m.images) }
+
+// RuntimeChanged notes that the connection to the runtime was lost or made: it is
+// looked at now, and each second until it answers. It returns at once.
+func (m *Manager) RuntimeChanged() { nudge(m.poll) }
+
+// nudge leaves a value in a channel with room for one, if it has none.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Fill writes the status into node, which the caller owns, and returns the events
+// to be told of once others know the node's new state; then call Reported. What an
+// error concerns stays as it was in node. It never blocks for long: it takes what
+// the goroutines of Run have found.
+func (m *Manager) Fill(node *v1.Node) ([]Event, error) {
+	in := m.inputs()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// A copy of seen: if the report fails, the next Fill has the same events again.
+	m.last, m.pending = &in, m.seen
+	return Apply(node, &in, &m.pending, time.Now())
+}
+
+// Reported notes that what the last Fill wrote is known to others, and its events
+// told, so that they are not told again. Fill and Reported must be called in turn,
+// not side by side.
+func (m *Manager) Reported() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.seen = m.pending
+}
+
+// NetworkErr is why pods that are not on the host's network cannot start, or nil.
+// Until the runtime's first answer it is an error, too.
+func (m *Manager) NetworkErr() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.network
+}
+
+// RuntimeErr is why the runtime cannot be relied on, or nil.
+func (m *Manager) RuntimeErr() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.runtimeErr()
+}
+
+// runtimeErr returns the runtime's error as of now: it changes with the clock
+// alone. m.mu is held.
+func (m *Manager) runtimeErr() error {
+	return runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, m.unwell, m.runtime.NotReady)
+}
+
+// inputs puts together what is known now. The functions of Config are called first,
+// without m.mu: they may take locks that their owners hold while they call Changed.
+func (m *Manager) inputs() Inputs {
+	in := Inputs{
+		MaxPods: m.cfg.MaxPods, PodsPerCore: m.cfg.PodsPerCore, Reserved: m.cfg.Reserved, LocalStorage: m.cfg.LocalStorage,
+		Version: m.cfg.Version, Port: m.cfg.Port, MaxImages: m.cfg.MaxImages, Declared: m.cfg.Declared,
+	}
+	if m.cfg.Devices != nil {
+		in.Devices = m.cfg.Devices()
+	}
+	if m.cfg.Volumes != nil {
+		in.VolumesInUse, in.VolumesSynced = m.cfg.Volumes()
+	}
+	if p := m.cfg.Pressures; p != nil {
+		in.MemoryPressure = p.UnderPressure(v1.NodeMemoryPressure)
+		in.DiskPressure = p.UnderPressure(v1.NodeDiskPressure)
+		in.PIDPressure = p.UnderPressure(v1.NodePIDPressure)
+	}
+	if m.cfg.Storage != nil {
+		in.Problems.Storage = m.cfg.Storage()
+	}
+	if m.cfg.Shutdown != nil {
+		in.Problems.Shutdown = m.cfg.Shutdown()
+	}
+	if m.cfg.Warnings != nil {
+		in.Warnings = m.cfg.Warnings()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// Slices are shared: they are replaced as a whole and never changed.
+	in.Addressing, in.Facts, in.FactsErr = m.addr, m.facts, m.factsErr
+	in.Images, in.ImagesErr = m.listed, m.listErr
+	in.RuntimeName, in.RuntimeVersion = m.runtime.Name, m.runtime.Version
+	in.Handlers, in.Features = m.runtime.Handlers, m.runtime.Features
+	in.Problems.Runtime, in.Problems.Network = m.runtimeErr(), m.network
+	in.Problems.Beginning = len(m.unwell) > 0 && time.Since(m.began) < beginning &&
+		runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, nil, m.runtime.NotReady) == nil
+	return in
+}
+
+// notice reports a change if there is one since the last Fill. It is called after
+// each look.
+func (m *Manager) notice() {
+	in := m.inputs()
+	m.mu.Lock()
+	last, open := m.last, m.open
+	m.mu.Unlock()
+	// Before the first look at everything is done, a change would only report a
+	// node that is not ready because nobody has answered yet.
+	if open && (last == nil || !sameInputs(&in, last)) {
+		m.Changed()
+	}
+}
+
+// Run looks at the machine, the runtime and the images until ctx ends, and returns
+// nil when every goroutine has ended. It may be called once. Before it, Fill writes
+// a node that is not ready.
+func (m *Manager) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	first := make(chan struct{})
+	m.mu.Lock()
+	m.began = time.Now()
+	m.mu.Unlock()
+	// Each source has a goroutine: one that hangs does not make the others' facts
+	// stale.
+	wg.Go(func() { m.watchRuntime(ctx, first) })
+	wg.Go(func() { m.watchMachine(ctx, first) })
+	if m.cfg.Images != nil {
+		wg.Go(func() { m.watchImages(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+// watchMachine reads what the machine is and which addresses it has. The first
+// change is told when the runtime was looked at, too. If the runtime does not
+// answer within refreshEvery, the node is reported without it.
+func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{}) {
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	m.look(ctx)
+	// Reporting at once would show a node that is not ready, and a second later
+	// that it is.
+	select {
+	case <-ctx.Done():
+		return
+	case <-runtimeSeen:
+	case <-tick.C:
+	}
+	m.mu.Lock()
+	m.open = true
+	m.mu.Unlock()
+	for m.Changed(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			m.look(ctx)
+			m.notice()
+		}
+	}
+}
+
+// look reads the machine if that is due, the interfaces and, if needed, the name's
+// addresses. It blocks for lookTimeout at most for each of the machine and the
+// name. Only watchMachine calls it.
+func (m *Manager) look(ctx context.Context) {
+	m.mu.Lock()
+	due, addr, nameDue := m.machined.IsZero() || m.factsErr != nil || time.Since(m.machined) >= machineEvery, m.addr, time.Now().After(m.named)
+	m.mu.Unlock()
+	// Failures have it read again at the next tick.
+	if due {
+		m.readMachine(ctx)
+	}
+	host, err := m.cfg.Network.Interfaces()
+	// Without an answer the addresses of before hold: an empty list would refuse
+	// every node IP.
+	if err == nil {
+		addr.Host = host
+	}
+	addr.Default4, addr.Default6 = m.cfg.Network.Default(false), m.cfg.Network.Default(true)
+	again := time.Time{}
+	// Names are looked up seldom: the kubelet asks at each status, which makes its
+	// name server a part of every heartbeat.
+	if nameDue && addr.needsName() {
+		resolved, lookErr := m.lookup(ctx, addr.Hostname)
+		var none *net.DNSError
+		switch again = time.Now().Add(namesEvery); {
+		case lookErr == nil:
+			addr.Resolved = resolved
+		// An answer too: the name has no address any more.
+		case errors.As(lookErr, &none) && none.IsNotFound:
+			addr.Resolved = nil
+		default: // nobody answers: what was known holds
+			again = time.Now().Add(namesRetry)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	// addr was copied under the lock and is written by this goroutine alone.
+	m.addr = addr
+	if !again.IsZero() {
+		m.named = again
+	}
+}
+
+// lookup asks for the addresses of a name, for lookTimeout at most.
+func (m *Manager) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return m.cfg.Network.Lookup(ctx, name)
+}
+
+// readMachine keeps what was known if there is nothing new. Only a machine that
+// could never be read is an error of the status; later failures are logged.
+func (m *Manager) readMachine(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	facts, err := m.cfg.Machine.Facts(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.cfg.Log.Warn("the machine cannot be read", zap.Error(err))
+		if m.machined.IsZero() {
+			m.factsErr = err
+		}
+		return
+	}
+	m.facts, m.factsErr, m.machined = facts, nil, time.Now()
+}

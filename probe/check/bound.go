@@ -1,0 +1,36 @@
+package check
+
+import (
+	"strings"
+)
+
+// bounded is at most MaxOutput bytes of a text, and does not keep more.
+func bounded(s string) string {
+	if len(s) <= MaxOutput {
+		return s
+	}
+	return strings.Clone(s[:MaxOutput])
+}
+
+// longError is an error of which others hear the beginning only: its text may
+// be that of whoever was checked.
+type longError struct {
+	text string
+	err  error
+}
+
+func (e *longError) Error() string { return e.text }
+
+// Unwrap returns the error as it was.
+func (e *longError) Unwrap() error { return e.err }
+
+func boundedError(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if len(text) <= MaxOutput {
+		return err
+	}
+	return &longError{text: bounded(text), err: err}
+}

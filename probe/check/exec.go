@@ -1,0 +1,95 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Command runs a command and returns what it wrote, stdout and stderr
+// together or one after the other. The first [MaxOutput] bytes are used: who
+// runs it need not keep more. The error of a command that ran and exited has a method
+// ExitCode() int, as that of os/exec, or ExitStatus() int, as that of
+// k8s.io/utils/exec; that of one that exceeded timeout is, or wraps,
+// context.DeadlineExceeded, or is a gRPC status of that code; that of one that
+// wrote too much has a method OutputLimit() int. A timeout of 0 means none.
+type Command func(ctx context.Context, command []string, timeout time.Duration) (output []byte, err error)
+
+// Exec checks by a command's exit code.
+type Exec struct {
+	Command []string
+	Run     Command
+	// Slack is how long before the context's deadline the command's own
+	// timeout ends, so that whoever runs it can say so.
+	Slack time.Duration
+}
+
+// ErrNoAnswer is in the tree of the error that [Exec.Check] returns when
+// nothing was heard of the command until the context ended: the command has a
+// timeout of its own, so it is whoever should have run it that hangs.
+var ErrNoAnswer = errors.New("no answer about the command")
+
+// Check runs the command: exit code 0 is a Success, any other is a Failure
+// with the output, a timeout is a Failure, and so is too much output. If it
+// could not be run at all there is an error.
+func (e Exec) Check(ctx context.Context) (Outcome, string, error) {
+	var timeout time.Duration
+	if end, ok := ctx.Deadline(); ok {
+		timeout = max(time.Until(end)-e.Slack, time.Millisecond)
+	}
+	out, err := e.Run(ctx, e.Command, timeout)
+	if len(out) > MaxOutput {
+		out = out[:MaxOutput]
+	}
+	code, exited := exitCode(err)
+	var large interface{ OutputLimit() int }
+	switch {
+	case err == nil, exited && code == 0:
+		return Success, string(out), nil
+	case exited && code < 0 && ctx.Err() != nil: // os/exec kills it with the context
+		return Failure, fmt.Sprintf("command timed out after %v: %v", timeout.Round(time.Millisecond), err), nil //nolint:nilerr // it is the answer
+	case exited:
+		return Failure, string(out), nil
+	case errors.As(err, &large):
+		return Failure, err.Error(), nil
+	case e.Slack > 0 && ctx.Err() != nil:
+		return Unknown, "", fmt.Errorf("%w: %w", ErrNoAnswer, err)
+	case timedOut(err):
+		return Failure, fmt.Sprintf("command timed out after %v: %v", timeout.Round(time.Millisecond), err), nil
+	default:
+		return Unknown, "", err
+	}
+}
+
+// exitCode finds the exit code of a command in its error. It is negative for
+// one that was killed.
+func exitCode(err error) (code int, exited bool) {
+	var byCode interface{ ExitCode() int }
+	var byStatus interface{ ExitStatus() int }
+	switch {
+	case errors.As(err, &byCode):
+		return byCode.ExitCode(), true
+	case errors.As(err, &byStatus):
+		return byStatus.ExitStatus(), true
+	default:
+		return 0, false
+	}
+}
+
+// timedOut reports a context's timeout and of a gRPC status that means one.
+// The latter is recognised by its text, "rpc error: code = DeadlineExceeded",
+// which is also that of its code's own String method: importing gRPC for this
+// would be 100 packages.
+func timedOut(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	for ; err != nil; err = errors.Unwrap(err) {
+		if strings.HasPrefix(err.Error(), "rpc error: code = DeadlineExceeded") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,92 @@
+package grpchealth_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe/check/grpchealth"
+)
+
+// server answers by the service that is asked for.
+type server struct {
+	healthpb.UnimplementedHealthServer
+}
+
+func (server) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
+	st := healthpb.HealthCheckResponse_SERVING
+	switch r.GetService() {
+	case "":
+	case "down":
+		st = healthpb.HealthCheckResponse_NOT_SERVING
+	case "slow":
+		<-ctx.Done() // of the client's deadline, which the server may see first
+		return nil, status.FromContextError(ctx.Err()).Err()
+	default:
+		return nil, status.Error(codes.NotFound, "no such service")
+	}
+	return &healthpb.HealthCheckResponse{Status: st}, nil
+}
+
+func serve(t *testing.T, register func(*grpc.Server)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	register(s)
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+func TestCheck(t *testing.T) {
+	health := serve(t, func(s *grpc.Server) { healthpb.RegisterHealthServer(s, server{}) })
+	other := serve(t, func(*grpc.Server) {})
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	mute, err := net.Listen("tcp", "127.0.0.1:0") // connects, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	for _, c := range []struct {
+		name, addr, service string
+		timeout             time.Duration
+		want                check.Outcome
+		output              string // its beginning
+	}{
+		{name: "serving", addr: health, want: check.Success, output: "service healthy"},
+		{name: "not serving", addr: health, service: "down", want: check.Failure, output: `service unhealthy (responded with "NOT_SERVING")`},
+		{name: "slow", addr: health, service: "slow", timeout: 200 * time.Millisecond, want: check.Failure, output: "timeout: health rpc did not complete within"},
+		{name: "unknown service", addr: health, service: "x", want: check.Failure, output: "error: health rpc probe failed"},
+		{name: "no health protocol", addr: other, want: check.Failure, output: "error: this server does not implement the grpc health protocol"},
+		{name: "closed", addr: closed.Addr().String(), want: check.Failure, output: "error: failed to connect"},
+		{name: "unknown host", addr: "name.invalid:1", want: check.Failure, output: "error: failed to connect"},
+		{name: "mute", addr: mute.Addr().String(), timeout: 200 * time.Millisecond, want: check.Failure, output: "timeout: failed to connect"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.timeout == 0 {
+				c.timeout = 5 * time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
+			defer cancel()
+			o, out, err := grpchealth.Check{Addr: c.addr, Service: c.service}.Check(ctx)
+			if o != c.want || !strings.HasPrefix(out, c.output) || err != nil {
+				t.Errorf("%v, %q, %v; want %v, %q", o, out, err, c.want, c.output)
+			}
+		})
+	}
+}

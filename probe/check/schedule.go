@@ -1,0 +1,371 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// attempts in one round, as long as they end with errors; the kubelet's.
+const attempts = 3
+
+// EngineConfig holds what an Engine needs. The zero value of every field means the
+// default named beside it.
+type EngineConfig struct {
+	Parallel          int // places for checks; 256
+	ParallelExpensive int // places for expensive ones, beside the others; 32
+	// Late hears of every check how long after its time it began. It is called
+	// while nothing is locked.
+	Late func(time.Duration)
+}
+
+// Spec describes one probe.
+type Spec struct {
+	Timing
+	// Check is what is checked. Its context ends Slack after Timeout: that is
+	// for checks that see to the timeout themselves, and may tell by the
+	// difference who it was that did not answer.
+	Check Func
+	Slack time.Duration
+	// Expensive checks have places of their own.
+	Expensive bool
+	// Group is whom the probe belongs to, such as a pod. Groups that wait have
+	// places in turn, and the checks of one that run at a time are a quarter of
+	// the places at most. One that runs longer than a second gives its place
+	// to others and goes on. Probes with no Group share one turn, without that
+	// limit, and keep their places.
+	Group string
+	// Done hears of every round, in order; the next one does not begin before
+	// it returns. The probe stops when it returns false. It is not called for
+	// a round that Stop or the end of Run cut short, but may be under way when
+	// Stop returns. It may call the Engine.
+	Done func(Round) (again bool)
+}
+
+// Round is what came of one round of a probe.
+type Round struct {
+	Outcome Outcome
+	Output  string // MaxOutput bytes at most
+	// Err is the error of the last attempt: the round counts for nothing. Its
+	// text has MaxOutput bytes at most.
+	Err error
+	// Verdict is Success or Failure when as many in a row as the threshold
+	// asks for were alike, this one included; else Unknown.
+	Verdict Outcome
+	// Extra reports an additional check of FastStart.
+	Extra bool
+	// Errors is how many rounds in a row ended with an error.
+	Errors int
+	Took   time.Duration
+}
+
+// Engine runs the checks of probes. Its methods may be called from any
+// goroutine, before, during and after Run, and never wait for a check.
+type Engine struct {
+	cfg  EngineConfig
+	wake chan struct{}
+
+	mu     sync.Mutex
+	ctx    context.Context // Run's; nil before
+	ended  bool
+	agenda agenda
+	lanes  [2]*lane // plain and expensive
+	wg     sync.WaitGroup
+}
+
+type state uint8
+
+const (
+	waiting state = iota // in the agenda
+	queued               // in a lane
+	running
+	stopped
+)
+
+// Scheduled is one probe of an Engine. Engine.mu guards what may change.
+type Scheduled struct {
+	e    *Engine
+	spec Spec
+
+	state   state
+	suspect bool // the last check took long
+	again   bool // triggered while it ran
+	extra   bool
+	index   int // in the agenda
+	due     time.Time
+	ready   time.Time // when the last round ended
+	cancel  context.CancelFunc
+	rhythm  rhythm
+	tally   tally
+}
+
+// NewEngine checks cfg and returns an Engine at rest.
+func NewEngine(cfg EngineConfig) (*Engine, error) {
+	if cfg.Parallel == 0 {
+		cfg.Parallel = 256
+	}
+	if cfg.ParallelExpensive == 0 {
+		cfg.ParallelExpensive = 32
+	}
+	var errs []error
+	if cfg.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("EngineConfig.Parallel is %d; want a positive number", cfg.Parallel))
+	}
+	if cfg.ParallelExpensive < 0 {
+		errs = append(errs, fmt.Errorf("EngineConfig.ParallelExpensive is %d; want a positive number", cfg.ParallelExpensive))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("schedule: %w", err)
+	}
+	return &Engine{cfg: cfg, wake: make(chan struct{}, 1), lanes: [2]*lane{newLane(cfg.Parallel), newLane(cfg.ParallelExpensive)}}, nil
+}
+
+// Add adds a probe. Its times count from now.
+func (e *Engine) Add(s Spec) *Scheduled {
+	s.Timing = s.withDefaults()
+	p := &Scheduled{e: e, spec: s, rhythm: newRhythm(s.Timing, time.Now(), random)}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.wait(p)
+	return p
+}
+
+// Run runs checks until ctx ends, and returns nil when none is under way any
+// more. It may be called once.
+func (e *Engine) Run(ctx context.Context) error {
+	e.mu.Lock()
+	if e.ctx != nil {
+		e.mu.Unlock()
+		return errors.New("schedule: Run was called before")
+	}
+	e.ctx = ctx
+	e.mu.Unlock()
+	timer := time.NewTimer(e.advance())
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			e.mu.Lock()
+			e.ended = true
+			e.mu.Unlock()
+			e.wg.Wait()
+			return nil
+		case <-timer.C:
+		case <-e.wake:
+		}
+		timer.Reset(e.advance())
+	}
+}
+
+// Len returns how many probes there are that have not stopped, and how many of
+// their checks run.
+func (e *Engine) Len() (waiting, running int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, l := range e.lanes {
+		running += l.busy + l.slow
+		waiting += l.waiting()
+	}
+	return waiting + len(e.agenda), running
+}
+
+// Stop ends the probe: a check under way is cancelled, and its outcome
+// dropped. It may be called again.
+func (p *Scheduled) Stop() {
+	e := p.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.state == waiting {
+		e.agenda.remove(p.index)
+	}
+	p.state = stopped
+	if p.cancel != nil {
+		p.cancel()
+	}
+}
+
+// Trigger has the probe checked now, or right after the check that is under
+// way, but not before its initial delay is over. The period starts afresh.
+func (p *Scheduled) Trigger() {
+	e := p.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch p.state {
+	case waiting:
+		e.agenda.remove(p.index)
+		p.rhythm.trigger(time.Now())
+		e.wait(p)
+	case running:
+		p.again = true
+	}
+}
+
+// wait puts a probe into the agenda. The caller holds e.mu.
+func (e *Engine) wait(p *Scheduled) {
+	p.state = waiting
+	p.due, p.extra = p.rhythm.next()
+	e.agenda.push(p)
+	if p.index == 0 {
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// advance starts what is due, and returns how long there is nothing to do.
+func (e *Engine) advance() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	for len(e.agenda) > 0 && !e.agenda[0].due.After(now) {
+		p := e.agenda[0]
+		e.agenda.remove(0)
+		p.state = queued
+		e.laneOf(p).push(p)
+	}
+	for _, l := range e.lanes {
+		e.fill(l)
+	}
+	if len(e.agenda) == 0 {
+		return never
+	}
+	return e.agenda[0].due.Sub(now)
+}
+
+func (e *Engine) laneOf(p *Scheduled) *lane {
+	if p.spec.Expensive {
+		return e.lanes[1]
+	}
+	return e.lanes[0]
+}
+
+// begin takes the next check of a lane that may run. The caller holds e.mu.
+func (e *Engine) begin(l *lane) *run {
+	if e.ctx == nil || e.ended {
+		return nil
+	}
+	r := l.take()
+	if r != nil {
+		r.p.state = running
+	}
+	return r
+}
+
+// fill has all checks run that may. The caller holds e.mu.
+func (e *Engine) fill(l *lane) {
+	for r := e.begin(l); r != nil; r = e.begin(l) {
+		e.wg.Add(1)
+		go e.work(l, r)
+	}
+}
+
+// work runs the round of a probe, and then of others of the same lane for as
+// long as any wait.
+func (e *Engine) work(l *lane, r *run) {
+	defer e.wg.Done()
+	for r != nil {
+		e.timed(l, r)
+		e.mu.Lock()
+		l.done(r)
+		r = e.begin(l)
+		e.fill(l)
+		e.mu.Unlock()
+	}
+}
+
+// timed makes a round that gives its place away if it takes too long.
+func (e *Engine) timed(l *lane, r *run) {
+	if s := &r.p.spec; s.Group != "" && s.Timeout+s.Slack > slowAfter {
+		long := time.AfterFunc(slowAfter, func() { e.yield(l, r) })
+		defer long.Stop()
+	}
+	e.round(r.p)
+}
+
+// yield gives the place of a check that runs for long to others.
+func (e *Engine) yield(l *lane, r *run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.over {
+		return
+	}
+	l.yield(r)
+	e.fill(l)
+}
+
+// round makes a probe's check and reports it.
+func (e *Engine) round(p *Scheduled) {
+	e.mu.Lock()
+	if p.state != running {
+		e.mu.Unlock()
+		return // stopped between its turn and now
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, p.spec.Timeout+p.spec.Slack)
+	defer cancel()
+	p.cancel = cancel
+	due, extra := p.due, p.extra
+	if due.Before(p.ready) {
+		due = p.ready
+	}
+	e.mu.Unlock()
+
+	start := time.Now()
+	if e.cfg.Late != nil {
+		e.cfg.Late(start.Sub(due))
+	}
+	r := Round{Extra: extra}
+	for range attempts {
+		r.Outcome, r.Output, r.Err = call(ctx, p.spec.Check)
+		if r.Err == nil || ctx.Err() != nil || time.Since(start) >= p.spec.Timeout {
+			break
+		}
+	}
+	r.Took = time.Since(start)
+
+	e.mu.Lock()
+	p.cancel = nil
+	if p.state == stopped || e.ctx.Err() != nil {
+		p.state = stopped
+		e.mu.Unlock()
+		return // it says nothing about what was checked
+	}
+	p.suspect = r.Took >= p.spec.Timeout || p.spec.Group != "" && r.Took >= slowAfter
+	r.Verdict = p.tally.add(p.spec.Timing, r.Outcome, r.Err, extra)
+	r.Errors = p.tally.errors
+	e.mu.Unlock()
+
+	again := p.spec.Done == nil || p.spec.Done(r)
+
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p.state == stopped {
+		return
+	}
+	if !again {
+		p.state = stopped
+		return
+	}
+	succeeded := r.Err == nil && (r.Outcome == Success || r.Outcome == Warning)
+	p.ready = time.Now()
+	p.rhythm.ran(extra, succeeded, start, p.ready, random)
+	if p.again {
+		p.again = false
+		p.rhythm.trigger(p.ready)
+	}
+	e.wait(p)
+}
+
+// call makes one attempt. A panic is the check's, and counts as an error. What
+// is said of it is bounded.
+func call(ctx context.Context, f Func) (o Outcome, out string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			o, out, err = Unknown, "", fmt.Errorf("panic: %v", r)
+		}
+		out, err = bounded(out), boundedError(err)
+	}()
+	return f(ctx)
+}

@@ -1,0 +1,159 @@
+package check
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Spread defines how probes that are added together are kept from running
+// together for ever.
+type Spread int
+
+// The ways to spread. SpreadNone keeps to the given times. SpreadFirst delays
+// the first check by a random part of a period. SpreadSecond makes the first
+// check in time and takes a random part, at most half, off the period after
+// it: the first answer is not delayed by anything.
+const (
+	SpreadNone Spread = iota
+	SpreadFirst
+	SpreadSecond
+)
+
+// Timing defines when a probe's checks run and how they are counted. The zero
+// value of a field means the default named beside it, which is the
+// Kubernetes API's.
+type Timing struct {
+	InitialDelay     time.Duration // before the first check; 0
+	Period           time.Duration // from the start of one check to that of the next; 10 s
+	Timeout          time.Duration // of one check with its retries; 1 s
+	SuccessThreshold int           // successes in a row for a verdict; 1
+	FailureThreshold int           // failures in a row for a verdict; 3
+
+	Spread Spread
+	// FastStart makes additional checks 100 ms after the first, 200 ms after
+	// that, and so on up to the period, until one succeeds. Only successes of
+	// these count, so that nothing fails any sooner.
+	FastStart bool
+}
+
+// firstGap is the time from the first check to the first additional one.
+const firstGap = 100 * time.Millisecond
+
+func (t Timing) withDefaults() Timing {
+	t.InitialDelay = max(t.InitialDelay, 0)
+	if t.Period <= 0 {
+		t.Period = 10 * time.Second
+	}
+	if t.Timeout <= 0 {
+		t.Timeout = time.Second
+	}
+	if t.SuccessThreshold <= 0 {
+		t.SuccessThreshold = 1
+	}
+	if t.FailureThreshold <= 0 {
+		t.FailureThreshold = 3
+	}
+	return t
+}
+
+// rhythm is where a probe is in its Timing. It is pure: it is told the time.
+type rhythm struct {
+	t        Timing
+	earliest time.Time     // the end of the initial delay
+	tick     time.Time     // the next regular check
+	fast     time.Time     // the next additional one, if it is before tick
+	gap      time.Duration // before fast; 0 when there are none (any more)
+	begun    bool
+}
+
+func newRhythm(t Timing, now time.Time, random func() float64) rhythm {
+	r := rhythm{t: t, earliest: now.Add(t.InitialDelay)}
+	r.tick = r.earliest
+	if t.Spread == SpreadFirst {
+		r.tick = r.tick.Add(time.Duration(random() * float64(t.Period)))
+	}
+	if t.FastStart {
+		r.gap = firstGap
+	}
+	return r
+}
+
+// next is when the next check is due, and whether it is an additional one.
+func (r *rhythm) next() (due time.Time, extra bool) {
+	if !r.fast.IsZero() && r.fast.Before(r.tick) {
+		return r.fast, true
+	}
+	return r.tick, false
+}
+
+// ran moves on after a check that began at start and ended now.
+func (r *rhythm) ran(extra, succeeded bool, start, now time.Time, random func() float64) {
+	first := !r.begun
+	r.begun = true
+	if !extra {
+		period := r.t.Period
+		if first && r.t.Spread == SpreadSecond {
+			period -= time.Duration(random() * float64(period) / 2)
+		}
+		r.tick = r.tick.Add(period)
+		if late := now.Sub(r.tick); late > 0 {
+			r.tick = r.tick.Add(late - late%r.t.Period) // the last one missed stands for all
+		}
+	}
+	r.fast = time.Time{}
+	if succeeded || r.gap >= r.t.Period {
+		r.gap = 0
+	}
+	if r.gap > 0 && (first || extra) {
+		r.fast = start.Add(r.gap)
+		r.gap *= 2
+	} else if !first {
+		r.gap = 0
+	}
+}
+
+// now makes the next check due at once, but not before the initial delay is
+// over, and starts the period afresh there.
+func (r *rhythm) trigger(now time.Time) {
+	r.fast, r.tick = time.Time{}, now
+	if r.earliest.After(now) {
+		r.tick = r.earliest
+	}
+}
+
+// tally counts outcomes in a row.
+type tally struct {
+	last   Outcome
+	run    int
+	errors int
+}
+
+// add counts an outcome and returns the verdict: Success or Failure when the
+// threshold is reached, else Unknown.
+func (c *tally) add(t Timing, o Outcome, err error, extra bool) Outcome {
+	if err != nil {
+		c.errors++
+		return Unknown
+	}
+	c.errors = 0
+	threshold := t.SuccessThreshold
+	switch o {
+	case Success, Warning:
+		o = Success
+	default:
+		if extra {
+			return Unknown
+		}
+		o, threshold = Failure, t.FailureThreshold
+	}
+	if c.last != o {
+		c.last, c.run = o, 0
+	}
+	c.run++
+	if c.run < threshold {
+		return Unknown
+	}
+	return o
+}
+
+func random() float64 { return rand.Float64() } //nolint:gosec // it only spreads load

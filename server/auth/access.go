@@ -1,0 +1,109 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// AccessReviewer asks an API server whether somebody may do something.
+type AccessReviewer interface {
+	// ReviewAccess returns the review with its status. It tries again by itself
+	// what may pass, ends with ctx, and does not keep what it is given.
+	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
+}
+
+// AccessReviewerFunc is an AccessReviewer that is a function.
+type AccessReviewerFunc func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
+
+// ReviewAccess calls f.
+func (f AccessReviewerFunc) ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	return f(ctx, r)
+}
+
+// AccessConfig defines how access is reviewed. Reviewer is required.
+type AccessConfig struct {
+	Reviewer AccessReviewer
+	AllowTTL time.Duration // how long a yes lasts; 5m, the kubelet's default
+	DenyTTL  time.Duration // how long a no lasts; 30s, the kubelet's default
+	Size     int           // how many answers of each kind are kept; 4096
+	Timeout  time.Duration // of one question with all its tries; 15s
+}
+
+// Requests that wait for reviews of access, in all and of one user. They come
+// from users who are known, or are one user, the anonymous one.
+const (
+	accessWaiting     = 1024
+	accessWaitingUser = 256
+)
+
+// Access decides as an API server does. With 1024 requests that wait for a
+// decision, or 256 of one user, the next one's error is an [ErrBusy].
+func Access(c AccessConfig) Authorizer {
+	for _, d := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{{&c.AllowTTL, 5 * time.Minute}, {&c.DenyTTL, 30 * time.Second}, {&c.Timeout, 15 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+	}
+	if c.Size == 0 {
+		c.Size = 4096
+	}
+	known := newCache[[sha256.Size]byte, decision](bounds{yes: c.Size, no: c.Size, waiting: accessWaiting, one: accessWaitingUser})
+	return AuthorizerFunc(func(ctx context.Context, a Attributes) (bool, string, error) {
+		spec := specOf(a)
+		key, err := json.Marshal(spec) // its maps are sorted
+		if err != nil {
+			return false, "", err
+		}
+		d, err := known.get(ctx, spec.User, sha256.Sum256(key), c.Timeout, func(ctx context.Context) (verdict[decision], error) {
+			d, err := c.review(ctx, spec)
+			if d.allowed {
+				return verdict[decision]{d, true, c.AllowTTL}, err
+			}
+			return verdict[decision]{d, false, c.DenyTTL}, err
+		})
+		if err != nil {
+			return false, "", fmt.Errorf("review access: %w", err)
+		}
+		return d.allowed, d.reason, nil
+	})
+}
+
+type decision struct {
+	allowed bool
+	reason  string
+}
+
+func specOf(a Attributes) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: a.Verb, Version: "v1", Resource: "nodes", Subresource: a.Subresource, Name: a.Node,
+		},
+	}
+	if a.User == nil {
+		return spec
+	}
+	spec.User, spec.UID, spec.Groups = a.User.Name, a.User.UID, a.User.Groups
+	if len(a.User.Extra) > 0 {
+		spec.Extra = map[string]authorizationv1.ExtraValue{}
+		for k, v := range a.User.Extra {
+			spec.Extra[k] = v
+		}
+	}
+	return spec
+}
+
+func (c *AccessConfig) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
+	done, err := c.Reviewer.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
+	if err != nil {
+		return decision{}, err
+	}
+	return decision{done.Status.Allowed && !done.Status.Denied, done.Status.Reason}, nil
+}

@@ -1,0 +1,73 @@
+package auth
+
+import (
+	"net/http"
+	"strings"
+)
+
+// Proxy is the subresource that covers whatever has none of its own, and
+// stands in for the newer, finer ones.
+const Proxy = "proxy"
+
+// table says which subresources allow a path and all below it: one of them is
+// enough (KEP-2862, fine-grained kubelet authorization).
+var table = []struct {
+	path         string
+	subresources []string
+}{
+	{"/stats", []string{"stats"}},
+	{"/metrics", []string{"metrics"}},
+	{"/logs", []string{"log"}},
+	{"/checkpoint", []string{"checkpoint"}},
+	{"/statusz", []string{"statusz"}},
+	{"/flagz", []string{"configz"}},
+	{"/pods", []string{"pods", Proxy}},
+	{"/runningpods", []string{"pods", Proxy}},
+	{"/healthz", []string{"healthz", Proxy}},
+	{"/configz", []string{"configz", Proxy}},
+}
+
+// Subresources lists the subresources of "nodes" of which one allows a path,
+// in the order in which they are tried.
+func Subresources(path string) []string {
+	for _, row := range table {
+		if Below(path, row.path) {
+			return row.subresources
+		}
+	}
+	return []string{Proxy}
+}
+
+// Below reports whether path is base or below it: "/foobar" is not below "/foo".
+func Below(path, base string) bool {
+	base = strings.TrimSuffix(base, "/")
+	rest, ok := strings.CutPrefix(path, base)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// Verb is the API's word for a method of HTTP, or "".
+func Verb(method string) string {
+	switch method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodGet, http.MethodHead: // who may read may ask whether it could
+		return "get"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		return "delete"
+	default:
+		return ""
+	}
+}
+
+// Of lists what a request asks for, in the order in which it is to be tried.
+func Of(u *User, r *http.Request, node string) []Attributes {
+	var out []Attributes
+	for _, s := range Subresources(r.URL.Path) {
+		out = append(out, Attributes{User: u, Verb: Verb(r.Method), Node: node, Subresource: s, Path: r.URL.Path})
+	}
+	return out
+}

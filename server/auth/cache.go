@@ -1,0 +1,167 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrBusy means that too many requests wait for reviews already. It says nothing about
+// who asks: they may try again.
+var ErrBusy = errors.New("too many requests wait for reviews")
+
+// asks is how many questions are out at a time.
+const asks = 32
+
+// bounds are those of a cache.
+type bounds struct {
+	yes, no      int // answers kept that let somebody in, and others
+	waiting, one int // requests that wait for answers, in all and of one asker
+}
+
+// cache remembers answers for a time, and bounds who waits for new ones.
+// Answers of both kinds have room of their own, so that many that let nobody in
+// do not push out those that do.
+type cache[K comparable, V any] struct {
+	bounds
+	slot chan struct{} // bounds the questions that are out
+
+	mu        sync.Mutex
+	answers   [2]map[K]answer[V] // those that let nobody in, and those that do
+	asking    map[K]*question[V]
+	waiting   int
+	waitingOf map[string]int // of one asker
+}
+
+type answer[V any] struct {
+	value V
+	until time.Time
+}
+
+type question[V any] struct {
+	done  chan struct{}
+	value V
+	err   error
+}
+
+// verdict is an answer, and how long it lasts.
+type verdict[V any] struct {
+	value V
+	in    bool // it lets somebody in
+	lasts time.Duration
+}
+
+func newCache[K comparable, V any](b bounds) *cache[K, V] {
+	return &cache[K, V]{
+		bounds: b, slot: make(chan struct{}, asks),
+		answers: [2]map[K]answer[V]{{}, {}}, asking: map[K]*question[V]{}, waitingOf: map[string]int{},
+	}
+}
+
+// get returns what is remembered of k, or asks on behalf of who: once for all
+// who want to know it now. Whoever asks does so to the end, at most for limit,
+// even if its own ctx ends: others wait for it, too. With too many who wait it
+// returns an [ErrBusy] at once.
+func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
+	c.mu.Lock()
+	var none V
+	for _, answers := range c.answers {
+		if a, ok := answers[k]; ok && time.Now().Before(a.until) {
+			c.mu.Unlock()
+			return a.value, nil
+		}
+	}
+	if err := c.enter(who); err != nil {
+		c.mu.Unlock()
+		return none, err
+	}
+	defer c.leave(who)
+	q := c.asking[k]
+	if q == nil {
+		q = &question[V]{done: make(chan struct{})}
+		c.asking[k] = q
+		c.mu.Unlock()
+		c.ask(context.WithoutCancel(ctx), k, q, limit, ask)
+		return q.value, q.err
+	}
+	c.mu.Unlock()
+	select {
+	case <-q.done:
+		return q.value, q.err
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}
+
+// enter counts one who waits. The caller holds c.mu.
+func (c *cache[K, V]) enter(who string) error {
+	switch {
+	case c.waiting >= c.bounds.waiting:
+		return fmt.Errorf("%w: %d of all; want fewer", ErrBusy, c.waiting)
+	case c.waitingOf[who] >= c.one:
+		return fmt.Errorf("%w: %d of %q; want fewer", ErrBusy, c.one, who)
+	}
+	c.waiting++
+	c.waitingOf[who]++
+	return nil
+}
+
+func (c *cache[K, V]) leave(who string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting--
+	if c.waitingOf[who]--; c.waitingOf[who] == 0 {
+		delete(c.waitingOf, who)
+	}
+}
+
+func (c *cache[K, V]) ask(ctx context.Context, k K, q *question[V], limit time.Duration, ask func(context.Context) (verdict[V], error)) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var v verdict[V]
+	q.err = errors.New("the review has panicked") // unless it has not
+	defer func() {
+		c.mu.Lock()
+		delete(c.asking, k)
+		if q.err == nil && v.lasts > 0 {
+			c.put(k, v)
+		}
+		c.mu.Unlock()
+		close(q.done)
+	}()
+	select {
+	case c.slot <- struct{}{}:
+		defer func() { <-c.slot }()
+		v, q.err = ask(ctx)
+		q.value = v.value
+	case <-ctx.Done():
+		q.err = ctx.Err()
+	}
+}
+
+// put makes room first by what is out of date, then by whatever comes.
+func (c *cache[K, V]) put(k K, v verdict[V]) {
+	answers, size := c.answers[0], c.no
+	if v.in {
+		answers, size = c.answers[1], c.yes
+	}
+	delete(c.answers[0], k)
+	delete(c.answers[1], k)
+	if len(answers) >= size {
+		now := time.Now()
+		for old, a := range answers {
+			if !now.Before(a.until) {
+				delete(answers, old)
+			}
+		}
+		for old := range answers {
+			if len(answers) < size {
+				break
+			}
+			delete(answers, old)
+		}
+	}
+	answers[k] = answer[V]{v.value, time.Now().Add(v.lasts)}
+}

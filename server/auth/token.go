@@ -1,0 +1,121 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/nodewright/nodewright/server/internal/source"
+)
+
+// TokenReviewer asks an API server whose token something is.
+type TokenReviewer interface {
+	// ReviewToken returns the review with its status, or an error if the token
+	// is for none of the audiences asked for. It tries again by itself what may
+	// pass, ends with ctx, and does not keep what it is given.
+	ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
+}
+
+// TokenReviewerFunc is a TokenReviewer that is a function.
+type TokenReviewerFunc func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
+
+// ReviewToken calls f.
+func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+	return f(ctx, r)
+}
+
+// TokensConfig defines how tokens are reviewed. Reviewer is required.
+type TokensConfig struct {
+	Reviewer  TokenReviewer
+	TTL       time.Duration // how long an answer lasts; 2m, the kubelet's default
+	Size      int           // how many tokens of users are remembered, and a quarter as many that are nobody's; 4096
+	Audiences []string      // of whom the token has to speak; the API server's own
+	Timeout   time.Duration // of one review; 10s
+}
+
+// errToken is what is said of a token that is nobody's.
+var errToken = errors.New("bearer token: not valid")
+
+// maxToken is the longest token that is sent on, in bytes. Those of service
+// accounts have about 1 KiB.
+const maxToken = 64 << 10
+
+// Requests that wait for reviews of tokens, in all and from one host: whoever
+// shows what nobody knows costs others no more than that.
+const (
+	tokensWaiting     = 512
+	tokensWaitingHost = 64
+)
+
+// Tokens knows users by the bearer token of their request. The token itself is
+// not kept, only its SHA-256. With 512 requests that wait for a review, or 64 of
+// one host (of one /64 with IPv6), the next one's error is an [ErrBusy].
+func Tokens(c TokensConfig) Authenticator {
+	if c.TTL == 0 {
+		c.TTL = 2 * time.Minute
+	}
+	if c.Size == 0 {
+		c.Size = 4096
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	known := newCache[[sha256.Size]byte, *User](bounds{yes: c.Size, no: max(1, c.Size/4), waiting: tokensWaiting, one: tokensWaitingHost})
+	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
+		token := bearer(r)
+		if token == "" {
+			return nil, nil
+		}
+		if len(token) > maxToken {
+			return nil, fmt.Errorf("bearer token: %d bytes; want at most %d", len(token), maxToken)
+		}
+		u, err := known.get(r.Context(), source.Of(r.RemoteAddr), sha256.Sum256([]byte(token)), c.Timeout, func(ctx context.Context) (verdict[*User], error) {
+			u, err := c.review(ctx, token)
+			return verdict[*User]{u, u != nil, c.TTL}, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("bearer token: %w", err)
+		}
+		if u == nil {
+			return nil, errToken
+		}
+		return u, nil
+	})
+}
+
+// review returns nil for a token that is nobody's.
+func (c *TokensConfig) review(ctx context.Context, token string) (*User, error) {
+	done, err := c.Reviewer.ReviewToken(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: c.Audiences},
+	})
+	if err != nil {
+		return nil, err
+	}
+	st := &done.Status
+	if !st.Authenticated {
+		return nil, nil
+	}
+	u := &User{Name: st.User.Username, UID: st.User.UID, Groups: st.User.Groups}
+	if len(st.User.Extra) > 0 {
+		u.Extra = map[string][]string{}
+		for k, v := range st.User.Extra {
+			u.Extra[k] = v
+		}
+	}
+	return u, nil
+}
+
+// bearer returns the token of a request, or "".
+func bearer(r *http.Request) string {
+	scheme, token, ok := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if !ok || !strings.EqualFold(scheme, "bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
