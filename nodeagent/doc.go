@@ -77,7 +77,7 @@
 // as Kubernetes' components do, and [RaiseLimits] is for the program. Without a
 // cluster the node's API is served over HTTPS to whom certificates or anonymous access
 // let in; see [NodeAPI]. Differences from the kubelet are listed in
-// docs/kubelet-differences.md.
+// internal/differences/differences.md.
 //
 // # Faults
 //

@@ -111,7 +111,8 @@ func dispatch(ctx context.Context, std stdio, args []string) error {
 	name, rest := split(args)
 	switch {
 	case name == "" && (isFlag(rest, "help=differences") || isFlag(rest, "h=differences")):
-		return differences.Print(std.out)
+		_, err := io.WriteString(std.out, differences.Text)
+		return err
 	case name == "help" && (len(rest) == 0 || strings.HasPrefix(rest[0], "-")), name == "" && (isFlag(rest, "h") || isFlag(rest, "help")):
 		usage(std.out)
 		return nil

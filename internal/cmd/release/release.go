@@ -204,7 +204,7 @@ func (p *packaging) archive() ([]byte, error) {
 }
 
 // image is the program alone. It works as the machine's root with the machine's
-// directories: see the documentation of the image in docs/operations.md.
+// directories: see docs/start/install.md.
 func (p *packaging) image() ([]byte, error) {
 	var b bytes.Buffer
 	err := sampleimage.Write(&b, sampleimage.Image{
