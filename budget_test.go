@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the table of docs/weights.md by the measurements")
+var update = flag.Bool("update", false, "rewrite the table of docs/reference/weights.md by the measurements")
 
 // ceilings are the most that a stripped program may weigh that imports the package and does
 // nothing else, in megabytes. A package that comes near its ceiling has got a new dependency.
@@ -141,7 +141,7 @@ func overlaid(dir, name, code string) (target, overlay string, err error) {
 	return module + "/internal/weigh/" + name, overlay, err
 }
 
-// writeWeights writes the table of docs/weights.md, the lightest package first.
+// writeWeights writes the table of docs/reference/weights.md, the lightest package first.
 func writeWeights(t *testing.T, measured map[string]weight) {
 	t.Helper()
 	names := make([]string, 0, len(measured))
@@ -171,4 +171,4 @@ func writeWeights(t *testing.T, measured map[string]weight) {
 }
 
 // weightsDoc has a table that is rewritten with -update.
-const weightsDoc = "docs/weights.md"
+const weightsDoc = "docs/reference/weights.md"

@@ -13,25 +13,29 @@ import (
 	"testing"
 )
 
-// formatRow is a row of docs/formats.md.
-type formatRow struct{ files, by, envelope, version, lost string }
+// formatRow is a row of docs/reference/formats.md.
+type formatRow struct{ section, files, by, envelope, version, lost, remove string }
 
-// formatRows are the rows of the tables in docs/formats.md.
+// formatRows are the rows of the tables in docs/reference/formats.md.
 func formatRows(t *testing.T) (rows []formatRow) {
 	t.Helper()
-	b, err := os.ReadFile("docs/formats.md")
+	b, err := os.ReadFile("docs/reference/formats.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	section := ""
 	for line := range strings.Lines(string(b)) {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			section = strings.TrimSpace(name)
+		}
 		cells := strings.Split(strings.TrimSpace(line), "|")
-		if len(cells) != 7 || !strings.Contains(cells[1], "`") {
+		if len(cells) != 8 || !strings.Contains(cells[1], "`") {
 			continue
 		}
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
 		}
-		rows = append(rows, formatRow{cells[1], cells[2], cells[3], cells[4], cells[5]})
+		rows = append(rows, formatRow{section, cells[1], cells[2], cells[3], cells[4], cells[5], cells[6]})
 	}
 	return rows
 }
@@ -59,8 +63,8 @@ func TestFormats(t *testing.T) {
 		if !numbered && !ours.MatchString(r.envelope) && !foreign.MatchString(r.envelope+" "+r.version) {
 			t.Errorf("%s: neither the envelope, %q, nor the value, %q, has a version", r.files, r.envelope, r.version)
 		}
-		if r.by == "" || r.lost == "" {
-			t.Errorf("%s: by %q, lost %q", r.files, r.by, r.lost)
+		if r.by == "" || r.lost == "" || r.remove == "" {
+			t.Errorf("%s: by %q, lost %q, delete %q", r.files, r.by, r.lost, r.remove)
 		}
 	}
 	for _, p := range list(t) {
@@ -74,7 +78,7 @@ func TestFormats(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%s: the store of %q is not in docs/formats.md", where, names)
+			t.Errorf("%s: the store of %q is not in docs/reference/formats.md", where, names)
 		})
 	}
 }

@@ -51,7 +51,7 @@ func TestMetricsOfDocuments(t *testing.T) {
 			expressions[target.Expr] = "panel " + p.Title
 		}
 	}
-	text, err := os.ReadFile("docs/operations.md")
+	text, err := os.ReadFile("docs/operate/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}

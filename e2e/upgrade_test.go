@@ -754,10 +754,10 @@ func (u *upgraded) ended(names ...string) {
 }
 
 // known wants that every file below the node's root directory is one of the table in
-// docs/formats.md, and none was set aside.
+// docs/reference/formats.md, and none was set aside.
 func (u *upgraded) known() {
 	u.t.Helper()
-	table, err := formats("../docs/formats.md")
+	table, err := formats("../docs/reference/formats.md")
 	u.must(err)
 	unknown := map[string]int{}
 	u.must(filepath.WalkDir(u.root(), func(path string, d fs.DirEntry, err error) error {
@@ -777,7 +777,7 @@ func (u *upgraded) known() {
 		return nil
 	}))
 	for path, n := range unknown {
-		u.t.Errorf("docs/formats.md does not have %s (%d files)", path, n)
+		u.t.Errorf("docs/reference/formats.md does not have %s (%d files)", path, n)
 	}
 }
 

@@ -66,8 +66,8 @@
 // # A whole runtime in one call: devices
 //
 // Containers get the devices of the Container Device Interface that device plugins
-// and DRA drivers name, from the specifications in Config.CDIDirs. See package
-// localcri/cdi for which files count.
+// and DRA drivers name, from the specifications in InProcessConfig.CDIDirs. A file that
+// somebody other than root could have written is ignored.
 //
 // # A whole runtime in one call: directories
 //

@@ -159,8 +159,8 @@ hollow: ## a thousand nodes without machines in one process, at rest: memory, CP
 compare: tools build ## the agent with localcri and with containerd in turns: starts, memory, CPU, logs, images; ARGS='-compare.rounds 1 -compare.only starts'
 	PATH=$(BIN):$$PATH go test -tags compare -count=1 -timeout 60m -v -run TestCompare ./examples/agent $(ARGS)
 
-# 30 minutes at most; no root; rewrites a table of docs/weights.md.
-budgets: ## measure what each package weighs, and rewrite the table of docs/weights.md
+# 30 minutes at most; no root; rewrites a table of docs/reference/weights.md.
+budgets: ## measure what each package weighs, and rewrite the table of docs/reference/weights.md
 	go test -count=1 -timeout 30m -run TestBudgets . -update
 
 # A minute; no root; rewrites localcri/internal/monitor/program.

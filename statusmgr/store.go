@@ -27,7 +27,7 @@ type Store interface {
 }
 
 // record is the stored form of a status that the sink has not taken. Its JSON is
-// read by later versions of the agent (docs/formats.md): fields may come, and none
+// read by later versions of the agent (docs/reference/formats.md): fields may come, and none
 // may change.
 type record struct {
 	Finished bool              `json:"finished,omitempty"`
