@@ -89,7 +89,7 @@ func TestCleanCheckoutIsWhole(t *testing.T) {
 
 	t.Run("import", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "embedder")
-		if err := os.CopyFS(dir, os.DirFS("testdata/embedder")); err != nil { //nolint:forbidigo // of this package
+		if err := os.CopyFS(dir, os.DirFS("testdata/embedder")); err != nil {
 			t.Fatal(err)
 		}
 		mod, err := os.ReadFile(filepath.Join(checkout, "go.mod"))

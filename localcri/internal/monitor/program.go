@@ -38,7 +38,7 @@ func Place(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("unpack the monitor program: %w", err)
 	}
-	unpacked, err := io.ReadAll(r)
+	unpacked, err := io.ReadAll(r) //nolint:forbidigo // it is part of this package
 	if err != nil {
 		return "", fmt.Errorf("unpack the monitor program: %w", err)
 	}
