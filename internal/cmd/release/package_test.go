@@ -21,14 +21,16 @@ import (
 
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/node"
 )
 
 // machine is one that has dpkg, and may be spoilt.
 type machine struct {
-	t    *testing.T
-	root string    // of its files; "" has systemd, too
-	own  *exec.Cmd // the agent, where there is no systemd
+	t       *testing.T
+	root    string    // of its files; "" has systemd, too
+	program string    // the agent that is packed
+	own     *exec.Cmd // the agent that runs, where there is no systemd
 }
 
 // path is where a file of the machine is.
@@ -77,7 +79,7 @@ func (m *machine) log() string {
 // a machine of the emulator.
 func (m *machine) pack(version string) (file string) {
 	m.t.Helper()
-	binary, err := os.ReadFile(filepath.Join(repository, "build", "bin", "agent"))
+	binary, err := os.ReadFile(m.program)
 	m.must(err)
 	p := packaging{repository: repository, arch: runtime.GOARCH, binary: binary, build: build{version: version}}
 	content, err := p.debian()
@@ -303,21 +305,20 @@ func (m *machine) lives() {
 }
 
 func TestPackageOnSystemd(t *testing.T) {
-	onSystemd(t)
-	(&machine{t: t}).lives()
+	onSystemd(t).lives()
 }
 
-func onSystemd(t *testing.T) {
+func onSystemd(t *testing.T) *machine {
 	t.Helper()
 	if _, err := os.Stat("/run/systemd/system"); err != nil || os.Getenv("TESTVM") == "" {
 		t.Skip("wants a machine of systemd that may be spoilt: make test-vm SYSTEMD=1 PKG=./internal/cmd/release")
 	}
+	return &machine{t: t, program: filepath.Join(repository, "build", "bin", "agent")}
 }
 
 // An agent that the drop-in confines has a pod run in containerd, and mounts its volume.
 func TestHardeningOnSystemd(t *testing.T) {
-	onSystemd(t)
-	m := &machine{t: t}
+	m := onSystemd(t)
 	m.prepare()
 	c := containerdtest.New(t, containerdtest.Options{})
 	m.must(c.Import(t.Context(), filepath.Join(repository, "build", "images", "pause.tar")))
@@ -346,24 +347,22 @@ func TestHardeningOnSystemd(t *testing.T) {
 	m.run("dpkg", "--purge", program)
 }
 
-// inside names the variable that says that a process has namespaces of its own.
-const inside = "RELEASE_TEST_INSIDE"
+// inside names the variable that says that a process has namespaces of its own, with the path
+// of the agent.
+const inside = "RELEASE_TEST_AGENT"
 
 // The same without systemd, on this machine's files below an overlay: whatever runs there ends
 // with the shell, which is process 1 of its namespace.
 func TestPackage(t *testing.T) {
 	if os.Getenv(inside) == "" {
-		missing := slices.DeleteFunc([]string{"agent", "runc"}, func(name string) bool {
-			_, err := os.Stat(filepath.Join(repository, "build", "bin", name))
-			return err == nil
-		})
-		_, err := exec.LookPath("dpkg")
-		if os.Getuid() != 0 || err != nil || len(missing) > 0 {
-			why := fmt.Sprintf("wants root, dpkg (%v) and programs that are missing in build/bin: %q (make tools build)", err, missing)
-			if os.Getenv("CI") == "true" {
-				t.Fatal(why)
-			}
-			t.Skip(why)
+		if os.Getuid() != 0 {
+			testprogram.Missing(t, "needs root, for mounts")
+		}
+		if _, err := exec.LookPath("dpkg"); err != nil {
+			t.Skip("dpkg is not on this machine")
+		}
+		if _, err := os.Stat(filepath.Join(repository, "build", "bin", "runc")); err != nil {
+			testprogram.Missing(t, "needs build/bin/runc: make tools")
 		}
 		if _, err := sampleimage.Build(t.Context(), repository, filepath.Join(repository, "build", "images")); err != nil {
 			t.Fatal(err)
@@ -374,7 +373,7 @@ func TestPackage(t *testing.T) {
 		}
 		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc",
 			"sh", "-c", `"$0" "$@"; exit $?`, self, "-test.run=^TestPackage$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"=yes")
+		cmd.Env = append(os.Environ(), inside+"="+testprogram.Build(t, "./examples/agent"))
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		if err != nil {
@@ -382,7 +381,7 @@ func TestPackage(t *testing.T) {
 		}
 		return
 	}
-	m := &machine{t: t, root: "/mnt"}
+	m := &machine{t: t, root: "/mnt", program: os.Getenv(inside)}
 	mount := func(source, target, kind string, flags uintptr, data string) {
 		t.Helper()
 		if err := unix.Mount(source, target, kind, flags, data); err != nil {
