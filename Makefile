@@ -20,9 +20,9 @@ build: ## the agent, into build/bin
 	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test with the race detector, then without it those that drive another program, and 300 simulated lives of the agent
-	go test -race -timeout 25m ./...
-	$(GO) test -timeout 25m ./internal/hostile
-	$(GO) test -count=1 ./internal/sim -run TestSeeds -seeds 300
+	go test -race -vet=off -timeout 25m ./...
+	$(GO) test -vet=off -timeout 25m -parallel 6 ./internal/hostile
+	$(GO) test -vet=off -count=1 ./internal/sim -run TestSeeds -seeds 300
 
 lint: $(BIN)/golangci-lint ## golangci-lint over everything
 	$(GO) vet ./...

@@ -205,18 +205,25 @@ func (n *node) killMonitors() {
 }
 
 func (n *node) monitors() (pids []int) {
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if bytes.HasPrefix(args, []byte(filepath.Join(n.dir, "rt", "bin")+"/")) {
+	program := []byte(filepath.Join(n.dir, "rt", "bin") + "/")
+	for pid, args := range processes() {
+		if bytes.HasPrefix(args, program) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
+}
+
+// processes are the machine's, with their arguments, each of which ends with a zero byte.
+func processes() map[int][]byte {
+	all := map[int][]byte{}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			all[pid], _ = os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		}
+	}
+	return all
 }
 
 // Whoever is killed at whatever moment: what callers were told holds, what runs

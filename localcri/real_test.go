@@ -3,10 +3,10 @@
 package localcri_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -134,9 +134,10 @@ func (n *node) clear() {
 		}
 		n.stop()
 	}
-	out, _ := exec.Command("sh", "-c", "ps -eo pid,args | grep -F "+n.state+" | grep -v grep").CombinedOutput()
-	if s := strings.TrimSpace(string(out)); s != "" {
-		n.t.Errorf("processes are left:\n%s", s)
+	for pid, args := range processes() {
+		if bytes.Contains(args, []byte(n.state)) {
+			n.t.Errorf("process %d is left: %q", pid, args)
+		}
 	}
 	if left := n.monitors(); len(left) > 0 {
 		n.t.Errorf("monitors are left: %v", left)

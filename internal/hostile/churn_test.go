@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var churned = flag.Int("churn", 1000, "pods that come and go in TestChurn")
+var churned = flag.Int("churn", 500, "pods that come and go in TestChurn")
 
 // churnedPods are the kinds of pods that come and go, each with its share.
 var churnedPods = []string{

@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-var lives = flag.Int("lives", 200, "updates, restarts, failed pulls, pods and requests in the tests of what agents live through; 5000 takes long")
+var lives = flag.Int("lives", 100, "updates, restarts, failed pulls, pods and requests in the tests of what agents live through; 5000 takes long")
 
 // A pod's manifest is edited again and again: of one pod that stays the same,
 // and of one that each edit makes another.
