@@ -26,8 +26,9 @@ var kinds = []any{
 // clientGo is the schema that client-go's own apply configurations are made with.
 func clientGo(t *testing.T) map[string]smd.TypeDef {
 	t.Helper()
-	dir := testprogram.Go(t, ".", "list", "-m", "-f", "{{.Dir}}", "k8s.io/client-go")
-	code, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), "applyconfigurations/internal/internal.go"))
+	// Of a package, which is downloaded if need be; of a module it may not be there.
+	dir := testprogram.Go(t, ".", "list", "-find", "-f", "{{.Dir}}", "k8s.io/client-go/applyconfigurations/internal")
+	code, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), "internal.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
