@@ -45,9 +45,10 @@ tools:
 	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/run ./internal/cmd/run
 	@$(BIN)/run --tools-only
 
-# Of Debian: what images of tests are made of, and programs that tests drive.
+# Of Debian: what images of tests are made of. A busybox that needs a loader is another package's.
 shells:
-	@command -v busybox >/dev/null && command -v bash-static >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends busybox-static bash-static; }
+	@{ command -v bash-static && busybox=$$(command -v busybox) && ! ldd $$busybox; } >/dev/null 2>&1 || \
+	  { apt-get update -qq && apt-get install -qq -y --no-install-recommends busybox-static bash-static; }
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	GOBIN=$(BIN) $(GO) -C tools/lint install tool
