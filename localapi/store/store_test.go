@@ -132,7 +132,7 @@ func next(t *testing.T, c <-chan store.Document) store.Document {
 	select {
 	case d := <-c:
 		return d
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("nothing was told within 30 s")
 		return store.Document{}
 	}

@@ -120,8 +120,8 @@ func (m *machine) why() string {
 func (m *machine) until(what string, is func() bool) {
 	m.Helper()
 	for at := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Since(at) > 30*time.Second {
-			m.Fatalf("not within 30 s: %s; calls %v", what, m.driver.Calls())
+		if time.Since(at) > 2*time.Minute {
+			m.Fatalf("not within two minutes: %s; calls %v", what, m.driver.Calls())
 		}
 	}
 }
