@@ -118,7 +118,7 @@ func TestDocuments(t *testing.T) {
 		wrong func(code string) string
 	}{
 		{"agent's command", func(c string) string {
-			if words := strings.Fields(c); len(words) > 1 && (words[0] == "agent" || words[0] == "nodewright-agent") {
+			if words := strings.Fields(c); len(words) > 1 && slices.Contains([]string{"agent", "nodewright-agent"}, filepath.Base(words[0])) {
 				return agent.wrong(words[1:])
 			}
 			return ""
