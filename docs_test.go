@@ -293,6 +293,20 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// ARCHITECTURE.md has every package.
+func TestArchitectureNamesPackages(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list(t) {
+		path := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if path != "" && p.Name != "main" && len(p.GoFiles) > 0 && !strings.Contains(path, "testdata") && !strings.Contains(string(text), "`"+path+"`") {
+			t.Errorf("ARCHITECTURE.md does not name %s", path)
+		}
+	}
+}
+
 // The parts of documents that are made of other things are up to date: make them anew with
 // go test -run TestGenerated . -args -update-docs.
 func TestGeneratedDocuments(t *testing.T) {
