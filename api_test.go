@@ -19,7 +19,7 @@ var updateAPI = flag.Bool("update-api", false, "rewrite api/next.txt with what s
 
 // importable reports whether others may import the package.
 func (p *pkg) importable() bool {
-	name, ours := room(p.ImportPath)
+	name, ours := topPackage(p.ImportPath)
 	return ours && name != "" && p.Name != "main" && !strings.Contains(p.ImportPath+"/", "/internal/") && len(p.GoFiles) > 0
 }
 
@@ -125,15 +125,15 @@ func lastRelease(t *testing.T) []string {
 
 // Packages that comments and documents name are there.
 func TestNamedPackages(t *testing.T) {
-	known, rooms := map[string]bool{}, map[string]bool{}
+	known, top := map[string]bool{}, map[string]bool{}
 	var files []string
 	for _, p := range allPages(t) {
 		files = append(files, p.path)
 	}
 	for _, p := range list(t) {
 		known[strings.TrimPrefix(p.ImportPath, module+"/")] = true
-		name, _ := room(p.ImportPath)
-		rooms[name] = true
+		name, _ := topPackage(p.ImportPath)
+		top[name] = true
 		for _, f := range p.GoFiles {
 			files = append(files, filepath.Join(p.Dir, f))
 		}
@@ -154,7 +154,7 @@ func TestNamedPackages(t *testing.T) {
 			}
 			for _, m := range named.FindAllStringSubmatch(strings.TrimSpace(line), -1) {
 				first, _, _ := strings.Cut(m[1], "/")
-				if _, err := os.Stat(m[1]); rooms[first] && !known[m[1]] && err != nil {
+				if _, err := os.Stat(m[1]); top[first] && !known[m[1]] && err != nil {
 					t.Errorf("%s names %s, and there is no such package", path, m[1])
 				}
 			}

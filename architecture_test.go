@@ -16,9 +16,9 @@ import (
 
 const module = "github.com/nodewright/nodewright"
 
-// floors is the house: a room may import the rooms of lower floors, and none
-// of its own. Packages below a room belong to it.
-var floors = [][]string{
+// layers are those of ARCHITECTURE.md, by the first elements of packages' paths. A package
+// may import those of lower layers, and none of its own but those below the same element.
+var layers = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network"},
@@ -28,7 +28,7 @@ var floors = [][]string{
 	6: {"examples"},
 }
 
-// joins says which rooms put others of their own floor together: a pod is placed
+// joins says which packages put others of their own layer together: a pod is placed
 // by all kinds of resources, a node made from a configuration that is loaded.
 var joins = map[string][]string{
 	"fit":       {"topology", "cpumgr", "memmgr"},
@@ -64,7 +64,7 @@ var podTypes = []string{
 	"k8s.io/apimachinery/pkg/util/duration",
 }
 
-// shared lists the packages of support that any floor may import, and what
+// shared lists the packages of support that any layer may import, and what
 // each of them may import beside the standard library.
 var shared = map[string][]string{
 	"internal/bootid":         nil, // which boot of the machine this is
@@ -132,10 +132,10 @@ var banned = []struct {
 }{
 	{"k8s.io/kubernetes", nil, "it cannot be imported by those who import us"},
 	{"k8s.io/client-go/kubernetes", nil, "the clientset and its scheme weigh 17 MB"},
-	{"k8s.io/client-go", []string{"kubeapi"}, "only the room that talks to an API server needs it"},
+	{"k8s.io/client-go", []string{"kubeapi"}, "only the package that talks to an API server needs it"},
 }
 
-// light lists what a room must do without, to be worth taking alone.
+// light lists what a package must do without, to be worth taking alone.
 var light = map[string][]string{
 	"checkpoint":   {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"numa":         {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
@@ -180,7 +180,7 @@ var light = map[string][]string{
 	"podworker/serial": {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/", "golang.org/x/"},
 }
 
-// pure rooms have no business with the outside world.
+// pure packages have no business with the outside world.
 var pure = map[string][]string{
 	"podspec":       {"os", "net/http", "time.Now", "time.Sleep"},
 	"podstatus":     {"os", "net/http", "time.Now", "time.Sleep"},
@@ -222,8 +222,8 @@ func list(t *testing.T) []pkg {
 	return listed
 }
 
-// room is the first part of a package's path within the module.
-func room(path string) (name string, ours bool) {
+// topPackage is the first element of a package's path within the module.
+func topPackage(path string) (name string, ours bool) {
 	rest, ok := strings.CutPrefix(path, module)
 	if !ok {
 		return "", false
@@ -232,36 +232,36 @@ func room(path string) (name string, ours bool) {
 	return name, true
 }
 
-func floorOf(name string) int {
-	return slices.IndexFunc(floors, func(rooms []string) bool { return slices.Contains(rooms, name) })
+func layerOf(name string) int {
+	return slices.IndexFunc(layers, func(names []string) bool { return slices.Contains(names, name) })
 }
 
-func TestFloors(t *testing.T) {
+func TestLayers(t *testing.T) {
 	for _, p := range list(t) {
-		from, _ := room(p.ImportPath)
+		from, _ := topPackage(p.ImportPath)
 		if from == "" || from == support {
 			continue
 		}
-		floor := floorOf(from)
-		if floor < 0 {
-			t.Errorf("%s is in no room of the table", p.ImportPath)
+		layer := layerOf(from)
+		if layer < 0 {
+			t.Errorf("%s is in no layer of the table", p.ImportPath)
 			continue
 		}
 		for _, dep := range p.Imports {
-			to, ours := room(dep)
+			to, ours := topPackage(dep)
 			if isKit(dep) && !isKit(p.ImportPath) && !slices.Contains(benches, strings.TrimPrefix(p.ImportPath, module+"/")) {
 				t.Errorf("%s imports %s, which is for tests", p.ImportPath, dep)
 			}
 			switch {
 			case !ours || to == from:
-			case to == support && (isShared(dep) || floor == floorOf("examples")):
+			case to == support && (isShared(dep) || layer == layerOf("examples")):
 			case to == support:
 				t.Errorf("%s imports %s, which is for tests", p.ImportPath, dep)
-			case floorOf(to) == floor && slices.Contains(joins[from], to):
-			case floorOf(to) == floor:
-				t.Errorf("%s imports %s of the same floor", p.ImportPath, dep)
-			case floorOf(to) > floor:
-				t.Errorf("%s on floor %d imports %s on floor %d", p.ImportPath, floor, dep, floorOf(to))
+			case layerOf(to) == layer && slices.Contains(joins[from], to):
+			case layerOf(to) == layer:
+				t.Errorf("%s imports %s of the same layer", p.ImportPath, dep)
+			case layerOf(to) > layer:
+				t.Errorf("%s on layer %d imports %s on layer %d", p.ImportPath, layer, dep, layerOf(to))
 			}
 		}
 	}
@@ -328,12 +328,12 @@ func TestSharedImports(t *testing.T) {
 
 func TestBannedImports(t *testing.T) {
 	for _, p := range list(t) {
-		name, _ := room(p.ImportPath)
+		name, _ := topPackage(p.ImportPath)
 		within := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, dep := range p.Deps {
 			for _, b := range banned {
-				if floorOf(name) >= 5 && len(b.except) > 0 && !slices.Contains(p.Imports, dep) {
-					continue // a node or an example has it by a room that may
+				if layerOf(name) >= 5 && len(b.except) > 0 && !slices.Contains(p.Imports, dep) {
+					continue // a node or an example has it by a package that may
 				}
 				if (dep == b.prefix || strings.HasPrefix(dep, b.prefix+"/")) && !slices.Contains(b.except, name) {
 					t.Errorf("%s depends on %s: %s", p.ImportPath, dep, b.why)
