@@ -159,7 +159,7 @@ func openClaims(ctx context.Context, dir, rootDir string) (*claimsDir, error) {
 		return nil, err
 	}
 	c := &claimsDir{path: dir, rootDir: rootDir, dir: held}
-	if c.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err == nil {
+	if c.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600); err == nil { //nolint:forbidigo // in a directory of this user alone
 		err = lockWithin(ctx, c.lock)
 	}
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/rmtree"
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/node"
@@ -77,15 +78,15 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	return err
 }
 
+// maxEntries bounds what is removed of a root directory, which has some thirty entries.
+const maxEntries = 10_000
+
 // empty removes what is in a directory, and nothing through a mount.
 func empty(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
-		errs = append(errs, rmtree.Remove(filepath.Join(dir, e.Name())))
+	names, err := safefile.Names(dir, maxEntries)
+	errs := []error{err}
+	for _, name := range names {
+		errs = append(errs, rmtree.Remove(filepath.Join(dir, name)))
 	}
 	return errors.Join(errs...)
 }
