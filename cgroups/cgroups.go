@@ -168,7 +168,7 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 	}
 	// The root itself is never made: a missing root is most often a wrong
 	// configuration, and making it would put pods where nobody looks for them.
-	root, err := m.literal(ParseCgroupfs(m.cfg.Root))
+	root, err := m.literal(parseCgroupfs(m.cfg.Root))
 	if err != nil {
 		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
 	}
@@ -248,9 +248,9 @@ func (m *Manager) adopt(ctx context.Context, d *driver) error {
 		// replaces it.
 		shares := have.share
 		if d.on.version == V2 {
-			shares = SharesOfWeight(shares)
+			shares = sharesOfWeight(shares)
 		}
-		m.sums.adopt(uid, share{p.Class, MilliOfShares(shares), have.min + have.low})
+		m.sums.adopt(uid, share{p.Class, milliOfShares(shares), have.min + have.low})
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ func TestShares(t *testing.T) {
 	}{
 		{0, 2}, {-1, 2}, {1, 2}, {2, 2}, {3, 3}, {100, 102}, {1000, 1024}, {256000, 262144}, {math.MaxInt64, 262144},
 	} {
-		if got := SharesOf(tc.milli); got != tc.want {
+		if got := sharesOf(tc.milli); got != tc.want {
 			t.Errorf("SharesOf(%d) = %d, want %d", tc.milli, got, tc.want)
 		}
 	}
@@ -21,7 +21,7 @@ func TestShares(t *testing.T) {
 		shares uint64
 		want   int64
 	}{{0, 0}, {1, 0}, {2, 2}, {102, 100}, {1024, 1000}, {262144, 256000}, {math.MaxUint64, 256000}} {
-		if got := MilliOfShares(tc.shares); got != tc.want {
+		if got := milliOfShares(tc.shares); got != tc.want {
 			t.Errorf("MilliOfShares(%d) = %d, want %d", tc.shares, got, tc.want)
 		}
 	}
@@ -36,7 +36,7 @@ func TestQuota(t *testing.T) {
 		{0, 0, 0}, {5, 0, 1000}, {9, 0, 1000}, {10, 0, 1000}, {200, 0, 20000}, {1500, 0, 150000},
 		{100, 5000, 1000}, {1000, 5000, 5000}, {-5, 0, 0}, {math.MaxInt64, 100000, math.MaxInt64 / 100000 * 100000 / 1000},
 	} {
-		if got := QuotaOf(tc.milli, tc.period); got != tc.want {
+		if got := quotaOf(tc.milli, tc.period); got != tc.want {
 			t.Errorf("QuotaOf(%d, %d) = %d, want %d", tc.milli, tc.period, got, tc.want)
 		}
 	}
@@ -45,7 +45,7 @@ func TestQuota(t *testing.T) {
 		period uint64
 		want   int64
 	}{{-1, 100000, 0}, {20000, 100000, 200}, {150000, 100000, 1500}, {1, 0, 0}} {
-		if got := MilliOfQuota(tc.quota, tc.period); got != tc.want {
+		if got := milliOfQuota(tc.quota, tc.period); got != tc.want {
 			t.Errorf("MilliOfQuota(%d, %d) = %d, want %d", tc.quota, tc.period, got, tc.want)
 		}
 	}
@@ -55,14 +55,14 @@ func TestWeights(t *testing.T) {
 	for _, tc := range []struct{ shares, weight uint64 }{
 		{0, 0}, {1, 1}, {2, 1}, {1024, 39}, {262143, 9999}, {262144, 10000}, {math.MaxUint64, 10000},
 	} {
-		if got := WeightOf(tc.shares); got != tc.weight {
+		if got := weightOf(tc.shares); got != tc.weight {
 			t.Errorf("WeightOf(%d) = %d, want %d", tc.shares, got, tc.weight)
 		}
 	}
 	for _, tc := range []struct{ weight, shares uint64 }{
 		{1, 2}, {2, 28}, {3, 54}, {4, 80}, {245, 6398}, {10000, 262144}, {0, 2}, {math.MaxUint64, 262144},
 	} {
-		if got := SharesOfWeight(tc.weight); got != tc.shares {
+		if got := sharesOfWeight(tc.weight); got != tc.shares {
 			t.Errorf("SharesOfWeight(%d) = %d, want %d", tc.weight, got, tc.shares)
 		}
 	}
@@ -72,11 +72,11 @@ func TestWeights(t *testing.T) {
 func TestConversionsAreMonotonic(t *testing.T) {
 	property := func(a, b uint32) bool {
 		lo, hi := min(a, b), max(a, b)
-		return SharesOf(int64(lo)) <= SharesOf(int64(hi)) &&
-			WeightOf(uint64(lo)) <= WeightOf(uint64(hi)) &&
-			SharesOfWeight(uint64(lo)) <= SharesOfWeight(uint64(hi)) &&
-			MilliOfShares(uint64(lo)) <= MilliOfShares(uint64(hi)) &&
-			QuotaOf(int64(lo), 0) <= QuotaOf(int64(hi), 0)
+		return sharesOf(int64(lo)) <= sharesOf(int64(hi)) &&
+			weightOf(uint64(lo)) <= weightOf(uint64(hi)) &&
+			sharesOfWeight(uint64(lo)) <= sharesOfWeight(uint64(hi)) &&
+			milliOfShares(uint64(lo)) <= milliOfShares(uint64(hi)) &&
+			quotaOf(int64(lo), 0) <= quotaOf(int64(hi), 0)
 	}
 	if err := quick.Check(property, nil); err != nil {
 		t.Error(err)

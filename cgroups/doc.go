@@ -27,7 +27,7 @@
 // # Decisions
 //
 // The limits of a cgroup and the order in which they are written are computed by pure
-// functions ([OfPod], [Node], [OfList], the conversions of CPU). The rest reads the current
+// functions ([OfPod], [Node], [OfList]). The rest reads the current
 // values and writes those that differ. Nothing runs by the clock: [Manager.Run] adjusts the
 // QoS tiers to the requests of their pods when a pod comes, changes or goes, and sleeps
 // otherwise.

@@ -193,7 +193,7 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 	var errs []error
 	if d.missing(string(data)) != nil {
 		above := "/"
-		for _, c := range ParseCgroupfs(cgroup) {
+		for _, c := range parseCgroupfs(cgroup) {
 			errs = append(errs, d.enableIn(ctx, path.Join(point, above)))
 			above = path.Join(above, c)
 		}
@@ -273,7 +273,7 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		}
 		filled = true
 	}
-	if filled && len(ParseCgroupfs(parent)) > d.root {
+	if filled && len(parseCgroupfs(parent)) > d.root {
 		// From now on the kernel does the same for the parent's children, and theirs, those
 		// of containers too, when they are made. With each write it lays out its scheduling
 		// domains anew. Where it does not take that, the next child is filled as this one.

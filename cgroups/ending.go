@@ -90,7 +90,7 @@ func (m *Manager) ReduceCPU(ctx context.Context, uid types.UID) error {
 	}
 	defer release()
 	defer m.timed("update")()
-	least := Resources{CPUShares: ptr(uint64(MinShares))}
+	least := Resources{CPUShares: ptr(uint64(minShares))}
 	if e.applied != nil {
 		// Otherwise Ensure would take the reduction for a change by others, and undo
 		// it.

@@ -112,7 +112,7 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 					if !strings.HasSuffix(c, sliceSuffix) {
 						continue
 					}
-					n = ParseSystemd(c)
+					n = parseSystemd(c)
 				}
 				uid, of, ok := m.tree.podOf(n)
 				// Systemd's names carry their whole path, so that a slice's name can claim

@@ -150,7 +150,7 @@ func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.create(ctx, ParseCgroupfs(cgroup)); err != nil {
+	if _, err := d.create(ctx, parseCgroupfs(cgroup)); err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", cgroup, err)
 	}
 	return d, nil

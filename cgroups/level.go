@@ -19,7 +19,7 @@ type level struct {
 }
 
 // noLimits is what a cgroup has that was just made.
-var noLimits = level{quota: Unlimited, period: DefaultPeriod, memory: Unlimited, memorySwap: Unlimited}
+var noLimits = level{quota: Unlimited, period: defaultPeriod, memory: Unlimited, memorySwap: Unlimited}
 
 // levelOf is what a cgroup with r has. A limit that r does not name is none.
 // Values of Unified that are no numbers count as 0.
@@ -28,7 +28,7 @@ func (v Version) levelOf(r Resources) level {
 	if r.CPUShares != nil {
 		out.share = *r.CPUShares
 		if v == V2 {
-			out.share = WeightOf(out.share)
+			out.share = weightOf(out.share)
 		}
 	}
 	if r.CPUQuota != nil {
@@ -85,7 +85,7 @@ func (l level) compare(o level, p part) int {
 		return l.cmpCPU(o)
 	case p.resource == v1.ResourceCPU:
 		// The bound keeps odd values within an int64.
-		return cmpLimit(int64(min(l.share, MaxShares)), int64(min(o.share, MaxShares)))
+		return cmpLimit(int64(min(l.share, maxShares)), int64(min(o.share, maxShares)))
 	case p.resource == v1.ResourceMemory && p.limit:
 		const page = 4096 // the least there is; the kernel rounds down to its own
 		if l.memory >= 0 && o.memory >= 0 && l.memory/page == o.memory/page {

@@ -38,9 +38,9 @@ func (n Name) Child(components ...string) (Name, error) {
 // Cgroupfs is the path as cgroupfs has it.
 func (n Name) Cgroupfs() string { return path.Clean("/" + strings.Join(n, "/")) }
 
-// ParseCgroupfs reads a path of cgroupfs. "/" and "" are the root. A slash at
+// parseCgroupfs reads a path of cgroupfs. "/" and "" are the root. A slash at
 // the end makes an empty last component, which Child and Systemd refuse.
-func ParseCgroupfs(s string) Name {
+func parseCgroupfs(s string) Name {
 	s = strings.TrimPrefix(s, "/")
 	if s == "" {
 		return nil
@@ -75,10 +75,10 @@ func (n Name) Systemd() (string, error) {
 // sliceSuffix is what the names of systemd's slices end in.
 const sliceSuffix = ".slice"
 
-// ParseSystemd reads the last element of a path as the name of a slice. "/" is
+// parseSystemd reads the last element of a path as the name of a slice. "/" is
 // no slice: it is taken for a component of that name. It is the inverse of
 // Systemd for every name but the root.
-func ParseSystemd(s string) Name {
+func parseSystemd(s string) Name {
 	base := strings.TrimSuffix(path.Base(s), sliceSuffix)
 	parts := strings.Split(base, "-")
 	for i := range parts {
@@ -116,7 +116,7 @@ type tree struct {
 // newTree returns the tree below root, a path of cgroupfs. A slash at the end
 // of root makes no difference.
 func newTree(root string) tree {
-	return tree{slices.Concat(ParseCgroupfs(path.Clean("/"+root)), Name{nodeComponent})}
+	return tree{slices.Concat(parseCgroupfs(path.Clean("/"+root)), Name{nodeComponent})}
 }
 
 // tier is where the pods of a class are.

@@ -38,7 +38,7 @@ func TestParseNames(t *testing.T) {
 	}{
 		{"", nil}, {"/", nil}, {"/a", Name{"a"}}, {"a/b", Name{"a", "b"}}, {"/a/", Name{"a", ""}},
 	} {
-		if got := ParseCgroupfs(tc.in); !slices.Equal(got, tc.want) {
+		if got := parseCgroupfs(tc.in); !slices.Equal(got, tc.want) {
 			t.Errorf("ParseCgroupfs(%q) = %q, want %q", tc.in, got, tc.want)
 		}
 	}
@@ -49,7 +49,7 @@ func TestParseNames(t *testing.T) {
 		{"/test", Name{"test"}}, {"/test.slice", Name{"test"}}, {"/", Name{"/"}},
 		{"/a.slice/a-b_c.slice", Name{"a", "b-c"}},
 	} {
-		if got := ParseSystemd(tc.in); !slices.Equal(got, tc.want) {
+		if got := parseSystemd(tc.in); !slices.Equal(got, tc.want) {
 			t.Errorf("ParseSystemd(%q) = %q, want %q", tc.in, got, tc.want)
 		}
 	}
@@ -64,7 +64,7 @@ func TestSystemdRefusesEmptyComponents(t *testing.T) {
 }
 
 func TestChild(t *testing.T) {
-	parent := ParseCgroupfs("/a/")
+	parent := parseCgroupfs("/a/")
 	b, _ := parent.Child("b")
 	c, _ := b.Child("c")
 	if _, err := b.Child("d"); err != nil {
@@ -111,7 +111,7 @@ func TestPodOf(t *testing.T) {
 		{"/podx", "", ""},
 		{"/", "", ""},
 	} {
-		uid, class, ok := tr.podOf(ParseCgroupfs(tc.path))
+		uid, class, ok := tr.podOf(parseCgroupfs(tc.path))
 		if uid != tc.uid || class != tc.class || ok != (tc.uid != "") {
 			t.Errorf("podOf(%s) = %q, %q, %v; want %q, %q", tc.path, uid, class, ok, tc.uid, tc.class)
 		}
@@ -123,13 +123,13 @@ func FuzzNames(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		n := ParseCgroupfs(s)
+		n := parseCgroupfs(s)
 		if p, err := n.Systemd(); err == nil && len(n) > 0 && n[0] != "" {
-			if back := ParseSystemd(p); !slices.Equal(back, n) && !slices.ContainsFunc(n, hasSuffixSlice) {
+			if back := parseSystemd(p); !slices.Equal(back, n) && !slices.ContainsFunc(n, hasSuffixSlice) {
 				t.Errorf("%q became %q and came back as %q", n, p, back)
 			}
 		}
-		ParseSystemd(s)
+		parseSystemd(s)
 		newTree("/").podOf(n)
 	})
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// ResourcePID is the node's process IDs, as a resource.
-const ResourcePID v1.ResourceName = "pid"
+// resourcePID is the node's process IDs, as a resource.
+const resourcePID v1.ResourceName = "pid"
 
 // Node is what a machine has, and what of it is not for pods. It is
 // configuration: nothing here is measured, and a Manager does not change it.
@@ -151,12 +151,12 @@ func OfList(list v1.ResourceList) Resources {
 		return out
 	}
 	if q, ok := list[v1.ResourceCPU]; ok {
-		out.CPUShares = ptr(SharesOf(milli(&q)))
+		out.CPUShares = ptr(sharesOf(milli(&q)))
 	}
 	if q, ok := list[v1.ResourceMemory]; ok {
 		out.Memory = ptr(q.Value())
 	}
-	if q, ok := list[ResourcePID]; ok {
+	if q, ok := list[resourcePID]; ok {
 		out.Pids = ptr(q.Value())
 	}
 	if pages := hugepagesOf(list); len(pages) > 0 {

@@ -235,10 +235,10 @@ func ParseProcCgroup(data []byte) (map[string]string, error) {
 	return out, nil
 }
 
-// OwnCgroup picks from what ParseProcCgroup returns the cgroup that speaks for
+// ownCgroup picks from what ParseProcCgroup returns the cgroup that speaks for
 // the process: that of v2, or systemd's, or that of cpu and memory, which must
 // be the same. It returns a ControllerError where one of both is missing.
-func OwnCgroup(of map[string]string) (string, error) {
+func ownCgroup(of map[string]string) (string, error) {
 	cpu, hasCPU := of["cpu"]
 	memory, hasMemory := of["memory"]
 	if !hasCPU && !hasMemory {

@@ -125,7 +125,7 @@ func TestOwnCgroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := OwnCgroup(of)
+		got, err := ownCgroup(of)
 		var lacks *ControllerError
 		if got != tc.want || (err == nil) != tc.ok || errors.As(err, &lacks) != (tc.lacks != "") || tc.lacks != "" && lacks.Controller != tc.lacks {
 			t.Errorf("OwnCgroup of %q = %q, %v, want %q", tc.in, got, err, tc.want)
@@ -180,7 +180,7 @@ func FuzzParsers(f *testing.F) {
 		parsePageSizes([]string{string(data)})
 		SwapOn(data)
 		if of, err := ParseProcCgroup(data); err == nil {
-			_, _ = OwnCgroup(of)
+			_, _ = ownCgroup(of)
 		}
 	})
 }

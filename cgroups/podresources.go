@@ -37,9 +37,9 @@ func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	// Huge pages have to be requested: sizes that the pod does not name are
 	// limited to 0.
 	zero := int64(0)
-	out := Resources{CPUShares: ptr(SharesOf(milli(requests.Cpu()))), OtherHugepages: &zero}
+	out := Resources{CPUShares: ptr(sharesOf(milli(requests.Cpu()))), OtherHugepages: &zero}
 	if class == v1.PodQOSBestEffort {
-		out.CPUShares = ptr(uint64(MinShares))
+		out.CPUShares = ptr(uint64(minShares))
 	}
 	limits, cpuLimited, memoryLimited := limitsOf(pod)
 	// The class says that all limits are there, whatever the look at single
@@ -50,11 +50,11 @@ func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	// A quota below the sum of what containers may use would hold back one that
 	// has no limit; that is why every container needs one.
 	if cpuLimited && class != v1.PodQOSBestEffort {
-		period := uint64(DefaultPeriod)
+		period := uint64(defaultPeriod)
 		if us := o.CPUPeriod.Microseconds(); us > 0 {
 			period = uint64(us)
 		}
-		quota := QuotaOf(milli(limits.Cpu()), period)
+		quota := quotaOf(milli(limits.Cpu()), period)
 		// Unlimited is written, rather than nothing, to take away a quota from
 		// before.
 		if o.NoCPUQuota || o.ExclusiveCPUs != nil && o.ExclusiveCPUs(pod) {

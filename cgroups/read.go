@@ -71,7 +71,7 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 	out := level{
 		share:      uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.shares")), 0)),
 		quota:      must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_quota_us", Unlimited)),
-		period:     uint64(max(must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_period_us", DefaultPeriod)), 1)),
+		period:     uint64(max(must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_period_us", defaultPeriod)), 1)),
 		memory:     must(d.number(ctx, "memory", cgroup, "memory.limit_in_bytes")),
 		memorySwap: must(d.numberOr(ctx, "memory", cgroup, "memory.memsw.limit_in_bytes", Unlimited)),
 	}
@@ -81,7 +81,7 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 // levelV2 is level for cgroup v2, where swap is counted apart from memory and
 // its limit is not compared.
 func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
-	out := level{quota: Unlimited, period: DefaultPeriod, memorySwap: Unlimited}
+	out := level{quota: Unlimited, period: defaultPeriod, memorySwap: Unlimited}
 	var errs []error
 	must := func(n int64, err error) int64 {
 		errs = append(errs, err)

@@ -136,7 +136,7 @@ func (m *Manager) enforceReserved(ctx context.Context, d *driver, r reservedCgro
 	if r.err != nil {
 		return r.err
 	}
-	cgroup, err := m.literal(ParseCgroupfs(r.path))
+	cgroup, err := m.literal(parseCgroupfs(r.path))
 	if err == nil {
 		err = d.exists(ctx, cgroup)
 	}

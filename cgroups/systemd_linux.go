@@ -91,7 +91,7 @@ func properties(v Version, r Resources) *oci.Resources {
 		out.CpuShares = value(r.CPUShares)
 		return out
 	}
-	out.CpuWeight = WeightOf(value(r.CPUShares))
+	out.CpuWeight = weightOf(value(r.CPUShares))
 	out.Unified = maps.Clone(r.Unified)
 	return out
 }

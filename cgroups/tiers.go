@@ -127,11 +127,11 @@ func (p tierPolicy) resources(t totals) map[v1.PodQOSClass]Resources {
 	out := map[v1.PodQOSClass]Resources{
 		v1.PodQOSGuaranteed: {Unified: map[string]string{memoryMin: strconv.FormatInt(guaranteed, 10)}},
 		v1.PodQOSBurstable: {
-			CPUShares:      ptr(SharesOf(t.burstableCPU)),
+			CPUShares:      ptr(sharesOf(t.burstableCPU)),
 			OtherHugepages: ptr(tierHugepages),
 			Unified:        map[string]string{memoryLow: strconv.FormatInt(low, 10)},
 		},
-		v1.PodQOSBestEffort: {CPUShares: ptr(uint64(MinShares)), OtherHugepages: ptr(tierHugepages)},
+		v1.PodQOSBestEffort: {CPUShares: ptr(uint64(minShares)), OtherHugepages: ptr(tierHugepages)},
 	}
 	if p.percent < 0 || p.allocatable <= 0 {
 		return out

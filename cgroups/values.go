@@ -130,10 +130,10 @@ func writesV2(r Resources, sizes []int64) []write {
 		add("cpuset.cpus", r.CPUSet, false)
 	}
 	if r.CPUShares != nil {
-		add("cpu.weight", strconv.FormatUint(WeightOf(*r.CPUShares), 10), false)
+		add("cpu.weight", strconv.FormatUint(weightOf(*r.CPUShares), 10), false)
 	}
 	if r.CPUQuota != nil {
-		period := uint64(DefaultPeriod)
+		period := uint64(defaultPeriod)
 		if r.CPUPeriod != nil {
 			period = *r.CPUPeriod
 		}

@@ -21,9 +21,9 @@ import (
 // sure that no two operations on one volume of a pod overlap; package csi that no two
 // calls about one volume of a driver do.
 
-// KindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
+// kindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
 // registers, or when its CSIDriver object does.
-const KindDriver = "CSIDriver"
+const kindDriver = "CSIDriver"
 
 // Plugin makes the volumes of all drivers. It has no state of its own.
 type Plugin struct{ m *Manager }
@@ -92,7 +92,7 @@ func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	if err != nil {
 		return nil
 	}
-	return []volumemgr.Ref{{Kind: KindDriver, Name: src.driver}}
+	return []volumemgr.Ref{{Kind: kindDriver, Name: src.driver}}
 }
 
 // Stale is false: a volume does not change with its pod.

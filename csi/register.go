@@ -169,7 +169,7 @@ func (m *Manager) take(d *driver) error {
 	m.log.Info("driver registered", zap.String("driver", d.name), zap.String("endpoint", d.endpoint),
 		zap.Stringer("version", d.version), zap.String("nodeID", d.info.id))
 	m.lookAtNode()
-	m.cfg.Changed(volumemgr.Ref{Kind: KindDriver, Name: d.name})
+	m.cfg.Changed(volumemgr.Ref{Kind: kindDriver, Name: d.name})
 	return nil
 }
 

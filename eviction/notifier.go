@@ -20,8 +20,8 @@ type Source interface {
 	Run(ctx context.Context, wake func(cause string)) error
 }
 
-// Aimer is a Source that has to be told at which levels of usage to wake.
-type Aimer interface {
+// aimer is a Source that has to be told at which levels of usage to wake.
+type aimer interface {
 	Source
 	// Aim replaces the levels, in bytes of usage as the kernel counts it. It
 	// does not block. An error leaves them as they were.
@@ -79,7 +79,7 @@ func (l *lane) aim(mem Memory) {
 		return
 	}
 	for _, n := range l.m.cfg.Notify {
-		a, ok := n.Source.(Aimer)
+		a, ok := n.Source.(aimer)
 		fig := mem.Node
 		if n.Signal == rank.SignalAllocatableMemory {
 			fig = mem.Pods

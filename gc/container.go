@@ -48,8 +48,8 @@ type Events interface {
 	Event(eventType, reason, message string)
 }
 
-// ReasonContainerGCFailed is the kubelet's event for a pass that failed.
-const ReasonContainerGCFailed = "ContainerGCFailed"
+// reasonContainerGCFailed is the kubelet's event for a pass that failed.
+const reasonContainerGCFailed = "ContainerGCFailed"
 
 // ContainerConfig holds what a [ContainerCollector] needs. Runtime and Pods are required; the zero
 // value of every other field means the default named beside it.
@@ -98,7 +98,7 @@ const (
 //	removed, err := m.Reclaim(ctx) // now, for an eviction manager
 //
 // It needs a [ContainerRuntime] and [Pods], which reports whether a
-// pod is active, has ended, or is gone. [DecideContainers] and [DecideSandboxes] are the pure
+// pod is active, has ended, or is gone. decideContainers and decideSandboxes are the pure
 // decisions.
 //
 // Its methods may be called from any goroutine.
@@ -267,7 +267,7 @@ func (m *ContainerCollector) all(ctx context.Context) {
 	if _, err := m.Collect(ctx); err != nil && ctx.Err() == nil {
 		m.cfg.Log.Warn("container collection failed", zap.Error(err))
 		if m.cfg.Events != nil {
-			m.cfg.Events.Event(v1.EventTypeWarning, ReasonContainerGCFailed, err.Error())
+			m.cfg.Events.Event(v1.EventTypeWarning, reasonContainerGCFailed, err.Error())
 		}
 	}
 }

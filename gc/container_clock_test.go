@@ -21,11 +21,11 @@ func TestAttemptsOrderInstances(t *testing.T) {
 		{ID: "b1", Pod: "p", Name: "b", State: observed.Exited, Attempt: 1, CreatedAt: at(-20)},
 	}
 	var removed []string
-	for _, v := range DecideContainers(ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1}, Situation{Now: now}, all) {
+	for _, v := range decideContainers(ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1}, situation{Now: now}, all) {
 		switch {
-		case v.Fate == Remove:
+		case v.Fate == fateRemove:
 			removed = append(removed, v.ID)
-		case v.Fate != Needed:
+		case v.Fate != fateNeeded:
 			t.Errorf("%s: %v", v.ID, v.Fate)
 		}
 	}
@@ -33,7 +33,7 @@ func TestAttemptsOrderInstances(t *testing.T) {
 		t.Errorf("removed %q", removed)
 	}
 	sandboxes := []Sandbox{{ID: "s0", Pod: "p", CreatedAt: at(-1)}, {ID: "s1", Pod: "p", Attempt: 1, CreatedAt: at(-40)}}
-	if out := DecideSandboxes(Situation{Now: now}, sandboxes, nil); len(out) != 1 || out[0].ID != "s0" {
+	if out := decideSandboxes(situation{Now: now}, sandboxes, nil); len(out) != 1 || out[0].ID != "s0" {
 		t.Errorf("removed %v", out)
 	}
 }

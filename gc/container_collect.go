@@ -26,7 +26,7 @@ import (
 type containerRound struct {
 	m         *ContainerCollector
 	holds     *hold.Pass[types.UID]
-	situation Situation
+	situation situation
 	// removed counts what is gone, of all kinds; removals run side by side.
 	removed atomic.Int64
 
@@ -51,7 +51,7 @@ func (m *ContainerCollector) Reclaim(ctx context.Context) (removed int, err erro
 	return m.pass(ctx, true)
 }
 
-// pass makes a whole pass; all is Situation.All. It blocks until every removal has ended or
+// pass makes a whole pass; all is situation.All. It blocks until every removal has ended or
 // run into its deadline. A runtime that cannot be listed does not keep sweep from being
 // tried.
 func (m *ContainerCollector) pass(ctx context.Context, all bool) (int, error) {
@@ -111,7 +111,7 @@ func (r *containerRound) failures() error {
 // then known to Take, which refuses a pod that was let go since.
 func (m *ContainerCollector) begin(all bool) *containerRound {
 	r := &containerRound{m: m, holds: m.holds.Begin(), gone: map[string]bool{}}
-	r.situation = Situation{All: all, Now: time.Now()}
+	r.situation = situation{All: all, Now: time.Now()}
 	// Before all sources have spoken, a pod that nobody has named yet looks deleted. Pods
 	// stays nil for the whole pass then, which has every pod count as one that lives.
 	if m.cfg.Pods.Ready() {
@@ -145,12 +145,12 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 		policy.MaxContainers = -1 // is not for one pod to tell
 	}
 	// By pod, so that one that hangs holds up its own removals and no other. Within a pod
-	// the oldest instance goes first, as DecideContainers orders them: whatever interrupts
+	// the oldest instance goes first, as decideContainers orders them: whatever interrupts
 	// the pass, the newest stay.
-	doomed := map[types.UID][]ContainerVerdict{}
+	doomed := map[types.UID][]containerVerdict{}
 	ids := map[string]bool{}
-	for _, v := range DecideContainers(policy, r.situation, containers) {
-		if v.Fate == Remove {
+	for _, v := range decideContainers(policy, r.situation, containers) {
+		if v.Fate == fateRemove {
 			doomed[v.Pod] = append(doomed[v.Pod], v)
 			ids[v.ID] = true
 		}
@@ -165,7 +165,7 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	// runtime's, so a copy is changed.
 	containers = slices.DeleteFunc(slices.Clone(containers), func(c Container) bool { return r.gone[c.ID] })
 	empty := map[types.UID][]Sandbox{}
-	for _, sb := range DecideSandboxes(r.situation, sandboxes, containers) {
+	for _, sb := range decideSandboxes(r.situation, sandboxes, containers) {
 		empty[sb.Pod] = append(empty[sb.Pod], sb)
 	}
 	each(r.m, empty, func(uid types.UID) {
@@ -193,7 +193,7 @@ func each[V any](m *ContainerCollector, pods map[types.UID]V, f func(types.UID))
 }
 
 // remove removes a container, within the deadline that do has set for both steps.
-func (m *ContainerCollector) remove(ctx context.Context, v ContainerVerdict) error {
+func (m *ContainerCollector) remove(ctx context.Context, v containerVerdict) error {
 	if v.StopFirst {
 		if err := m.cfg.Runtime.StopContainer(ctx, v.ID); err != nil {
 			// Removed without a stop, its process might go on without anybody who knows of

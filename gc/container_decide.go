@@ -81,23 +81,23 @@ func (p ContainerPolicy) validate() error {
 	return nil
 }
 
-// Fate is what is to become of a container, or why it stays.
-type Fate uint8
+// fate is what is to become of a container, or why it stays.
+type fate uint8
 
 // The fates.
 const (
-	// Remove is the zero value, and sorts before all others: DecideContainers relies on
+	// fateRemove is the zero value, and sorts before all others: decideContainers relies on
 	// that.
-	Remove Fate = iota
-	Running
-	Starting // made and not started yet, of a pod that lives
-	Young    // ended less than Policy.MinAge ago
-	Needed   // for the status and the logs of a pod that lives
-	Within   // the limits of Policy
+	fateRemove fate = iota
+	fateRunning
+	fateStarting // made and not started yet, of a pod that lives
+	fateYoung    // ended less than Policy.MinAge ago
+	fateNeeded   // for the status and the logs of a pod that lives
+	fateWithin   // the limits of Policy
 )
 
 // String is the fate in words.
-func (f Fate) String() string {
+func (f fate) String() string {
 	names := [...]string{"remove", "running", "starting", "young", "needed", "within limits"}
 	if int(f) >= len(names) {
 		return "unknown"
@@ -105,10 +105,10 @@ func (f Fate) String() string {
 	return names[f]
 }
 
-// ContainerVerdict is a container with its fate.
-type ContainerVerdict struct {
+// containerVerdict is a container with its fate.
+type containerVerdict struct {
 	Container
-	Fate Fate
+	Fate fate
 	// StopFirst reports one to be removed that it may run after all.
 	StopFirst bool
 
@@ -117,8 +117,8 @@ type ContainerVerdict struct {
 	made time.Time
 }
 
-// Situation is what decisions depend on beside containers and sandboxes.
-type Situation struct {
+// situation is what decisions depend on beside containers and sandboxes.
+type situation struct {
 	// Pods reports a pod; nil is Live for all.
 	Pods func(types.UID) PodState
 	// All has the limits disregarded for pods that are over: they lose all.
@@ -128,22 +128,22 @@ type Situation struct {
 }
 
 // pod returns the state of a pod; Live for all if Pods is nil.
-func (s *Situation) pod(uid types.UID) PodState {
+func (s *situation) pod(uid types.UID) PodState {
 	if s.Pods == nil {
 		return Live
 	}
 	return s.Pods(uid)
 }
 
-// DecideContainers judges containers. Those to be removed come first, the
+// decideContainers judges containers. Those to be removed come first, the
 // oldest first. all is not changed.
-func DecideContainers(p ContainerPolicy, s Situation, all []Container) []ContainerVerdict {
+func decideContainers(p ContainerPolicy, s situation, all []Container) []containerVerdict {
 	type unit struct {
 		pod  types.UID
 		name string
 	}
-	out := make([]ContainerVerdict, len(all))
-	units := map[unit][]*ContainerVerdict{}
+	out := make([]containerVerdict, len(all))
+	units := map[unit][]*containerVerdict{}
 	for i, c := range all {
 		v := &out[i]
 		v.Container, v.StopFirst = c, c.State == observed.Unknown
@@ -155,15 +155,15 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 		}
 		switch {
 		case c.State == observed.Running:
-			v.Fate = Running
+			v.Fate = fateRunning
 		// Nothing starts a container of a pod that is over: such a one is dead, and goes on
 		// to the limits.
 		case c.State == observed.Created && s.pod(c.Pod) == Live:
-			v.Fate = Starting
+			v.Fate = fateStarting
 		case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // with 0 whatever the clock says
-			v.Fate = Young
+			v.Fate = fateYoung
 		default:
-			v.Fate = Within // until a limit says otherwise
+			v.Fate = fateWithin // until a limit says otherwise
 			u := unit{c.Pod, c.Name}
 			units[u] = append(units[u], v)
 		}
@@ -185,7 +185,7 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 		case state == Deleted, state == Terminated && s.All:
 			vs = keep(vs, 0)
 		case state == Live: // beside one that runs, too: for its last state and logs
-			vs[0].Fate = Needed
+			vs[0].Fate = fateNeeded
 		}
 		// The needed instance, which is the newest, is one of those that may stay.
 		if p.MaxPerContainer >= 0 {
@@ -206,7 +206,7 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 			// which crashes often does not push out the others' last instances. Only if one
 			// for each is still too much do the oldest of all go.
 			each := max(1, p.MaxContainers/len(units))
-			var left []*ContainerVerdict
+			var left []*containerVerdict
 			for _, vs := range units {
 				left = append(left, keep(vs, each)...)
 			}
@@ -222,8 +222,8 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 			out[i].made = out[i].CreatedAt
 		}
 	}
-	slices.SortStableFunc(out, func(a, b ContainerVerdict) int {
-		if a.Fate != Remove || b.Fate != Remove {
+	slices.SortStableFunc(out, func(a, b containerVerdict) int {
+		if a.Fate != fateRemove || b.Fate != fateRemove {
 			// Those that stay keep the order in which they came.
 			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
 		}
@@ -235,26 +235,26 @@ func DecideContainers(p ContainerPolicy, s Situation, all []Container) []Contain
 // byAttempt orders the instances of one container, the newest first. The attempt counts
 // before the time, which a clock that was set back makes wrong. Running is left out: none of
 // these runs.
-func byAttempt(a, b *ContainerVerdict) int {
-	instance := func(v *ContainerVerdict) observed.Instance {
+func byAttempt(a, b *containerVerdict) int {
+	instance := func(v *containerVerdict) observed.Instance {
 		return observed.Instance{Attempt: v.Attempt, CreatedAt: v.CreatedAt, ID: v.ID}
 	}
 	return observed.NewestFirst(instance(a), instance(b))
 }
 
 // newestFirst orders those of different containers too.
-func newestFirst(a, b *ContainerVerdict) int {
+func newestFirst(a, b *containerVerdict) int {
 	return cmp.Or(b.made.Compare(a.made), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(a.ID, b.ID))
 }
 
 // keep has all but the n newest removed, the needed ones apart, and returns
 // what is left.
-func keep(vs []*ContainerVerdict, n int) []*ContainerVerdict {
+func keep(vs []*containerVerdict, n int) []*containerVerdict {
 	// Without capacity: append must not write over vs, which the caller may still have.
 	left := vs[:0:0]
 	for i, v := range vs {
-		if i >= n && v.Fate != Needed {
-			v.Fate = Remove
+		if i >= n && v.Fate != fateNeeded {
+			v.Fate = fateRemove
 			continue
 		}
 		left = append(left, v)
@@ -262,10 +262,10 @@ func keep(vs []*ContainerVerdict, n int) []*ContainerVerdict {
 	return left
 }
 
-// DecideSandboxes returns the sandboxes to be removed, the oldest first: of
-// pods that are gone, or over with Situation.All, all that are not ready and
+// decideSandboxes returns the sandboxes to be removed, the oldest first: of
+// pods that are gone, or over with situation.All, all that are not ready and
 // that no container refers to; of others these too, but not the newest.
-func DecideSandboxes(s Situation, sandboxes []Sandbox, containers []Container) []Sandbox {
+func decideSandboxes(s situation, sandboxes []Sandbox, containers []Container) []Sandbox {
 	// A dead container counts as well: its logs and its status are reached through the
 	// sandbox.
 	inhabited := make(map[string]bool, len(containers))

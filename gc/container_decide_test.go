@@ -88,13 +88,13 @@ func TestDecideContainers(t *testing.T) {
 		{name: "the others go for it", policy: limits(1, 1), in: "l/a/1 o/a/2 o/b/3", gone: "o/a/2"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := Situation{Pods: podState, All: tc.all, Now: minute(90)}
+			s := situation{Pods: podState, All: tc.all, Now: minute(90)}
 			if tc.unready {
 				s.Pods = nil
 			}
 			var gone []string
-			for _, v := range DecideContainers(tc.policy, s, instances(strings.Fields(tc.in)...)) {
-				if v.Fate != Remove {
+			for _, v := range decideContainers(tc.policy, s, instances(strings.Fields(tc.in)...)) {
+				if v.Fate != fateRemove {
 					continue
 				}
 				if v.StopFirst {
@@ -112,7 +112,7 @@ func TestDecideContainers(t *testing.T) {
 func TestFatesAreTold(t *testing.T) {
 	got := map[string]string{}
 	p := ContainerPolicy{MinAge: time.Minute, MaxPerContainer: 1, MaxContainers: -1}
-	for _, v := range DecideContainers(p, Situation{Pods: podState, Now: minute(60)}, instances(
+	for _, v := range decideContainers(p, situation{Pods: podState, Now: minute(60)}, instances(
 		"l/a/1", "l/a/2", "l/a/3/run", "l/b/4/made", "o/a/5", "o/b/60")) {
 		got[v.ID] = v.Fate.String()
 	}
@@ -123,7 +123,7 @@ func TestFatesAreTold(t *testing.T) {
 			t.Errorf("%s: %s, want %s", id, got[id], want)
 		}
 	}
-	if s := Fate(99).String(); s != "unknown" {
+	if s := fate(99).String(); s != "unknown" {
 		t.Errorf("fate 99 is %q", s)
 	}
 }
@@ -153,7 +153,7 @@ func TestDecideSandboxes(t *testing.T) {
 		{name: "all of one that is over", in: "o/1 o/2 l/3", all: true, gone: "o/1 o/2"},
 		{name: "sources not ready", in: "g/1 g/2", unready: true, gone: "g/1"},
 	} {
-		s := Situation{Pods: podState, All: tc.all, Now: minute(60)}
+		s := situation{Pods: podState, All: tc.all, Now: minute(60)}
 		if tc.unready {
 			s.Pods = nil
 		}
@@ -166,7 +166,7 @@ func TestDecideSandboxes(t *testing.T) {
 			used = append(used, Container{Sandbox: x})
 		}
 		var gone []string
-		for _, x := range DecideSandboxes(s, sandboxes, used) {
+		for _, x := range decideSandboxes(s, sandboxes, used) {
 			gone = append(gone, x.ID)
 		}
 		if got := strings.Join(gone, " "); got != tc.gone {
@@ -187,31 +187,31 @@ func TestDecideContainersProperties(t *testing.T) {
 			in = append(in, fmt.Sprintf("%c%d/%c/%d/%s", "gol"[rnd.IntN(3)], rnd.IntN(2), "ab"[rnd.IntN(2)], i, states[rnd.IntN(len(states))]))
 		}
 		p := ContainerPolicy{MaxPerContainer: rnd.IntN(4) - 1, MaxContainers: rnd.IntN(6) - 1}
-		s := Situation{Pods: podState, All: rnd.IntN(2) == 0, Now: minute(60)}
+		s := situation{Pods: podState, All: rnd.IntN(2) == 0, Now: minute(60)}
 		if rnd.IntN(4) == 0 {
 			s.Pods = nil
 		}
 		all := instances(in...)
-		verdicts := DecideContainers(p, s, all)
+		verdicts := decideContainers(p, s, all)
 		left, newest := map[string]int{}, map[string]Container{}
 		total, needed := 0, 0
 		for _, v := range verdicts {
 			unit := string(v.Pod) + "/" + v.Name
 			dead := v.State != observed.Running && !(v.State == observed.Created && s.pod(v.Pod) == Live)
-			if !dead && v.Fate == Remove {
+			if !dead && v.Fate == fateRemove {
 				t.Fatalf("%v %+v: %s is removed", in, p, v.ID)
 			}
 			if dead && (newest[unit].ID == "" || v.CreatedAt.After(newest[unit].CreatedAt)) {
 				newest[unit] = v.Container
 			}
-			if dead && v.Fate != Remove {
+			if dead && v.Fate != fateRemove {
 				left[unit]++
 				total++
-				if v.Fate == Needed {
+				if v.Fate == fateNeeded {
 					needed++
 				}
 			}
-			if v.Fate != Remove && s.pod(v.Pod) == Deleted && dead {
+			if v.Fate != fateRemove && s.pod(v.Pod) == Deleted && dead {
 				t.Fatalf("%v: %s of a gone pod stays", in, v.ID)
 			}
 		}
@@ -232,15 +232,15 @@ func TestDecideContainersProperties(t *testing.T) {
 			t.Fatalf("%v %+v: %d left, %d of them needed", in, p, total, needed)
 		}
 		rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-		ids := func(vs []ContainerVerdict) (out []string) {
+		ids := func(vs []containerVerdict) (out []string) {
 			for _, v := range vs {
-				if v.Fate == Remove {
+				if v.Fate == fateRemove {
 					out = append(out, v.ID)
 				}
 			}
 			return out
 		}
-		if a, b := ids(verdicts), ids(DecideContainers(p, s, all)); !slices.Equal(a, b) {
+		if a, b := ids(verdicts), ids(decideContainers(p, s, all)); !slices.Equal(a, b) {
 			t.Fatalf("%v %+v: %q, and in another order %q", in, p, a, b)
 		}
 	}

@@ -43,7 +43,7 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 		}
 		want, err := WantImageSpace(m.policy, r.Disk)
 		if err != nil {
-			m.event(ReasonInvalidCapacity, err.Error())
+			m.event(reasonInvalidCapacity, err.Error())
 			r.errs = append(r.errs, err)
 			return
 		}
@@ -54,7 +54,7 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 		// A pass that was cut short says nothing about whether there was enough.
 		if r.free(ctx, want); r.Freed < want && ctx.Err() == nil {
 			err := fmt.Errorf("%w: %s of %s freed; %s", ErrNotEnough, size(r.Freed), size(want), r.Summary())
-			m.event(ReasonNotEnough, err.Error())
+			m.event(reasonNotEnough, err.Error())
 			r.errs = append(r.errs, err)
 		}
 	})
@@ -148,7 +148,7 @@ func (r *round) look(ctx context.Context) error {
 	// ImageReport.Images and names stay in step: remove finds the names by the index.
 	r.Images = make([]ImageOutcome, 0, len(facts))
 	r.names = make([][]string, 0, len(facts))
-	for _, j := range DecideImages(m.policy, facts, time.Now()) {
+	for _, j := range decideImages(m.policy, facts, time.Now()) {
 		r.Images = append(r.Images, ImageOutcome{JudgedImage: j})
 		r.names = append(r.names, names[j.Image.key()])
 	}
@@ -161,7 +161,7 @@ func (m *ImageCollector) withIDs(images []Image) []Image {
 	good := slices.DeleteFunc(slices.Clone(images), func(i Image) bool { return i.ID == "" })
 	n := len(images) - len(good)
 	if n > 0 && !m.nameless {
-		m.event(ReasonInvalidImageID, fmt.Sprintf("the runtime lists %d images without an ID; they are not collected", n))
+		m.event(reasonInvalidImageID, fmt.Sprintf("the runtime lists %d images without an ID; they are not collected", n))
 	}
 	m.nameless = n > 0
 	return good

@@ -38,9 +38,9 @@ const (
 	// ReasonImageGCFailed is of the second failure in a row and later ones: a first one may be that
 	// of a runtime that is starting.
 	ReasonImageGCFailed   = "ImageGCFailed"
-	ReasonNotEnough       = "FreeDiskSpaceFailed"
-	ReasonInvalidCapacity = "InvalidDiskCapacity"
-	ReasonInvalidImageID  = "InvalidImageID"
+	reasonNotEnough       = "FreeDiskSpaceFailed"
+	reasonInvalidCapacity = "InvalidDiskCapacity"
+	reasonInvalidImageID  = "InvalidImageID"
 )
 
 // ErrNotEnough says that the images that may go are gone, and the disk is still
@@ -100,7 +100,7 @@ const (
 //	freed, err := m.Reclaim(ctx, 1<<30)  // now, for an eviction manager
 //	report, err := m.Explain(ctx)        // what would go, and why the rest stays
 //
-// It needs a [ImageStore]: [github.com/nodewright/nodewright/agent/pressure.Collection] has one of a CRI client. [DecideImages] and [WantImageSpace]
+// It needs a [ImageStore]: [github.com/nodewright/nodewright/agent/pressure.Collection] has one of a CRI client. decideImages and [WantImageSpace]
 // are the pure decision.
 //
 // Its methods may be called from any goroutine.

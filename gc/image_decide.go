@@ -72,8 +72,8 @@ const (
 	ImageInUse
 	// ImageStarting images are held by a pod that is being started.
 	ImageStarting
-	// Desired images are named by a pod that is stored to run here.
-	Desired
+	// fateDesired images are named by a pod that is stored to run here.
+	fateDesired
 	// Pinned images are pinned by the runtime, PinnedByName and PinnedByLabel
 	// by Config.
 	Pinned
@@ -104,11 +104,11 @@ type JudgedImage struct {
 	Why string
 }
 
-// DecideImages judges images. Those to be removed come first, in that order: the
+// decideImages judges images. Those to be removed come first, in that order: the
 // aged ones and then the removable ones, each by their last use, those never
 // used first, and among equals by when they were seen first. The others follow
 // by size, the largest first. facts are not changed.
-func DecideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage {
+func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage {
 	judged := make([]JudgedImage, len(facts))
 	order := make([]*JudgedImage, len(facts)) // which are quicker to move
 	for i := range facts {
@@ -180,7 +180,7 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 	case f.Label != "":
 		return PinnedByLabel, f.Label
 	case f.Desired != "":
-		return Desired, f.Desired
+		return fateDesired, f.Desired
 	// Unlike in the kubelet, MinAge protects from this as well.
 	case p.MaxAge > 0 && now.Sub(unused) > p.MaxAge && now.Sub(f.FirstSeen) >= p.MinAge:
 		return ImageAged, ""

@@ -87,7 +87,7 @@ func TestDecide(t *testing.T) {
 				facts = append(facts, fact(s))
 			}
 			var got []string
-			for _, j := range DecideImages(tc.policy, facts, at(tc.now)) {
+			for _, j := range decideImages(tc.policy, facts, at(tc.now)) {
 				s := j.Image.ID + ":" + j.Verdict.String()
 				if j.Why != "" {
 					s += "(" + j.Why + ")"
@@ -288,7 +288,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if len(DecideImages(DefaultImagePolicy(), facts, at(600))) != 2000 {
+		if len(decideImages(DefaultImagePolicy(), facts, at(600))) != 2000 {
 			b.Fatal()
 		}
 	}

@@ -81,8 +81,8 @@ type answer struct {
 	until time.Time
 }
 
-// PluginVersions are those of questions and answers of credential providers.
-var PluginVersions = []string{pluginVersion, pluginVersion + "beta1", pluginVersion + "alpha1"}
+// pluginVersions are those of questions and answers of credential providers.
+var pluginVersions = []string{pluginVersion, pluginVersion + "beta1", pluginVersion + "alpha1"}
 
 const (
 	pluginVersion = "credentialprovider.kubelet.k8s.io/v1"
@@ -134,8 +134,8 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 		if p.CacheDuration < 0 {
 			at("CacheDuration", "%v: want 0 or more", p.CacheDuration)
 		}
-		if p.APIVersion != "" && !slices.Contains(PluginVersions, p.APIVersion) {
-			at("APIVersion", "%q: want one of %s", p.APIVersion, strings.Join(PluginVersions, ", "))
+		if p.APIVersion != "" && !slices.Contains(pluginVersions, p.APIVersion) {
+			at("APIVersion", "%q: want one of %s", p.APIVersion, strings.Join(pluginVersions, ", "))
 		}
 		if t := p.Token; t != nil {
 			switch {

@@ -162,7 +162,7 @@ func TestPluginThatEchoesTheToken(t *testing.T) {
 
 // Every version is asked in its own words, and answers in them.
 func TestPluginVersions(t *testing.T) {
-	for _, version := range append([]string{""}, PluginVersions...) {
+	for _, version := range append([]string{""}, pluginVersions...) {
 		p, asked := asking(t, func(p *Plugin) { p.Token, p.APIVersion = nil, version }, nil)
 		if got, err := p.Credentials(t.Context(), "r.example/app"); err != nil || len(got) != 1 {
 			t.Errorf("%q: %v, %v", version, got, err)

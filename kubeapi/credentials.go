@@ -274,7 +274,7 @@ func (m *Credentials) Run(ctx context.Context) error {
 func (m *Credentials) due(t *x509.CertificateRequest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.pair == nil || !time.Now().Before(m.at) || CertificateMatches(m.pair.Leaf, t) != nil
+	return m.pair == nil || !time.Now().Before(m.at) || certificateMatches(m.pair.Leaf, t) != nil
 }
 
 // wait is the time until something is to be done, at most a minute: the times of

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// RotationDeadline is when a certificate is to be replaced: after 70 to 90 % of its
+// rotationDeadline is when a certificate is to be replaced: after 70 to 90 % of its
 // life, by random, which is from 0 to 1.
-func RotationDeadline(c *x509.Certificate, random float64) time.Time {
+func rotationDeadline(c *x509.Certificate, random float64) time.Time {
 	return c.NotBefore.Add(certificatePart(c, random))
 }
 
@@ -30,7 +30,7 @@ const plausible = 15 * time.Minute
 // replaced again and again. Of one that lives for less than it was dated back,
 // what is left counts.
 func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
-	at := RotationDeadline(c, random)
+	at := rotationDeadline(c, random)
 	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {
 		return at
 	}

@@ -19,7 +19,7 @@ func TestDeadline(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := &x509.Certificate{NotBefore: begin, NotAfter: begin.Add(100 * time.Hour)}
 	for random, want := range map[float64]time.Duration{0: 70 * time.Hour, 0.5: 80 * time.Hour, 1: 90 * time.Hour} {
-		if got := RotationDeadline(c, random).Sub(begin).Round(time.Second); got != want {
+		if got := rotationDeadline(c, random).Sub(begin).Round(time.Second); got != want {
 			t.Errorf("%v: %v, want %v", random, got, want)
 		}
 	}
@@ -42,14 +42,14 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("%s: replaced after %v", name, got)
 		}
 	}
-	if got := rotateAt(c, 0, begin.Add(5*time.Minute)); !got.Equal(RotationDeadline(c, 0)) {
+	if got := rotateAt(c, 0, begin.Add(5*time.Minute)); !got.Equal(rotationDeadline(c, 0)) {
 		t.Errorf("clocks agree: %v", got)
 	}
 	// A minute long, and dated back by five.
 	brief, now := &x509.Certificate{NotBefore: begin, NotAfter: begin.Add(6 * time.Minute)}, begin.Add(5*time.Minute)
 	for random, want := range map[float64]time.Duration{0: 42 * time.Second, 1: 54 * time.Second} {
 		got := rotateAt(brief, random, now).Sub(now).Round(time.Second)
-		if at := RotationDeadline(brief, random); at.After(now) {
+		if at := rotationDeadline(brief, random); at.After(now) {
 			want = at.Sub(now).Round(time.Second)
 		}
 		if got != want {
@@ -89,7 +89,7 @@ func TestMatches(t *testing.T) {
 		{"one name more", x509.CertificateRequest{Subject: name("system:node:a"), DNSNames: []string{"a", "c"}}, `"c"`},
 		{"one group more", x509.CertificateRequest{Subject: name("system:node:a", "system:nodes", "y")}, `"y"`},
 	} {
-		if err := CertificateMatches(have, &tc.t); (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := certificateMatches(have, &tc.t); (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
 	}

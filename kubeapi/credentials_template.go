@@ -70,9 +70,9 @@ func ServingCertificateTemplate(node string, addresses []v1.NodeAddress, dnsOnly
 	return out
 }
 
-// CertificateMatches returns what a certificate lacks of a template; nil if it has all. More
+// certificateMatches returns what a certificate lacks of a template; nil if it has all. More
 // than asked for is fine.
-func CertificateMatches(c *x509.Certificate, t *x509.CertificateRequest) error {
+func certificateMatches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	if c.Subject.CommonName != t.Subject.CommonName {
 		return fmt.Errorf("certificate is for %q; want %q", c.Subject.CommonName, t.Subject.CommonName)
 	}

@@ -103,11 +103,11 @@ const (
 // # Reports
 //
 // A change is reported at once; if there is none, a report is made every
-// NodeConfig.Report, and nothing is computed or called in between. [NodePatch] is what
+// NodeConfig.Report, and nothing is computed or called in between. nodePatch is what
 // is sent: the differences of labels, annotations and status. Conditions of
 // others stay. Events are told when the server has the state they speak of.
 //
-// A node that is there already is taken over by [ReconcileNode]: default labels,
+// A node that is there already is taken over by reconcileNode: default labels,
 // sizes of huge pages and the like are brought up to date, taints and other
 // labels stay.
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/internal/strategicpatch"
 )
 
-// NodePatch is the strategic merge patch that turns old into the node that has
+// nodePatch is the strategic merge patch that turns old into the node that has
 // want's labels, annotations and status; "{}" if there is no difference. The
 // rest of want does not count: nothing else of a node is the agent's to change.
 //
@@ -19,7 +19,7 @@ import (
 // be too, by their type, which cannot express two of one type; they go in as a
 // whole, with a directive to replace the list
 // (https://github.com/kubernetes/kubernetes/issues/44788).
-func NodePatch(old, want *v1.Node) ([]byte, error) {
+func nodePatch(old, want *v1.Node) ([]byte, error) {
 	old, want = differing(old, want)
 	before, err := strategicpatch.Object(old)
 	if err != nil {

@@ -61,7 +61,7 @@ func TestPatch(t *testing.T) {
 			`{"status":{"volumesInUse":null}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := NodePatch(&tc.old, &tc.want)
+			got, err := nodePatch(&tc.old, &tc.want)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +81,7 @@ func BenchmarkPatch(b *testing.B) {
 	want := old.DeepCopy()
 	want.Status.Conditions = []v1.NodeCondition{{Type: "Ready"}}
 	for b.Loop() {
-		if _, err := NodePatch(old, want); err != nil {
+		if _, err := nodePatch(old, want); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// AnnotationAttach reports that a controller attaches the node's volumes.
-const AnnotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
+// annotationAttach reports that a controller attaches the node's volumes.
+const annotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// TaintUninitialized keeps pods away until an external cloud provider has seen
+// taintUninitialized keeps pods away until an external cloud provider has seen
 // the node.
-const TaintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
+const taintUninitialized = "node.cloudprovider.kubernetes.io/uninitialized"
 
 // defaultLabels are kept as the agent has them on a node that is there already.
 var defaultLabels = []string{
@@ -41,12 +41,12 @@ func ownLabels(hostname string, configured map[string]string) map[string]string 
 	return out
 }
 
-// ReconcileNode changes a node that is there already to what a fresh one would be,
+// reconcileNode changes a node that is there already to what a fresh one would be,
 // where that is the agent's matter, and reports whether anything changed: the
 // annotation of attached volumes, the default labels, missing capacity, sizes of
 // huge pages. freshDevices sets extended resources to none, as nothing is known
 // of the devices that the node had. Taints and other labels stay as they are.
-func ReconcileNode(have, fresh *v1.Node, freshDevices bool) bool {
+func reconcileNode(have, fresh *v1.Node, freshDevices bool) bool {
 	changed := reconcileAttach(have, fresh)
 	changed = reconcileLabels(have, fresh) || changed
 	changed = reconcileMissing(have, fresh) || changed
@@ -55,19 +55,19 @@ func ReconcileNode(have, fresh *v1.Node, freshDevices bool) bool {
 }
 
 func reconcileAttach(have, fresh *v1.Node) bool {
-	want, has := fresh.Annotations[AnnotationAttach]
-	got, had := have.Annotations[AnnotationAttach]
+	want, has := fresh.Annotations[annotationAttach]
+	got, had := have.Annotations[annotationAttach]
 	if has == had && want == got {
 		return false
 	}
 	if !has {
-		delete(have.Annotations, AnnotationAttach)
+		delete(have.Annotations, annotationAttach)
 		return true
 	}
 	if have.Annotations == nil {
 		have.Annotations = map[string]string{}
 	}
-	have.Annotations[AnnotationAttach] = want
+	have.Annotations[annotationAttach] = want
 	return true
 }
 
@@ -146,7 +146,7 @@ func reconcileHugePages(have, fresh *v1.Node) bool {
 func taints(configured []v1.Taint, external bool) []v1.Taint {
 	out := slices.Clone(configured)
 	if external {
-		out = append(out, v1.Taint{Key: TaintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
+		out = append(out, v1.Taint{Key: taintUninitialized, Value: "true", Effect: v1.TaintEffectNoSchedule})
 	}
 	return out
 }

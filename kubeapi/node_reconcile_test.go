@@ -51,7 +51,7 @@ func TestReconcileLabels(t *testing.T) {
 		}
 		fresh := &v1.Node{}
 		fresh.Labels = pairs(tc.fresh)
-		if got := ReconcileNode(have, fresh, false); got != tc.changed || !equality.Semantic.DeepEqual(have.Labels, pairs(tc.want)) {
+		if got := reconcileNode(have, fresh, false); got != tc.changed || !equality.Semantic.DeepEqual(have.Labels, pairs(tc.want)) {
 			t.Errorf("%s: %t, %v", tc.name, got, have.Labels)
 		}
 	}
@@ -62,16 +62,16 @@ func TestReconcileAttach(t *testing.T) {
 		name, have, fresh string
 		changed           bool
 	}{
-		{"neither", "", "", false}, {"both", AnnotationAttach + "=true", AnnotationAttach + "=true", false},
-		{"on", "", AnnotationAttach + "=true", true}, {"off", AnnotationAttach + "=true", "", true},
-		{"another value", AnnotationAttach + "=no", AnnotationAttach + "=true", true},
+		{"neither", "", "", false}, {"both", annotationAttach + "=true", annotationAttach + "=true", false},
+		{"on", "", annotationAttach + "=true", true}, {"off", annotationAttach + "=true", "", true},
+		{"another value", annotationAttach + "=no", annotationAttach + "=true", true},
 	} {
 		have, fresh := &v1.Node{}, &v1.Node{}
 		if tc.have != "" {
 			have.Annotations = pairs(tc.have)
 		}
 		fresh.Annotations = pairs(tc.fresh)
-		if got := ReconcileNode(have, fresh, false); got != tc.changed || !equality.Semantic.DeepEqual(have.Annotations, fresh.Annotations) {
+		if got := reconcileNode(have, fresh, false); got != tc.changed || !equality.Semantic.DeepEqual(have.Annotations, fresh.Annotations) {
 			t.Errorf("%s: %t, %v", tc.name, got, have.Annotations)
 		}
 	}
@@ -98,7 +98,7 @@ func TestReconcileResources(t *testing.T) {
 		have, fresh := &v1.Node{}, &v1.Node{}
 		have.Status.Capacity, have.Status.Allocatable = resources(tc.have), resources(tc.have)
 		fresh.Status.Capacity, fresh.Status.Allocatable = resources(tc.fresh), resources(tc.fresh)
-		got := ReconcileNode(have, fresh, tc.freshDevices)
+		got := reconcileNode(have, fresh, tc.freshDevices)
 		for _, l := range []v1.ResourceList{have.Status.Capacity, have.Status.Allocatable} {
 			if got != tc.changed || !equality.Semantic.DeepEqual(l, resources(tc.want)) {
 				t.Errorf("%s: %t, %v", tc.name, got, l)

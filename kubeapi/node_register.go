@@ -74,7 +74,7 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	}
 	want := have.DeepCopy()
 	freshDevices := r.cfg.FreshDevices != nil && r.cfg.FreshDevices()
-	if !ReconcileNode(want, fresh, freshDevices) {
+	if !reconcileNode(want, fresh, freshDevices) {
 		r.see(have)
 		return false, nil
 	}
@@ -91,7 +91,7 @@ func (r *reporter) fresh() *v1.Node {
 		Spec:       v1.NodeSpec{ProviderID: r.cfg.ProviderID, Taints: taints(r.cfg.Taints, r.cfg.ExternalProvider)},
 	}
 	if r.cfg.ControllerAttach {
-		n.Annotations[AnnotationAttach] = "true"
+		n.Annotations[annotationAttach] = "true"
 	}
 	return n
 }

@@ -155,7 +155,7 @@ func sameMeta(a, b *v1.Node) bool {
 }
 
 func (r *reporter) patch(ctx context.Context, base, want *v1.Node) (*v1.Node, error) {
-	patch, err := NodePatch(base, want)
+	patch, err := nodePatch(base, want)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@ const (
 	// servingTime is how long a certificate that is served is; a new one is made
 	// when half of that is over.
 	servingTime = 365 * 24 * time.Hour
-	// ClientCertificateTime is how long a client's certificate is valid, if it is not said.
-	ClientCertificateTime = 365 * 24 * time.Hour
+	// clientCertificateTime is how long a client's certificate is valid, if it is not said.
+	clientCertificateTime = 365 * 24 * time.Hour
 	// backdated is for clients whose clock is behind.
 	backdated = 5 * time.Minute
 )
@@ -158,13 +158,13 @@ func (a *Authority) sign(t *x509.Certificate) (cert, key []byte, err error) {
 }
 
 // Client makes the certificate of a client and its key, both PEM. valid is
-// [ClientCertificateTime] if it is 0.
+// clientCertificateTime if it is 0.
 func (a *Authority) Client(name string, groups []string, valid time.Duration) (cert, key []byte, err error) {
 	if name == "" {
 		return nil, nil, errors.New("a client's name is empty")
 	}
 	return a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(cmp.Or(valid, ClientCertificateTime)),
+		Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(cmp.Or(valid, clientCertificateTime)),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }

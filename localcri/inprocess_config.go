@@ -13,15 +13,15 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// DefaultRootDir is the directory of the runtime of a node with the kubelet's root
+// defaultRootDir is the directory of the runtime of a node with the kubelet's root
 // directory.
-const DefaultRootDir = "/var/lib/kubelet/localcri"
+const defaultRootDir = "/var/lib/kubelet/localcri"
 
 // InProcessConfig defines how a runtime is made. The zero value of every field means the default
 // named beside it.
 type InProcessConfig struct {
 	// RootDir is the absolute path of the directory of all that outlasts a reboot;
-	// DefaultRootDir. It is made if it is not there.
+	// defaultRootDir. It is made if it is not there.
 	RootDir string
 	// Monitor is that of [Config]; the program that this package carries.
 	Monitor string
@@ -52,7 +52,7 @@ type InProcessConfig struct {
 
 func (c InProcessConfig) withDefaults() (InProcessConfig, error) {
 	if c.RootDir == "" {
-		c.RootDir = DefaultRootDir
+		c.RootDir = defaultRootDir
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()

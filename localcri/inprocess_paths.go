@@ -18,7 +18,7 @@ type names struct {
 
 // namesFor returns the names for a root directory.
 func namesFor(rootDir string) names {
-	if rootDir == DefaultRootDir {
+	if rootDir == defaultRootDir {
 		return names{
 			stateDir: "/run/nodewright", spaces: "nodewright", bridge: "nw0", veth: "nw", table: "nodewright", monitors: "/nodewright-monitors",
 		}

@@ -38,7 +38,7 @@ type Hardware struct {
 	// Notices wake evictions ahead of time when it runs short of memory; nobody does. The
 	// kernel of the machine below knows nothing of this one.
 	Notices []eviction.Notifier
-	// KernelLog opens the log of its kernel, for OOM kills, as oom.OpenKmsg does for the
+	// KernelLog opens the log of its kernel, for OOM kills, as oom.openKmsg does for the
 	// machine below; OOM kills are not recorded.
 	KernelLog func(fromEnd bool) (oom.Log, error)
 }

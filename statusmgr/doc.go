@@ -46,7 +46,7 @@
 //   - The deletion of a pod before all of its resources are reclaimed (Config.Reclaimed),
 //     or of a mirror pod.
 //
-// Fields that other writers own are left alone: see [Merge].
+// Fields that other writers own are left alone: see merge.
 //
 // # Faults
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Merge returns the status to publish where others write to it too: ours, with
+// merge returns the status to publish where others write to it too: ours, with
 // the fields of other writers as in api, the published status. couldHaveRunning
 // means that containers of the pod may still run.
 //
@@ -22,7 +22,7 @@ import (
 //     terminated.
 //
 // It is a pure function. Its result shares memory with both.
-func Merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
+func merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
 	out := ours
 	// A controller that sees a terminal phase starts the next pod: with a container
 	// still running, both would use the same volume or port.

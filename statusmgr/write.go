@@ -103,7 +103,7 @@ func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool)
 	// The answer is of now, and the status of when the pass began: if containers have stopped
 	// since, it shows them as running still, and a newer one is there that does not.
 	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && (m.cfg.CouldHaveRunning(w.pod.UID) || m.outdated(w))
-	st = Merge(api, *w.status, running)
+	st = merge(api, *w.status, running)
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
 }
 

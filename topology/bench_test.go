@@ -50,7 +50,7 @@ func BenchmarkMerge(b *testing.B) {
 		for _, n := range []int{2, 4, 8, 16, 34, 64} {
 			m := numa.Uniform(2, n/2, 1, 1, 1)
 			sets := numa.Candidates(m)
-			merger, err := NewMerger(m, closest)
+			merger, err := newMerger(m, closest)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func BenchmarkMerge(b *testing.B) {
 func BenchmarkMergeFullLists(b *testing.B) {
 	for _, n := range []int{8, 64} {
 		m := numa.Uniform(2, n/2, 1, 1, 1)
-		merger, err := NewMerger(m, false)
+		merger, err := newMerger(m, false)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func BenchmarkMergeRandomSets(b *testing.B) {
 	for _, closest := range []bool{false, true} {
 		for _, n := range []int{16, 64} {
 			m := numa.Uniform(2, n/2, 1, 1, 1)
-			merger, err := NewMerger(m, closest)
+			merger, err := newMerger(m, closest)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -49,7 +49,7 @@ func TestSearchesAgree(t *testing.T) {
 // that some choice has in common.
 func TestMergeIsBounded(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	mg, err := NewMerger(numa.Uniform(64, 1, 1, 1, 1), true)
+	mg, err := newMerger(numa.Uniform(64, 1, 1, 1, 1), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,9 @@
 // are the answers. The kubelet merges in a time that is exponential in the
 // number of NUMA nodes and of resources, and refuses to run with more than 8
 // nodes; here 8 nodes take less than a tenth of a millisecond, and 64
-// about one: see [Merger.Merge].
+// about one: see merger.Merge].
 //
-// A scheduler or an NRI plugin can bring a policy of its own; [Merger] is there
+// A scheduler or an NRI plugin can bring a policy of its own; merger is there
 // for it.
 //
 // Tier: beta.

@@ -133,7 +133,7 @@ func exhaustive(m numa.Machine, closest bool, lists [][]numa.Hint) numa.Hint {
 type instance struct {
 	m       numa.Machine
 	closest bool
-	merger  *Merger
+	merger  *merger
 	hints   []numa.Hints
 }
 
@@ -157,7 +157,7 @@ func someMachine(t *testing.T, r *rand.Rand, n int) instance {
 		}
 	}
 	var err error
-	if in.merger, err = NewMerger(in.m, in.closest); err != nil {
+	if in.merger, err = newMerger(in.m, in.closest); err != nil {
 		t.Fatal(err)
 	}
 	return in

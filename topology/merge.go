@@ -8,18 +8,18 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Merger finds the one hint that serves several resources best. It is what the
+// merger finds the one hint that serves several resources best. It is what the
 // policies of this package are made of, and a policy of your own can start
 // from it. It may be used from many goroutines.
-type Merger struct {
+type merger struct {
 	all   numa.NodeSet
 	order order
 }
 
-// NewMerger makes a Merger for a machine. With closest, of sets with as many
+// newMerger makes a Merger for a machine. With closest, of sets with as many
 // nodes the one with the smaller average distance is the better
 // (prefer-closest-numa-nodes); the machine then has to tell its distances.
-func NewMerger(m numa.Machine, closest bool) (*Merger, error) {
+func newMerger(m numa.Machine, closest bool) (*merger, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("machine: %w", err)
 	}
@@ -34,7 +34,7 @@ func NewMerger(m numa.Machine, closest bool) (*Merger, error) {
 			return nil, err
 		}
 	}
-	return &Merger{all: m.AllNodes(), order: newOrder(m, closest)}, nil
+	return &merger{all: m.AllNodes(), order: newOrder(m, closest)}, nil
 }
 
 // Merge takes one hint of each resource, in all ways, and joins each such
@@ -58,7 +58,7 @@ func NewMerger(m numa.Machine, closest bool) (*Merger, error) {
 // thousand sets ends with the best it found, so that no hints can keep it busy
 // for long: which nodes a hint names that is not preferred may then not be the
 // best. Hints about [numa.Candidates] have not been seen to get there.
-func (m *Merger) Merge(hints []numa.Hints) numa.Hint {
+func (m *merger) Merge(hints []numa.Hints) numa.Hint {
 	lists := make([][]numa.Hint, len(hints))
 	for i, h := range hints {
 		lists[i] = choices(h)
@@ -80,7 +80,7 @@ func choices(h numa.Hints) []numa.Hint {
 
 // merge expects one list for each resource. A list without hints leaves nothing to
 // choose. Lists are those of Merge, or what single-numa-node has left of them.
-func (m *Merger) merge(lists [][]numa.Hint) numa.Hint {
+func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 	if slices.ContainsFunc(lists, func(l []numa.Hint) bool { return len(l) == 0 }) {
 		return numa.Hint{Nodes: m.all}
 	}
@@ -97,7 +97,7 @@ func (m *Merger) merge(lists [][]numa.Hint) numa.Hint {
 
 // preferred is the best set that all resources prefer, or 0. Resources that
 // prefer any set agree to each.
-func (m *Merger) preferred(lists [][]numa.Hint) numa.NodeSet {
+func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 	var picky [][]numa.NodeSet // sorted; of those who do not prefer any
 	var named []numa.NodeSet
 	for _, l := range lists {
@@ -150,7 +150,7 @@ func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 
 // other is the best set of nodes that some choice has in common, or 0,
 // whatever is preferred.
-func (m *Merger) other(lists [][]numa.Hint) numa.NodeSet {
+func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
 	want := 0
 	sets := make([][]numa.NodeSet, 0, len(lists))
 	for _, l := range lists {

@@ -14,10 +14,10 @@ import (
 // (topologyManagerPolicyOptions).
 const (
 	PreferClosest = "prefer-closest-numa-nodes"
-	MaxAllowable  = "max-allowable-numa-nodes"
+	maxAllowable  = "max-allowable-numa-nodes"
 )
 
-// leastMaxAllowable is the kubelet's default for MaxAllowable, and the least
+// leastMaxAllowable is the kubelet's default for maxAllowable, and the least
 // that it takes.
 const leastMaxAllowable = 8
 
@@ -46,14 +46,14 @@ func ParseOptions(options map[string]string) (Options, error) {
 				errs = append(errs, fmt.Errorf("option %s is %q; want true or false", name, value))
 			}
 			o.PreferClosest = b
-		case MaxAllowable:
+		case maxAllowable:
 			n, err := strconv.Atoi(value)
 			if err != nil || n < leastMaxAllowable {
 				errs = append(errs, fmt.Errorf("option %s is %q; want a number from %d on", name, value, leastMaxAllowable))
 			}
 			o.MaxNodes = n
 		default:
-			errs = append(errs, fmt.Errorf("option %q is not known; want %s or %s", name, PreferClosest, MaxAllowable))
+			errs = append(errs, fmt.Errorf("option %q is not known; want %s or %s", name, PreferClosest, maxAllowable))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -69,7 +69,7 @@ func (o Options) check(m numa.Machine) error {
 		return fmt.Errorf("Options.MaxNodes is %d; want 0, or at least %d", o.MaxNodes, leastMaxAllowable)
 	}
 	if o.MaxNodes != 0 && len(m.Nodes) > o.MaxNodes {
-		return fmt.Errorf("the machine has %d NUMA nodes; %s allows %d", len(m.Nodes), MaxAllowable, o.MaxNodes)
+		return fmt.Errorf("the machine has %d NUMA nodes; %s allows %d", len(m.Nodes), maxAllowable, o.MaxNodes)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func NewPolicy(name string, m numa.Machine, o Options) (Policy, error) {
 	if err := o.check(m); err != nil {
 		return nil, err
 	}
-	merger, err := NewMerger(m, o.PreferClosest)
+	merger, err := newMerger(m, o.PreferClosest)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ type None struct{}
 func (None) Merge([]numa.Hints) (numa.Hint, bool) { return numa.Hint{}, true }
 
 // bestEffort takes what there is.
-type bestEffort struct{ merger *Merger }
+type bestEffort struct{ merger *merger }
 
 // Merge implements [Policy].
 func (p bestEffort) Merge(hints []numa.Hints) (numa.Hint, bool) {
@@ -68,7 +68,7 @@ func (p bestEffort) Merge(hints []numa.Hints) (numa.Hint, bool) {
 }
 
 // restricted wants what all resources prefer.
-type restricted struct{ merger *Merger }
+type restricted struct{ merger *merger }
 
 // Merge implements [Policy].
 func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
@@ -77,7 +77,7 @@ func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
 }
 
 // singleNode wants all from one node. On a machine with only one, any will do.
-type singleNode struct{ merger *Merger }
+type singleNode struct{ merger *merger }
 
 // Merge implements [Policy]. Hints of several nodes are dropped before merging, as
 // a join of them may be of one node, but is not preferred.

@@ -16,9 +16,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// ReasonLimit is the kubelet's reason for a pod that is rejected, or ended, since the
+// reasonLimit is the kubelet's reason for a pod that is rejected, or ended, since the
 // node can attach no more volumes of its driver.
-const ReasonLimit = "VolumeAttachmentLimitExceeded"
+const reasonLimit = "VolumeAttachmentLimitExceeded"
 
 // Config holds what a Part needs.
 type Config struct {
@@ -152,9 +152,9 @@ func (p *Part) exhausted(pod *v1.Pod, why error) {
 	ctx := p.ctx
 	p.wg.Go(func() {
 		text := fmt.Sprintf("Pod was rejected: a volume cannot be attached: %v", why)
-		p.host.Event(pod, nil, v1.EventTypeWarning, ReasonLimit, text)
+		p.host.Event(pod, nil, v1.EventTypeWarning, reasonLimit, text)
 		err := p.host.End(ctx, pod, part.End{Status: func(s *v1.PodStatus) {
-			s.Phase, s.Reason, s.Message = v1.PodFailed, ReasonLimit, text
+			s.Phase, s.Reason, s.Message = v1.PodFailed, reasonLimit, text
 		}})
 		if err != nil && ctx.Err() == nil {
 			p.cfg.Log.Error("failed to end pod without room for its volumes", zap.String("uid", string(pod.UID)), zap.Error(err))

@@ -45,7 +45,7 @@ func (p *Part) Admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	}
 	for _, driver := range slices.Sorted(maps.Keys(limits)) {
 		if n := len(all[driver]); n > limits[driver] {
-			return &part.Rejection{Reason: ReasonLimit, Message: fmt.Sprintf(
+			return &part.Rejection{Reason: reasonLimit, Message: fmt.Sprintf(
 				"Pod was rejected: it would bring the node to %d volumes of driver %s, which allows %d", n, driver, limits[driver])}
 		}
 	}

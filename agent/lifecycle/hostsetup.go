@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// HostSetupName is the name of the part.
-const HostSetupName = "hostsetup"
+// hostSetupName is the name of the part.
+const hostSetupName = "hostsetup"
 
 // HostSetupMode defines what becomes of the kernel's parameters.
 type HostSetupMode int
@@ -124,7 +124,7 @@ func NewHostSetup(cfg HostSetupConfig) (*HostSetup, error) {
 }
 
 // Name implements part.Part.
-func (*HostSetup) Name() string { return HostSetupName }
+func (*HostSetup) Name() string { return hostSetupName }
 
 // Join implements part.Joiner.
 func (p *HostSetup) Join(h part.Host) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// ShutdownName is the name of the part.
-const ShutdownName = "shutdown"
+// shutdownName is the name of the part.
+const shutdownName = "shutdown"
 
 // ShutdownConfig defines how pods end when the machine goes down. Machine is required, unless
 // there are neither times nor groups; the zero value of every other field means
@@ -132,7 +132,7 @@ func (p *Shutdown) changed(down bool) {
 }
 
 // Name implements part.Part.
-func (p *Shutdown) Name() string { return ShutdownName }
+func (p *Shutdown) Name() string { return shutdownName }
 
 // Join implements part.Joiner.
 func (p *Shutdown) Join(h part.Host) error {

@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// StartOrderName is the name of the part.
-const StartOrderName = "startorder"
+// startOrderName is the name of the part.
+const startOrderName = "startorder"
 
 // Reasons of a pod that waits, and of the event about what is left out.
 const (
@@ -132,7 +132,7 @@ func NewStartOrder(cfg StartOrderConfig) (*StartOrder, error) {
 }
 
 // Name implements part.Part.
-func (*StartOrder) Name() string { return StartOrderName }
+func (*StartOrder) Name() string { return startOrderName }
 
 // Join implements part.Joiner.
 func (p *StartOrder) Join(h part.Host) error {

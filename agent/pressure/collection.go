@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
-// CollectionName is the name of the part.
-const CollectionName = "collection"
+// collectionName is the name of the part.
+const collectionName = "collection"
 
 // CollectionRuntime is what is asked of a container runtime; *cri.Client has it.
 type CollectionRuntime interface {
@@ -232,7 +232,7 @@ func (e nodeEvents) Event(eventType, reason, message string) {
 }
 
 // Name implements part.Part.
-func (p *Collection) Name() string { return CollectionName }
+func (p *Collection) Name() string { return collectionName }
 
 // Join implements part.Joiner.
 func (p *Collection) Join(h part.Host) error {

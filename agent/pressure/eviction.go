@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// EvictionName is the name of the part.
-const EvictionName = "eviction"
+// evictionName is the name of the part.
+const evictionName = "eviction"
 
 // EvictionConfig defines when pods are ended for the node's sake. Stats is required; the
 // zero value of every other field means the default named beside it.
@@ -153,7 +153,7 @@ func withoutSource(pod *v1.Pod) *v1.Pod {
 }
 
 // Name implements part.Part.
-func (p *Eviction) Name() string { return EvictionName }
+func (p *Eviction) Name() string { return evictionName }
 
 // Join implements part.Joiner.
 func (p *Eviction) Join(h part.Host) error {

@@ -16,7 +16,7 @@ import (
 // OOMKillsConfig holds what [OOMKills] needs. The zero value of each field means the default
 // named beside it.
 type OOMKillsConfig struct {
-	// Open opens the kernel's log; oom.OpenKmsg.
+	// Open opens the kernel's log; oom.openKmsg.
 	Open func(fromEnd bool) (oom.Log, error)
 	// Fallback is used where the log cannot be read, such as the counters of
 	// cgroup v2 below the cgroup of all pods, oom.NewCounters; none.

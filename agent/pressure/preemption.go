@@ -20,8 +20,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// PreemptionName is the name of the part.
-const PreemptionName = "preemption"
+// preemptionName is the name of the part.
+const preemptionName = "preemption"
 
 // The reason in the status and the event of a victim, and their texts: those of the
 // kubelet.
@@ -125,7 +125,7 @@ func NewPreemption(cfg PreemptionConfig) (*Preemption, error) {
 }
 
 // Name implements part.Part.
-func (*Preemption) Name() string { return PreemptionName }
+func (*Preemption) Name() string { return preemptionName }
 
 // Join implements part.Joiner.
 func (p *Preemption) Join(h part.Host) error {

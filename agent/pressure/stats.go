@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// StatsName is the name of the part.
-const StatsName = "stats"
+// statsName is the name of the part.
+const statsName = "stats"
 
 // NoCgroup is the [StatsConfig.PodsCgroup] of a node whose pods are where the runtime
 // puts them.
@@ -156,7 +156,7 @@ func NewStats(cfg StatsConfig) (*Stats, error) {
 }
 
 // Name implements part.Part.
-func (p *Stats) Name() string { return StatsName }
+func (p *Stats) Name() string { return statsName }
 
 // Join implements part.Joiner. Metrics are registered here and not before: a
 // scrape asks the agent.

@@ -15,9 +15,9 @@ import (
 
 // Reasons of events about claims; the first is the kubelet's.
 const (
-	ReasonPrepareClaims   = "FailedPrepareDynamicResources"
-	ReasonUnprepareClaims = "FailedUnprepareDynamicResources"
-	ReasonAwaitsClaims    = "WaitingForDynamicResources"
+	reasonPrepareClaims   = "FailedPrepareDynamicResources"
+	reasonUnprepareClaims = "FailedUnprepareDynamicResources"
+	reasonAwaitsClaims    = "WaitingForDynamicResources"
 )
 
 func hasClaims(pod *v1.Pod) bool {
@@ -40,11 +40,11 @@ func (p *Claims) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) erro
 	switch notYet := (*dra.NotYetError)(nil); {
 	case ctx.Err() != nil:
 	case errors.As(err, &notYet):
-		p.host.Event(pod, nil, v1.EventTypeNormal, ReasonAwaitsClaims, err.Error())
+		p.host.Event(pod, nil, v1.EventTypeNormal, reasonAwaitsClaims, err.Error())
 	default:
-		p.host.Event(pod, nil, v1.EventTypeWarning, ReasonPrepareClaims, "Failed to prepare dynamic resources: "+err.Error())
+		p.host.Event(pod, nil, v1.EventTypeWarning, reasonPrepareClaims, "Failed to prepare dynamic resources: "+err.Error())
 	}
-	return &failure{ReasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err)}
+	return &failure{reasonPrepareClaims, fmt.Errorf("prepare dynamic resources: %w", err)}
 }
 
 // Stopped implements part.Stopper. Pods that cannot have claims do not wait for
@@ -61,9 +61,9 @@ func (p *Claims) Stopped(ctx context.Context, pod part.Ref) error {
 		return nil
 	}
 	if ctx.Err() == nil && pod.Pod != nil {
-		p.host.Event(pod.Pod, nil, v1.EventTypeWarning, ReasonUnprepareClaims, "Failed to unprepare dynamic resources: "+err.Error())
+		p.host.Event(pod.Pod, nil, v1.EventTypeWarning, reasonUnprepareClaims, "Failed to unprepare dynamic resources: "+err.Error())
 	}
-	return &failure{ReasonUnprepareClaims, fmt.Errorf("unprepare dynamic resources: %w", err)}
+	return &failure{reasonUnprepareClaims, fmt.Errorf("unprepare dynamic resources: %w", err)}
 }
 
 // Sweep implements part.Sweeper. Claims of pods that are gone are unprepared in

@@ -14,15 +14,15 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// ReasonDevicesNotReady is why a pod waits whose device plugin is not there (yet).
-const ReasonDevicesNotReady = "DevicesNotReady"
+// reasonDevicesNotReady is why a pod waits whose device plugin is not there (yet).
+const reasonDevicesNotReady = "DevicesNotReady"
 
 // devicePatience is how long a pod waits for something that no plugin names a time for.
 // Since it is Outside, it begins anew each time that the pod is asked about.
 const devicePatience = 5 * time.Minute
 
 func wait(message string) *part.Rejection {
-	return &part.Rejection{Reason: ReasonDevicesNotReady, Message: message, RetryUntil: time.Now().Add(devicePatience), Outside: true}
+	return &part.Rejection{Reason: reasonDevicesNotReady, Message: message, RetryUntil: time.Now().Add(devicePatience), Outside: true}
 }
 
 // rejectionOf returns what an error of the manager means for the pod: to wait for a
@@ -32,7 +32,7 @@ func rejectionOf(err error) *part.Rejection {
 		return own
 	}
 	if notYet := (*devicemgr.NotYetError)(nil); errors.As(err, &notYet) {
-		return &part.Rejection{Reason: ReasonDevicesNotReady, Message: notYet.Error(), RetryUntil: notYet.Until, Outside: true}
+		return &part.Rejection{Reason: reasonDevicesNotReady, Message: notYet.Error(), RetryUntil: notYet.Until, Outside: true}
 	}
 	r := &part.Rejection{Reason: topology.ReasonUnexpected, Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 	if misplaced := (*topology.Rejection)(nil); errors.As(err, &misplaced) {

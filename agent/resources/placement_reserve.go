@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// ReasonNotRestored is why pods wait before it is known who has what.
-	ReasonNotRestored = "PlacementNotRestored"
+	// reasonNotRestored is why pods wait before it is known who has what.
+	reasonNotRestored = "PlacementNotRestored"
 	// patience is how long a pod waits before it has to be asked about again.
 	// The agent asks every minute, and every answer counts from anew.
 	patience = 5 * time.Minute
@@ -58,7 +58,7 @@ func (p *Placement) Reserve(_ context.Context, r part.Request) (part.Reservation
 
 func notRestored() *part.Rejection {
 	return &part.Rejection{
-		Reason: ReasonNotRestored, Message: "it is not known yet which CPUs and memory the running pods have",
+		Reason: reasonNotRestored, Message: "it is not known yet which CPUs and memory the running pods have",
 		RetryUntil: time.Now().Add(patience), Outside: true,
 	}
 }

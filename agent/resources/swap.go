@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// SwapName is the name of the part.
-const SwapName = "swap"
+// swapName is the name of the part.
+const swapName = "swap"
 
 // SwapConfig defines who has swap. The zero value of every field means the default named
 // beside it.
@@ -107,7 +107,7 @@ func NewSwap(cfg SwapConfig) (*Swap, error) {
 }
 
 // Name implements part.Part.
-func (*Swap) Name() string { return SwapName }
+func (*Swap) Name() string { return swapName }
 
 // Join implements part.Joiner.
 func (p *Swap) Join(h part.Host) error {

@@ -51,7 +51,7 @@ func Level(c Candidate, volume string) (level int64, limited bool) {
 			continue
 		}
 		level, limited = sizeLimit(v)
-		if all, ok := podLimit(c.Pod); ok && c.Usage != nil && LocalEphemeral(v) {
+		if all, ok := podLimit(c.Pod); ok && c.Usage != nil && isLocalEphemeral(v) {
 			left := all - c.Usage.EphemeralStorage
 			for _, u := range c.Usage.Volumes {
 				if u.Name == volume {

@@ -309,7 +309,7 @@ func TestLocalEphemeral(t *testing.T) {
 		{v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}, false, false},
 	} {
 		v := v1.Volume{Name: "v", VolumeSource: tt.source}
-		if got := LocalEphemeral(&v); got != tt.ephemeral {
+		if got := isLocalEphemeral(&v); got != tt.ephemeral {
 			t.Errorf("%+v: ephemeral %v", tt.source, got)
 		}
 		c := Candidate{Pod: &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{v}}}, Usage: &Usage{Volumes: []VolumeUsage{{Name: "v", Used: Disk{Bytes: 5}}}}}

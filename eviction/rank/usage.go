@@ -115,15 +115,15 @@ func (p parts) of(c Candidate) Disk {
 func isLocal(pod *v1.Pod, name string) bool {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
-			return v.HostPath != nil || LocalEphemeral(v)
+			return v.HostPath != nil || isLocalEphemeral(v)
 		}
 	}
 	return false
 }
 
-// LocalEphemeral reports whether a volume lies on the node's disk and ends with
+// isLocalEphemeral reports whether a volume lies on the node's disk and ends with
 // its pod.
-func LocalEphemeral(v *v1.Volume) bool {
+func isLocalEphemeral(v *v1.Volume) bool {
 	if v.EmptyDir != nil {
 		return v.EmptyDir.Medium == v1.StorageMediumDefault
 	}

@@ -78,9 +78,9 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	return &Mirrors{cfg: cfg, busy: map[kubeapi.Key]chan struct{}{}}, nil
 }
 
-// IsMirrorOf reports whether mirror stands for this version of a static pod. A static
+// isMirrorOf reports whether mirror stands for this version of a static pod. A static
 // pod without a hash has no mirror.
-func IsMirrorOf(mirror, static *v1.Pod) bool {
+func isMirrorOf(mirror, static *v1.Pod) bool {
 	hash, ok := static.Annotations[podmeta.AnnotationHash]
 	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&
 		mirror.Annotations[podmeta.AnnotationMirror] == hash
@@ -92,7 +92,7 @@ func IsMirrorOf(mirror, static *v1.Pod) bool {
 // pod of that name.
 func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	// The common case comes first: it costs no call and takes no turn.
-	if mirror != nil && mirror.DeletionTimestamp == nil && IsMirrorOf(mirror, static) {
+	if mirror != nil && mirror.DeletionTimestamp == nil && isMirrorOf(mirror, static) {
 		return nil
 	}
 	done, err := m.begin(ctx, keyOf(static))
@@ -126,7 +126,7 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 		if err := m.cfg.Client.Get(ctx, kubeapi.Pods, keyOf(static), &there); err != nil {
 			return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
 		}
-		if IsMirrorOf(&there, static) {
+		if isMirrorOf(&there, static) {
 			return nil
 		}
 	}

@@ -96,7 +96,7 @@ func (a *Assembler) killed(message string) (Kill, bool) {
 	switch {
 	case a.known:
 		k.Cgroup, k.Limit, k.Node = a.cgroup, a.limit, a.node
-		k.PodUID, k.ContainerID = Locate(a.cgroup)
+		k.PodUID, k.ContainerID = locate(a.cgroup)
 	case !memcg:
 		// Before Linux 5.0 a kill for the whole node names no cgroup.
 		k.Node = true

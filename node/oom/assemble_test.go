@@ -151,7 +151,7 @@ func TestLocate(t *testing.T) {
 		{"/system.slice/kubepods-x.service/pod1", "", ""},
 		{"/kubepods/pod/x", "", ""},
 	} {
-		if pod, c := Locate(tt.path); pod != tt.pod || c != tt.container {
+		if pod, c := locate(tt.path); pod != tt.pod || c != tt.container {
 			t.Errorf("Locate(%q) = %q, %q; want %q, %q", tt.path, pod, c, tt.pod, tt.container)
 		}
 	}

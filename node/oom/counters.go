@@ -40,7 +40,7 @@ func (t *tree) kills(now time.Time) ([]Kill, error) {
 		if grown == 0 && t.seen != nil {
 			return 0 // nor has anything below it
 		}
-		pod, container := Locate("/" + dir)
+		pod, container := locate("/" + dir)
 		var below uint64
 		if container == "" && depth < 8 {
 			for _, child := range subdirs(t.files, dir) {

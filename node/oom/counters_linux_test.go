@@ -72,20 +72,20 @@ var k0 Kill
 
 // The machine's own log can be opened and closed, where it may be read.
 func TestOpenKmsg(t *testing.T) {
-	log, err := OpenKmsg(false)
+	log, err := openKmsg(false)
 	if err != nil {
 		t.Skipf("no kernel log here: %v", err)
 	}
 	raw, err := log.Next()
 	if err == nil {
-		if _, err := ParseRecord(raw); err != nil {
+		if _, err := parseRecord(raw); err != nil {
 			t.Errorf("%q: %v", raw, err)
 		}
 	}
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
-	end, err := OpenKmsg(true)
+	end, err := openKmsg(true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,9 +24,8 @@
 //
 // # Pure parts
 //
-// [ParseRecord] reads a record of /dev/kmsg, an [Assembler] makes kills of its
-// messages, [Locate] finds pod and container in a cgroup's path, and
-// [Kill.NodeEvent] is the kubelet's SystemOOM event.
+// An [Assembler] makes kills of the kernel's messages, and [Kill.NodeEvent] is the
+// kubelet's SystemOOM event.
 //
 // # Faults
 //

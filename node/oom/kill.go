@@ -36,8 +36,8 @@ type Kill struct {
 	Count uint64
 }
 
-// ReasonSystemOOM is the reason of the kubelet's event on the node.
-const ReasonSystemOOM = "SystemOOM"
+// reasonSystemOOM is the reason of the kubelet's event on the node.
+const reasonSystemOOM = "SystemOOM"
 
 // NodeEvent is the Warning event that the kubelet has for the node. There is
 // one (ok) if the node had no memory left, or the victim ran outside of any
@@ -47,7 +47,7 @@ func (k *Kill) NodeEvent() (reason, message string, ok bool) {
 		return "", "", false
 	}
 	if k.PID == 0 || k.Process == "" {
-		return ReasonSystemOOM, "System OOM encountered", true
+		return reasonSystemOOM, "System OOM encountered", true
 	}
-	return ReasonSystemOOM, fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID), true
+	return reasonSystemOOM, fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID), true
 }

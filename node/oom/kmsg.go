@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Record is one record of the kernel's log.
-type Record struct {
+// kmsgRecord is one record of the kernel's log.
+type kmsgRecord struct {
 	// Priority is facility * 8 + level, as in syslog (RFC 5424); the kernel's
 	// own messages have facility 0.
 	Priority int
@@ -25,35 +25,35 @@ type Record struct {
 
 // FromKernel reports whether the kernel wrote the record. Others are written by
 // programs, which may say anything.
-func (r *Record) FromKernel() bool { return r.Priority>>3 == 0 }
+func (r *kmsgRecord) FromKernel() bool { return r.Priority>>3 == 0 }
 
-// ParseRecord reads one record as /dev/kmsg gives it (Documentation/ABI/
+// parseRecord reads one record as /dev/kmsg gives it (Documentation/ABI/
 // testing/dev-kmsg): "priority,number,microseconds,flags[,...];text", lines
 // of a dictionary below it, bytes that are not printable as \xNN.
-func ParseRecord(b []byte) (Record, error) {
+func parseRecord(b []byte) (kmsgRecord, error) {
 	head, text, ok := bytes.Cut(b, []byte{';'})
 	if !ok {
-		return Record{}, errors.New("kernel log record: no ';' after its prefix")
+		return kmsgRecord{}, errors.New("kernel log record: no ';' after its prefix")
 	}
 	fields := strings.Split(string(head), ",")
 	if len(fields) < 3 {
-		return Record{}, fmt.Errorf("kernel log record: prefix %q has %d fields; want at least 3", head, len(fields))
+		return kmsgRecord{}, fmt.Errorf("kernel log record: prefix %q has %d fields; want at least 3", head, len(fields))
 	}
 	prio, err := strconv.ParseUint(fields[0], 10, 31)
 	if err != nil {
-		return Record{}, fmt.Errorf("kernel log record: priority: %w", err)
+		return kmsgRecord{}, fmt.Errorf("kernel log record: priority: %w", err)
 	}
 	seq, err := strconv.ParseUint(fields[1], 10, 64)
 	if err != nil {
-		return Record{}, fmt.Errorf("kernel log record: number: %w", err)
+		return kmsgRecord{}, fmt.Errorf("kernel log record: number: %w", err)
 	}
 	const most = uint64(1<<63-1) / uint64(time.Microsecond)
 	usec, err := strconv.ParseUint(fields[2], 10, 64)
 	if err != nil || usec > most {
-		return Record{}, fmt.Errorf("kernel log record: time %q; want microseconds since boot", fields[2])
+		return kmsgRecord{}, fmt.Errorf("kernel log record: time %q; want microseconds since boot", fields[2])
 	}
 	text, _, _ = bytes.Cut(text, []byte{'\n'})
-	return Record{
+	return kmsgRecord{
 		Priority: int(prio), Seq: seq,
 		Since:   time.Duration(usec) * time.Microsecond,
 		Message: unescape(text),

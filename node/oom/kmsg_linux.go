@@ -18,8 +18,8 @@ type kmsg struct {
 // 8 KiB).
 const recordSize = 16 << 10
 
-// OpenKmsg opens /dev/kmsg for reading, at its end or at its oldest record.
-func OpenKmsg(fromEnd bool) (Log, error) {
+// openKmsg opens /dev/kmsg for reading, at its end or at its oldest record.
+func openKmsg(fromEnd bool) (Log, error) {
 	// Not blocking, so that a read waits in the runtime's poller, where Close
 	// can end it.
 	f, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|unix.O_NONBLOCK, 0)

@@ -6,12 +6,12 @@ import (
 	"github.com/nodewright/nodewright/internal/podcgroup"
 )
 
-// Locate finds the pod and the container in the path of a cgroup, be it of
+// locate finds the pod and the container in the path of a cgroup, be it of
 // the cgroupfs driver (/kubepods/burstable/pod<uid>/<id>) or of systemd
 // (/kubepods.slice/.../kubepods-burstable-pod<uid>.slice/cri-containerd-<id>.scope),
 // below whatever root, and be the path one of a cgroup within the container.
 // Both are "" if the path leads into no pod.
-func Locate(path string) (pod types.UID, container string) {
+func locate(path string) (pod types.UID, container string) {
 	uid, container := podcgroup.Locate(path)
 	return types.UID(uid), container
 }

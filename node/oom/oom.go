@@ -40,7 +40,7 @@ type Config struct {
 	OnKill func(Kill)
 
 	// Open opens the kernel's log: at its end the first time, and then at its
-	// oldest record, so that nothing is missed in between; OpenKmsg.
+	// oldest record, so that nothing is missed in between; openKmsg.
 	Open func(fromEnd bool) (Log, error)
 	// Fallback is used until Open succeeds for the first time. From then on the
 	// log misses nothing, even when it has to be opened again; none.
@@ -74,7 +74,7 @@ type Watcher struct {
 // New checks cfg and returns a Manager at rest.
 func New(cfg Config) (*Watcher, error) {
 	if cfg.Open == nil {
-		cfg.Open = OpenKmsg
+		cfg.Open = openKmsg
 	}
 	if cfg.Retry == 0 {
 		cfg.Retry = time.Second
@@ -159,7 +159,7 @@ func (m *Watcher) follow(ctx context.Context, log Log) error {
 
 // record takes one record.
 func (m *Watcher) record(raw []byte) {
-	r, err := ParseRecord(raw)
+	r, err := parseRecord(raw)
 	if err != nil {
 		m.met.unparsed.Inc()
 		return

@@ -4,5 +4,5 @@ package oom
 
 import "errors"
 
-// OpenKmsg opens the kernel's log, which only Linux has.
-func OpenKmsg(bool) (Log, error) { return nil, errors.ErrUnsupported }
+// openKmsg opens the kernel's log, which only Linux has.
+func openKmsg(bool) (Log, error) { return nil, errors.ErrUnsupported }

@@ -20,7 +20,7 @@
 // Pods are terminated in groups by priority, the lowest first. The pods of a group are
 // terminated in parallel, each with its own grace period or the group's time, whichever is
 // less. The next group follows when their containers have ended and their volumes are
-// unmounted, or when the group's time is over. [Plan] and [Split] are the pure part.
+// unmounted, or when the group's time is over. [Plan] is the pure part.
 //
 // If the shutdown is cancelled, the remaining groups are not terminated.
 //

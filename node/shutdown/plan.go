@@ -10,9 +10,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// SystemCritical is the least priority of a pod that the system needs
+// systemCritical is the least priority of a pod that the system needs
 // (scheduling.SystemCriticalPriority).
-const SystemCritical int32 = 2000000000
+const systemCritical int32 = 2000000000
 
 // Group is the pods from a priority up to that of the next group.
 type Group struct {
@@ -22,19 +22,19 @@ type Group struct {
 	Time time.Duration
 }
 
-// Split makes groups of the kubelet's shutdownGracePeriod and
+// splitPeriods makes groups of the kubelet's shutdownGracePeriod and
 // shutdownGracePeriodCriticalPods: all other pods have requested less
 // critical, pods of the system have critical. There are none, which means that
 // shutdowns are not handled, if requested is 0 or less than critical.
-func Split(requested, critical time.Duration) []Group {
+func splitPeriods(requested, critical time.Duration) []Group {
 	if requested <= 0 || critical < 0 || requested < critical {
 		return nil
 	}
-	return []Group{{Priority: 0, Time: requested - critical}, {Priority: SystemCritical, Time: critical}}
+	return []Group{{Priority: 0, Time: requested - critical}, {Priority: systemCritical, Time: critical}}
 }
 
-// Validate checks the settings of a shutdown, and reports all mistakes at once.
-func Validate(requested, critical time.Duration, groups []Group) error {
+// validateGroups checks the settings of a shutdown, and reports all mistakes at once.
+func validateGroups(requested, critical time.Duration, groups []Group) error {
 	var errs []error
 	period := func(name string, d time.Duration) {
 		if d < 0 || d%time.Second != 0 {

@@ -34,16 +34,16 @@ func TestSplit(t *testing.T) {
 		requested, critical time.Duration
 		want                []Group
 	}{
-		{30 * sec, 10 * sec, []Group{{0, 20 * sec}, {SystemCritical, 10 * sec}}},
-		{30 * sec, 0, []Group{{0, 30 * sec}, {SystemCritical, 0}}},
-		{30 * sec, 30 * sec, []Group{{0, 0}, {SystemCritical, 30 * sec}}},
+		{30 * sec, 10 * sec, []Group{{0, 20 * sec}, {systemCritical, 10 * sec}}},
+		{30 * sec, 0, []Group{{0, 30 * sec}, {systemCritical, 0}}},
+		{30 * sec, 30 * sec, []Group{{0, 0}, {systemCritical, 30 * sec}}},
 		{10 * sec, 30 * sec, nil},
 		{0, 0, nil},
 		{0, 10 * sec, nil},
 		{-1, 0, nil},
 		{10 * sec, -1, nil},
 	} {
-		if got := Split(tt.requested, tt.critical); !reflect.DeepEqual(got, tt.want) {
+		if got := splitPeriods(tt.requested, tt.critical); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("Split(%v, %v) = %v; want %v", tt.requested, tt.critical, got, tt.want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestValidate(t *testing.T) {
 		{"both ways", sec, 0, []Group{{0, sec}}, []string{"one or the other"}},
 		{"all of it", sec, 2 * sec, []Group{{7, -sec}, {7, 1}}, []string{"Critical", "one or the other", "Groups[0].Time", "Groups[1].Time", "Groups[1].Priority is 7"}},
 	} {
-		err := Validate(tt.requested, tt.critical, tt.groups)
+		err := validateGroups(tt.requested, tt.critical, tt.groups)
 		if (err == nil) != (len(tt.want) == 0) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -79,7 +79,7 @@ func TestValidate(t *testing.T) {
 }
 
 func TestPlan(t *testing.T) {
-	split := Split(30*sec, 10*sec)
+	split := splitPeriods(30*sec, 10*sec)
 	many := []Group{{1000, 30 * sec}, {10, 10 * sec}, {100000, 20 * sec}, {-10, 5 * sec}}
 	for _, tt := range []struct {
 		name   string
@@ -87,9 +87,9 @@ func TestPlan(t *testing.T) {
 		pods   []*v1.Pod
 		want   string
 	}{
-		{"grace", split, []*v1.Pod{pod("less", 0, 10), pod("more", 0, 1000), pod("unset", 0, none), pod("zero", 0, 0), pod("negative", 0, -7), pod("critical", SystemCritical, 1000)},
+		{"grace", split, []*v1.Pod{pod("less", 0, 10), pod("more", 0, 1000), pod("unset", 0, none), pod("zero", 0, 0), pod("negative", 0, -7), pod("critical", systemCritical, 1000)},
 			"0: less 10, more 20, unset 20, zero 0, negative 0; 2000000000: critical 10"},
-		{"a group of 0 s", Split(30*sec, 30*sec), []*v1.Pod{pod("a", 0, 10), pod("b", none, none)}, "0: a 0, b 0"},
+		{"a group of 0 s", splitPeriods(30*sec, 30*sec), []*v1.Pod{pod("a", 0, 10), pod("b", none, none)}, "0: a 0, b 0"},
 		{"between, below, above", many, []*v1.Pod{pod("above", 2000000000, none), pod("at", 1000, none), pod("between", 999, none), pod("below", -100, none), pod("unset", none, none)},
 			"-10: below 5, unset 5; 10: between 10; 1000: at 30; 100000: above 20"},
 		{"nobody", many, nil, ""},
@@ -163,7 +163,7 @@ func TestTerminated(t *testing.T) {
 		{"disrupted already", v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, LastTransitionTime: before}}}, v1.PodFailed, before},
 		{"not disrupted before", v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionFalse, LastTransitionTime: before}}}, v1.PodFailed, metav1.NewTime(now)},
 	} {
-		MarkTerminated(&tt.status, now)
+		markTerminated(&tt.status, now)
 		c := tt.status.Conditions
 		if tt.status.Phase != tt.phase || tt.status.Reason != "Terminated" || len(c) != 1 || c[0].Status != v1.ConditionTrue ||
 			c[0].Reason != "TerminationByKubelet" || !c[0].LastTransitionTime.Equal(&tt.since) {

@@ -112,10 +112,10 @@ type Manager struct {
 
 // New checks cfg and returns a Manager at rest.
 func New(cfg Config) (*Manager, error) {
-	errs := []error{Validate(cfg.Requested, cfg.Critical, cfg.Groups)}
+	errs := []error{validateGroups(cfg.Requested, cfg.Critical, cfg.Groups)}
 	groups := cfg.Groups
 	if len(groups) == 0 {
-		groups = Split(cfg.Requested, cfg.Critical)
+		groups = splitPeriods(cfg.Requested, cfg.Critical)
 	}
 	if len(groups) > 0 {
 		for name, missing := range map[string]bool{"Machine": cfg.Machine == nil, "Pods": cfg.Pods == nil, "Killer": cfg.Killer == nil} {
@@ -258,7 +258,7 @@ func (m *Manager) tell(down bool) {
 		if before != nil {
 			<-before
 		}
-		m.cfg.Event(ReasonShutdown, message)
+		m.cfg.Event(reasonShutdown, message)
 		m.cfg.Changed(down)
 	})
 }

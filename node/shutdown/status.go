@@ -19,15 +19,15 @@ const (
 	ReasonNotAdmitted  = "NodeShutdown"
 	messageNotAdmitted = "Pod was rejected as the node is shutting down."
 
-	// ReasonShutdown is the reason of the events on the node.
-	ReasonShutdown = "Shutdown"
+	// reasonShutdown is the reason of the events on the node.
+	reasonShutdown = "Shutdown"
 	messageBegun   = "Shutdown manager detected shutdown event"
 	messageOff     = "Shutdown manager detected shutdown cancellation"
 )
 
-// MarkTerminated writes into a pod's status that the shutdown ended it. A pod that
+// markTerminated writes into a pod's status that the shutdown ended it. A pod that
 // has succeeded stays so.
-func MarkTerminated(status *v1.PodStatus, now time.Time) {
+func markTerminated(status *v1.PodStatus, now time.Time) {
 	if status.Phase != v1.PodSucceeded {
 		status.Phase = v1.PodFailed
 	}

@@ -67,7 +67,7 @@ func (m *Manager) kill(ctx context.Context, pod *v1.Pod, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within+killSlack)
 	defer cancel()
 	seconds := grace(pod, within)
-	err := m.cfg.Killer.Kill(ctx, pod, seconds, func(s *v1.PodStatus) { MarkTerminated(s, time.Now()) })
+	err := m.cfg.Killer.Kill(ctx, pod, seconds, func(s *v1.PodStatus) { markTerminated(s, time.Now()) })
 	if err != nil {
 		m.cfg.Log.Warn("pod cannot be ended", zap.String("pod", pod.Namespace+"/"+pod.Name),
 			zap.Int64("grace", seconds), zap.Error(err))

@@ -60,7 +60,7 @@ func (c cgroups) pressure(name string) *statsapi.PSIStats {
 	if err != nil {
 		return nil // CONFIG_PSI is off, or psi=0 (then reading fails)
 	}
-	p, err := ParsePressure(raw)
+	p, err := parsePressure(raw)
 	if err != nil {
 		return nil
 	}

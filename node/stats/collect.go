@@ -140,7 +140,7 @@ func (m *Collector) rate(dir string, u *Usage) *uint64 {
 	if u.CPU == nil {
 		return nil
 	}
-	return m.rates.next(dir, CPUSample{At: u.At, Total: *u.CPU})
+	return m.rates.next(dir, cpuSample{At: u.At, Total: *u.CPU})
 }
 
 // runtimeFs: images and containers are on one file system, unless the runtime says

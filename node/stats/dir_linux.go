@@ -7,12 +7,12 @@ import (
 	"github.com/nodewright/nodewright/internal/kernelfile"
 )
 
-// CgroupFS is os.DirFS for small files of the kernel: it reads one with four system
+// cgroupFS is os.DirFS for small files of the kernel: it reads one with four system
 // calls, where the former needs twice as many, one of them to find out that the
 // file cannot be polled. A reading of a full node opens more than a thousand files,
 // which is why the difference shows. Paths may lead out of root by links, as with
 // os.DirFS.
-func CgroupFS(root string) fs.FS { return dir{FS: os.DirFS(root), root: root + "/"} }
+func cgroupFS(root string) fs.FS { return dir{FS: os.DirFS(root), root: root + "/"} }
 
 // dir has all but ReadFile from os.DirFS.
 type dir struct {

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// CgroupFS is os.DirFS. The kernel's files that the shortcut is for are Linux's.
-func CgroupFS(root string) fs.FS { return os.DirFS(root) }
+// cgroupFS is os.DirFS. The kernel's files that the shortcut is for are Linux's.
+func cgroupFS(root string) fs.FS { return os.DirFS(root) }

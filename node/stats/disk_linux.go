@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Statfs asks the file system that holds path. It may block for ever, on a network
+// statfs asks the file system that holds path. It may block for ever, on a network
 // file system whose server is gone.
-func Statfs(path string) (Disk, error) {
+func statfs(path string) (Disk, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return Disk{}, err

@@ -27,9 +27,5 @@
 // answer leaves the node's own numbers untouched. A cgroup that vanishes while
 // it is read is no error.
 //
-// # Pure parts
-//
-// [ParsePressure] and [CPURate], and all that makes a summary of what was read.
-//
 // Tier: beta.
 package stats

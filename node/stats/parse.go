@@ -44,12 +44,12 @@ func keyed(raw []byte, want map[string]**uint64) {
 	}
 }
 
-// ParsePressure reads a file of pressure stall information: cpu.pressure and
+// parsePressure reads a file of pressure stall information: cpu.pressure and
 // others of cgroup v2, or one of /proc/pressure
 // (Documentation/accounting/psi.rst). Total is in microseconds, as the kernel
 // and the kubelet have it. The line "full" is missing for the processor before
 // Linux 5.13, and zero then.
-func ParsePressure(raw []byte) (*statsapi.PSIStats, error) {
+func parsePressure(raw []byte) (*statsapi.PSIStats, error) {
 	out := &statsapi.PSIStats{}
 	// Each file has it, so that one without is none of this kind.
 	some := false

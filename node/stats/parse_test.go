@@ -10,19 +10,19 @@ import (
 )
 
 func TestParsePressure(t *testing.T) {
-	got, err := ParsePressure([]byte("some avg10=61.73 avg60=32.44 avg300=53.43 total=16494842597\nfull avg10=0.00 avg60=0.12 avg300=0.09 total=175528747\n"))
+	got, err := parsePressure([]byte("some avg10=61.73 avg60=32.44 avg300=53.43 total=16494842597\nfull avg10=0.00 avg60=0.12 avg300=0.09 total=175528747\n"))
 	want := &statsapi.PSIStats{Some: statsapi.PSIData{Avg10: 61.73, Avg60: 32.44, Avg300: 53.43, Total: 16494842597},
 		Full: statsapi.PSIData{Avg60: 0.12, Avg300: 0.09, Total: 175528747}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	for _, ok := range []string{"some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", "some total=1", "irq total=x\nsome total=1 avg900=x"} {
-		if _, err := ParsePressure([]byte(ok)); err != nil {
+		if _, err := parsePressure([]byte(ok)); err != nil {
 			t.Errorf("%q: %v", ok, err)
 		}
 	}
 	for _, bad := range []string{"", "full total=1", "some total=-1", "some total=", "some avg10=NaN", "some avg10=-1", "some avg10=x total=1", "some avg10=Inf"} {
-		if p, err := ParsePressure([]byte(bad)); err == nil {
+		if p, err := parsePressure([]byte(bad)); err == nil {
 			t.Errorf("%q = %+v; want an error", bad, p)
 		}
 	}
@@ -31,7 +31,7 @@ func TestParsePressure(t *testing.T) {
 func FuzzParsePressure(f *testing.F) {
 	f.Add([]byte("some avg10=61.73 avg60=32.44 avg300=53.43 total=16494842597\nfull avg10=0.00 avg60=0.12 avg300=0.09 total=175528747\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := ParsePressure(raw)
+		p, err := parsePressure(raw)
 		if err == nil && !(p.Some.Avg10 >= 0 && p.Full.Avg300 >= 0) {
 			t.Errorf("%q = %+v", raw, p)
 		}
@@ -59,26 +59,26 @@ func FuzzCgroupFiles(f *testing.F) {
 
 func TestCPURate(t *testing.T) {
 	t0 := time.Unix(1000, 0)
-	before := CPUSample{t0, 5e9}
+	before := cpuSample{t0, 5e9}
 	for _, tt := range []struct {
 		name string
-		now  CPUSample
+		now  cpuSample
 		want uint64
 		err  bool
 	}{
-		{"half a core", CPUSample{t0.Add(10 * time.Second), 10e9}, 500_000_000, false},
-		{"idle", CPUSample{t0.Add(time.Second), 5e9}, 0, false},
-		{"same time", CPUSample{t0, 6e9}, 0, true},
-		{"back in time", CPUSample{t0.Add(-time.Second), 6e9}, 0, true},
-		{"counter decreases", CPUSample{t0.Add(time.Second), 4e9}, 0, true},
-		{"nonsense", CPUSample{t0.Add(1), 1<<64 - 1}, 0, true},
+		{"half a core", cpuSample{t0.Add(10 * time.Second), 10e9}, 500_000_000, false},
+		{"idle", cpuSample{t0.Add(time.Second), 5e9}, 0, false},
+		{"same time", cpuSample{t0, 6e9}, 0, true},
+		{"back in time", cpuSample{t0.Add(-time.Second), 6e9}, 0, true},
+		{"counter decreases", cpuSample{t0.Add(time.Second), 4e9}, 0, true},
+		{"nonsense", cpuSample{t0.Add(1), 1<<64 - 1}, 0, true},
 	} {
-		got, err := CPURate(before, tt.now)
+		got, err := cpuRate(before, tt.now)
 		if got != tt.want || (err != nil) != tt.err {
 			t.Errorf("%s: %d, %v; want %d", tt.name, got, err, tt.want)
 		}
 	}
-	if _, err := CPURate(before, CPUSample{t0.Add(1), 1}); !errors.Is(err, ErrCounterReset) {
+	if _, err := cpuRate(before, cpuSample{t0.Add(1), 1}); !errors.Is(err, errCounterReset) {
 		t.Errorf("a reset is %v", err)
 	}
 }
@@ -100,7 +100,7 @@ func TestRates(t *testing.T) {
 		{"after the reset", 21 * time.Second, 3e9, ptr[uint64](2e9)},
 		{"too late", 15 * time.Minute, 9e9, nil},
 	} {
-		if got := r.next("a", CPUSample{t0.Add(tt.after), tt.total}); !reflect.DeepEqual(got, tt.want) {
+		if got := r.next("a", cpuSample{t0.Add(tt.after), tt.total}); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %v; want %v", tt.name, got, tt.want)
 		}
 	}

@@ -8,30 +8,30 @@ import (
 	"time"
 )
 
-// CPUSample is a cumulative count of processor time, in nanoseconds, and when it
+// cpuSample is a cumulative count of processor time, in nanoseconds, and when it
 // was read. Two samples of one cgroup make a rate.
-type CPUSample struct {
+type cpuSample struct {
 	At    time.Time
 	Total uint64
 }
 
-// ErrCounterReset means that a counter is less than it was. A cgroup of the same
+// errCounterReset means that a counter is less than it was. A cgroup of the same
 // path has been made anew, as when a container restarts.
-var ErrCounterReset = errors.New("the counter was reset")
+var errCounterReset = errors.New("the counter was reset")
 
-// CPURate is the use between two samples, in nanocores. A nanocore is a billionth
+// cpuRate is the use between two samples, in nanocores. A nanocore is a billionth
 // of a processor: 1e9 is one that is fully busy.
-func CPURate(before, now CPUSample) (uint64, error) {
+func cpuRate(before, now cpuSample) (uint64, error) {
 	d := now.At.Sub(before.At)
 	switch {
 	case d <= 0:
 		return 0, fmt.Errorf("%v between two samples; want a positive duration", d)
 	case now.Total < before.Total:
-		return 0, ErrCounterReset
+		return 0, errCounterReset
 	}
 	rate := float64(now.Total-before.Total) / float64(d) * 1e9
 	if rate >= math.MaxUint64 {
-		return 0, ErrCounterReset // no machine has so many processors
+		return 0, errCounterReset // no machine has so many processors
 	}
 	return uint64(rate), nil
 }
@@ -52,7 +52,7 @@ type rates struct {
 }
 
 type lastRate struct {
-	CPUSample
+	cpuSample
 	rate *uint64 // nil after the first sample
 }
 
@@ -60,7 +60,7 @@ type lastRate struct {
 // sample that comes too soon has the rate of the one before. Readers who come one
 // after the other within minWindow get the same rate, rather than move the window
 // for each other.
-func (r *rates) next(key string, now CPUSample) *uint64 {
+func (r *rates) next(key string, now cpuSample) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, ok := r.last[key]
@@ -68,9 +68,9 @@ func (r *rates) next(key string, now CPUSample) *uint64 {
 		return before.rate
 	}
 	// A counter that was reset begins a new series: no rate for now.
-	next := lastRate{CPUSample: now}
+	next := lastRate{cpuSample: now}
 	if ok && now.At.Sub(before.At) <= maxWindow {
-		if rate, err := CPURate(before.CPUSample, now); err == nil {
+		if rate, err := cpuRate(before.cpuSample, now); err == nil {
 			next.rate = &rate
 		}
 	}

@@ -69,11 +69,11 @@ func (c Config) withDefaults() Config {
 		def   string
 	}{{&c.Cgroups, "/sys/fs/cgroup"}, {&c.Proc, "/proc"}, {&c.Root, "/"}} {
 		if *f.field == nil {
-			*f.field = CgroupFS(f.def)
+			*f.field = cgroupFS(f.def)
 		}
 	}
 	if c.Statfs == nil {
-		c.Statfs = Statfs
+		c.Statfs = statfs
 	}
 	return c
 }

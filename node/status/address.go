@@ -26,7 +26,7 @@ func setAddresses(node *v1.Node, in Addressing) error {
 		// Checked at each call and not once: interfaces come and go, and the error
 		// goes when the address appears.
 		for _, ip := range given {
-			if err := CheckNodeIP(ip, in.Host); err != nil {
+			if err := checkNodeIP(ip, in.Host); err != nil {
 				return err
 			}
 		}
@@ -77,7 +77,7 @@ func (in Addressing) choose(six bool) (netip.Addr, error) {
 		switch {
 		// DNS may answer 127.0.1.1 from /etc/hosts, or the address of another
 		// machine.
-		case CheckNodeIP(ip, in.Host) != nil:
+		case checkNodeIP(ip, in.Host) != nil:
 		case ip.Is6() == six:
 			return ip, nil
 		// The first of the other family, in the order of DNS.
@@ -126,10 +126,10 @@ func joinAddrs(ips []netip.Addr) string {
 	return strings.Join(text, ",")
 }
 
-// IPsOf are the internal addresses of a status, in its order, for the hostIPs of
+// ipsOf are the internal addresses of a status, in its order, for the hostIPs of
 // pods. A text that is no address is an error; the addresses before it are returned
 // with it.
-func IPsOf(s *v1.NodeStatus) ([]netip.Addr, error) {
+func ipsOf(s *v1.NodeStatus) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, a := range s.Addresses {
 		if a.Type != v1.NodeInternalIP {

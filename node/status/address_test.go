@@ -53,7 +53,7 @@ func TestParseNodeIPs(t *testing.T) {
 		if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%q: error %v, want %q", tc.text, err, tc.err)
 		}
-		strict, serr := ParseProvidedNodeIPs(tc.text)
+		strict, serr := parseProvidedNodeIPs(tc.text)
 		if wantErr := tc.err != "" || tc.ignored != "" || tc.want == ""; (serr != nil) != wantErr {
 			t.Errorf("strictly, %q: got %v, error %v", tc.text, strict, serr)
 		} else if serr == nil && !slices.Equal(strict, got) {
@@ -89,7 +89,7 @@ func TestHostname(t *testing.T) {
 		{"edge-1", "  ", ""},
 		{" ", "", ""},
 	} {
-		got, err := Hostname(tc.host, tc.override)
+		got, err := hostnameOf(tc.host, tc.override)
 		if got != tc.want || (err != nil) != (tc.want == "") {
 			t.Errorf("%q, %q: got %q, %v", tc.host, tc.override, got, err)
 		}
@@ -102,11 +102,11 @@ func TestCheckNodeIP(t *testing.T) {
 		"10.0.0.1": "", "fd00::1": "", "127.0.0.1": "loopback", "::1": "loopback", "224.0.0.5": "multicast",
 		"169.254.1.1": "link-local", "0.0.0.0": "unspecified", "::": "unspecified", "10.0.0.9": "no address of this machine",
 	} {
-		if err := CheckNodeIP(netip.MustParseAddr(ip), host); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := checkNodeIP(netip.MustParseAddr(ip), host); (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", ip, err, want)
 		}
 	}
-	if CheckNodeIP(netip.Addr{}, host) == nil {
+	if checkNodeIP(netip.Addr{}, host) == nil {
 		t.Error("no address: no error")
 	}
 }

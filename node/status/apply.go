@@ -30,7 +30,7 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	// node for images that may be gone.
 	s.Images = nil
 	if in.ImagesErr == nil {
-		s.Images = ShowImages(in.Images, in.MaxImages)
+		s.Images = showImages(in.Images, in.MaxImages)
 	}
 	s.NodeInfo.OperatingSystem = cmp.Or(in.Facts.OS, runtime.GOOS)
 	s.NodeInfo.Architecture = cmp.Or(in.Facts.Arch, runtime.GOARCH)
@@ -87,9 +87,9 @@ func (seen *Seen) schedulable(node *v1.Node) []Event {
 	return []Event{statusEvent(node.Name, "NodeSchedulable")}
 }
 
-// SortedHandlers copies runtime handlers, sorted by name, so that a runtime that
+// sortedHandlers copies runtime handlers, sorted by name, so that a runtime that
 // reports them in another order changes nothing. h is not changed.
-func SortedHandlers(h []v1.NodeRuntimeHandler) []v1.NodeRuntimeHandler {
+func sortedHandlers(h []v1.NodeRuntimeHandler) []v1.NodeRuntimeHandler {
 	out := slices.Clone(h)
 	slices.SortStableFunc(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })
 	return out

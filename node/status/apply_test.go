@@ -103,7 +103,7 @@ func TestShowImages(t *testing.T) {
 	before := len(all[1].Names)
 	for limit, want := range map[int]string{0: "", 1: "d", 3: "d x y", 4: "d x y s", 50: "d x y s", -1: "d x y s"} {
 		var got []string
-		for _, i := range ShowImages(all, limit) {
+		for _, i := range showImages(all, limit) {
 			got = append(got, i.Names[0])
 			if len(i.Names) > 5 {
 				t.Errorf("names %v", i.Names)

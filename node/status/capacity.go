@@ -9,12 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Capacity is what a node has: its machine's resources, pods, and devices. Keys of
+// capacityOf is what a node has: its machine's resources, pods, and devices. Keys of
 // before that are nobody's here stay, as they are opaque resources that others have
 // put there. The result is a new list; quantities are those of the inputs. The sums
 // of a machine that cannot be read are zero, so that nothing more is scheduled to
 // it, while the number of pods stays.
-func Capacity(before v1.ResourceList, in *Inputs) v1.ResourceList {
+func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	maps.Copy(out, before)
 	if in.FactsErr != nil {
@@ -52,10 +52,10 @@ func Capacity(before v1.ResourceList, in *Inputs) v1.ResourceList {
 	return out
 }
 
-// Allocatable is what pods can have of a capacity. Memory that is set aside for
+// allocatableOf is what pods can have of a capacity. Memory that is set aside for
 // huge pages is no memory for others. The result is a new list, in which nothing is
 // below zero: in.Reserved may be larger than a small machine.
-func Allocatable(before, capacity v1.ResourceList, in *Inputs) v1.ResourceList {
+func allocatableOf(before, capacity v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range before {
 		// Extended resources that have left the capacity would be handed out
@@ -118,8 +118,8 @@ func IsExtended(name v1.ResourceName) bool {
 // reports a reboot, once for each process.
 func setMachine(node *v1.Node, in *Inputs, seen *Seen) []Event {
 	s := &node.Status
-	s.Capacity = Capacity(s.Capacity, in)
-	s.Allocatable = Allocatable(s.Allocatable, s.Capacity, in)
+	s.Capacity = capacityOf(s.Capacity, in)
+	s.Allocatable = allocatableOf(s.Allocatable, s.Capacity, in)
 	// Identities of before stay: a boot ID that is cleared would hide the next
 	// reboot.
 	if in.FactsErr != nil {

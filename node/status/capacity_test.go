@@ -54,11 +54,11 @@ func TestCapacityAndAllocatable(t *testing.T) {
 			if tc.devCap != "" {
 				in.Devices.Capacity, in.Devices.Allocatable = list(tc.devCap), list(tc.devFree)
 			}
-			got := Capacity(list(tc.before), &in)
+			got := capacityOf(list(tc.before), &in)
 			if !equality.Semantic.DeepEqual(got, list(tc.capacity)) {
 				t.Errorf("capacity %v, want %s", got, tc.capacity)
 			}
-			free := Allocatable(list(tc.beforeAlloc), got, &in)
+			free := allocatableOf(list(tc.beforeAlloc), got, &in)
 			if !equality.Semantic.DeepEqual(free, list(tc.allocatable)) {
 				t.Errorf("allocatable %v, want %s", free, tc.allocatable)
 			}

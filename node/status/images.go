@@ -12,11 +12,11 @@ import (
 // API server.
 const namesPerImage = 5
 
-// ShowImages are those of all that a status has: the largest, limit of them (-1 is
+// showImages are those of all that a status has: the largest, limit of them (-1 is
 // all), with five names each. The list is not changed. Equal ones come in an order
 // that does not flap. The largest are shown, since those are the ones whose pull
 // the scheduler can spare.
-func ShowImages(all []v1.ContainerImage, limit int) []v1.ContainerImage {
+func showImages(all []v1.ContainerImage, limit int) []v1.ContainerImage {
 	if limit == 0 || len(all) == 0 {
 		return nil
 	}

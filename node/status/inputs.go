@@ -39,7 +39,7 @@ type RuntimeState struct {
 	// NotReady and NetworkNotReady are the texts of conditions that are not
 	// met; "" if they are.
 	NotReady, NetworkNotReady string
-	// Handlers may be in any order; see SortedHandlers.
+	// Handlers may be in any order; see sortedHandlers.
 	Handlers []v1.NodeRuntimeHandler
 	Features *v1.NodeFeatures // nil: it does not say
 }
@@ -95,7 +95,7 @@ type Inputs struct {
 	Version string
 	Port    int32
 
-	// Images are shown by ShowImages. With an error none are.
+	// Images are shown by showImages. With an error none are.
 	Images    []v1.ContainerImage
 	ImagesErr error
 	MaxImages int

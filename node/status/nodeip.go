@@ -30,10 +30,10 @@ func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 	return ips, ignored, checkNodeIPs(ips, text)
 }
 
-// ParseProvidedNodeIPs reads the annotation alpha.kubernetes.io/provided-node-ip:
+// parseProvidedNodeIPs reads the annotation alpha.kubernetes.io/provided-node-ip:
 // as ParseNodeIPs, but nothing in it may be wrong. The annotation is written by an
 // agent: a mistake in it is one of a program.
-func ParseProvidedNodeIPs(text string) ([]netip.Addr, error) {
+func parseProvidedNodeIPs(text string) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	for part := range strings.SplitSeq(text, ",") {
 		ip, ok := sloppyAddr(strings.TrimSpace(part))
@@ -87,11 +87,11 @@ func sloppyAddr(s string) (netip.Addr, bool) {
 	return ip.Unmap(), true
 }
 
-// CheckNodeIP reports whether an address can be a node's: one of its interfaces'
+// checkNodeIP reports whether an address can be a node's: one of its interfaces'
 // (host), and none that only means something on the machine or the link. ip has to
 // be unmapped. A nil list of host means that nothing is known to be the machine's,
 // so that every address is refused.
-func CheckNodeIP(ip netip.Addr, host []netip.Addr) error {
+func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 	var why string
 	switch {
 	case !ip.IsValid():
@@ -115,10 +115,10 @@ func CheckNodeIP(ip netip.Addr, host []netip.Addr) error {
 	return fmt.Errorf("node IP: %s is %s", ip, why)
 }
 
-// Hostname is the name of a node: override if it is given, else host; trimmed and
+// hostnameOf is the name of a node: override if it is given, else host; trimmed and
 // in lower case. It becomes the node's label kubernetes.io/hostname as well. The
 // error means that both are blank.
-func Hostname(host, override string) (string, error) {
+func hostnameOf(host, override string) (string, error) {
 	name := host
 	if override != "" {
 		name = override

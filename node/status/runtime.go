@@ -113,7 +113,7 @@ func (m *Manager) askRuntime(ctx context.Context) error {
 		m.runtime.NotReady, m.runtime.Name, m.runtime.Version = state.NotReady, state.Name, state.Version
 		return nil
 	}
-	state.Handlers = SortedHandlers(state.Handlers)
+	state.Handlers = sortedHandlers(state.Handlers)
 	m.runtime, m.lastGood = state, time.Now()
 	return nil
 }
@@ -173,5 +173,5 @@ func (m *Manager) listImages(ctx context.Context) ([]v1.ContainerImage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list images: %w", err)
 	}
-	return ShowImages(list, m.cfg.MaxImages), nil
+	return showImages(list, m.cfg.MaxImages), nil
 }

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Proxy is the subresource that covers whatever has none of its own, and
+// subresourceProxy is the subresource that covers whatever has none of its own, and
 // stands in for the newer, finer ones.
-const Proxy = "proxy"
+const subresourceProxy = "proxy"
 
 // table says which subresources allow a path and all below it: one of them is
 // enough (KEP-2862, fine-grained kubelet authorization).
@@ -21,25 +21,25 @@ var table = []struct {
 	{"/checkpoint", []string{"checkpoint"}},
 	{"/statusz", []string{"statusz"}},
 	{"/flagz", []string{"configz"}},
-	{"/pods", []string{"pods", Proxy}},
-	{"/runningpods", []string{"pods", Proxy}},
-	{"/healthz", []string{"healthz", Proxy}},
-	{"/configz", []string{"configz", Proxy}},
+	{"/pods", []string{"pods", subresourceProxy}},
+	{"/runningpods", []string{"pods", subresourceProxy}},
+	{"/healthz", []string{"healthz", subresourceProxy}},
+	{"/configz", []string{"configz", subresourceProxy}},
 }
 
 // Subresources lists the subresources of "nodes" of which one allows a path,
 // in the order in which they are tried.
 func Subresources(path string) []string {
 	for _, row := range table {
-		if Below(path, row.path) {
+		if below(path, row.path) {
 			return row.subresources
 		}
 	}
-	return []string{Proxy}
+	return []string{subresourceProxy}
 }
 
-// Below reports whether path is base or below it: "/foobar" is not below "/foo".
-func Below(path, base string) bool {
+// below reports whether path is base or below it: "/foobar" is not below "/foo".
+func below(path, base string) bool {
 	base = strings.TrimSuffix(base, "/")
 	rest, ok := strings.CutPrefix(path, base)
 	return ok && (rest == "" || rest[0] == '/')

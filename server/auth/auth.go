@@ -19,8 +19,8 @@ type User struct {
 // (k8s.io/apiserver's user package).
 const (
 	AnonymousUser        = "system:anonymous"
-	UnauthenticatedGroup = "system:unauthenticated"
-	AuthenticatedGroup   = "system:authenticated"
+	unauthenticatedGroup = "system:unauthenticated"
+	authenticatedGroup   = "system:authenticated"
 )
 
 // Authenticator reports who sent a request. A nil User without an error means
@@ -55,11 +55,11 @@ func FirstOf(list ...Authenticator) Authenticator {
 
 // authenticated adds the group of all who are known.
 func authenticated(u *User) *User {
-	if slices.Contains(u.Groups, AuthenticatedGroup) || slices.Contains(u.Groups, UnauthenticatedGroup) {
+	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticatedGroup) {
 		return u
 	}
 	known := *u
-	known.Groups = append(slices.Clone(u.Groups), AuthenticatedGroup)
+	known.Groups = append(slices.Clone(u.Groups), authenticatedGroup)
 	return &known
 }
 
@@ -72,7 +72,7 @@ func Anonymous(a Authenticator) Authenticator {
 		if u != nil || err != nil {
 			return u, err
 		}
-		return &User{Name: AnonymousUser, Groups: []string{UnauthenticatedGroup}}, nil
+		return &User{Name: AnonymousUser, Groups: []string{unauthenticatedGroup}}, nil
 	})
 }
 

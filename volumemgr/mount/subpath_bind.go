@@ -80,7 +80,7 @@ type SubPathRequest struct {
 // the volume's own. What Bind made before is used again if it is the same
 // still.
 func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath string, err error) {
-	if err := CheckSubPath(r.SubPath); err != nil {
+	if err := checkSubPath(r.SubPath); err != nil {
 		return "", err
 	}
 	for _, name := range []string{r.Volume, r.Container} {

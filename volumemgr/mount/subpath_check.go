@@ -24,10 +24,10 @@ var (
 	ErrSymlink = errors.New("a symbolic link is in the way")
 )
 
-// CheckSubPath returns what is wrong with a subPath as a pod gives it. It is relative,
+// checkSubPath returns what is wrong with a subPath as a pod gives it. It is relative,
 // has no element "..", is UTF-8 without NUL, and not longer than the kernel
 // takes.
-func CheckSubPath(subPath string) error {
+func checkSubPath(subPath string) error {
 	show := subPath
 	if len(show) > 40 {
 		show = show[:40] + "..."

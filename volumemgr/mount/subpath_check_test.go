@@ -19,7 +19,7 @@ func TestCheck(t *testing.T) {
 		{strings.Repeat("a", 255), true}, {strings.Repeat("a", 256), false}, {strings.Repeat("a", 4096), false},
 		{"..", false}, {"../a", false}, {"a/../b", false}, {"a/..", false}, {"/a", false}, {"a\x00b", false}, {"a\xffb", false},
 	} {
-		err := CheckSubPath(tc.path)
+		err := checkSubPath(tc.path)
 		if (err == nil) != tc.ok {
 			t.Errorf("%.40q: error %v, want ok %t", tc.path, err, tc.ok)
 		}
@@ -52,7 +52,7 @@ func FuzzCheck(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if CheckSubPath(s) != nil {
+		if checkSubPath(s) != nil {
 			return
 		}
 		full := filepath.Join("/base", s)

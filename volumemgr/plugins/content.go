@@ -30,7 +30,7 @@ type ContentKind int
 const (
 	ContentConfigMap ContentKind = iota
 	ContentSecret
-	ContentDownwardAPI
+	contentDownwardAPI
 	ContentProjected
 )
 
@@ -112,7 +112,7 @@ func (p *Content) collect(ctx context.Context, v *volumemgr.Volume) (files, time
 	switch p.kind {
 	case ContentProjected:
 		return p.projected(ctx, v, src.Projected)
-	case ContentDownwardAPI:
+	case contentDownwardAPI:
 		f := files{}
 		return f, 0, f.downward(v.Pod, src.DownwardAPI.Items, src.DownwardAPI.DefaultMode, p.allocatable())
 	case ContentSecret:
@@ -336,7 +336,7 @@ func (p *Content) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 func (p *Content) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
 	var items []v1.DownwardAPIVolumeFile
 	switch p.kind {
-	case ContentDownwardAPI:
+	case contentDownwardAPI:
 		items = spec.Volume.DownwardAPI.Items
 	case ContentProjected:
 		for _, s := range spec.Volume.Projected.Sources {

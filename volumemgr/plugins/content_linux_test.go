@@ -508,7 +508,7 @@ func TestDownward(t *testing.T) {
 		{res("f", "c", "limits.memory", "1Mi"), "f=1024"}, {res("f", "c", "requests.memory", "1Mi"), "f=100"}, {res("f", "c", "requests.cpu", ""), "f=0"},
 		{res("f", "none", "limits.cpu", ""), "error"}, {res("f", "c", "limits.pods", ""), "error"}, {res("f", "c", "cpu", ""), "error"}, {res("f", "c", "limits.cpu", "-1"), "error"},
 	} {
-		p := plugin(t, ContentDownwardAPI, ContentConfig{Allocatable: func() v1.ResourceList { return allocatable }})
+		p := plugin(t, contentDownwardAPI, ContentConfig{Allocatable: func() v1.ResourceList { return allocatable }})
 		v := contentVolume(t, v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{tc.file}, DefaultMode: &mode644}})
 		_, err := p.SetUp(t.Context(), v)
 		if (err != nil) != (tc.want == "error") {
@@ -523,7 +523,7 @@ func TestDownward(t *testing.T) {
 }
 
 func TestDownwardChanges(t *testing.T) {
-	p := plugin(t, ContentDownwardAPI, ContentConfig{})
+	p := plugin(t, contentDownwardAPI, ContentConfig{})
 	v := contentVolume(t, v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{DefaultMode: &mode644, Items: []v1.DownwardAPIVolumeFile{field("a", "metadata.annotations"), field("n", "metadata.name")}}})
 	setUp(t, p, v)
 	v.Remount = true

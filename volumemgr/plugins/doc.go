@@ -1,5 +1,5 @@
-// Package plugins has the volume plugins of this module, one type or constructor
-// for each kind of volume, and all of them in one list.
+// Package plugins has the volume plugins of this module, one for each kind
+// of volume.
 //
 //	list, err := plugins.New(plugins.Config{Mounter: &mount.Kernel{}, Root: "/var/lib/agent", Source: objects})
 //	if err != nil {
@@ -7,9 +7,8 @@
 //	}
 //	m, err := volumemgr.New(volumemgr.Config{Plugins: list, Mounter: plugins.Mounter(&mount.Kernel{}), ...})
 //
-// An agent that needs fewer kinds makes single plugins: [NewEmptyDir], [NewHostPath],
-// [NewLocal], [NewNFS], [NewImage], [NewISCSI] and [NewFC]. What is not called is not
-// linked. Plugins that write files (configMap, secret, downwardAPI and projected
+// [New] makes all of them; an agent that wants fewer kinds takes others out of the
+// list. Plugins that write files (configMap, secret, downwardAPI and projected
 // volumes) are [Content]; drivers of the container storage interface are in package csi.
 //
 // # Faults

@@ -33,8 +33,8 @@ type Quota interface {
 	Clear(ctx context.Context, dir string) error
 }
 
-// EmptyDirConfig holds what an [EmptyDir] needs. Mounter is required.
-type EmptyDirConfig struct {
+// emptyDirConfig holds what an emptyDirPlugin needs. Mounter is required.
+type emptyDirConfig struct {
 	Mounter mount.Mounter
 	// Allocatable is the node's memory for pods, in bytes; 0 or a nil function
 	// is not known.
@@ -46,11 +46,11 @@ type EmptyDirConfig struct {
 	NoSwap *bool
 }
 
-// EmptyDir makes emptyDir volumes: a directory of the pod's own that
+// emptyDirPlugin makes emptyDir volumes: a directory of the pod's own that
 // lives as long as the pod, on the node's disk, in its memory (tmpfs) or in its
 // huge pages (hugetlbfs).
 //
-//	p, err := plugins.NewEmptyDir(plugins.EmptyDirConfig{
+//	p, err := newEmptyDir(emptyDirConfig{
 //		Mounter:     &mount.Kernel{},
 //		Allocatable: func() int64 { return memoryOfNode },
 //	})
@@ -62,7 +62,7 @@ type EmptyDirConfig struct {
 // A volume in memory is as large as the smallest of what the node has to give,
 // the pod's memory limit and the sizeLimit. It is kept out of swap where the
 // kernel can do that. A volume on disk has no limit while it is written, unless
-// EmptyDirConfig.Quota sets one: its sizeLimit is the eviction manager's business.
+// emptyDirConfig.Quota sets one: its sizeLimit is the eviction manager's business.
 //
 // # Faults
 //
@@ -71,30 +71,30 @@ type EmptyDirConfig struct {
 // content stays. After a restart of the machine a volume in memory is mounted
 // anew. Removal stops at mount points: what containers mounted below the volume
 // is neither removed nor entered.
-type EmptyDir struct{ cfg EmptyDirConfig }
+type emptyDirPlugin struct{ cfg emptyDirConfig }
 
-// NewEmptyDir checks cfg.
-func NewEmptyDir(cfg EmptyDirConfig) (*EmptyDir, error) {
+// newEmptyDir checks cfg.
+func newEmptyDir(cfg emptyDirConfig) (*emptyDirPlugin, error) {
 	if cfg.Mounter == nil {
 		return nil, errors.New("emptydir: EmptyDirConfig.Mounter is required")
 	}
-	return &EmptyDir{cfg: cfg}, nil
+	return &emptyDirPlugin{cfg: cfg}, nil
 }
 
 // Name is "kubernetes.io/empty-dir".
-func (*EmptyDir) Name() string { return name }
+func (*emptyDirPlugin) Name() string { return name }
 
 // Supports reports whether spec is an emptyDir.
-func (*EmptyDir) Supports(spec *volumemgr.Spec) bool {
+func (*emptyDirPlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.EmptyDir != nil
 }
 
 // SetUp makes the volume.
-func (p *EmptyDir) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+func (p *emptyDirPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	return volumemgr.Result{Path: v.Path}, p.setUp(ctx, v)
 }
 
-func (p *EmptyDir) setUp(ctx context.Context, v *volumemgr.Volume) error {
+func (p *emptyDirPlugin) setUp(ctx context.Context, v *volumemgr.Volume) error {
 	medium := v.Spec.Volume.EmptyDir.Medium
 	fsys, same, err := p.fileSystem(v, medium)
 	if err != nil {
@@ -108,7 +108,7 @@ func (p *EmptyDir) setUp(ctx context.Context, v *volumemgr.Volume) error {
 }
 
 // complete makes what is missing of the volume.
-func (p *EmptyDir) complete(ctx context.Context, v *volumemgr.Volume, fsys *mount.FileSystem, same func(mount.Entry) error) error {
+func (p *emptyDirPlugin) complete(ctx context.Context, v *volumemgr.Volume, fsys *mount.FileSystem, same func(mount.Entry) error) error {
 	ready, err := p.ready(v)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (p *EmptyDir) complete(ctx context.Context, v *volumemgr.Volume, fsys *moun
 
 // ready reports whether the volume is complete. A marker without a directory is
 // from another life, and is removed.
-func (*EmptyDir) ready(v *volumemgr.Volume) (bool, error) {
+func (*emptyDirPlugin) ready(v *volumemgr.Volume) (bool, error) {
 	file := filepath.Join(v.StateDir, marker)
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -161,7 +161,7 @@ func (*EmptyDir) ready(v *volumemgr.Volume) (bool, error) {
 	return false, os.Remove(file)
 }
 
-func (*EmptyDir) mark(v *volumemgr.Volume) error {
+func (*emptyDirPlugin) mark(v *volumemgr.Volume) error {
 	if err := os.MkdirAll(v.StateDir, 0o750); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (*EmptyDir) mark(v *volumemgr.Volume) error {
 
 // fileSystem is what is mounted for a medium, nil for the disk; same reports
 // whether one that is mounted already will do.
-func (p *EmptyDir) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
+func (p *emptyDirPlugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
 	switch {
 	case medium == v1.StorageMediumDefault:
 		return nil, nil, nil
@@ -203,7 +203,7 @@ func (p *EmptyDir) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mo
 }
 
 // TearDown removes the volume with its content.
-func (p *EmptyDir) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+func (p *emptyDirPlugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	if p.cfg.Quota != nil {
 		if err := p.cfg.Quota.Clear(ctx, v.Path); err != nil {
 			return fmt.Errorf("quota: %w", err)

@@ -17,12 +17,12 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
 
-func newPlugin(t testing.TB, cfg EmptyDirConfig) *EmptyDir {
+func newPlugin(t testing.TB, cfg emptyDirConfig) *emptyDirPlugin {
 	t.Helper()
 	if cfg.NoSwap == nil {
 		cfg.NoSwap = new(bool)
 	}
-	p, err := NewEmptyDir(cfg)
+	p, err := newEmptyDir(cfg)
 	must(t, err)
 	return p
 }
@@ -44,10 +44,10 @@ func found(v *volumemgr.Volume) *volumemgr.Volume {
 }
 
 func TestNewAndSupports(t *testing.T) {
-	if _, err := NewEmptyDir(EmptyDirConfig{}); err == nil {
+	if _, err := newEmptyDir(emptyDirConfig{}); err == nil {
 		t.Error("no mounter, no error")
 	}
-	p := newPlugin(t, EmptyDirConfig{Mounter: &plugintest.MountMemory{}})
+	p := newPlugin(t, emptyDirConfig{Mounter: &plugintest.MountMemory{}})
 	if !p.Supports(volume(t, v1.EmptyDirVolumeSource{}).Spec) || p.Supports(&volumemgr.Spec{Volume: &v1.Volume{}}) || p.Supports(&volumemgr.Spec{PersistentVolume: &v1.PersistentVolume{}}) {
 		t.Error("supports the wrong kind")
 	}
@@ -57,7 +57,7 @@ func TestOnDisk(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	m := &plugintest.MountMemory{}
-	p := newPlugin(t, EmptyDirConfig{Mounter: m})
+	p := newPlugin(t, emptyDirConfig{Mounter: m})
 	v := volume(t, v1.EmptyDirVolumeSource{})
 	for range 2 {
 		r, err := p.SetUp(t.Context(), v)
@@ -116,7 +116,7 @@ func TestMedia(t *testing.T) {
 		{"Tape", false, mount.Entry{}},
 	} {
 		m := &plugintest.MountMemory{}
-		p := newPlugin(t, EmptyDirConfig{Mounter: m, NoSwap: &tc.noswap, Allocatable: func() int64 { return 1 << 40 }})
+		p := newPlugin(t, emptyDirConfig{Mounter: m, NoSwap: &tc.noswap, Allocatable: func() int64 { return 1 << 40 }})
 		v := volume(t, v1.EmptyDirVolumeSource{Medium: tc.medium})
 		for range 2 {
 			if _, err := p.SetUp(t.Context(), v); (err == nil) != (tc.want.Type != "") {
@@ -143,7 +143,7 @@ func TestMedia(t *testing.T) {
 func TestMemory(t *testing.T) {
 	plugintest.RequireMounts(t)
 	k := &mount.Kernel{}
-	p, err := NewEmptyDir(EmptyDirConfig{Mounter: k})
+	p, err := newEmptyDir(emptyDirConfig{Mounter: k})
 	must(t, err)
 	v := volume(t, v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: amount("64Ki")})
 	group := int64(2000)
@@ -194,7 +194,7 @@ func TestEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 12; failAt++ {
 			m := &plugintest.MountMemory{Fail: plugintest.FailMountAt(failAt, way.crash), After: way.after}
-			p := newPlugin(t, EmptyDirConfig{Mounter: m})
+			p := newPlugin(t, emptyDirConfig{Mounter: m})
 			v := volume(t, v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory})
 			_, err := p.SetUp(t.Context(), v)
 			if err != nil && !errors.Is(err, volumemgr.ErrUncertain) {
@@ -231,7 +231,7 @@ func (q fakeQuota) Clear(_ context.Context, dir string) error        { q.cleared
 func TestQuotaIsForUserNamespaces(t *testing.T) {
 	for _, hostUsers := range []*bool{nil, new(true), new(false)} {
 		q := fakeQuota{map[string]int64{}, map[string]int64{}}
-		p := newPlugin(t, EmptyDirConfig{Mounter: &plugintest.MountMemory{}, Quota: q})
+		p := newPlugin(t, emptyDirConfig{Mounter: &plugintest.MountMemory{}, Quota: q})
 		v := volume(t, v1.EmptyDirVolumeSource{})
 		v.Pod.Spec.HostUsers, v.SizeLimit = hostUsers, 4096
 		_, err := p.SetUp(t.Context(), v)

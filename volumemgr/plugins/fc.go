@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// FCConfig holds what a [LUN] needs. Mounter and Root are required.
-type FCConfig struct {
+// fcConfig holds what a lunPlugin needs. Mounter and Root are required.
+type fcConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root string
@@ -54,11 +54,11 @@ type detail struct {
 	Ours bool `json:"ours,omitempty"`
 }
 
-type fcNetwork struct{ machine *LUNMachine }
+type fcNetwork struct{ machine *lunMachine }
 
-// NewFC makes volumes of disks that are reached by Fibre Channel.
+// newFC makes volumes of disks that are reached by Fibre Channel.
 //
-//	p, err := plugins.NewFC(plugins.FCConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
+//	p, err := newFC(fcConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
 //	if err != nil {
 //		return err
 //	}
@@ -71,11 +71,11 @@ type fcNetwork struct{ machine *LUNMachine }
 // found by the links that udev makes below /dev/disk, after the hosts were told to
 // look for it, and a multipath disk on top of it is what pods get.
 //
-// [LUN] documents what is the same for all networks, faults included.
-func NewFC(cfg FCConfig) (*LUN, error) {
-	p, err := NewLUN(LUNConfig{
+// lunPlugin documents what is the same for all networks, faults included.
+func newFC(cfg fcConfig) (*lunPlugin, error) {
+	p, err := newLUN(lunConfig{
 		Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run,
-		Network: fcNetwork{&LUNMachine{Root: cfg.Machine, Run: cfg.Run}},
+		Network: fcNetwork{&lunMachine{Root: cfg.Machine, Run: cfg.Run}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fc: %w", err)
@@ -86,7 +86,7 @@ func NewFC(cfg FCConfig) (*LUN, error) {
 func (fcNetwork) Name() string { return "kubernetes.io/fc" }
 
 // Source reads and checks a volume's source.
-func (fcNetwork) Source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly, ok bool, err error) {
+func (fcNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error) {
 	var s *v1.FCVolumeSource
 	if pv := spec.PersistentVolume; pv != nil {
 		s = pv.Spec.FC
@@ -162,13 +162,13 @@ func (d detail) isID(link string) bool {
 
 func (n fcNetwork) find(d detail) ([]string, error) {
 	if len(d.WWNs) > 0 {
-		return n.machine.Links(ByPath, d.isPath)
+		return n.machine.Links(byPath, d.isPath)
 	}
-	return n.machine.Links(ByID, d.isID)
+	return n.machine.Links(byID, d.isID)
 }
 
 // Attach finds the disk, and has the hosts look for it if it is not there.
-func (n fcNetwork) Attach(ctx context.Context, t LUNTarget, _ *volumemgr.Volume, _ []LUNTarget, note func(any) error) (string, error) {
+func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume, _ []lunTarget, note func(any) error) (string, error) {
 	d, err := read(t)
 	if err != nil {
 		return "", err
@@ -199,8 +199,8 @@ func (n fcNetwork) Attach(ctx context.Context, t LUNTarget, _ *volumemgr.Volume,
 
 // Detach takes the disk away, unless it was there before or is in use in another
 // mode.
-func (n fcNetwork) Detach(ctx context.Context, t LUNTarget, stay []LUNTarget) error {
-	if slices.ContainsFunc(stay, func(o LUNTarget) bool { return o.Key == t.Key }) {
+func (n fcNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) error {
+	if slices.ContainsFunc(stay, func(o lunTarget) bool { return o.Key == t.Key }) {
 		return nil
 	}
 	d, err := read(t)
@@ -214,7 +214,7 @@ func (n fcNetwork) Detach(ctx context.Context, t LUNTarget, stay []LUNTarget) er
 	return n.machine.Remove(ctx, found)
 }
 
-func read(t LUNTarget) (d detail, err error) {
+func read(t lunTarget) (d detail, err error) {
 	if err := json.Unmarshal(t.Detail, &d); err != nil {
 		return d, fmt.Errorf("fc: record of %s: %w", t.Key, err)
 	}

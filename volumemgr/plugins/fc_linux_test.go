@@ -49,19 +49,19 @@ func (m *machine) run(_ context.Context, program string, args ...string) (string
 	return "", 0, nil
 }
 
-func newRig(t testing.TB) (*LUN, *machine, *plugintest.MountMemory, string) {
+func newRig(t testing.TB) (*lunPlugin, *machine, *plugintest.MountMemory, string) {
 	t.Helper()
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
 	m, mounts := &machine{t: t, root: filepath.Join(root, "machine")}, &plugintest.MountMemory{}
 	m.file("sys/class/scsi_host/host0/scan", "")
 	m.file("sys/class/scsi_host/host1/scan", "")
-	p, err := NewFC(FCConfig{Mounter: mounts, Root: root, Machine: m.root, Run: m.run})
+	p, err := newFC(fcConfig{Mounter: mounts, Root: root, Machine: m.root, Run: m.run})
 	must(t, err)
 	return p, m, mounts, root
 }
 
-func fcVolume(t testing.TB, p *LUN, root string, s v1.FCVolumeSource) *volumemgr.Volume {
+func fcVolume(t testing.TB, p *lunPlugin, root string, s v1.FCVolumeSource) *volumemgr.Volume {
 	t.Helper()
 	v := &volumemgr.Volume{
 		Spec: &volumemgr.Spec{Volume: &v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{FC: &s}}}, Name: "v",
@@ -181,7 +181,7 @@ func TestDiskThatIsHeld(t *testing.T) {
 	m.file("sys/block/sdb/device/delete", "")
 	m.file("sys/block/sdb/holders/dm-1", "")
 	m.file("sys/block/dm-1/dm/uuid", "LVM-x")
-	if err := (&LUNMachine{Root: m.root, Run: m.run}).Remove(t.Context(), []string{"sdb"}); err == nil || m.read("sys/block/sdb/device/delete") != "" {
+	if err := (&lunMachine{Root: m.root, Run: m.run}).Remove(t.Context(), []string{"sdb"}); err == nil || m.read("sys/block/sdb/device/delete") != "" {
 		t.Errorf("deleted: %v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -32,9 +32,9 @@ func (s *slowLoops) Attach(string, bool) error { s.calls.Add(1); <-s.alive; retu
 func (s *slowLoops) Detach(string) error       { s.calls.Add(1); <-s.alive; return nil }
 
 // blockVolume is a volume of volumeMode Block, and its plugin.
-func blockVolume(t *testing.T, top string, loops Loops) (*Local, *volumemgr.Volume) {
+func blockVolume(t *testing.T, top string, loops loopDevices) (*localPlugin, *volumemgr.Volume) {
 	t.Helper()
-	p, err := NewLocal(LocalConfig{Mounter: &plugintest.MountMemory{}, Root: top, Loops: loops})
+	p, err := newLocal(localPluginConfig{Mounter: &plugintest.MountMemory{}, Root: top, Loops: loops})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func blockVolume(t *testing.T, top string, loops Loops) (*Local, *volumemgr.Volu
 func TestADeadBlockDeviceHoldsNoPod(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		hang func(p *Local, alive chan struct{})
+		hang func(p *localPlugin, alive chan struct{})
 	}{
-		{"links", func(p *Local, alive chan struct{}) {
+		{"links", func(p *localPlugin, alive chan struct{}) {
 			p.links = func(path string) (string, error) { <-alive; return path, nil }
 		}},
-		{"another pod", func(p *Local, alive chan struct{}) {
+		{"another pod", func(p *localPlugin, alive chan struct{}) {
 			unlock, err := p.lock(context.Background(), filepath.Join(p.cfg.Root, "disk"))
 			if err != nil {
 				panic(err)
@@ -74,7 +74,7 @@ func TestADeadBlockDeviceHoldsNoPod(t *testing.T) {
 			top := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				alive := make(chan struct{})
-				var loops Loops = &memoryLoops{on: map[string]bool{}}
+				var loops loopDevices = &memoryLoops{on: map[string]bool{}}
 				if c.hang == nil {
 					loops = &slowLoops{alive: alive}
 				}

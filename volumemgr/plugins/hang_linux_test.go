@@ -21,7 +21,7 @@ import (
 func TestLocalDeadServerHoldsOneGoroutine(t *testing.T) {
 	top := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		p, err := NewLocal(LocalConfig{Mounter: &mount.Kernel{}, Root: top})
+		p, err := newLocal(localPluginConfig{Mounter: &mount.Kernel{}, Root: top})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,9 +30,9 @@ const (
 // a program at 10,000 threads.
 const maxHung = 1000
 
-// HostPath gives pods files and directories of the node itself.
+// hostPathPlugin gives pods files and directories of the node itself.
 //
-//	p := plugins.NewHostPath()
+//	p := newHostPath()
 //	// p is a volumemgr.Plugin
 //
 // Nothing is mounted: containers mount the path as it is. What the volume's type
@@ -42,18 +42,18 @@ const maxHung = 1000
 //
 // A path is absolute, UTF-8 without NUL, shorter than the kernel's limit and has
 // no element "..". TearDown does nothing, whatever was made stays.
-type HostPath struct {
+type hostPathPlugin struct {
 	check  func(path string, kind v1.HostPathType) error // Check
 	checks detached.Group[struct{}]                      // by path and kind
 }
 
-// NewHostPath makes a Plugin.
-func NewHostPath() *HostPath {
-	return &HostPath{check: CheckHostPath, checks: detached.Group[struct{}]{Limit: maxHung}}
+// newHostPath makes a Plugin.
+func newHostPath() *hostPathPlugin {
+	return &hostPathPlugin{check: checkHostPath, checks: detached.Group[struct{}]{Limit: maxHung}}
 }
 
 // Name is "kubernetes.io/host-path".
-func (*HostPath) Name() string { return "kubernetes.io/host-path" }
+func (*hostPathPlugin) Name() string { return "kubernetes.io/host-path" }
 
 // hostPathSource is the volume's source and whether it is read-only.
 func hostPathSource(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly bool) {
@@ -64,15 +64,15 @@ func hostPathSource(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly 
 }
 
 // Supports reports whether spec is a path of the node.
-func (*HostPath) Supports(spec *volumemgr.Spec) bool {
+func (*hostPathPlugin) Supports(spec *volumemgr.Spec) bool {
 	h, _ := hostPathSource(spec)
 	return h != nil
 }
 
 // SetUp checks the path by the volume's type.
-func (p *HostPath) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+func (p *hostPathPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	h, readOnly := hostPathSource(v.Spec)
-	if err := CheckPath(h.Path); err != nil {
+	if err := checkPath(h.Path); err != nil {
 		return volumemgr.Result{}, err
 	}
 	kind := v1.HostPathUnset
@@ -92,15 +92,15 @@ func (p *HostPath) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Re
 }
 
 // TearDown does nothing: the path is the node's.
-func (*HostPath) TearDown(context.Context, *volumemgr.Volume) error { return nil }
+func (*hostPathPlugin) TearDown(context.Context, *volumemgr.Volume) error { return nil }
 
 // Measure has nothing to measure: the files are the node's.
-func (*HostPath) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, error) {
+func (*hostPathPlugin) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, error) {
 	return volumemgr.Usage{}, volumemgr.ErrNoUsage
 }
 
-// CheckPath returns what is wrong with a path, without looking at it.
-func CheckPath(p string) error {
+// checkPath returns what is wrong with a path, without looking at it.
+func checkPath(p string) error {
 	show := p
 	if len(show) > 60 {
 		show = show[:60] + "..."
@@ -122,9 +122,9 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// CheckHostPath reports whether what is at a path is of a kind, and makes it if the kind
+// checkHostPath reports whether what is at a path is of a kind, and makes it if the kind
 // says so. Symbolic links are followed.
-func CheckHostPath(path string, kind v1.HostPathType) error {
+func checkHostPath(path string, kind v1.HostPathType) error {
 	if kind == v1.HostPathUnset {
 		return nil
 	}

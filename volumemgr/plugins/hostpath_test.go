@@ -23,7 +23,7 @@ func TestCheckPath(t *testing.T) {
 		"": false, "a": false, "./a": false, "/..": false, "/a/../b": false, "/a/..": false, "..": false,
 		"/a\x00b": false, "/a\xff": false, "/" + strings.Repeat("a", 4095): false,
 	} {
-		err := CheckPath(path)
+		err := checkPath(path)
 		if (err == nil) != ok {
 			t.Errorf("%.40q: %v", path, err)
 		}
@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 			if !filepath.IsAbs(path) {
 				path = filepath.Join(top, path)
 			}
-			err = CheckHostPath(path, kind)
+			err = checkHostPath(path, kind)
 			want := kind == "" || strings.Contains(tc.good+" ", " "+string(kind)+" ")
 			if (err == nil) != want {
 				t.Errorf("%s as %q: %v, want ok %t", tc.path, kind, err, want)
@@ -82,13 +82,13 @@ func TestCheck(t *testing.T) {
 			_ = l.Close()
 		}
 	}
-	if err := CheckHostPath("/", "Tape"); err == nil || !strings.Contains(err.Error(), "BlockDevice") {
+	if err := checkHostPath("/", "Tape"); err == nil || !strings.Contains(err.Error(), "BlockDevice") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestPlugin(t *testing.T) {
-	p := NewHostPath()
+	p := newHostPath()
 	kind := v1.HostPathDirectory
 	h := &v1.HostPathVolumeSource{Path: t.TempDir(), Type: &kind}
 	inline := &volumemgr.Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{HostPath: h}}}
@@ -120,7 +120,7 @@ func TestPlugin(t *testing.T) {
 // A server that is dead holds one goroutine, however many pods try how often.
 func TestDeadServerHoldsOneGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := NewHostPath()
+		p := newHostPath()
 		alive := make(chan struct{})
 		var calls atomic.Int32
 		p.check = func(path string, kind v1.HostPathType) error {
@@ -158,7 +158,7 @@ func FuzzCheckPath(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, p string) {
-		err := CheckPath(p)
+		err := checkPath(p)
 		if err != nil {
 			if len(err.Error()) > 500 {
 				t.Fatalf("a message of %d bytes", len(err.Error()))

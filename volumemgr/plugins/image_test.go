@@ -10,7 +10,7 @@ import (
 )
 
 func TestImagePlugin(t *testing.T) {
-	p := NewImage()
+	p := newImage()
 	image := &volumemgr.Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: "x"}}}}
 	if !p.Supports(image) || p.Supports(&volumemgr.Spec{Volume: &v1.Volume{}}) || p.Supports(&volumemgr.Spec{PersistentVolume: &v1.PersistentVolume{}}) {
 		t.Error("supports the wrong kind")

@@ -15,8 +15,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// ISCSIConfig holds what a [LUN] needs. Mounter and Root are required.
-type ISCSIConfig struct {
+// iscsiConfig holds what a lunPlugin needs. Mounter and Root are required.
+type iscsiConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root string
@@ -39,14 +39,14 @@ const (
 )
 
 type iscsiNetwork struct {
-	machine  *LUNMachine
+	machine  *lunMachine
 	source   ContentSource
 	database *database
 }
 
-// NewISCSI makes volumes of disks that iSCSI targets have, by iscsiadm(8).
+// newISCSI makes volumes of disks that iSCSI targets have, by iscsiadm(8).
 //
-//	p, err := plugins.NewISCSI(plugins.ISCSIConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent", Source: objects})
+//	p, err := newISCSI(iscsiConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent", Source: objects})
 //	if err != nil {
 //		return err
 //	}
@@ -63,10 +63,10 @@ type iscsiNetwork struct {
 // reads: a command line is seen by every process of the machine. No error and no
 // record has them.
 //
-// [LUN] documents what is the same for all networks, faults included.
-func NewISCSI(cfg ISCSIConfig) (*LUN, error) {
-	n := &iscsiNetwork{machine: &LUNMachine{Root: cfg.Machine, Run: cfg.Run}, source: cfg.Source, database: &database{root: cfg.Machine}}
-	p, err := NewLUN(LUNConfig{Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run, Network: n})
+// lunPlugin documents what is the same for all networks, faults included.
+func newISCSI(cfg iscsiConfig) (*lunPlugin, error) {
+	n := &iscsiNetwork{machine: &lunMachine{Root: cfg.Machine, Run: cfg.Run}, source: cfg.Source, database: &database{root: cfg.Machine}}
+	p, err := newLUN(lunConfig{Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run, Network: n})
 	if err != nil {
 		return nil, fmt.Errorf("iscsi: %w", err)
 	}
@@ -90,7 +90,7 @@ func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (s
 }
 
 // Attach logs in through every portal that it can, and returns the disk.
-func (n *iscsiNetwork) Attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume, stay []LUNTarget, note func(any) error) (string, error) {
+func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Volume, stay []lunTarget, note func(any) error) (string, error) {
 	d, err := iscsiRead(t)
 	if err != nil {
 		return "", err
@@ -106,7 +106,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t LUNTarget, v *volumemgr.Vol
 	if err != nil {
 		return "", err
 	}
-	find := func() ([]string, error) { return n.machine.Links(ByPath, d.isPath) }
+	find := func() ([]string, error) { return n.machine.Links(byPath, d.isPath) }
 	shared, err := ours(stay, d)
 	if err != nil {
 		return "", err
@@ -150,7 +150,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t LUNTarget, v *volumemgr.Vol
 
 // ours are the portals where volumes of other disks of the target made the node log
 // in.
-func ours(others []LUNTarget, d iscsiDetail) (out []string, err error) {
+func ours(others []lunTarget, d iscsiDetail) (out []string, err error) {
 	for _, o := range others {
 		other, err := iscsiRead(o)
 		if err != nil {
@@ -299,7 +299,7 @@ func sessionsIn(out string) map[session]bool {
 
 // Detach takes the disk away, and ends the sessions that a volume began, unless
 // another volume has a disk of the same target.
-func (n *iscsiNetwork) Detach(ctx context.Context, t LUNTarget, stay []LUNTarget) error {
+func (n *iscsiNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) error {
 	d, err := iscsiRead(t)
 	if err != nil {
 		return err
@@ -316,7 +316,7 @@ func (n *iscsiNetwork) Detach(ctx context.Context, t LUNTarget, stay []LUNTarget
 			d.Ours = nil
 		}
 	}
-	found, err := n.machine.Links(ByPath, d.isPath)
+	found, err := n.machine.Links(byPath, d.isPath)
 	if err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (n *iscsiNetwork) Detach(ctx context.Context, t LUNTarget, stay []LUNTarget
 	return nil
 }
 
-func iscsiRead(t LUNTarget) (d iscsiDetail, err error) {
+func iscsiRead(t lunTarget) (d iscsiDetail, err error) {
 	if err := json.Unmarshal(t.Detail, &d); err != nil {
 		return d, fmt.Errorf("iscsi: record of %s: %w", t.Key, err)
 	}

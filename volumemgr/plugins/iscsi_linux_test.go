@@ -134,7 +134,7 @@ func (s secrets) Get(_ context.Context, kind, namespace, name string) (*ContentO
 }
 
 type rig struct {
-	*LUN
+	*lunPlugin
 	machine *iscsiMachine
 	mounts  *plugintest.MountMemory
 	root    string
@@ -153,7 +153,7 @@ func iscsiNewRig(t testing.TB) *rig {
 func (r *rig) again(t testing.TB) {
 	t.Helper()
 	var err error
-	r.LUN, err = NewISCSI(ISCSIConfig{Mounter: r.mounts, Root: r.root, Machine: r.machine.root, Run: r.machine.run, Source: secrets{
+	r.lunPlugin, err = newISCSI(iscsiConfig{Mounter: r.mounts, Root: r.root, Machine: r.machine.root, Run: r.machine.run, Source: secrets{
 		"node.session.auth.username": []byte("me"), "node.session.auth.password": []byte(password),
 		"discovery.sendtargets.auth.username": []byte("me"), "discovery.sendtargets.auth.password": []byte(password),
 	}})
@@ -282,7 +282,7 @@ func TestDeviceInUse(t *testing.T) {
 	must(t, r.MountDevice(t.Context(), v))
 	d, err := r.Device(v)
 	must(t, err)
-	r.LUN, err = NewISCSI(ISCSIConfig{Mounter: k, Root: r.root, Machine: r.machine.root, Run: r.machine.run})
+	r.lunPlugin, err = newISCSI(iscsiConfig{Mounter: k, Root: r.root, Machine: r.machine.root, Run: r.machine.run})
 	must(t, err)
 	must(t, k.Mount(t.Context(), mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: d.Path}))
 	must(t, os.MkdirAll(v.Path, 0o750))

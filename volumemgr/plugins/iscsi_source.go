@@ -149,7 +149,7 @@ func (d iscsiDetail) key() string {
 }
 
 // Source reads and checks a volume's source.
-func (*iscsiNetwork) Source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly, ok bool, err error) {
+func (*iscsiNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error) {
 	s := sourceOf(spec)
 	if s == nil {
 		return t, "", false, false, nil

@@ -106,9 +106,9 @@ func serve(t *testing.T) {
 }
 
 // onMachine is a plugin on this machine, with a password.
-func onMachine(t *testing.T, root, word string) *LUN {
+func onMachine(t *testing.T, root, word string) *lunPlugin {
 	t.Helper()
-	p, err := NewISCSI(ISCSIConfig{Mounter: &mount.Kernel{}, Root: root, Source: secrets{"node.session.auth.username": []byte("me"), "node.session.auth.password": []byte(word)}})
+	p, err := newISCSI(iscsiConfig{Mounter: &mount.Kernel{}, Root: root, Source: secrets{"node.session.auth.username": []byte("me"), "node.session.auth.password": []byte(word)}})
 	must(t, err)
 	return p
 }
@@ -146,7 +146,7 @@ func TestRealTarget(t *testing.T) {
 
 	t.Run("wrong password", func(t *testing.T) {
 		p := onMachine(t, root, "no-such-password")
-		r := &rig{LUN: p, root: root}
+		r := &rig{lunPlugin: p, root: root}
 		v := r.volume(t, "x", source(1))
 		if err := p.MountDevice(ctx, v); err == nil || strings.Contains(err.Error(), "no-such-password") {
 			t.Errorf("got %v", err)
@@ -160,7 +160,7 @@ func TestRealTarget(t *testing.T) {
 	})
 
 	p := onMachine(t, root, password)
-	r := &rig{LUN: p, root: root}
+	r := &rig{lunPlugin: p, root: root}
 	a, b := r.volume(t, "a", source(1)), r.volume(t, "b", source(2))
 	for _, v := range []*volumemgr.Volume{a, b} {
 		must(t, p.MountDevice(ctx, v))

@@ -30,27 +30,27 @@ const (
 // code. err is not nil if the program did not run to its end.
 type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
-// ErrMismatch means that a device has another file system than the wanted one.
-var ErrMismatch = disk.ErrMismatch
+// errMismatch means that a device has another file system than the wanted one.
+var errMismatch = disk.ErrMismatch
 
-// LocalConfig holds what a [Local] needs. Mounter and Root are required.
-type LocalConfig struct {
+// localPluginConfig holds what a localPlugin needs. Mounter and Root are required.
+type localPluginConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory; devices are mounted below it.
 	Root string
 	// Run runs mkfs, blkid and fsck; nil runs them.
 	Run Run
 	// Loops hold block devices that pods have; nil are the kernel's.
-	Loops Loops
+	Loops loopDevices
 }
 
 // lookTime is how long Device waits for a path.
 const lookTime = 10 * time.Second
 
-// Local gives pods disks and directories of this node as persistent
+// localPlugin gives pods disks and directories of this node as persistent
 // volumes.
 //
-//	p, err := plugins.NewLocal(plugins.LocalConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
+//	p, err := newLocal(localPluginConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
 //	if err != nil {
 //		return err
 //	}
@@ -66,10 +66,10 @@ const lookTime = 10 * time.Second
 // # Faults
 //
 // A set-up that fails takes down its own mount. A device with another file
-// system than the wanted one is an error ([ErrMismatch]) and never formatted,
+// system than the wanted one is an error (errMismatch) and never formatted,
 // and so is one whose content cannot be told.
-type Local struct {
-	cfg   LocalConfig
+type localPlugin struct {
+	cfg   localPluginConfig
 	stat  func(path string) (fs.FileInfo, error) // os.Stat
 	links func(path string) (string, error)      // filepath.EvalSymlinks
 	looks detached.Group[fs.FileInfo]
@@ -88,8 +88,8 @@ type pathLock struct {
 	users int
 }
 
-// NewLocal checks cfg.
-func NewLocal(cfg LocalConfig) (*Local, error) {
+// newLocal checks cfg.
+func newLocal(cfg localPluginConfig) (*localPlugin, error) {
 	var errs []error
 	if cfg.Mounter == nil {
 		errs = append(errs, errors.New("local: LocalConfig.Mounter is required"))
@@ -106,7 +106,7 @@ func NewLocal(cfg LocalConfig) (*Local, error) {
 	if cfg.Loops == nil {
 		cfg.Loops = kernelLoops{}
 	}
-	return &Local{
+	return &localPlugin{
 		cfg: cfg, stat: os.Stat, links: filepath.EvalSymlinks,
 		looks: detached.Group[fs.FileInfo]{Limit: maxHung}, follows: detached.Group[string]{Limit: maxHung}, loops: detached.Queue{Limit: maxHung},
 		paths: make(map[string]*pathLock),
@@ -115,7 +115,7 @@ func NewLocal(cfg LocalConfig) (*Local, error) {
 
 // lock locks a path until the returned function is called. It fails with the cause
 // of ctx's end if another pod has the path until then.
-func (p *Local) lock(ctx context.Context, path string) (unlock func(), err error) {
+func (p *localPlugin) lock(ctx context.Context, path string) (unlock func(), err error) {
 	p.mu.Lock()
 	l := p.paths[path]
 	if l == nil {
@@ -144,25 +144,25 @@ func (p *Local) lock(ctx context.Context, path string) (unlock func(), err error
 }
 
 // Name is "kubernetes.io/local-volume".
-func (*Local) Name() string { return localName }
+func (*localPlugin) Name() string { return localName }
 
 // Supports reports whether spec is a local volume.
-func (*Local) Supports(spec *volumemgr.Spec) bool {
+func (*localPlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }
 
 // look is os.Stat for what may be on a server that does not answer.
-func (p *Local) look(ctx context.Context, path string) (fs.FileInfo, error) {
+func (p *localPlugin) look(ctx context.Context, path string) (fs.FileInfo, error) {
 	return p.looks.Do(ctx, path, func() (fs.FileInfo, error) { return p.stat(path) })
 }
 
 // resolve is filepath.EvalSymlinks for such a path.
-func (p *Local) resolve(ctx context.Context, path string) (string, error) {
+func (p *localPlugin) resolve(ctx context.Context, path string) (string, error) {
 	return p.follows.Do(ctx, path, func() (string, error) { return p.links(path) })
 }
 
 // kindOf looks at the volume's path: a directory or a block device.
-func (p *Local) kindOf(ctx context.Context, l *v1.LocalVolumeSource) (device bool, err error) {
+func (p *localPlugin) kindOf(ctx context.Context, l *v1.LocalVolumeSource) (device bool, err error) {
 	if !filepath.IsAbs(l.Path) || slices.Contains(strings.Split(l.Path, "/"), "..") || strings.ContainsRune(l.Path, 0) {
 		return false, fmt.Errorf("local.path %q, want an absolute path without the element \"..\"", l.Path)
 	}
@@ -185,7 +185,7 @@ func options(spec *volumemgr.Spec) []string {
 }
 
 // SetUp binds the volume into the pod's directory.
-func (p *Local) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Result, err error) {
+func (p *localPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Result, err error) {
 	l := v.Spec.PersistentVolume.Spec.Local
 	device, err := p.kindOf(ctx, l)
 	if err != nil {
@@ -234,6 +234,6 @@ func (p *Local) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Res
 }
 
 // TearDown unmounts the volume.
-func (p *Local) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+func (p *localPlugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Plain)
 }

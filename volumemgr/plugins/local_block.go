@@ -15,9 +15,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Loops keep a block device from going while a pod has it: a loop device on top
+// loopDevices keep a block device from going while a pod has it: a loop device on top
 // of it holds it open, also while no agent runs.
-type Loops interface {
+type loopDevices interface {
 	// Attach puts a loop device on a file, unless there is one. It returns
 	// errors.ErrUnsupported where there are no loop devices. It may wait for the
 	// device as long as it likes.
@@ -28,7 +28,7 @@ type Loops interface {
 
 // devicesDir is where pods' block devices are known by files: one directory for
 // a volume, in it one file for a pod.
-func (p *Local) devicesDir() string {
+func (p *localPlugin) devicesDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", escaped, "volumeDevices")
 }
 
@@ -36,7 +36,7 @@ func (p *Local) devicesDir() string {
 const blockPrefix = "block/"
 
 // blockDevice is what all pods with a volume of volumeMode Block share.
-func (p *Local) blockDevice(volume string) volumemgr.Device {
+func (p *localPlugin) blockDevice(volume string) volumemgr.Device {
 	return volumemgr.Device{Name: blockPrefix + volume, Path: filepath.Join(p.devicesDir(), volume)}
 }
 
@@ -50,13 +50,13 @@ func isBlock(v *volumemgr.Volume) bool {
 }
 
 // podFile stands for the device in one pod.
-func (p *Local) podFile(v *volumemgr.Volume) string {
+func (p *localPlugin) podFile(v *volumemgr.Volume) string {
 	return filepath.Join(p.devicesDir(), v.Name, string(v.UID))
 }
 
 // MapDevice returns the block device, after it was bound to a file of the pod's
 // and a loop device holds that.
-func (p *Local) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
+func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	l := v.Spec.PersistentVolume.Spec.Local
 	device, err := p.kindOf(ctx, l)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *Local) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 }
 
 // bindDevice binds a device to a file, unless that one is bound there.
-func (p *Local) bindDevice(ctx context.Context, device, file string) error {
+func (p *localPlugin) bindDevice(ctx context.Context, device, file string) error {
 	found, err := mount.Find(ctx, p.cfg.Mounter, file)
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (p *Local) bindDevice(ctx context.Context, device, file string) error {
 	return p.cfg.Mounter.Bind(ctx, mount.Bind{Source: device, Target: file})
 }
 
-func (p *Local) sameFile(ctx context.Context, a, b string) (bool, error) {
+func (p *localPlugin) sameFile(ctx context.Context, a, b string) (bool, error) {
 	x, err := p.look(ctx, a)
 	if err != nil {
 		return false, err
@@ -127,7 +127,7 @@ func (p *Local) sameFile(ctx context.Context, a, b string) (bool, error) {
 
 // onLoops makes one call about the loop device on a file, after those before it: a
 // device that does not answer may hold it up.
-func (p *Local) onLoops(ctx context.Context, file string, call func() error) error {
+func (p *localPlugin) onLoops(ctx context.Context, file string, call func() error) error {
 	_, err := detached.Next(ctx, &p.loops, file, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
@@ -136,7 +136,7 @@ func (p *Local) onLoops(ctx context.Context, file string, call func() error) err
 const undoTime = 30 * time.Second
 
 // undo takes down what a mapping that failed has made.
-func (p *Local) undo(ctx context.Context, file string, cause error) error {
+func (p *localPlugin) undo(ctx context.Context, file string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	if err := p.release(ctx, file); err != nil {
@@ -146,7 +146,7 @@ func (p *Local) undo(ctx context.Context, file string, cause error) error {
 }
 
 // release lets go of a device: the loop device, the mount, the file.
-func (p *Local) release(ctx context.Context, file string) error {
+func (p *localPlugin) release(ctx context.Context, file string) error {
 	if err := p.onLoops(ctx, file, func() error { return p.cfg.Loops.Detach(file) }); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("let go of %s: %w", file, err)
 	}
@@ -154,13 +154,13 @@ func (p *Local) release(ctx context.Context, file string) error {
 }
 
 // UnmapDevice lets go of the device for the pod.
-func (p *Local) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
+func (p *localPlugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
 	return p.release(ctx, p.podFile(v))
 }
 
 // unmapLeft lets go of what a process has left behind that died between a pod's
 // file and its link: no pod has the volume any more.
-func (p *Local) unmapLeft(ctx context.Context, d volumemgr.Device) error {
+func (p *localPlugin) unmapLeft(ctx context.Context, d volumemgr.Device) error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -179,7 +179,7 @@ func (p *Local) unmapLeft(ctx context.Context, d volumemgr.Device) error {
 }
 
 // mappedDevices lists the volumes that pods have, or had, as block devices.
-func (p *Local) mappedDevices() ([]volumemgr.Device, error) {
+func (p *localPlugin) mappedDevices() ([]volumemgr.Device, error) {
 	entries, err := os.ReadDir(p.devicesDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

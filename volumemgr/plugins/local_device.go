@@ -17,13 +17,15 @@ import (
 const defaultType = "ext4"
 
 // mountsDir is where devices are mounted.
-func (p *Local) mountsDir() string { return filepath.Join(p.cfg.Root, "plugins", localName, "mounts") }
+func (p *localPlugin) mountsDir() string {
+	return filepath.Join(p.cfg.Root, "plugins", localName, "mounts")
+}
 
 // Device is the volume's block device, if its files are on one or pods have it as
 // one. Of a volume
 // that is known by its directory alone, the place where one was mounted reports.
 // A path that does not answer within ten seconds is an error.
-func (p *Local) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+func (p *localPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if isBlock(v) {
 		return p.blockDevice(v.Name), nil
 	}
@@ -46,7 +48,7 @@ func (p *Local) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 }
 
 // Devices lists the places where devices are mounted, or were about to be.
-func (p *Local) Devices(context.Context) ([]volumemgr.Device, error) {
+func (p *localPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	out, err := p.mappedDevices()
 	entries, merr := os.ReadDir(p.mountsDir())
 	if errors.Is(merr, fs.ErrNotExist) {
@@ -60,7 +62,7 @@ func (p *Local) Devices(context.Context) ([]volumemgr.Device, error) {
 
 // MountDevice makes the device's file system ready and mounts it, unless it
 // is mounted. With volumeMode Block it makes the place for the pods' files.
-func (p *Local) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
+func (p *localPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 	if v.Spec.Block() {
 		return os.MkdirAll(v.DevicePath, 0o750)
 	}
@@ -97,7 +99,7 @@ func (p *Local) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 }
 
 // UnmountDevice unmounts a device, unless a pod has it still.
-func (p *Local) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
+func (p *localPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if isMapped(d) {
 		return p.unmapLeft(ctx, d)
 	}

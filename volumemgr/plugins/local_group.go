@@ -13,7 +13,7 @@ import (
 )
 
 // own gives the files to the pod's group, if no other pod has the volume.
-func (p *Local) own(ctx context.Context, v *volumemgr.Volume) error {
+func (p *localPlugin) own(ctx context.Context, v *volumemgr.Volume) error {
 	if v.FSGroup == nil || v.Spec.ReadOnly {
 		return nil
 	}

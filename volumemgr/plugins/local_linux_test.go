@@ -22,7 +22,7 @@ import (
 
 // localRig is a node with a disk.
 type localRig struct {
-	*Local
+	*localPlugin
 	root, disk string
 	warned     []string
 }
@@ -34,7 +34,7 @@ func localNewRig(t *testing.T, m mount.Mounter) *localRig {
 	r := &localRig{root: root, disk: filepath.Join(root, "disk")}
 	must(t, os.Mkdir(r.disk, 0o755))
 	must(t, os.WriteFile(filepath.Join(r.disk, "data"), nil, 0o600))
-	r.Local, err = NewLocal(LocalConfig{Mounter: m, Root: root})
+	r.localPlugin, err = newLocal(localPluginConfig{Mounter: m, Root: root})
 	must(t, err)
 	return r
 }
@@ -58,8 +58,8 @@ func group(t *testing.T, path string) uint32 {
 }
 
 func TestNew(t *testing.T) {
-	for _, cfg := range []LocalConfig{{}, {Mounter: &plugintest.MountMemory{}}, {Mounter: &plugintest.MountMemory{}, Root: "x"}, {Root: "/"}} {
-		if _, err := NewLocal(cfg); err == nil {
+	for _, cfg := range []localPluginConfig{{}, {Mounter: &plugintest.MountMemory{}}, {Mounter: &plugintest.MountMemory{}, Root: "x"}, {Root: "/"}} {
+		if _, err := newLocal(cfg); err == nil {
 			t.Errorf("%+v is accepted", cfg)
 		}
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// LUNTarget is a disk, as its record has it.
-type LUNTarget struct {
+// lunTarget is a disk, as its record has it.
+type lunTarget struct {
 	// Key names the disk on this node: the same for all volumes on it. It is a
 	// name of a directory.
 	Key string `json:"key"`
@@ -36,35 +36,35 @@ type LUNTarget struct {
 	Detail json.RawMessage `json:"detail"`
 }
 
-// LUNNetwork attaches the disks of one kind. Calls for one Lock do not overlap.
-type LUNNetwork interface {
+// lunNetwork attaches the disks of one kind. Calls for one Lock do not overlap.
+type lunNetwork interface {
 	// Name is the kubelet's name of the plugin.
 	Name() string
 	// Source returns the disk of a volume, its file system ("" is ext4) and
 	// whether the source itself says that it is for reading alone. It is pure. ok is
 	// false if the volume is of another kind; the error says which field is wrong.
-	Source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly, ok bool, err error)
+	Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error)
 	// Attach sees to it that the disk is there, and returns its device, that of
 	// all paths to it where it has several. others are the targets that are attached
 	// too, or were about to be; note writes a changed Detail down.
-	Attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume, others []LUNTarget, note func(detail any) error) (device string, err error)
+	Attach(ctx context.Context, t lunTarget, v *volumemgr.Volume, others []lunTarget, note func(detail any) error) (device string, err error)
 	// Detach undoes Attach; others are the targets that stay. What is gone already
 	// is no error.
-	Detach(ctx context.Context, t LUNTarget, others []LUNTarget) error
+	Detach(ctx context.Context, t lunTarget, others []lunTarget) error
 }
 
-// LUNConfig holds what a [LUN] needs. Mounter, Root and Network are required.
-type LUNConfig struct {
+// lunConfig holds what a lunPlugin needs. Mounter, Root and Network are required.
+type lunConfig struct {
 	Mounter mount.Mounter
-	Network LUNNetwork
+	Network lunNetwork
 	// Root is the agent's directory.
 	Root string
 	// Run runs programs; nil runs them.
 	Run Run
 }
 
-// LUNDeadline is how long an operation may take.
-const LUNDeadline = 5 * time.Minute
+// lunDeadline is how long an operation may take.
+const lunDeadline = 5 * time.Minute
 
 const (
 	maxRecord = 64 << 10 // bytes
@@ -76,8 +76,8 @@ const (
 	ext4      = "ext4"
 )
 
-// LUN makes volumes of disks that a network has: the part that is the
-// same for each kind of network. [NewISCSI] and [NewFC] know theirs.
+// lunPlugin makes volumes of disks that a network has: the part that is the
+// same for each kind of network. newISCSI and newFC know theirs.
 //
 // A disk is attached once for the node, and found by what it is, never by a name
 // that the kernel gave it: after a restart another disk may have that. With
@@ -89,13 +89,13 @@ const (
 // One record for a disk, without any secret, says what was attached; it is written
 // before that happens, and removed after the disk is gone. One call at a time works
 // on a disk. A device is not taken away while it is mounted elsewhere.
-type LUN struct {
-	cfg   LUNConfig
+type lunPlugin struct {
+	cfg   lunConfig
 	turns detached.Queue // one call at a time for each disk
 }
 
-// NewLUN checks cfg.
-func NewLUN(cfg LUNConfig) (*LUN, error) {
+// newLUN checks cfg.
+func newLUN(cfg lunConfig) (*lunPlugin, error) {
 	var errs []error
 	if cfg.Mounter == nil {
 		errs = append(errs, errors.New("lun: LUNConfig.Mounter is required"))
@@ -112,36 +112,36 @@ func NewLUN(cfg LUNConfig) (*LUN, error) {
 	if cfg.Run == nil {
 		cfg.Run = disk.Program
 	}
-	return &LUN{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
+	return &lunPlugin{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
 }
 
 // Name is the network's.
-func (p *LUN) Name() string { return p.cfg.Network.Name() }
+func (p *lunPlugin) Name() string { return p.cfg.Network.Name() }
 
 // Supports reports whether spec is of the network's kind.
-func (p *LUN) Supports(spec *volumemgr.Spec) bool {
+func (p *lunPlugin) Supports(spec *volumemgr.Spec) bool {
 	_, _, _, ok, _ := p.cfg.Network.Source(spec)
 	return ok
 }
 
 // Deadline is five minutes: logging in to a server that is slow takes long.
-func (p *LUN) Deadline(*volumemgr.Spec) time.Duration { return LUNDeadline }
+func (p *lunPlugin) Deadline(*volumemgr.Spec) time.Duration { return lunDeadline }
 
-func (p *LUN) disksDir() string { return filepath.Join(p.cfg.Root, "plugins", p.Name()) }
+func (p *lunPlugin) disksDir() string { return filepath.Join(p.cfg.Root, "plugins", p.Name()) }
 
 // lunName is the device's: the same disk as files and as a device are two.
-func lunName(t LUNTarget) string {
+func lunName(t lunTarget) string {
 	if t.Block {
 		return blockMark + t.Key
 	}
 	return t.Key
 }
 
-func (p *LUN) device(name string) volumemgr.Device {
+func (p *lunPlugin) device(name string) volumemgr.Device {
 	return volumemgr.Device{Name: name, Path: filepath.Join(p.disksDir(), name, mountOf)}
 }
 
-func (p *LUN) source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly bool, err error) {
+func (p *lunPlugin) source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly bool, err error) {
 	t, fsType, readOnly, ok, err := p.cfg.Network.Source(spec)
 	if err == nil && !ok {
 		err = errors.New("the volume is of another kind")
@@ -155,7 +155,7 @@ func (p *LUN) source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly
 
 // Device is the volume's disk. Of a volume that is known by its directory alone, a
 // file in its state directory reports.
-func (p *LUN) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+func (p *lunPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		t, _, _, err := p.source(v.Spec)
 		if err != nil {
@@ -182,7 +182,7 @@ func plain(name string) bool {
 }
 
 // Devices lists the disks that have a record.
-func (p *LUN) Devices(context.Context) ([]volumemgr.Device, error) {
+func (p *lunPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	names, err := safefile.Names(p.disksDir(), maxDisks)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -194,7 +194,7 @@ func (p *LUN) Devices(context.Context) ([]volumemgr.Device, error) {
 	return out, err
 }
 
-func (p *LUN) records(name string, sync bool) durable.Dir {
+func (p *lunPlugin) records(name string, sync bool) durable.Dir {
 	return durable.Dir{Path: filepath.Join(p.disksDir(), name), Disk: durable.OS{DirMode: 0o750, FileMode: 0o600, Limit: maxRecord}, Sync: sync}
 }
 
@@ -204,11 +204,11 @@ const lunVersion = 1
 // lunRecord is the file about a disk.
 type lunRecord struct {
 	Version int `json:"version"`
-	LUNTarget
+	lunTarget
 }
 
-func (p *LUN) write(t LUNTarget) error {
-	data, err := json.Marshal(lunRecord{Version: lunVersion, LUNTarget: t})
+func (p *lunPlugin) write(t lunTarget) error {
+	data, err := json.Marshal(lunRecord{Version: lunVersion, lunTarget: t})
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (p *LUN) write(t LUNTarget) error {
 }
 
 // read returns the record of a disk; fs.ErrNotExist if there is none.
-func (p *LUN) read(name string) (t LUNTarget, err error) {
+func (p *lunPlugin) read(name string) (t lunTarget, err error) {
 	data, err := p.records(name, false).Read(recordOf)
 	if err != nil {
 		return t, err
@@ -232,12 +232,12 @@ func (p *LUN) read(name string) (t LUNTarget, err error) {
 	if r.Version != lunVersion {
 		return t, fmt.Errorf("record of %s: version is %d; want %d", name, r.Version, lunVersion)
 	}
-	return r.LUNTarget, nil
+	return r.lunTarget, nil
 }
 
 // others are the records of other disks, and of the same one in another mode. What
 // cannot be read is an error: its session may be needed.
-func (p *LUN) others(except string) (out []LUNTarget, err error) {
+func (p *lunPlugin) others(except string) (out []lunTarget, err error) {
 	list, err := p.Devices(context.Background())
 	if err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ func (p *LUN) others(except string) (out []LUNTarget, err error) {
 
 // turn waits until no other call is at work on a disk. A call that never returns
 // keeps the disk, and nobody else.
-func (p *LUN) turn(ctx context.Context, t LUNTarget, f func() error) error {
+func (p *lunPlugin) turn(ctx context.Context, t lunTarget, f func() error) error {
 	key := t.Lock
 	if key == "" {
 		key = t.Key
@@ -273,7 +273,7 @@ func (p *LUN) turn(ctx context.Context, t LUNTarget, f func() error) error {
 }
 
 // attach attaches the disk.
-func (p *LUN) attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume) (string, error) {
+func (p *lunPlugin) attach(ctx context.Context, t lunTarget, v *volumemgr.Volume) (string, error) {
 	if have, err := p.read(lunName(t)); err == nil {
 		t.Detail = have.Detail // has what was noted
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -298,7 +298,7 @@ func (p *LUN) attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume) (str
 
 // MountDevice attaches the disk. With volumeMode Filesystem it makes the file
 // system ready and mounts it, unless it is mounted.
-func (p *LUN) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
+func (p *lunPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 	t, fsType, readOnly, err := p.source(v.Spec)
 	if err != nil {
 		return err
@@ -340,7 +340,7 @@ func lunOptions(spec *volumemgr.Spec) []string {
 }
 
 // UnmountDevice unmounts a disk, unless a pod has it still, and takes it away.
-func (p *LUN) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
+func (p *lunPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if !plain(d.Name) {
 		return fmt.Errorf("device %.64q has no name of one", d.Name)
 	}
@@ -357,7 +357,7 @@ func (p *LUN) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 		}
 		t, err := p.read(d.Name)
 		if err == nil {
-			var others []LUNTarget
+			var others []lunTarget
 			if others, err = p.others(d.Name); err != nil {
 				return err
 			}
@@ -378,7 +378,7 @@ func (p *LUN) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	})
 }
 
-func (p *LUN) unmount(ctx context.Context, d volumemgr.Device) error {
+func (p *lunPlugin) unmount(ctx context.Context, d volumemgr.Device) error {
 	path, err := mount.Resolve(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -397,7 +397,7 @@ func (p *LUN) unmount(ctx context.Context, d volumemgr.Device) error {
 }
 
 // sharing are the mounts in pods of what is mounted at path.
-func (p *LUN) sharing(table mount.Table, path string) (out []mount.Entry) {
+func (p *lunPlugin) sharing(table mount.Table, path string) (out []mount.Entry) {
 	at := table.At(path)
 	if len(at) == 0 {
 		return nil
@@ -437,7 +437,7 @@ func forget(v *volumemgr.Volume) error {
 }
 
 // SetUp binds the disk's files into the pod's directory.
-func (p *LUN) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+func (p *lunPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	t, _, readOnly, err := p.source(v.Spec)
 	if err != nil {
 		return volumemgr.Result{}, err
@@ -474,7 +474,7 @@ func (p *LUN) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result,
 }
 
 // own gives the files to the pod's group, if no other pod has the volume.
-func (p *LUN) own(ctx context.Context, v *volumemgr.Volume, readOnly bool) error {
+func (p *lunPlugin) own(ctx context.Context, v *volumemgr.Volume, readOnly bool) error {
 	if v.FSGroup == nil || readOnly {
 		return nil
 	}
@@ -496,7 +496,7 @@ func (p *LUN) own(ctx context.Context, v *volumemgr.Volume, readOnly bool) error
 }
 
 // TearDown unmounts the volume.
-func (p *LUN) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+func (p *lunPlugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	if err := mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Plain); err != nil {
 		return err
 	}
@@ -504,7 +504,7 @@ func (p *LUN) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 }
 
 // MapDevice returns the disk's device.
-func (p *LUN) MapDevice(ctx context.Context, v *volumemgr.Volume) (device string, err error) {
+func (p *lunPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (device string, err error) {
 	t, _, _, err := p.source(v.Spec)
 	if err != nil {
 		return "", err
@@ -524,4 +524,4 @@ func (p *LUN) MapDevice(ctx context.Context, v *volumemgr.Volume) (device string
 }
 
 // UnmapDevice has nothing to undo but the note.
-func (p *LUN) UnmapDevice(_ context.Context, v *volumemgr.Volume) error { return forget(v) }
+func (p *lunPlugin) UnmapDevice(_ context.Context, v *volumemgr.Volume) error { return forget(v) }

@@ -16,9 +16,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/disk"
 )
 
-// LUNMachine is where a node's disks are found. Its zero value is this machine; it
+// lunMachine is where a node's disks are found. Its zero value is this machine; it
 // must not be copied.
-type LUNMachine struct {
+type lunMachine struct {
 	// Root is what "/" is of /dev and /sys.
 	Root string
 	// Run runs programs; nil runs them.
@@ -37,16 +37,16 @@ const (
 
 // Where links to disks are.
 const (
-	ByPath = "by-path"
-	ByID   = "by-id"
+	byPath = "by-path"
+	byID   = "by-id"
 )
 
-func (m *LUNMachine) path(elements ...string) string {
+func (m *lunMachine) path(elements ...string) string {
 	return filepath.Join(append([]string{"/", m.Root}, elements...)...)
 }
 
 // Program runs a program.
-func (m *LUNMachine) Program(ctx context.Context, program string, args ...string) (output string, exit int, err error) {
+func (m *lunMachine) Program(ctx context.Context, program string, args ...string) (output string, exit int, err error) {
 	if m.Run == nil {
 		return disk.Program(ctx, program, args...)
 	}
@@ -54,8 +54,8 @@ func (m *LUNMachine) Program(ctx context.Context, program string, args ...string
 }
 
 // Links returns the kernel's names (sdb) of the disks whose links below
-// /dev/disk match, each once, in order. dir is ByPath or ByID.
-func (m *LUNMachine) Links(dir string, match func(name string) bool) ([]string, error) {
+// /dev/disk match, each once, in order. dir is byPath or byID.
+func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, error) {
 	at := m.path("dev/disk", dir)
 	names, err := safefile.Names(at, maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +89,7 @@ func (m *LUNMachine) Links(dir string, match func(name string) bool) ([]string, 
 
 // Wait asks find until it has found want disks, or the time is over: then it
 // returns what there is.
-func (m *LUNMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
+func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
 	over := time.NewTimer(limit)
 	defer over.Stop()
 	tick := time.NewTicker(pollTime)
@@ -111,7 +111,7 @@ func (m *LUNMachine) Wait(ctx context.Context, want int, limit time.Duration, fi
 
 // Multipath returns the device-mapper's name (dm-3) of the disk that a disk is a
 // path to, "" if it is none: what else the mapper makes of a disk is not the disk.
-func (m *LUNMachine) Multipath(name string) (string, error) {
+func (m *lunMachine) Multipath(name string) (string, error) {
 	holders, err := safefile.Names(m.path("sys/block", name, "holders"), maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -145,7 +145,7 @@ func (m *LUNMachine) Multipath(name string) (string, error) {
 
 // Device returns the path of the device to use of disks that are paths to one: that
 // of the multipath disk on top, else the first.
-func (m *LUNMachine) Device(names []string) (string, error) {
+func (m *lunMachine) Device(names []string) (string, error) {
 	for _, n := range names {
 		top, err := m.Multipath(n)
 		if err != nil {
@@ -162,7 +162,7 @@ func (m *LUNMachine) Device(names []string) (string, error) {
 }
 
 // write writes to a file of sysfs, which may take long, or for ever.
-func (m *LUNMachine) write(ctx context.Context, path, text string) error {
+func (m *lunMachine) write(ctx context.Context, path, text string) error {
 	_, err := m.calls.Do(ctx, path, func() (struct{}, error) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -175,7 +175,7 @@ func (m *LUNMachine) write(ctx context.Context, path, text string) error {
 }
 
 // Rescan has every SCSI host look for new disks.
-func (m *LUNMachine) Rescan(ctx context.Context) error {
+func (m *lunMachine) Rescan(ctx context.Context) error {
 	hosts, err := safefile.Names(m.path("sys/class/scsi_host"), maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
 		return errors.New("the machine has no SCSI hosts")
@@ -190,7 +190,7 @@ func (m *LUNMachine) Rescan(ctx context.Context) error {
 // Remove takes disks away that are paths to one: the multipath disk on top is
 // flushed first, then each is flushed and deleted. A disk that is held by others
 // is an error.
-func (m *LUNMachine) Remove(ctx context.Context, names []string) error {
+func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 	flushed := map[string]bool{}
 	for _, n := range names {
 		top, err := m.Multipath(n)
@@ -231,7 +231,7 @@ func (m *LUNMachine) Remove(ctx context.Context, names []string) error {
 const maxShown = 512
 
 // Must runs a program that has to exit with 0.
-func (m *LUNMachine) Must(ctx context.Context, program string, args ...string) error {
+func (m *lunMachine) Must(ctx context.Context, program string, args ...string) error {
 	out, exit, err := m.Program(ctx, program, args...)
 	if err == nil && exit != 0 {
 		err = fmt.Errorf("exit %d: %s", exit, shown(out))

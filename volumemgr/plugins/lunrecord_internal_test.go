@@ -8,15 +8,15 @@ import (
 	"testing"
 )
 
-type namedNetwork struct{ LUNNetwork }
+type namedNetwork struct{ lunNetwork }
 
 func (namedNetwork) Name() string { return "kubernetes.io/iscsi" }
 
 // Records have a version. One of another is refused: nobody may take its disk for
 // another.
 func TestLUNRecordVersions(t *testing.T) {
-	p := &LUN{cfg: LUNConfig{Root: t.TempDir(), Network: namedNetwork{}}}
-	in := LUNTarget{Key: "disk", Detail: json.RawMessage(`{"lun":1}`)}
+	p := &lunPlugin{cfg: lunConfig{Root: t.TempDir(), Network: namedNetwork{}}}
+	in := lunTarget{Key: "disk", Detail: json.RawMessage(`{"lun":1}`)}
 	if err := p.write(in); err != nil {
 		t.Fatal(err)
 	}

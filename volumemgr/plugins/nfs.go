@@ -19,13 +19,13 @@ import (
 // nfsDeadline leaves an unmount its two tries of a minute each.
 const nfsDeadline = 3 * time.Minute
 
-// NFSConfig holds what an [NFS] needs. Mounter is required.
-type NFSConfig struct{ Mounter mount.Mounter }
+// nfsConfig holds what an nfsPlugin needs. Mounter is required.
+type nfsConfig struct{ Mounter mount.Mounter }
 
-// NFS mounts volumes from NFS servers, with the mount program and its
+// nfsPlugin mounts volumes from NFS servers, with the mount program and its
 // helper.
 //
-//	p, err := plugins.NewNFS(plugins.NFSConfig{Mounter: &mount.Kernel{}})
+//	p, err := newNFS(nfsConfig{Mounter: &mount.Kernel{}})
 //	if err != nil {
 //		return err
 //	}
@@ -36,18 +36,18 @@ type NFSConfig struct{ Mounter mount.Mounter }
 // A server that does not answer costs its own volume's operation, up to its
 // deadline. A mount that failed in the middle is taken down again; one that does
 // not go when the volume is torn down is forced, and detached at last.
-type NFS struct{ cfg NFSConfig }
+type nfsPlugin struct{ cfg nfsConfig }
 
-// NewNFS checks cfg.
-func NewNFS(cfg NFSConfig) (*NFS, error) {
+// newNFS checks cfg.
+func newNFS(cfg nfsConfig) (*nfsPlugin, error) {
 	if cfg.Mounter == nil {
 		return nil, errors.New("nfs: NFSConfig.Mounter is required")
 	}
-	return &NFS{cfg: cfg}, nil
+	return &nfsPlugin{cfg: cfg}, nil
 }
 
 // Name is "kubernetes.io/nfs".
-func (*NFS) Name() string { return "kubernetes.io/nfs" }
+func (*nfsPlugin) Name() string { return "kubernetes.io/nfs" }
 
 func nfsSource(spec *volumemgr.Spec) *v1.NFSVolumeSource {
 	if spec.Volume != nil {
@@ -57,10 +57,10 @@ func nfsSource(spec *volumemgr.Spec) *v1.NFSVolumeSource {
 }
 
 // Supports reports whether spec is from an NFS server.
-func (*NFS) Supports(spec *volumemgr.Spec) bool { return nfsSource(spec) != nil }
+func (*nfsPlugin) Supports(spec *volumemgr.Spec) bool { return nfsSource(spec) != nil }
 
 // Deadline is three minutes.
-func (*NFS) Deadline(*volumemgr.Spec) time.Duration { return nfsDeadline }
+func (*nfsPlugin) Deadline(*volumemgr.Spec) time.Duration { return nfsDeadline }
 
 // request is what is to be mounted.
 func request(spec *volumemgr.Spec, target string) (f mount.FileSystem, readOnly bool, err error) {
@@ -88,7 +88,7 @@ func request(spec *volumemgr.Spec, target string) (f mount.FileSystem, readOnly 
 }
 
 // SetUp mounts the volume, unless it is mounted.
-func (p *NFS) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+func (p *nfsPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	f, readOnly, err := request(v.Spec, v.Path)
 	if err != nil {
 		return volumemgr.Result{}, err
@@ -111,6 +111,6 @@ func (p *NFS) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result,
 }
 
 // TearDown unmounts the volume.
-func (p *NFS) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+func (p *nfsPlugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Network)
 }

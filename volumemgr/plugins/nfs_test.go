@@ -66,10 +66,10 @@ func TestRequest(t *testing.T) {
 }
 
 func TestNFSNewAndSupports(t *testing.T) {
-	if _, err := NewNFS(NFSConfig{}); err == nil {
+	if _, err := newNFS(nfsConfig{}); err == nil {
 		t.Error("no mounter, no error")
 	}
-	p, err := NewNFS(NFSConfig{Mounter: &plugintest.MountMemory{}})
+	p, err := newNFS(nfsConfig{Mounter: &plugintest.MountMemory{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestNFSEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {
 			m := &plugintest.MountMemory{Fail: plugintest.FailMountAt(failAt, way.crash), After: way.after}
-			p, err := NewNFS(NFSConfig{Mounter: m})
+			p, err := newNFS(nfsConfig{Mounter: m})
 			if err != nil {
 				t.Fatal(err)
 			}

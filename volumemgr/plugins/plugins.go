@@ -37,27 +37,27 @@ func New(cfg Config) ([]volumemgr.Plugin, error) {
 		has := cfg.Allocatable()
 		return has.Memory().Value()
 	}
-	out := []volumemgr.Plugin{NewHostPath(), NewImage()}
+	out := []volumemgr.Plugin{newHostPath(), newImage()}
 	var errs []error
 	add := func(p volumemgr.Plugin, err error) {
 		out, errs = append(out, p), append(errs, err)
 	}
-	e, err := NewEmptyDir(EmptyDirConfig{Mounter: cfg.Mounter, Allocatable: memory, Quota: cfg.Quota})
+	e, err := newEmptyDir(emptyDirConfig{Mounter: cfg.Mounter, Allocatable: memory, Quota: cfg.Quota})
 	add(e, err)
-	for _, kind := range []ContentKind{ContentConfigMap, ContentSecret, ContentDownwardAPI, ContentProjected} {
+	for _, kind := range []ContentKind{ContentConfigMap, ContentSecret, contentDownwardAPI, ContentProjected} {
 		c, err := NewContent(kind, ContentConfig{
 			Mounter: cfg.Mounter, Source: cfg.Source, Tokens: cfg.Tokens, Bundles: cfg.Bundles,
 			Certificates: cfg.Certificates, Allocatable: cfg.Allocatable, BootID: cfg.BootID,
 		})
 		add(c, err)
 	}
-	l, err := NewLocal(LocalConfig{Mounter: cfg.Mounter, Root: cfg.Root})
+	l, err := newLocal(localPluginConfig{Mounter: cfg.Mounter, Root: cfg.Root})
 	add(l, err)
-	n, err := NewNFS(NFSConfig{Mounter: cfg.Mounter})
+	n, err := newNFS(nfsConfig{Mounter: cfg.Mounter})
 	add(n, err)
-	i, err := NewISCSI(ISCSIConfig{Mounter: cfg.Mounter, Root: cfg.Root, Source: cfg.Source})
+	i, err := newISCSI(iscsiConfig{Mounter: cfg.Mounter, Root: cfg.Root, Source: cfg.Source})
 	add(i, err)
-	f, err := NewFC(FCConfig{Mounter: cfg.Mounter, Root: cfg.Root})
+	f, err := newFC(fcConfig{Mounter: cfg.Mounter, Root: cfg.Root})
 	add(f, err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -1,0 +1,4 @@
+package podsync
+
+// What tests of the package ask beside its exported names.
+var IsMirrorOf = isMirrorOf

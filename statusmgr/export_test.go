@@ -1,0 +1,4 @@
+package statusmgr
+
+// What tests of the package ask beside its exported names.
+var Merge = merge
