@@ -85,7 +85,7 @@ func TestRecovered(t *testing.T) {
 
 // The first restart of a container whose process was killed by the kernel for
 // its memory waits a minute; others are restarted as the kubelet does it.
-func ExampleByExitCode() {
+func Example_byExitCode() {
 	policy := byExitCode{Codes: map[int32]Backoff{137: constantBackoff(time.Minute)}}
 	for _, code := range []int32{1, 137} {
 		fmt.Println(code, policy.Delay(Crash{ExitCode: code}), policy.Delay(Crash{ExitCode: code, Restarts: 1}))
