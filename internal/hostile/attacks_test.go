@@ -177,8 +177,10 @@ func attacks() []attack {
 			}
 		}},
 		{name: "volume 5,000 deep", run: func(m *machine) {
+			m.must(os.Mkdir(m.path("deep"), 0o700))
+			m.must(deep(m.path("deep"), 5_000))
 			m.place(pod(""))
-			m.must(deep(filepath.Join(m.podDir("hostile"), "volumes", "kubernetes.io~empty-dir", "v"), 5_000))
+			m.must(os.Rename(m.path("deep"), filepath.Join(m.podDir("hostile"), "volumes", "kubernetes.io~empty-dir", "v", "deep"))) // see below
 			m.must(os.Remove(m.path("manifests", "hostile.yaml")))
 		}, after: func(m *machine) { m.untilGone() }, lasts: 10 * time.Second},
 		{name: "volume of 100,000 files", run: func(m *machine) {

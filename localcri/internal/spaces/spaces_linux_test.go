@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +24,11 @@ import (
 func newSpaces(t *testing.T) *Spaces {
 	t.Helper()
 	plugintest.RequireMounts(t)
+	probe := exec.Command("/bin/true")
+	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	if err := probe.Run(); err != nil {
+		t.Skip("needs user namespaces, which nobody has in a chroot: ", err)
+	}
 	s, err := New(Config{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
