@@ -13,11 +13,11 @@ help: ## this list
 
 run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
-	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/run ./internal/cmd/run
+	@CGO_ENABLED=0 go build -o $(BIN)/run ./internal/cmd/run
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent, into build/bin
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
+	CGO_ENABLED=0 go build -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test with the race detector, then without it those that drive another program, and 300 simulated lives of the agent
 	go test -race -vet=off -timeout 25m ./...
@@ -42,7 +42,7 @@ ci: tools shells build lint test ## what must be green before a change goes in: 
 
 # containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod, and packages of Debian that tests look with.
 tools:
-	@CGO_ENABLED=0 go build -trimpath -o $(BIN)/run ./internal/cmd/run
+	@CGO_ENABLED=0 go build -o $(BIN)/run ./internal/cmd/run
 	@$(BIN)/run --tools-only
 
 # Of Debian: what images of tests are made of. A busybox that needs a loader is another package's.

@@ -116,7 +116,7 @@ func measure(t *testing.T, p pkg) weight {
 	}
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "main")
-	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", bin}
+	args := []string{"build", "-ldflags=-s -w", "-o", bin}
 	if p.Name == "main" {
 		args = append(args, p.ImportPath)
 	} else {

@@ -17,7 +17,7 @@ func Build(ctx context.Context, repository, out string, env ...string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./examples/agent")
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", out, "./examples/agent")
 	cmd.Dir, cmd.Env = repository, append(append(os.Environ(), "CGO_ENABLED=0"), env...)
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go build ./examples/agent: %w: %s", err, bytes.TrimSpace(msg))

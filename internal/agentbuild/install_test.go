@@ -62,7 +62,7 @@ func TestCleanCheckoutIsWhole(t *testing.T) {
 
 	t.Run("go install", func(t *testing.T) {
 		bin := t.TempDir()
-		goDo(t, checkout, "GOBIN="+bin, "install", "-trimpath", "./examples/agent")
+		goDo(t, checkout, "GOBIN="+bin, "install", "./examples/agent")
 		agent, args := filepath.Join(bin, "agent"), nodeFlags(t)
 		cmd := exec.Command(agent, append([]string{"run", "--leave-host", "--network", "bridge", "--preload-images", images}, args...)...)
 		log := startLogged(t, cmd)
@@ -107,7 +107,7 @@ func TestCleanCheckoutIsWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		goDo(t, dir, "GOFLAGS=-mod=mod", "build", "-trimpath", "-o", "node", ".")
+		goDo(t, dir, "GOFLAGS=-mod=mod", "build", "-o", "node", ".")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, filepath.Join(dir, "node"), append(nodeFlags(t), "--images", images)...)

@@ -73,7 +73,7 @@ func (r *release) makeFor(ctx context.Context, arch, dir string) error {
 		return err
 	}
 	path := filepath.Join(dir, program)
-	err := agentbuild.Build(ctx, r.clone, path, "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=true", "GOAMD64=", "GOARM64=", "GOEXPERIMENT=")
+	err := agentbuild.Build(ctx, r.clone, path, "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=true -trimpath", "GOAMD64=", "GOARM64=", "GOEXPERIMENT=")
 	if err != nil {
 		return err
 	}
