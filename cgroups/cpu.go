@@ -56,16 +56,6 @@ func quotaOf(milli int64, period uint64) int64 {
 	return max(min(milli, math.MaxInt64/p)*p/milliPerCPU, minQuota)
 }
 
-// milliOfQuota are the thousandths of a CPU that a quota stands for; 0 if there
-// is no quota. It rounds down. A period of 0, which no kernel shows, counts as
-// no quota.
-func milliOfQuota(quota int64, period uint64) int64 {
-	if quota <= 0 || period == 0 {
-		return 0
-	}
-	return min(quota, math.MaxInt64/milliPerCPU) * milliPerCPU / int64(min(period, math.MaxInt64))
-}
-
 // weightOf is the cpu.weight for shares, in a straight line from 2 and 1 to
 // 262144 and 10000 (the kubelet's, KEP-2254); 0 for no shares. Runtimes may use
 // another curve for the containers below; the kernel compares weights among

@@ -40,15 +40,6 @@ func TestQuota(t *testing.T) {
 			t.Errorf("QuotaOf(%d, %d) = %d, want %d", tc.milli, tc.period, got, tc.want)
 		}
 	}
-	for _, tc := range []struct {
-		quota  int64
-		period uint64
-		want   int64
-	}{{-1, 100000, 0}, {20000, 100000, 200}, {150000, 100000, 1500}, {1, 0, 0}} {
-		if got := milliOfQuota(tc.quota, tc.period); got != tc.want {
-			t.Errorf("MilliOfQuota(%d, %d) = %d, want %d", tc.quota, tc.period, got, tc.want)
-		}
-	}
 }
 
 func TestWeights(t *testing.T) {

@@ -234,30 +234,3 @@ func ParseProcCgroup(data []byte) (map[string]string, error) {
 	}
 	return out, nil
 }
-
-// ownCgroup picks from what ParseProcCgroup returns the cgroup that speaks for
-// the process: that of v2, or systemd's, or that of cpu and memory, which must
-// be the same. It returns a ControllerError where one of both is missing.
-func ownCgroup(of map[string]string) (string, error) {
-	cpu, hasCPU := of["cpu"]
-	memory, hasMemory := of["memory"]
-	if !hasCPU && !hasMemory {
-		if p, ok := of[""]; ok {
-			return p, nil
-		}
-	}
-	switch {
-	case !hasCPU:
-		return "", &ControllerError{Controller: "cpu"}
-	case !hasMemory:
-		return "", &ControllerError{Controller: "memory"}
-	case cpu != memory:
-		return "", fmt.Errorf("cpu is at %q and memory at %q: want both in one cgroup", cpu, memory)
-	}
-	// systemd's hierarchy is where services are told apart, even if they have no
-	// cgroup of cpu of their own.
-	if p, ok := of["name=systemd"]; ok {
-		return p, nil
-	}
-	return cpu, nil
-}

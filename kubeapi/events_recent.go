@@ -39,5 +39,3 @@ func (r *recent[K, V]) drop(gone func(V) bool) {
 		}
 	}
 }
-
-func (r *recent[K, V]) len() int { return len(r.young) + len(r.old) }

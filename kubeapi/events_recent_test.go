@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+func (r *recent[K, V]) len() int { return len(r.young) + len(r.old) }
+
 func TestRecentKeepsWhatIsAskedFor(t *testing.T) {
 	r := newRecent[int, string](10)
 	r.put(0, "often")

@@ -2,7 +2,6 @@ package status
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -124,22 +123,4 @@ func joinAddrs(ips []netip.Addr) string {
 		text = append(text, ip.String())
 	}
 	return strings.Join(text, ",")
-}
-
-// ipsOf are the internal addresses of a status, in its order, for the hostIPs of
-// pods. A text that is no address is an error; the addresses before it are returned
-// with it.
-func ipsOf(s *v1.NodeStatus) ([]netip.Addr, error) {
-	var out []netip.Addr
-	for _, a := range s.Addresses {
-		if a.Type != v1.NodeInternalIP {
-			continue
-		}
-		ip, ok := sloppyAddr(a.Address)
-		if !ok {
-			return out, fmt.Errorf("node addresses: %q is no address", a.Address)
-		}
-		out = append(out, ip)
-	}
-	return out, nil
 }

@@ -53,12 +53,6 @@ func TestParseNodeIPs(t *testing.T) {
 		if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%q: error %v, want %q", tc.text, err, tc.err)
 		}
-		strict, serr := parseProvidedNodeIPs(tc.text)
-		if wantErr := tc.err != "" || tc.ignored != "" || tc.want == ""; (serr != nil) != wantErr {
-			t.Errorf("strictly, %q: got %v, error %v", tc.text, strict, serr)
-		} else if serr == nil && !slices.Equal(strict, got) {
-			t.Errorf("strictly, %q: got %v, want %v", tc.text, strict, got)
-		}
 	}
 }
 
@@ -79,21 +73,6 @@ func FuzzParseNodeIPs(f *testing.F) {
 			t.Fatalf("%q: %v, then %v, %v, %v", text, ips, again, ignored, err)
 		}
 	})
-}
-
-func TestHostname(t *testing.T) {
-	for _, tc := range []struct{ host, override, want string }{
-		{"edge-1", "", "edge-1"},
-		{" Edge-1.Example\n", "", "edge-1.example"},
-		{"edge-1", "Other ", "other"},
-		{"edge-1", "  ", ""},
-		{" ", "", ""},
-	} {
-		got, err := hostnameOf(tc.host, tc.override)
-		if got != tc.want || (err != nil) != (tc.want == "") {
-			t.Errorf("%q, %q: got %q, %v", tc.host, tc.override, got, err)
-		}
-	}
 }
 
 func TestCheckNodeIP(t *testing.T) {

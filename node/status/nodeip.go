@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -28,24 +27,6 @@ func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 		ips = append(ips, ip)
 	}
 	return ips, ignored, checkNodeIPs(ips, text)
-}
-
-// parseProvidedNodeIPs reads the annotation alpha.kubernetes.io/provided-node-ip:
-// as ParseNodeIPs, but nothing in it may be wrong. The annotation is written by an
-// agent: a mistake in it is one of a program.
-func parseProvidedNodeIPs(text string) ([]netip.Addr, error) {
-	var ips []netip.Addr
-	for part := range strings.SplitSeq(text, ",") {
-		ip, ok := sloppyAddr(strings.TrimSpace(part))
-		if !ok {
-			return nil, fmt.Errorf("node IPs: %q: %q is no address", text, part)
-		}
-		ips = append(ips, ip)
-	}
-	if err := checkNodeIPs(ips, text); err != nil {
-		return nil, err
-	}
-	return ips, nil
 }
 
 // checkNodeIPs returns an error if more than one address is given and they are not
@@ -113,19 +94,4 @@ func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 		why = "no address of this machine's interfaces"
 	}
 	return fmt.Errorf("node IP: %s is %s", ip, why)
-}
-
-// hostnameOf is the name of a node: override if it is given, else host; trimmed and
-// in lower case. It becomes the node's label kubernetes.io/hostname as well. The
-// error means that both are blank.
-func hostnameOf(host, override string) (string, error) {
-	name := host
-	if override != "" {
-		name = override
-	}
-	name = strings.ToLower(strings.TrimSpace(name))
-	if name == "" {
-		return "", fmt.Errorf("host name: %q: want one that is not blank", cmp.Or(override, host))
-	}
-	return name, nil
 }

@@ -30,9 +30,6 @@ const (
 // code. err is not nil if the program did not run to its end.
 type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
-// errMismatch means that a device has another file system than the wanted one.
-var errMismatch = disk.ErrMismatch
-
 // localPluginConfig holds what a localPlugin needs. Mounter and Root are required.
 type localPluginConfig struct {
 	Mounter mount.Mounter
@@ -66,7 +63,7 @@ const lookTime = 10 * time.Second
 // # Faults
 //
 // A set-up that fails takes down its own mount. A device with another file
-// system than the wanted one is an error (errMismatch) and never formatted,
+// system than the wanted one is an error (disk.ErrMismatch) and never formatted,
 // and so is one whose content cannot be told.
 type localPlugin struct {
 	cfg   localPluginConfig
