@@ -47,17 +47,17 @@ type Crash struct {
 // yet.
 const UnknownExit int32 = -1
 
-// doublingBackoff is the kubelet's policy: the first restart is immediate, the
+// DoublingBackoff is the kubelet's policy: the first restart is immediate, the
 // second waits for First, each later one twice as long as the one before it,
 // and none longer than Max. A container that lived longer than 2*Max has
 // recovered.
-type doublingBackoff struct {
+type DoublingBackoff struct {
 	First time.Duration // 10s, or Max if that is less
 	Max   time.Duration // 5m
 }
 
 // withDefaults makes the zero value the kubelet's policy.
-func (d doublingBackoff) withDefaults() doublingBackoff {
+func (d DoublingBackoff) withDefaults() DoublingBackoff {
 	if d.Max <= 0 {
 		d.Max = defaultMaxCrashBackoff
 	}
@@ -69,7 +69,7 @@ func (d doublingBackoff) withDefaults() doublingBackoff {
 }
 
 // Delay is twice the last one.
-func (d doublingBackoff) Delay(c Crash) time.Duration {
+func (d DoublingBackoff) Delay(c Crash) time.Duration {
 	d = d.withDefaults()
 	if c.Restarts == 0 {
 		// The kubelet restarts at once after a first crash.
@@ -79,42 +79,42 @@ func (d doublingBackoff) Delay(c Crash) time.Duration {
 }
 
 // Recovered reports whether the container lived longer than 2*Max.
-func (d doublingBackoff) Recovered(c Crash) bool {
+func (d DoublingBackoff) Recovered(c Crash) bool {
 	d = d.withDefaults()
 	// Twice a larger Max would overflow; no container lives longer than that.
 	return d.Max <= math.MaxInt64/2 && c.Lived > 2*d.Max
 }
 
-// constantBackoff waits equally long before every restart, the first included.
-type constantBackoff time.Duration
+// ConstantBackoff waits equally long before every restart, the first included.
+type ConstantBackoff time.Duration
 
 // Delay is the constant.
-func (b constantBackoff) Delay(Crash) time.Duration { return time.Duration(b) }
+func (b ConstantBackoff) Delay(Crash) time.Duration { return time.Duration(b) }
 
 // Recovered is always false: nothing depends on it.
-func (b constantBackoff) Recovered(Crash) bool { return false }
+func (b ConstantBackoff) Recovered(Crash) bool { return false }
 
-// byExitCode chooses a policy by the exit code of the last instance. A nil
-// Default is the kubelet's, doublingBackoff{}.
-type byExitCode struct {
+// ByExitCode chooses a policy by the exit code of the last instance. A nil
+// Default is the kubelet's, DoublingBackoff{}.
+type ByExitCode struct {
 	// Codes has the policies of single exit codes; a nil one counts as missing.
 	Codes   map[int32]Backoff // not to be changed any more
 	Default Backoff
 }
 
 // of chooses the policy for a crash.
-func (b byExitCode) of(c Crash) Backoff {
+func (b ByExitCode) of(c Crash) Backoff {
 	if p := b.Codes[c.ExitCode]; p != nil {
 		return p
 	}
 	if b.Default != nil {
 		return b.Default
 	}
-	return doublingBackoff{}
+	return DoublingBackoff{}
 }
 
 // Delay is that of the exit code's policy.
-func (b byExitCode) Delay(c Crash) time.Duration { return b.of(c).Delay(c) }
+func (b ByExitCode) Delay(c Crash) time.Duration { return b.of(c).Delay(c) }
 
 // Recovered is what the exit code's policy says.
-func (b byExitCode) Recovered(c Crash) bool { return b.of(c).Recovered(c) }
+func (b ByExitCode) Recovered(c Crash) bool { return b.of(c).Recovered(c) }

@@ -21,9 +21,9 @@ func delays(b Backoff, n int, code int32) []float64 {
 }
 
 func TestBackoffDelays(t *testing.T) {
-	byCode := byExitCode{
-		Codes:   map[int32]Backoff{42: constantBackoff(3 * time.Second), 137: doublingBackoff{First: time.Minute}},
-		Default: doublingBackoff{First: time.Second, Max: time.Minute},
+	byCode := ByExitCode{
+		Codes:   map[int32]Backoff{42: ConstantBackoff(3 * time.Second), 137: DoublingBackoff{First: time.Minute}},
+		Default: DoublingBackoff{First: time.Second, Max: time.Minute},
 	}
 	for _, tc := range []struct {
 		name string
@@ -31,18 +31,18 @@ func TestBackoffDelays(t *testing.T) {
 		code int32
 		want []float64
 	}{
-		{"kubelet", doublingBackoff{}, 1, []float64{0, 10, 20, 40, 80, 160, 300, 300}},
-		{"limit below the first", doublingBackoff{Max: 2 * time.Second}, 1, []float64{0, 2, 2}},
-		{"limit just above it", doublingBackoff{Max: 11 * time.Second}, 1, []float64{0, 10, 11, 11}},
-		{"reduced", doublingBackoff{First: time.Second, Max: time.Minute}, 1, []float64{0, 1, 2, 4, 8, 16, 32, 60, 60}},
-		{"no end", doublingBackoff{First: math.MaxInt64 / 2, Max: math.MaxInt64}, 1,
+		{"kubelet", DoublingBackoff{}, 1, []float64{0, 10, 20, 40, 80, 160, 300, 300}},
+		{"limit below the first", DoublingBackoff{Max: 2 * time.Second}, 1, []float64{0, 2, 2}},
+		{"limit just above it", DoublingBackoff{Max: 11 * time.Second}, 1, []float64{0, 10, 11, 11}},
+		{"reduced", DoublingBackoff{First: time.Second, Max: time.Minute}, 1, []float64{0, 1, 2, 4, 8, 16, 32, 60, 60}},
+		{"no end", DoublingBackoff{First: math.MaxInt64 / 2, Max: math.MaxInt64}, 1,
 			[]float64{0, time.Duration(math.MaxInt64 / 2).Seconds(), time.Duration(math.MaxInt64 - 1).Seconds(), time.Duration(math.MaxInt64).Seconds()}},
-		{"constant", constantBackoff(7 * time.Second), 1, []float64{7, 7, 7}},
+		{"constant", ConstantBackoff(7 * time.Second), 1, []float64{7, 7, 7}},
 		{"by exit code: one", byCode, 42, []float64{3, 3, 3}},
 		{"by exit code: another", byCode, 137, []float64{0, 60, 120, 240, 300}},
 		{"by exit code: default", byCode, 1, []float64{0, 1, 2}},
 		{"by exit code: not told yet", byCode, UnknownExit, []float64{0, 1, 2}},
-		{"by exit code: no default", byExitCode{}, 1, []float64{0, 10, 20}},
+		{"by exit code: no default", ByExitCode{}, 1, []float64{0, 10, 20}},
 	} {
 		if got := delays(tc.b, len(tc.want), tc.code); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
@@ -52,7 +52,7 @@ func TestBackoffDelays(t *testing.T) {
 
 // A delay that another policy, or another limit, has left behind.
 func TestDoublingFromAnotherDelay(t *testing.T) {
-	b := doublingBackoff{First: 10 * time.Second, Max: time.Minute}
+	b := DoublingBackoff{First: 10 * time.Second, Max: time.Minute}
 	for last, want := range map[time.Duration]time.Duration{
 		time.Second: 10 * time.Second, 5 * time.Second: 10 * time.Second, 25 * time.Second: 50 * time.Second,
 		time.Hour: time.Minute, math.MaxInt64: time.Minute,
@@ -69,13 +69,13 @@ func TestRecovered(t *testing.T) {
 		lived time.Duration
 		want  bool
 	}{
-		{doublingBackoff{}, 10 * time.Minute, false},
-		{doublingBackoff{}, 10*time.Minute + 1, true},
-		{doublingBackoff{Max: time.Second}, 2*time.Second + 1, true},
-		{doublingBackoff{Max: math.MaxInt64}, math.MaxInt64, false},
-		{constantBackoff(time.Second), time.Hour, false},
-		{byExitCode{}, time.Hour, true},
-		{byExitCode{Codes: map[int32]Backoff{0: constantBackoff(0)}}, time.Hour, false},
+		{DoublingBackoff{}, 10 * time.Minute, false},
+		{DoublingBackoff{}, 10*time.Minute + 1, true},
+		{DoublingBackoff{Max: time.Second}, 2*time.Second + 1, true},
+		{DoublingBackoff{Max: math.MaxInt64}, math.MaxInt64, false},
+		{ConstantBackoff(time.Second), time.Hour, false},
+		{ByExitCode{}, time.Hour, true},
+		{ByExitCode{Codes: map[int32]Backoff{0: ConstantBackoff(0)}}, time.Hour, false},
 	} {
 		if got := tc.b.Recovered(Crash{Restarts: 1, Lived: tc.lived}); got != tc.want {
 			t.Errorf("%T after %v: %v, want %v", tc.b, tc.lived, got, tc.want)
@@ -85,8 +85,8 @@ func TestRecovered(t *testing.T) {
 
 // The first restart of a container whose process was killed by the kernel for
 // its memory waits a minute; others are restarted as the kubelet does it.
-func Example_byExitCode() {
-	policy := byExitCode{Codes: map[int32]Backoff{137: constantBackoff(time.Minute)}}
+func ExampleByExitCode() {
+	policy := ByExitCode{Codes: map[int32]Backoff{137: ConstantBackoff(time.Minute)}}
 	for _, code := range []int32{1, 137} {
 		fmt.Println(code, policy.Delay(Crash{ExitCode: code}), policy.Delay(Crash{ExitCode: code, Restarts: 1}))
 	}

@@ -69,7 +69,7 @@ type crashLoop struct {
 func newCrashLoops(cfg *Config) *crashLoops {
 	b := &crashLoops{policy: cfg.Backoff, memory: cfg.Memory, log: cfg.Log, pods: map[types.UID]*podLoops{}, stale: map[string]bool{}}
 	if b.policy == nil {
-		b.policy = doublingBackoff{First: cfg.CrashBackoff, Max: cfg.MaxCrashBackoff}
+		b.policy = DoublingBackoff{First: cfg.CrashBackoff, Max: cfg.MaxCrashBackoff}
 	}
 	return b
 }

@@ -185,7 +185,7 @@ func TestAgentRestartKeepsTheLoop(t *testing.T) {
 
 // Agents that come and go at any moment decide as one that stays.
 func TestAgentRestartsChangeNothing(t *testing.T) {
-	policy := byExitCode{Codes: map[int32]Backoff{3: constantBackoff(30 * time.Second)}}
+	policy := ByExitCode{Codes: map[int32]Backoff{3: ConstantBackoff(30 * time.Second)}}
 	for seed := range uint64(6) {
 		run := func(restarts bool) (starts []float64) {
 			synctest.Test(t, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestEditWaitsForNothing(t *testing.T) {
 		"there": func(*looping) {}, "away": (*looping).again, "away without a memory": func(l *looping) { clear(l.notes.values); l.again() },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLooping(t, constantBackoff(time.Hour))
+			l := newLooping(t, ConstantBackoff(time.Hour))
 			l.next()
 			l.wantNext(name, 3600)
 			l.sync()
@@ -281,7 +281,7 @@ func TestFewWrites(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		l := newLooping(t, constantBackoff(time.Second))
+		l := newLooping(t, ConstantBackoff(time.Second))
 		for range 61 {
 			l.next()
 		}
@@ -396,7 +396,7 @@ func TestMemoryThatFailsAsAPodGoes(t *testing.T) {
 func TestClockThatJumps(t *testing.T) {
 	for _, jump := range []time.Duration{-1000 * time.Hour, -time.Hour, -time.Second, 0, 5 * time.Second, time.Hour, 1000 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			cfg := Config{Backoff: constantBackoff(20 * time.Second), Log: zap.NewNop()}
+			cfg := Config{Backoff: ConstantBackoff(20 * time.Second), Log: zap.NewNop()}
 			b := newCrashLoops(&cfg)
 			pod := build(v1.RestartPolicyAlways, nil, "a").pod
 			// The clock was set by jump since the container ended.
