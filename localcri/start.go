@@ -42,6 +42,8 @@ func (c *container) begin() (*op, error) {
 		return c.starting, nil
 	case c.gone:
 		return nil, notFound("container", c.id)
+	case c.removedLocked():
+		return nil, errorf(codes.FailedPrecondition, "container %s is being removed", c.id)
 	case c.record.State != containerCreated:
 		return nil, errorf(codes.FailedPrecondition, "container %s is %s; want it created", c.id, c.record.State)
 	}

@@ -183,13 +183,19 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 func (r *Runtime) removeContainer(c *container) *op {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
-	if c.removing != nil && (!c.removing.finished() || c.removing.err == nil) {
+	if c.removedLocked() {
 		return c.removing
 	}
 	o := newOp()
 	c.removing = o
 	r.do(func(ctx context.Context) { o.finish(coded(r.removeNow(ctx, c))) })
 	return o
+}
+
+// removedLocked reports whether a removal is under way or done: no start begins from then on,
+// unless it fails. pod.mu is held.
+func (c *container) removedLocked() bool {
+	return c.removing != nil && (!c.removing.finished() || c.removing.err == nil)
 }
 
 // removeNow has it gone for callers; the rest goes in the background.
