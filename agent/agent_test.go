@@ -430,6 +430,36 @@ func TestRestartOfTheAgentTouchesNothing(t *testing.T) {
 	})
 }
 
+// A question about a container that ran before the agent waits until the runtime was asked about it.
+func TestQuestionsWaitForTheRuntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		want, err := l.LogPath(l.pod("p"), "c", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.stop()
+		n.rt.Delay("ListPodSandbox", 3*time.Second)
+		l = n.start()
+		synctest.Wait() // it waits for the list
+		if got, err := l.LogPath(newPod("p", runs("c")), "c", false); err != nil || got != want {
+			t.Errorf("%q, %v; want %q", got, err, want)
+		}
+		l.stop()
+		release := n.rt.Hang("ListPodSandbox")
+		l = n.start()
+		synctest.Wait()
+		if _, err := l.LogPath(newPod("p", runs("c")), "c", false); err == nil || !strings.Contains(err.Error(), "deadline exceeded") {
+			t.Errorf("of a runtime that hangs: %v", err)
+		}
+		release()
+		l.stop()
+	})
+}
+
 // A pod that ends while no agent is there is noticed by the next one.
 func TestDeathWhileNoAgentRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

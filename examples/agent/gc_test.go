@@ -181,10 +181,9 @@ func TestLogFlood(t *testing.T) {
 	if files := l.entries(filepath.Join(dir, "c")); len(files) < 2 || len(files) > 5 {
 		t.Errorf("%d files are left, want 2 to 5", len(files))
 	}
-	// What comes while a rotation is under way is beyond the budget.
-	if most > budget+budget/10 {
-		t.Errorf("the logs took %d bytes, want at most %d", most, budget)
-	}
+	// How much there is at any moment depends on the load of the machine: logrotate's
+	// TestRunKeepsTheBudgetOfAPodThatFloods has that in virtual time.
+	l.until("logs within the budget", func(map[string]*v1.Pod) bool { return dirSize(dir) <= budget })
 	select {
 	case f := <-follower:
 		t.Logf("%.1f MB/s for %v: at most %.1f MiB of %d MiB; kept %d lines, from %d on; the follower got %d lines and missed %d",

@@ -375,6 +375,41 @@ func TestRun(t *testing.T) {
 	})
 }
 
+// A pod that writes as fast as Burst allows stays within its budget at every moment.
+func TestRunKeepsTheBudgetOfAPodThatFloods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget, rate = 3 << 20, 1_000_000
+		w := newWriter()
+		l := w.open(t, log(t, "pod", "c"))
+		m := newManager(t, Config{Runtime: w, MaxSize: 1 << 20, PodBudget: budget, Burst: rate})
+		run(t, m)
+		m.Watch(l)
+		for range 400 { // 8 s
+			w.write(t, l.ID, strings.Repeat("x", rate/50-1)+"\n")
+			time.Sleep(20 * time.Millisecond)
+			synctest.Wait() // a rotation is over
+			entries, err := os.ReadDir(filepath.Dir(l.Path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := int64(0)
+			for _, e := range entries {
+				info, err := e.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				size += info.Size()
+			}
+			if size > budget+budget/10 {
+				t.Fatalf("the logs took %d bytes, want at most %d", size, budget)
+			}
+		}
+		if w.reopens < 6 {
+			t.Errorf("rotated %d times, want at least 6", w.reopens)
+		}
+	})
+}
+
 // A log that nothing was written to is left to the kernel at the first look, one that was
 // written to after it has been at rest for a while.
 func TestEmptyLogIsNotAwaited(t *testing.T) {

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -153,7 +152,11 @@ func (q *Query) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (str
 	return resp.GetUrl(), nil
 }
 
-// instance finds a container's newest instance, or the one before it.
+// lookPatience is how long a question about a container waits for the runtime.
+const lookPatience = 10 * time.Second
+
+// instance finds a container's newest instance, or the one before it. It asks the runtime about
+// one that is not known: after a restart of the agent it may not have been looked at yet.
 func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observed.Container, error) {
 	if !slices.Contains(containerNames(pod), container) {
 		return nil, fmt.Errorf("container %q is not in pod %s/%s, which has %s: %w", container,
@@ -163,20 +166,36 @@ func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observe
 	if err != nil {
 		return nil, err
 	}
-	skip := previous
-	for i := range obs.Containers {
-		if c := &obs.Containers[i]; c.Name == container {
-			if !skip {
-				return c, nil
-			}
-			skip = false
-		}
+	if c := instanceIn(obs, container, previous); c != nil {
+		return c, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
+	defer cancel()
+	if obs, err = q.Runtime.GetNewerThan(ctx, pod.UID, time.Now()); err != nil {
+		return nil, fmt.Errorf("look for container %q: %w", container, err)
+	}
+	if c := instanceIn(obs, container, previous); c != nil {
+		return c, nil
 	}
 	what := "has not been created yet"
 	if previous {
 		what = "has no earlier instance"
 	}
-	return nil, errors.Join(fmt.Errorf("container %q %s: %w", container, what, local.ErrNotFound))
+	return nil, fmt.Errorf("container %q %s: %w", container, what, local.ErrNotFound)
+}
+
+// instanceIn returns the newest instance of a container, or the one before it; nil if there is none.
+func instanceIn(obs *observed.Pod, container string, previous bool) *observed.Container {
+	skip := previous
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.Name == container {
+			if !skip {
+				return c
+			}
+			skip = false
+		}
+	}
+	return nil
 }
 
 func containerNames(pod *v1.Pod) []string {
