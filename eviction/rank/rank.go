@@ -80,10 +80,8 @@ func used(r Rules, s Signal, c Candidate) int64 {
 	}
 }
 
-// Compare is less than 0 if a goes before b, and 0 if neither does. Both are
-// to be of the same rules and signal.
-func Compare(a, b Ranked) int { return compare(&a, &b) }
-
+// compare returns a negative number if a is evicted before b, and 0 if neither is. Both must be
+// of the same rules and signal.
 func compare(a, b *Ranked) int {
 	if c := cmp.Compare(a.first, b.first); c != 0 {
 		return c

@@ -244,8 +244,8 @@ func checkOrder(t *testing.T, list []Ranked) {
 	t.Helper()
 	for i := range list {
 		for j := range list {
-			c := Compare(list[i], list[j])
-			if c != -Compare(list[j], list[i]) || i < j && c > 0 || i == j && c != 0 {
+			c := compare(&list[i], &list[j])
+			if c != -compare(&list[j], &list[i]) || i < j && c > 0 || i == j && c != 0 {
 				t.Fatalf("places %d and %d compare as %d", i, j, c)
 			}
 		}

@@ -42,7 +42,7 @@ type ClientConfig struct {
 	Graceful bool
 }
 
-// NewClient returns a Client.
+// NewClient returns a Client that keeps idle connections as cfg says.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = 90 * time.Second
