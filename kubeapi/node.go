@@ -287,8 +287,11 @@ func nudge(c chan struct{}) {
 func (m *NodeManager) Run(ctx context.Context) error {
 	m.event(status.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = m.follow.Run(ctx) })
-	wg.Go(func() { m.report(ctx) })
+	// A list that is read while the Node is made may lack it, and looks then like
+	// one of a store that was wiped. So the list is read afterwards.
+	asked, release := context.WithCancel(ctx)
+	wg.Go(func() { <-asked.Done(); _ = m.follow.Run(ctx) })
+	wg.Go(func() { m.report(ctx, release) })
 	if m.cfg.Store != nil {
 		wg.Go(func() { m.keepNode(ctx) })
 	}

@@ -28,6 +28,7 @@ func (r *reporter) register(ctx context.Context) {
 	wait := retry.Backoff{First: firstRegister, Max: lastRegister}
 	for {
 		created, err := r.registerOnce(ctx)
+		r.asked()
 		if err == nil {
 			r.cfg.Log.Info("registered the node", zap.Bool("created", created))
 			r.dirty = true

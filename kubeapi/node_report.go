@@ -27,6 +27,7 @@ const (
 // reporter is the state of the loop that reports.
 type reporter struct {
 	*NodeManager
+	asked    func()    // called when the API server was asked to make the Node
 	last     time.Time // of the last report; zero: none yet
 	delay    time.Duration
 	computed string // resource version of the Node that was last compared
@@ -39,18 +40,21 @@ type reporter struct {
 }
 
 // report registers, and then reports what changes at once, and now and then
-// that nothing has.
-func (m *NodeManager) report(ctx context.Context) {
+// that nothing has. It calls asked once the API server has answered the first
+// request for the Node, or at once if none is made.
+func (m *NodeManager) report(ctx context.Context, asked func()) {
+	defer asked()
 	select {
 	case <-ctx.Done():
 		return
 	case <-m.cfg.Status.Changes():
 	case <-time.After(firstWait):
 	}
-	r := &reporter{NodeManager: m, dirty: true}
+	r := &reporter{NodeManager: m, asked: asked, dirty: true}
 	if m.cfg.Register {
 		r.register(ctx)
 	}
+	asked()
 	for failures := 0; ctx.Err() == nil; {
 		wait := spread(m.cfg.Update)
 		err := r.sync(ctx, failures)
