@@ -43,6 +43,7 @@ type machine struct {
 	processes map[int]*fakeProcess
 	monitors  map[string]*fakeMonitor // that run, by sandbox
 	networks  map[string]bool
+	noAddress bool // the network gives pods no address
 	pins      map[string]bool
 	mounts    map[string]bool
 	leases    map[string]bool
@@ -149,8 +150,13 @@ func (n fakeNetwork) Attach(ctx context.Context, a network.Attachment) (network.
 	return n.result(a.ID), nil
 }
 
-func (fakeNetwork) result(id string) network.Result {
-	return network.Result{Netns: "/run/netns/" + id[:8], IPs: []netip.Addr{netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("fd00::7")}}
+// result is the attachment of a pod. m.mu is held.
+func (n fakeNetwork) result(id string) network.Result {
+	r := network.Result{Netns: "/run/netns/" + id[:8]}
+	if !n.m.noAddress {
+		r.IPs = []netip.Addr{netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("fd00::7")}
+	}
+	return r
 }
 
 func (n fakeNetwork) Detach(ctx context.Context, id string) error {

@@ -361,3 +361,21 @@ func TestSandboxRefusals(t *testing.T) {
 	_, err = b.rt.CreateContainer(t.Context(), b.sandbox("q"), conf, nil)
 	wantCode(t, "a log outside its directory", err, codes.InvalidArgument)
 }
+
+// TestSandboxWithoutAddress: an empty network status makes a kubelet replace the
+// sandbox, again and again.
+func TestSandboxWithoutAddress(t *testing.T) {
+	b := newBench(t)
+	b.machine.noAddress = true
+	s, err := b.rt.PodSandboxStatus(t.Context(), b.sandbox("p"), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.GetStatus(); got.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || got.Network != nil {
+		t.Errorf("state %v, network %v; want ready and no network status", got.GetState(), got.Network)
+	}
+	b.machine.noAddress = false
+	if s, err = b.rt.PodSandboxStatus(t.Context(), b.sandbox("q"), false); err != nil || s.GetStatus().GetNetwork().GetIp() != "10.0.0.7" || len(s.GetStatus().GetNetwork().GetAdditionalIps()) != 1 {
+		t.Errorf("%v, %v", s.GetStatus().GetNetwork(), err)
+	}
+}

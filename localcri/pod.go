@@ -178,12 +178,13 @@ func (p *pod) statusLocked() *runtimeapi.PodSandboxStatus {
 	out := &runtimeapi.PodSandboxStatus{
 		Id: p.id, Metadata: p.config.GetMetadata(), State: p.stateLocked(), CreatedAt: p.created,
 		Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), RuntimeHandler: p.handler,
-		Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: p.options()}},
-		Network: &runtimeapi.PodSandboxNetworkStatus{},
+		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: p.options()}},
 	}
+	// A pod without an address has no network status. An empty one would say that
+	// the sandbox lost its address, and callers would replace the sandbox.
 	for i, ip := range p.record.IPs {
 		if i == 0 {
-			out.Network.Ip = ip
+			out.Network = &runtimeapi.PodSandboxNetworkStatus{Ip: ip}
 			continue
 		}
 		out.Network.AdditionalIps = append(out.Network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
