@@ -1,0 +1,315 @@
+package life
+
+import (
+	"fmt"
+	"time"
+)
+
+// Record is the part of a container's record that a [Container] decides. Times are ns since 1970.
+type Record struct {
+	State    Phase    `json:"state"`
+	Started  int64    `json:"started,omitempty"`
+	Finished int64    `json:"finished,omitempty"`
+	ExitCode int32    `json:"exitCode,omitempty"`
+	Reason   string   `json:"reason,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	LostLog  uint64   `json:"lostLog,omitempty"` // bytes that found no room
+	Process  *Process `json:"process,omitempty"` // of one that runs
+}
+
+// Check returns an error if no container has such a record.
+func (r Record) Check() error {
+	switch r.State {
+	case Created, Starting, Exited, Removing:
+		return nil
+	case Running:
+		if r.Process == nil || r.Process.PID <= 0 {
+			return fmt.Errorf("it is running without a process")
+		}
+		return nil
+	}
+	return fmt.Errorf("state %.40q", r.State)
+}
+
+// Container is the state of a container. It is not safe for concurrent use.
+type Container struct {
+	record Record
+	want   Want
+	until  time.Time // when a stop that was asked for kills
+	told   bool      // of a start: a monitor was told, or may have been
+	dirty  bool      // something of its processes may be left
+	copied bool
+}
+
+// NewContainer is a container that is being made.
+func NewContainer() Container { return Container{record: Record{State: Making}} }
+
+// LoadContainer is a container whose record an earlier process left. It is not known how far a
+// start came. If the record is a copy, which is older than what happened since, a container that
+// was created then may have been started.
+func LoadContainer(r Record, copied bool) Container {
+	if copied && r.State == Created {
+		r.State = Starting
+	}
+	c := Container{record: r, told: true, dirty: true, copied: copied}
+	if r.State == Removing {
+		c.want = Remove
+	}
+	return c
+}
+
+// Phase returns how far it came.
+func (c *Container) Phase() Phase { return c.record.State }
+
+// Want returns the most that was asked for.
+func (c *Container) Want() Want { return c.want }
+
+// Dirty reports whether something of its processes may be left.
+func (c *Container) Dirty() bool { return c.dirty }
+
+// Copied reports whether it was loaded from a copy of its record.
+func (c *Container) Copied() bool { return c.copied }
+
+// Shown reports whether callers may know of it.
+func (c *Container) Shown() bool {
+	return c.record.State != Making && !c.Going()
+}
+
+// Going reports whether callers take it for removed.
+func (c *Container) Going() bool { return c.record.State == Removing || c.record.State == Gone }
+
+// Record returns what is to be written. One that is being made is written when it is made.
+func (c *Container) Record() Record {
+	r := c.record
+	if r.State == Making {
+		r.State = Created
+	}
+	return r
+}
+
+// Step takes a step. If the event cannot happen, the error is a [*Refused].
+func (c *Container) Step(e Event) ([]Effect, error) {
+	next := *c
+	effects, ok := next.step(e)
+	if !ok {
+		return nil, &Refused{From: c.record.State, Want: c.want, Event: nameOf(e)}
+	}
+	*c = next
+	return effects, nil
+}
+
+func (c *Container) step(e Event) (effects []Effect, ok bool) {
+	switch e := e.(type) {
+	case Made:
+		return c.made()
+	case Discarded:
+		return c.discarded()
+	case StartAsked:
+		return c.startAsked()
+	case Told:
+		return c.toldNow()
+	case NotTold:
+		if c.record.State != Starting || c.told {
+			return nil, false
+		}
+		return c.unstart(), true
+	case Reset:
+		return c.reset()
+	case Rejoined:
+		return c.rejoined()
+	case Began:
+		return c.began(e)
+	case Ended:
+		return c.ended(e.Ending)
+	case StopAsked:
+		return c.stopAsked(e), true
+	case RemoveAsked:
+		return c.removeAsked(), true
+	case Cleaned:
+		c.dirty = false
+		return nil, true
+	case Resumed:
+		if c.record.State == Removing {
+			return []Effect{Undo{}}, true
+		}
+		return nil, true
+	case Erased:
+		if c.record.State != Removing {
+			return nil, false
+		}
+		c.record.State = Gone
+		return nil, true
+	}
+	return nil, false
+}
+
+func (c *Container) made() ([]Effect, bool) {
+	switch {
+	case c.record.State != Making:
+		return nil, false
+	case c.want == Remove:
+		return c.undo(), true
+	}
+	c.record.State = Created
+	return nil, true
+}
+
+func (c *Container) discarded() ([]Effect, bool) {
+	switch c.record.State {
+	case Making:
+		return c.undo(), true
+	case Created:
+		return c.removeAsked(), true
+	case Removing, Gone:
+		return nil, true
+	}
+	return nil, false
+}
+
+// undo removes what nobody was told of.
+func (c *Container) undo() []Effect {
+	c.record.State, c.want = Removing, Remove
+	return []Effect{Release{}, Undo{}}
+}
+
+func (c *Container) startAsked() ([]Effect, bool) {
+	switch {
+	case c.want != Run:
+		return nil, false
+	case c.record.State == Starting:
+		return nil, true
+	case c.record.State != Created:
+		return nil, false
+	}
+	c.record.State, c.told = Starting, false
+	return []Effect{Start{}}, true
+}
+
+func (c *Container) toldNow() ([]Effect, bool) {
+	switch {
+	case c.record.State != Starting:
+		return nil, false
+	case c.want != Run && !c.told:
+		return c.unstart(), true
+	}
+	c.told, c.dirty = true, true
+	return []Effect{Save{}}, true
+}
+
+// unstart is the end of a start that came to nothing.
+func (c *Container) unstart() []Effect {
+	c.record.State = Created
+	return c.leave()
+}
+
+func (c *Container) reset() ([]Effect, bool) {
+	switch {
+	case c.record.State != Starting:
+		return nil, false
+	case !c.told: // the start that is under way has not come that far
+		return nil, true
+	}
+	return append([]Effect{Save{}}, c.unstart()...), true
+}
+
+func (c *Container) rejoined() ([]Effect, bool) {
+	switch c.record.State {
+	case Created, Starting, Running:
+		c.record.State, c.record.Process = Starting, nil
+		c.told, c.dirty = true, true
+		return []Effect{Join{}}, true
+	}
+	return nil, false
+}
+
+func (c *Container) began(e Began) (effects []Effect, ok bool) {
+	r := &c.record
+	switch r.State {
+	case Making:
+		return nil, false
+	case Removing, Gone: // nobody waits for it
+		c.dirty = true
+		return []Effect{Clean{}}, true
+	}
+	// Its end may have been heard of already: then this says only when it began.
+	if r.Started == 0 && r.Reason != ReasonStartError {
+		r.Started = e.At
+		if r.Finished != 0 {
+			r.Finished = max(r.Finished, e.At)
+		}
+		effects = []Effect{Save{}, Announce{NewsStarted, e.At}}
+	}
+	if r.State == Exited || r.State == Running {
+		return effects, true
+	}
+	r.State, r.Process, c.dirty = Running, &e.Process, true
+	if c.want != Run {
+		effects = append(effects, End{c.until})
+	}
+	return effects, true
+}
+
+func (c *Container) ended(e Ending) (effects []Effect, ok bool) {
+	r := &c.record
+	switch r.State {
+	case Making:
+		return nil, false
+	case Exited:
+		return nil, true
+	case Removing, Gone:
+		c.dirty = true
+		return []Effect{Clean{}}, true
+	}
+	if e.Reason != ReasonStartError {
+		// The monitor may tell of the end before it has answered the start.
+		if e.Started != 0 && r.Started == 0 {
+			effects = append(effects, Announce{NewsStarted, e.Started})
+		}
+		if e.Started == 0 {
+			e.Started = r.Started
+		}
+	}
+	*r = Record{
+		State: Exited, Started: e.Started, Finished: max(e.Finished, e.Started),
+		ExitCode: e.Code, Reason: e.Reason, Message: e.Message, LostLog: e.LostLog,
+	}
+	c.dirty = true
+	effects = append(effects, Announce{NewsStopped, r.Finished}, Release{}, Save{}, Clean{})
+	return append(effects, c.leave()...), true
+}
+
+func (c *Container) stopAsked(e StopAsked) []Effect {
+	if c.want == Run || e.Until.Before(c.until) {
+		c.until = e.Until
+	}
+	c.want = max(c.want, Stop)
+	if c.record.State == Running {
+		return []Effect{End{c.until}}
+	}
+	return nil
+}
+
+func (c *Container) removeAsked() []Effect {
+	if c.Going() {
+		return nil
+	}
+	c.want, c.until = Remove, time.Time{}
+	if c.record.State == Running {
+		return []Effect{End{}}
+	}
+	return c.leave()
+}
+
+// leave removes what is wanted no more, if nothing of it runs or is about to.
+func (c *Container) leave() []Effect {
+	switch {
+	case c.want != Remove:
+	case c.record.State == Created:
+		c.record.State = Removing
+		return []Effect{Release{}, Withdraw{}}
+	case c.record.State == Exited:
+		c.record.State = Removing
+		return []Effect{Withdraw{}}
+	}
+	return nil
+}

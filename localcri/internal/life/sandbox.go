@@ -1,0 +1,166 @@
+package life
+
+import "fmt"
+
+// SandboxRecord is the part of a sandbox' record that a [Sandbox] decides.
+type SandboxRecord struct {
+	State Phase `json:"state"`
+}
+
+// Check returns an error if no sandbox has such a record.
+func (r SandboxRecord) Check() error {
+	switch r.State {
+	case Intent, Ready, Stopping, Stopped, Removing:
+		return nil
+	}
+	return fmt.Errorf("state %.40q", r.State)
+}
+
+// Sandbox is the state of a sandbox. It is not safe for concurrent use.
+type Sandbox struct {
+	phase     Phase
+	want      Want
+	tearing   bool // it is stopping, and somebody is at it
+	infraDead bool
+}
+
+// NewSandbox is a sandbox that is being made.
+func NewSandbox() Sandbox { return LoadSandbox(SandboxRecord{Intent}) }
+
+// LoadSandbox is a sandbox whose record an earlier process left.
+func LoadSandbox(r SandboxRecord) Sandbox {
+	s := Sandbox{phase: r.State}
+	if r.State == Removing {
+		s.want = Remove
+	}
+	return s
+}
+
+// Phase returns how far it came.
+func (s *Sandbox) Phase() Phase { return s.phase }
+
+// Want returns the most that was asked for.
+func (s *Sandbox) Want() Want { return s.want }
+
+// Shown reports whether callers may know of it.
+func (s *Sandbox) Shown() bool { return s.phase != Intent && !s.Going() }
+
+// Going reports whether callers take it for removed.
+func (s *Sandbox) Going() bool { return s.phase == Removing || s.phase == Gone }
+
+// InfraDead reports whether the process of its shared PID namespace ended: nothing starts there
+// again.
+func (s *Sandbox) InfraDead() bool { return s.infraDead }
+
+// Record returns what is to be written.
+func (s *Sandbox) Record() SandboxRecord { return SandboxRecord{s.phase} }
+
+// Step takes a step. If the event cannot happen, the error is a [*Refused].
+func (s *Sandbox) Step(e Event) ([]Effect, error) {
+	next := *s
+	effects, ok := next.step(e)
+	if !ok {
+		return nil, &Refused{From: s.phase, Want: s.want, Event: nameOf(e)}
+	}
+	*s = next
+	return effects, nil
+}
+
+func (s *Sandbox) step(e Event) ([]Effect, bool) {
+	switch e.(type) {
+	case Made:
+		return s.made()
+	case Discarded:
+		return s.discarded()
+	case StopAsked:
+		return s.asked(Stop)
+	case RemoveAsked:
+		return s.asked(Remove)
+	case TornDown:
+		return s.tornDown()
+	case NotTornDown:
+		if !s.tearing {
+			return nil, false
+		}
+		s.tearing = false
+		return nil, true
+	case InfraEnded:
+		fresh := s.phase == Ready && !s.infraDead
+		s.infraDead = true
+		if fresh {
+			return []Effect{Announce{What: NewsStopped}}, true
+		}
+		return nil, true
+	case Resumed:
+		return s.resumed()
+	case Erased:
+		if s.phase != Removing {
+			return nil, false
+		}
+		s.phase = Gone
+		return nil, true
+	}
+	return nil, false
+}
+
+// made refuses a sandbox whose shared PID namespace is gone already.
+func (s *Sandbox) made() ([]Effect, bool) {
+	if s.phase != Intent || s.infraDead {
+		return nil, false
+	}
+	s.phase = Ready
+	return nil, true
+}
+
+func (s *Sandbox) discarded() ([]Effect, bool) {
+	switch s.phase {
+	case Intent, Ready:
+		return s.undo(), true
+	}
+	return nil, false
+}
+
+// undo removes what callers do not know of.
+func (s *Sandbox) undo() []Effect {
+	s.phase, s.want = Removing, Remove
+	return []Effect{Undo{}}
+}
+
+func (s *Sandbox) asked(w Want) ([]Effect, bool) {
+	if s.phase == Intent {
+		return nil, false // callers do not know of it
+	}
+	s.want = max(s.want, w)
+	switch {
+	case s.phase == Ready, s.phase == Stopping && !s.tearing:
+		s.phase, s.tearing = Stopping, true
+		return []Effect{TearDown{}}, true
+	case s.phase == Stopped && s.want == Remove:
+		s.phase = Removing
+		return []Effect{Withdraw{}}, true
+	}
+	return nil, true
+}
+
+func (s *Sandbox) tornDown() ([]Effect, bool) {
+	if !s.tearing {
+		return nil, false
+	}
+	s.phase, s.tearing = Stopped, false
+	effects := []Effect{Announce{What: NewsStopped}}
+	if s.want == Remove {
+		s.phase = Removing
+		effects = append(effects, Withdraw{})
+	}
+	return effects, true
+}
+
+func (s *Sandbox) resumed() ([]Effect, bool) {
+	switch s.phase {
+	case Intent, Removing:
+		return s.undo(), true
+	case Stopping:
+		return s.asked(Stop)
+	}
+	return nil, true
+}
