@@ -97,7 +97,7 @@ func (u *unpacker) inherit(path string, below []int, steps *int) error {
 // the builder of the image did.
 func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 	dir, base := split(l.name)
-	fd, err := u.makeDir(dir)
+	fd, _, err := u.makeDir(dir)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, steps *int) error {
 	dir, base := split(target)
 	before := len(u.implied)
-	fd, err := u.makeDir(dir)
+	fd, _, err := u.makeDir(dir)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 			}
 		}
 		// inherit has used the tree's one open directory for others.
-		if fd, err = u.makeDir(dir); err != nil {
+		if fd, _, err = u.makeDir(dir); err != nil {
 			return err
 		}
 	}

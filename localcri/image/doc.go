@@ -25,10 +25,13 @@
 // Pulls that want one layer share one download; it stops when the last of them
 // has gone, and the next pull within an hour goes on from there.
 //
+// Names in archives are relative to the layer's root whatever they begin with, as
+// are the links on their way: builders differ in how they write them.
+//
 // What archives and registries say is hostile. Everything is bounded in bytes,
-// entries, depth and time; nothing is unpacked through a link or outside the
-// layer's directory, what overlayfs or a security module would obey is left out,
-// and a layer is only used once both its digests are right.
+// entries, depth and time; nothing is unpacked outside the layer's directory, what
+// overlayfs or a security module would obey is left out, and a layer is only used
+// once both its digests are right.
 //
 // # Crashes
 //

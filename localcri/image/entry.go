@@ -43,7 +43,7 @@ func classify(h *tar.Header) (d deed, path string, err error) {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return ignore, "", nil
 	}
-	path, err = cleanName(h.Name, h.Typeflag == tar.TypeDir)
+	path, err = cleanName(h.Name)
 	if err != nil {
 		return ignore, "", err
 	}
@@ -80,20 +80,17 @@ func hasWhiteout(dir string) bool {
 	return strings.HasPrefix(dir, whiteoutPrefix) || strings.Contains(dir, "/"+whiteoutPrefix)
 }
 
-// cleanName makes a path of the name of an entry. Some builders call the root "/". dir
-// says that the entry is a directory. ".." is an error and not resolved: no builder
-// writes it, and where it leads depends on links.
-func cleanName(name string, dir bool) (string, error) {
-	if dir && name != "" && strings.Trim(name, "/") == "" {
-		return ".", nil
-	}
+// cleanName makes a path of the name of an entry or of the target of a hard link. All
+// names are relative to the layer's root: ko and Nix write entries that begin with "/",
+// and kaniko such targets of hard links. ".." takes the element before it away, by name
+// and not by links, as in other runtimes. One that leads out of the root is an error: no
+// builder writes it.
+func cleanName(name string) (string, error) {
 	switch {
 	case name == "":
 		return "", fmt.Errorf("entry without a name")
 	case len(name) > maxPath:
 		return "", fmt.Errorf("name %s has %d bytes; want at most %d", shown(name), len(name), maxPath)
-	case name[0] == '/':
-		return "", fmt.Errorf("name %s is absolute; want a relative one", shown(name))
 	case strings.IndexByte(name, 0) >= 0:
 		return "", fmt.Errorf("name %s has a NUL", shown(name))
 	}
@@ -104,7 +101,10 @@ func cleanName(name string, dir bool) (string, error) {
 		switch {
 		case e == "" || e == ".":
 		case e == "..":
-			return "", fmt.Errorf("name %s has \"..\"", shown(name))
+			if len(kept) == 0 {
+				return "", fmt.Errorf("name %s leads out of the layer", shown(name))
+			}
+			kept = kept[:len(kept)-1]
 		case len(e) > maxName:
 			return "", fmt.Errorf("name %s has an element of %d bytes; want at most %d", shown(name), len(e), maxName)
 		default:

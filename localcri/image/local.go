@@ -209,7 +209,7 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 		if n >= maxFiles {
 			return nil, fmt.Errorf("%w: archive has more than %d files", errLimit, maxFiles)
 		}
-		path, err := cleanName(h.Name, h.Typeflag == tar.TypeDir)
+		path, err := cleanName(h.Name)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		}
@@ -233,7 +233,7 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 				a.links[path] = to
 			}
 		case tar.TypeLink:
-			if to, err := cleanName(h.Linkname, false); err == nil {
+			if to, err := cleanName(h.Linkname); err == nil {
 				a.links[path] = to
 			}
 		}

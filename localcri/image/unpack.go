@@ -86,6 +86,7 @@ type unpacker struct {
 	// and the bytes written since the last look at the space.
 	remembered int
 	replaced   int
+	followed   int // elements that were looked at for links
 	sinceSpace int64
 
 	times    *os.File // directories' times, given at the end
@@ -168,21 +169,21 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	}
 	if d == opaque {
 		// The directory may come only later in the archive, or never.
-		fd, err := u.makeDir(path)
+		fd, _, err := u.makeDir(path)
 		if err != nil {
 			return err
 		}
 		return setOpaque(fd)
 	}
 	dir, base := split(path)
-	fd, err := u.makeDir(dir)
+	fd, dir, err := u.makeDir(dir)
 	if err != nil {
 		return err
 	}
 	if d == whiteout {
 		return u.hide(fd, base)
 	}
-	return u.put(fd, path, base, h, r)
+	return u.put(fd, join(dir, base), base, h, r)
 }
 
 // spend counts what is written, and looks at the space that is left now and then. It
@@ -225,19 +226,101 @@ func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 // mode returns the permission bits of an entry, with setuid, setgid and the sticky bit.
 func mode(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
-// makeDir opens a directory. What is missing on the way is made: its owner and
-// mode must come from the layers below. The descriptor is the tree's, as that of dir.
-func (u *unpacker) makeDir(path string) (int, error) {
-	fd, err := u.dir(path)
-	if err == nil {
-		return fd, nil
+// findDir opens a directory of the layer and returns its path without links: those on
+// the way are followed. The descriptor is the tree's, as that of dir. If the directory
+// is missing, the path is that at which it would be, beside the error ENOENT.
+func (u *unpacker) findDir(path string) (fd int, real string, err error) {
+	fd, err = u.dir(path)
+	// Only a link, or a file in the way, gives one of these.
+	if !errors.Is(err, unix.ELOOP) && !errors.Is(err, unix.ENOTDIR) {
+		return fd, path, err
 	}
-	// These can be put right, or explained, by a look at each element. ELOOP is a link.
-	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
-		return -1, err
+	if real, err = u.follow(path); err != nil {
+		return -1, path, err
+	}
+	fd, err = u.dir(real)
+	return fd, real, err
+}
+
+// follow returns where the links of the layer lead on the way of a path, with the layer's
+// root as the root of all links. It looks at the layer alone, as other runtimes do: a
+// link of a layer below is hidden by what this layer has at its place. Elements that are
+// missing, or no links, stay as they are.
+func (u *unpacker) follow(path string) (string, error) {
+	const most = 40 // links of one path, as in the kernel: path_resolution(7)
+	links, text := 0, make([]byte, maxPath+1)
+	var done []string
+	for rest := strings.Split(path, "/"); len(rest) > 0; {
+		e := rest[0]
+		rest = rest[1:]
+		if e == "" || e == "." {
+			continue
+		}
+		if e == ".." {
+			done = done[:max(0, len(done)-1)]
+			continue
+		}
+		// One budget for the whole layer: links are cheap to write and dear to follow.
+		if u.followed++; u.followed > maxSteps || len(done) >= maxDepth {
+			return "", fmt.Errorf("%w: too many elements behind the links on the way of %s", errLimit, shown(path))
+		}
+		to, err := u.linkText(strings.Join(done, "/"), e, text)
+		if err != nil {
+			return "", err
+		}
+		if to == "" {
+			done = append(done, e)
+			continue
+		}
+		if links++; links > most {
+			return "", fmt.Errorf("more than %d links are on the way of %s", most, shown(path))
+		}
+		if to[0] == '/' {
+			done = nil
+		}
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+	if len(done) == 0 {
+		return ".", nil
+	}
+	return strings.Join(done, "/"), nil
+}
+
+// linkText reads a symbolic link with the help of buf; "" means that there is none. dir
+// has no links; "" is the root.
+func (u *unpacker) linkText(dir, base string, buf []byte) (string, error) {
+	at := u.fd
+	if dir != "" {
+		fd, err := openBeneath(u.fd, dir)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		at = fd
+	}
+	n, err := unix.Readlinkat(at, base, buf)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return "", nil
+	}
+	return string(buf[:max(0, n)]), err
+}
+
+// makeDir is findDir, and makes what is missing on the way: its owner and mode must come
+// from the layers below.
+func (u *unpacker) makeDir(path string) (fd int, real string, err error) {
+	fd, real, err = u.findDir(path)
+	if err == nil {
+		return fd, real, nil
+	}
+	// These can be put right, or explained, by a look at each element.
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+		return -1, real, err
 	}
 	at, done := u.fd, ""
-	for e := range strings.SplitSeq(path, "/") {
+	for e := range strings.SplitSeq(real, "/") {
 		done = strings.TrimPrefix(done+"/"+e, "/")
 		next, err := u.step(at, e, done)
 		if at != u.fd {
@@ -245,13 +328,13 @@ func (u *unpacker) makeDir(path string) (int, error) {
 			_ = unix.Close(at)
 		}
 		if err != nil {
-			return -1, err
+			return -1, real, err
 		}
 		at = next
 	}
 	u.forget()
-	u.at, u.atFD = path, at
-	return at, nil
+	u.at, u.atFD = real, at
+	return at, real, nil
 }
 
 // step opens an element of a path, or makes it. at is an open directory, path is that
@@ -267,8 +350,7 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 		if serr != nil {
 			return -1, serr
 		}
-		// Only a whiteout makes way: through a link or a file of the archive nothing is
-		// made.
+		// Only a whiteout makes way. Links were followed before.
 		if !isWhiteout(&st) {
 			return -1, fmt.Errorf("%s is on its way, and no directory", shown(path))
 		}
@@ -524,25 +606,39 @@ func (u *unpacker) putNode(fd int, base string, h *tar.Header) error {
 // putLink makes a hard link. What is not there yet may come later in the archive
 // or be in a layer below: that shows at the end.
 func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
-	target, err := cleanName(h.Linkname, false)
+	target, err := cleanName(h.Linkname)
 	if err != nil {
 		return fmt.Errorf("hard link: %w", err)
-	}
-	// A link to itself: some builders write one.
-	if target == path {
-		return nil
 	}
 	held, err := unix.Dup(fd) // the look at the target may close it
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(held) }()
+	if target, err = u.where(target); err != nil {
+		return fmt.Errorf("hard link: %w", err)
+	}
+	// A link to itself: some builders write one.
+	if target == path {
+		return nil
+	}
 	done, err := u.linkTo(held, path, base, target)
 	if err != nil || done {
 		return err
 	}
 	u.out.links = append(u.out.links, link{path, target})
 	return u.remember(len(path) + len(target))
+}
+
+// where is the path of an entry without links on its way; the last element is not
+// followed.
+func (u *unpacker) where(path string) (string, error) {
+	dir, base := split(path)
+	_, real, err := u.findDir(dir)
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+		return "", err
+	}
+	return join(real, base), nil
 }
 
 // linkTo makes a hard link, if its target is there. It reports false if the target is
@@ -587,6 +683,11 @@ func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err err
 func (u *unpacker) linkLate() error {
 	var left []link
 	for _, l := range u.out.links {
+		// A link on the way to the target may have come after it, too.
+		var err error
+		if l.target, err = u.where(l.target); err != nil {
+			return fmt.Errorf("hard link to %s: %w", shown(l.target), err)
+		}
 		dir, base := split(l.name)
 		fd, err := u.dir(dir)
 		if err != nil {

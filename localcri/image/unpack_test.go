@@ -94,29 +94,27 @@ func look(t testing.TB, root string) map[string]string {
 // and nothing outside is touched.
 func TestHostileLayersAreRefused(t *testing.T) {
 	for name, entries := range map[string][]entry{
-		"parent":                          {file("../secret", "x")},
-		"parent inside":                   {dir("a"), file("a/../../secret", "x")},
-		"absolute":                        {file("/secret", "x")},
-		"empty name":                      {file("", "x")},
-		"file at the root":                {file(".", "x")},
-		"link, then file through it":      {symlink("a", ".."), file("a/secret", "x")},
-		"absolute link, then file":        {symlink("a", "/etc"), file("a/passwd", "x")},
-		"link, then directory through it": {symlink("a", "/etc"), dir("a/b")},
-		"link, then whiteout through it":  {symlink("a", ".."), file("a/.wh.secret", "")},
-		"link, then opaque through it":    {symlink("a", ".."), file("a/.wh..wh..opq", "")},
-		"hard link to what is outside":    {hardlink("a", "../secret")},
-		"hard link to an absolute name":   {hardlink("a", "/etc/shadow")},
-		"hard link through a link":        {symlink("a", ".."), hardlink("b", "a/secret")},
-		"hard link to a directory":        {dir("a"), hardlink("b", "a")},
-		"whiteout of the directory":       {file(".wh..", "")},
-		"whiteout of its parent":          {file(".wh...", "")},
-		"whiteout of nothing":             {file(".wh.", "")},
-		"below a whiteout":                {file(".wh.a/b", "")},
-		"below a file":                    {file("a", ""), file("a/b", "")},
-		"long name":                       {file(strings.Repeat("a", 256), "")},
-		"deep":                            {file(strings.Repeat("a/", maxDepth)+"b", "")},
-		"unknown type":                    {{Header: tar.Header{Name: "a", Typeflag: 'Z'}}},
-		"device of a large number":        {{Header: tar.Header{Name: "a", Typeflag: tar.TypeChar, Devmajor: 1 << 13}}},
+		"parent":                        {file("../secret", "x")},
+		"parent inside":                 {dir("a"), file("a/../../secret", "x")},
+		"parent of the root":            {file("/../secret", "x")},
+		"empty name":                    {file("", "x")},
+		"file at the root":              {file(".", "x")},
+		"hard link to what is outside":  {hardlink("a", "../secret")},
+		"hard link to an absolute name": {hardlink("a", "/etc/shadow")},
+		"hard link through a link":      {symlink("a", ".."), hardlink("b", "a/secret")},
+		"hard link to a directory":      {dir("a"), hardlink("b", "a")},
+		"whiteout of the directory":     {file(".wh..", "")},
+		"whiteout of its parent":        {file(".wh...", "")},
+		"whiteout of nothing":           {file(".wh.", "")},
+		"below a whiteout":              {file(".wh.a/b", "")},
+		"below a file":                  {file("a", ""), file("a/b", "")},
+		"below a link to a file":        {file("f", ""), symlink("a", "f"), file("a/b", "")},
+		"below links in a circle":       {symlink("a", "b"), symlink("b", "a"), file("a/c", "")},
+		"hard link through a circle":    {symlink("a", "a"), hardlink("b", "a/c")},
+		"long name":                     {file(strings.Repeat("a", 256), "")},
+		"deep":                          {file(strings.Repeat("a/", maxDepth)+"b", "")},
+		"unknown type":                  {{Header: tar.Header{Name: "a", Typeflag: 'Z'}}},
+		"device of a large number":      {{Header: tar.Header{Name: "a", Typeflag: tar.TypeChar, Devmajor: 1 << 13}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
@@ -238,6 +236,15 @@ func TestUnpack(t *testing.T) {
 		"pipe":                                {[]entry{{Header: tar.Header{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o600}}}, map[string]string{"p": "p---------"}, false},
 		"device":                              {[]entry{{Header: tar.Header{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}}, map[string]string{"d": "Dc---------"}, false},
 		"whiteout made by a device of 0 to 0": {[]entry{{Header: tar.Header{Name: "d", Typeflag: tar.TypeChar}}}, map[string]string{"d": "whiteout"}, false},
+		"absolute names":                      {[]entry{dir("/a"), file("/a/f", "x"), file("//a/.wh.g", ""), hardlink("/h", "/a/f")}, map[string]string{"a": "dir", "a/f": "x", "a/g": "whiteout", "h": "x"}, false},
+		"parents in names":                    {[]entry{dir("a"), dir("a/b"), file("a/b/../f", "x"), hardlink("a/../h", "b/../a/f"), file("a/../.wh.g", "")}, map[string]string{"a": "dir", "a/b": "dir", "a/f": "x", "g": "whiteout", "h": "x"}, false},
+		"file through a link":                 {[]entry{dir("usr"), dir("usr/lib"), symlink("lib", "usr/lib"), file("lib/f", "x"), hardlink("h", "lib/f"), file("lib/.wh.g", ""), file("lib/.wh..wh..opq", "")}, map[string]string{"usr": "dir", "usr/lib": "opaque", "lib": "-> usr/lib", "usr/lib/f": "x", "usr/lib/g": "whiteout", "h": "x"}, false},
+		"link out of the root":                {[]entry{dir("d"), symlink("d/a", "../../.."), file("d/a/secret", "x")}, map[string]string{"d": "dir", "d/a": "-> ../../..", "secret": "x"}, false},
+		"absolute link":                       {[]entry{dir("etc"), symlink("a", "/etc"), file("a/f", "x")}, map[string]string{"etc": "dir", "a": "-> /etc", "etc/f": "x"}, false},
+		"links behind links":                  {[]entry{dir("c"), symlink("b", "./c/"), symlink("c/up", ".."), symlink("a", "c/up/b"), dir("a/d"), file("a/d/f", "x")}, map[string]string{"a": "-> c/up/b", "b": "-> ./c/", "c": "dir", "c/up": "-> ..", "c/d": "dir", "c/d/f": "x"}, false},
+		"link to what is below":               {[]entry{symlink("a", "etc/b"), file("a/f", "x")}, map[string]string{"a": "-> etc/b", "etc": "dir", "etc/b": "dir", "etc/b/f": "x"}, true},
+		"hard link to itself through a link":  {[]entry{dir("d"), symlink("l", "d"), file("d/f", "x"), hardlink("l/f", "d/f"), hardlink("d/f", "l/f")}, map[string]string{"d": "dir", "l": "-> d", "d/f": "x"}, false},
+		"hard link before its target's link":  {[]entry{hardlink("h", "l/f"), dir("d"), file("d/f", "x"), symlink("l", "d")}, map[string]string{"d": "dir", "l": "-> d", "d/f": "x", "h": "x"}, false},
 		"root called /":                       {[]entry{{Header: tar.Header{Name: "/", Typeflag: tar.TypeDir, Mode: 0o700}}}, map[string]string{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -255,6 +262,67 @@ func TestUnpack(t *testing.T) {
 
 func equal(a, b map[string]string) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(sortedKeys(a), func(k string) bool { return a[k] != b[k] })
+}
+
+// Following links costs no more than its budget, however many entries go through them.
+func TestUnpackBoundsLinks(t *testing.T) {
+	far := strings.Repeat("x/../", maxPath/5-1)
+	entries := []entry{dir("d"), symlink("l0", far+"d")}
+	for i := range 39 {
+		entries = append(entries, symlink(fmt.Sprint("l", i+1), far+fmt.Sprint("l", i)))
+	}
+	for i := range 100 {
+		entries = append(entries, file(fmt.Sprint("l39/", i), ""))
+	}
+	_, _, _, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
+	if !errors.Is(err, errLimit) {
+		t.Errorf("%v, want errLimit", err)
+	}
+}
+
+// Builders write the same files in different ways: each of these is pulled as it is meant.
+// What each writes was read in its source.
+func TestUnpackLayersOfBuilders(t *testing.T) {
+	special := func(e entry, mode int64, records map[string]string) entry {
+		e.Mode, e.PAXRecords = mode, records
+		return e
+	}
+	for name, c := range map[string]struct {
+		entries []entry
+		want    map[string]string
+	}{
+		// pkg/build/gobuild.go, tarBinary and tarKoData: absolute, with parents.
+		"ko": {[]entry{special(entry{Header: tar.Header{Name: "/ko-app", Typeflag: tar.TypeDir}}, 0o555, nil), special(file("/ko-app/app", "elf"), 0o555, nil),
+			dir("/var/run/ko"), file("/var/run/ko/data", "x")},
+			map[string]string{"ko-app": "dir", "ko-app/app": "elf", "var": "dir", "var/run": "dir", "var/run/ko": "dir", "var/run/ko/data": "x"}},
+		// pkg/util/tar_util.go: "/" as the root, hard links to absolute names.
+		"kaniko": {[]entry{{Header: tar.Header{Name: "/", Typeflag: tar.TypeDir, Mode: 0o755}}, dir("usr/"), dir("usr/bin/"), file("usr/bin/git", "elf"), hardlink("usr/bin/git-shell", "/usr/bin/git"), file("/.wh.gone", "")},
+			map[string]string{"usr": "dir", "usr/bin": "dir", "usr/bin/git": "elf", "usr/bin/git-shell": "elf", "gone": "whiteout"}},
+		// containerd's diff: relative, each parent, whiteouts, an opaque directory as a whiteout and a directory.
+		"BuildKit": {[]entry{dir("etc"), file("etc/.wh.gone", ""), dir("usr"), special(file("usr/ping", "elf"), 0o755, map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x20\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"}), hardlink("usr/ping6", "usr/ping"), file(".wh.opt", ""), dir("opt"), file("opt/f", "x")},
+			map[string]string{"etc": "dir", "etc/gone": "whiteout", "usr": "dir", "usr/ping": "elf", "usr/ping6": "elf", "opt": "opaque", "opt/f": "x"}},
+		// containers/storage: overlay's marks as attributes are not written; the root is "./".
+		"Buildah": {[]entry{dir("."), dir("./etc"), file("./etc/.wh..wh..opq", ""), file("./etc/f", "x"), symlink("./bin", "usr/bin")},
+			map[string]string{"etc": "opaque", "etc/f": "x", "bin": "-> usr/bin"}},
+		// ReproducibleLayerBuilder: relative by commons-compress, each parent once, epoch + 1 s.
+		"Jib": {[]entry{dir("app"), dir("app/classes"), file("app/classes/A.class", "x"), dir("app/libs"), file("app/libs/a.jar", "y")},
+			map[string]string{"app": "dir", "app/classes": "dir", "app/classes/A.class": "x", "app/libs": "dir", "app/libs/a.jar": "y"}},
+		// stream_layered_image.py: the parents are absolute, the files relative; no write permission.
+		"Nix": {[]entry{special(dir("/nix"), 0o555, nil), special(dir("/nix/store"), 0o555, nil), special(dir("nix/store/h-app"), 0o555, nil), special(file("nix/store/h-app/run", "elf"), 0o555, nil), symlink("./bin", "/nix/store/h-app")},
+			map[string]string{"nix": "dir", "nix/store": "dir", "nix/store/h-app": "dir", "nix/store/h-app/run": "elf", "bin": "-> /nix/store/h-app"}},
+		// rules_docker and rules_pkg: "./", files without their parents, runfiles through links.
+		"Bazel": {[]entry{dir("./"), file("./app/bin.runfiles/main/a", "x"), symlink("./app/ext", "bin.runfiles/main"), file("./app/ext/b", "y")},
+			map[string]string{"app": "dir", "app/bin.runfiles": "dir", "app/bin.runfiles/main": "dir", "app/bin.runfiles/main/a": "x", "app/bin.runfiles/main/b": "y", "app/ext": "-> bin.runfiles/main"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), unpackLimits{})
+			must(t, err)
+			must(t, complete(root, io.Discard, out, nil, unpackLimits{bytes: 1, space: func() error { return nil }}))
+			if got := look(t, root); !equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
 }
 
 // Owners, modes, times and attributes are kept, directories' times though entries
