@@ -48,6 +48,16 @@ func IsMirror(pod *v1.Pod) bool {
 // to a person.
 func FullName(namespace, name string) string { return name + "_" + namespace }
 
+// Newer reports whether a is the pod that their name means, of two pods with one
+// namespace and name: a pod that is not being deleted before one that is, then the one
+// that was created later. Of two that are equal in both neither is newer.
+func Newer(a, b *v1.Pod) bool {
+	if x, y := a.DeletionTimestamp != nil, b.DeletionTimestamp != nil; x != y {
+		return y
+	}
+	return b.CreationTimestamp.Before(&a.CreationTimestamp)
+}
+
 // IsTerminal reports whether a pod in that phase has come to its end.
 func IsTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 

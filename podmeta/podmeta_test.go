@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 )
@@ -250,6 +252,32 @@ func TestSumOf(t *testing.T) {
 		all := Sum(pod, LimitsOf)
 		if one, want := SumOf(pod, v1.ResourceMemory, LimitsOf), all.Memory().Value(); one != want {
 			t.Fatalf("SumOf = %d, want %d, of %+v", one, want, pod.Spec)
+		}
+	}
+}
+
+func TestNewer(t *testing.T) {
+	pod := func(created int64, ends bool) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.Unix(created, 0)}}
+		if ends {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Unix(5, 0)}
+		}
+		return p
+	}
+	for _, tc := range []struct {
+		name string
+		a, b *v1.Pod
+		want bool
+	}{
+		{"later", pod(2, false), pod(1, false), true},
+		{"earlier", pod(1, false), pod(2, false), false},
+		{"same", pod(1, false), pod(1, false), false},
+		{"stays, earlier", pod(1, false), pod(2, true), true},
+		{"ends, later", pod(2, true), pod(1, false), false},
+		{"both end, later", pod(2, true), pod(1, true), true},
+	} {
+		if got := Newer(tc.a, tc.b); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // pods answers with what should run.
@@ -63,14 +65,17 @@ func encodePods(out io.Writer, pods []*v1.Pod) error {
 	return err
 }
 
-// pod finds the pod that a path names. Of several with one name the last is
-// meant, which is the newest, unless uid says which.
+// pod finds the pod that a path names. Without uid the newest pod of that name is
+// meant. With a uid that no pod has, a pod of that name is returned: callers compare,
+// and name the UID in their answer.
 func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
 	var found *v1.Pod
 	for _, p := range s.cfg.Pods.Pods() {
-		// With a uid that nobody has, some pod of the name is returned: callers
-		// compare, and name the UID in their answer.
-		if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid || found == nil) {
+		switch {
+		case p.Namespace != namespace || p.Name != name:
+		case uid != "" && p.UID == uid:
+			return p
+		case found == nil || !podmeta.Newer(found, p):
 			found = p
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/crilog"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Listen opens a unix socket at path for its owner alone, in place of one
@@ -125,14 +126,14 @@ func withKind(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// withPod finds the pod that the path names. Of several with one name, the
-// last one is meant: it is the newest.
+// withPod finds the pod that the path names: the newest one, while a pod of the same
+// name is still being deleted.
 func (h *handler) withPod(next func(http.ResponseWriter, *http.Request, *v1.Pod)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("name")
 		var found *v1.Pod
 		for _, p := range h.agent.Pods() {
-			if p.Namespace == namespace && p.Name == name {
+			if p.Namespace == namespace && p.Name == name && (found == nil || !podmeta.Newer(found, p)) {
 				found = p
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // clientFlags are the flags of every command that asks a running agent.
@@ -82,12 +83,14 @@ func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (
 	return nil, fmt.Errorf("%q could be %s; say which with -n", given, strings.Join(where, ", "))
 }
 
-// newest adds p to pods, in place of one of the same name that it follows: the
-// agent lists a pod that is being terminated before the one that replaces it.
+// newest adds p to pods. Of two of one name the newer one stays, while the other is being
+// deleted.
 func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
 	for i, old := range pods {
 		if old.Namespace == p.Namespace && old.Name == p.Name {
-			pods[i] = p
+			if !podmeta.Newer(old, p) {
+				pods[i] = p
+			}
 			return pods
 		}
 	}
