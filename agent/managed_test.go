@@ -11,9 +11,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/volumemgr"
 )
 
 // managedSource is a source of pods that its sink follows.
@@ -125,4 +128,55 @@ func TestRejectedAtOnceIsFailed(t *testing.T) {
 			t.Errorf("heard %q, want %q", sink.heard, want)
 		}
 	})
+}
+
+// slowVolumes are volumes that take time to be unmounted.
+type slowVolumes struct{ takes time.Duration }
+
+func (slowVolumes) Mount(context.Context, *v1.Pod) (volumemgr.Mounts, error) {
+	return volumemgr.Mounts{}, nil
+}
+
+func (s slowVolumes) Unmount(ctx context.Context, _ types.UID) error {
+	select {
+	case <-time.After(s.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s slowVolumes) Remove(ctx context.Context, uid types.UID) error { return s.Unmount(ctx, uid) }
+
+func (slowVolumes) Sweep(context.Context, func(types.UID) bool) error { return nil }
+
+// A source may drop a pod that ended by itself at any time: the sink is told of the deletion, once.
+func TestManagedPodThatEndedIsDeletedInTheSink(t *testing.T) {
+	for pause := time.Duration(0); pause < 6*time.Second; pause += 490 * time.Millisecond {
+		t.Run(pause.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := agenttest.New(t)
+				n.Source = agenttest.NewSource("ci", podmgr.Managed)
+				n.Config.Sources = []podmgr.Source{n.Source}
+				n.Config.Volumes.Manager = slowVolumes{2 * time.Second}
+				n.Start()
+				p := agenttest.Pod("job", agenttest.Container("main", "sleep", "2s", "exit", "7"))
+				p.Spec.RestartPolicy = v1.RestartPolicyNever
+				n.Want(p)
+				n.Await("job", agenttest.Phase(v1.PodFailed))
+				time.Sleep(pause)
+				n.Want()
+				time.Sleep(5 * time.Minute)
+				deleted := 0
+				for _, r := range n.Sink.Reports() {
+					if r.Deleted {
+						deleted++
+					}
+				}
+				if deleted != 1 {
+					t.Errorf("%d deletions, want 1: %v", deleted, n.Sink.Reports())
+				}
+			})
+		})
+	}
 }

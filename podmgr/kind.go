@@ -12,7 +12,8 @@ const (
 	Static Kind = iota
 	// Managed pods are somebody else's, who follows what becomes of them: each
 	// comes to its end once, by a DeletionTimestamp or by not being named any
-	// more, and the sink hears of its last status and then of its deletion.
+	// more, and the sink hears of its last status and then of its deletion. The sink
+	// is not told of a pod that its source stopped naming while no agent ran.
 	Managed
 	// API pods are Managed by an API server, which has given them defaults and
 	// validated them. One that is not named any more is gone there already.

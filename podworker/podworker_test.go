@@ -503,6 +503,39 @@ func TestTerminalOutcome(t *testing.T) {
 	})
 }
 
+// Whenever a pod that ended by itself hears that it is to be deleted, its syncer hears of it.
+func TestDeletionOfAnEndedPodIsTold(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second, 3 * time.Second} { // the clean-up takes 2 s
+		for _, unwantedFirst := range []bool{false, true} {
+			f := &fakeSyncer{sync: func(context.Context, podworker.Work) (podworker.Outcome, error) {
+				return podworker.Outcome{Terminal: true}, nil
+			}}
+			f.terminated = func(context.Context, podworker.Work) error { time.Sleep(2 * time.Second); return nil }
+			run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+				p := newPod("u", "p")
+				m.Update(create(p))
+				time.Sleep(after)
+				if unwantedFirst {
+					m.SyncKnownPods(nil)
+				}
+				p = p.DeepCopy()
+				p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+				m.Update(kill(p, nil))
+				time.Sleep(time.Minute)
+				if last := f.last("u", "terminated").work.Pod; last == nil || last.DeletionTimestamp == nil {
+					t.Errorf("after %v, unwanted first %v: the syncer was not told: %v", after, unwantedFirst, f.ops("u"))
+				}
+				n := len(f.ops("u"))
+				m.Update(kill(p, nil))
+				time.Sleep(time.Minute)
+				if len(f.ops("u")) != n {
+					t.Errorf("after %v: told again: %v", after, f.ops("u"))
+				}
+			})
+		}
+	}
+}
+
 func TestFirstSyncsAreLimited(t *testing.T) {
 	f := &fakeSyncer{}
 	f.sync = func(ctx context.Context, w podworker.Work) (podworker.Outcome, error) {

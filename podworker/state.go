@@ -136,6 +136,11 @@ func (s *state) newest() *v1.Pod {
 	return s.told.pod
 }
 
+// toldOfDeletion reports whether the syncer has had a version of the pod that is to be deleted.
+func (s *state) toldOfDeletion() bool {
+	return s.told.pod != nil && s.told.pod.DeletionTimestamp != nil
+}
+
 // pod is a state and whose it is. The state is guarded by the lock of the
 // workers.
 type pod struct {

@@ -63,9 +63,9 @@ func (t *transition) updated(u *Update, first, idle bool) {
 	case !first && u.Type == CreateUpdate && t.stage > live && u.Pod.DeletionTimestamp == nil:
 		t.keepRestart(u)
 		return
-	case t.stage == finished && u.Pod != nil && u.Pod.DeletionTimestamp != nil && !t.why.deleted:
-		// It ended by itself, and only then heard that it is to go: another life
-		// takes away what it left.
+	case t.stage == finished && u.Pod != nil && u.Pod.DeletionTimestamp != nil && !t.toldOfDeletion():
+		// It ended without its syncer being told that it is to go: another life takes
+		// away what it left, and tells others.
 		u.Type = CreateUpdate
 		t.keepRestart(u)
 		return
@@ -387,6 +387,10 @@ func (t *transition) returned(r returned) {
 // succeeded moves the pod on in its life.
 func (t *transition) succeeded(during Kind, terminal bool) {
 	switch {
+	// What came during the clean-up, such as the request to delete the pod, has to reach
+	// the syncer too.
+	case during == Terminated && t.news:
+		t.goOn(nextCall)
 	case during == Terminated:
 		t.goOn(atRest)
 		t.finish()
