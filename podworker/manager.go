@@ -262,7 +262,7 @@ func (m *Manager) end(c *workerCall, r *serial.Result) {
 	p := c.Update
 	// Taken before the outcome is cleared: the next call must not see it, and it
 	// holds on to memory of the syncer.
-	after := p.outcome.After
+	after, again := p.outcome.After, p.outcome.Again
 	effects := m.core.feed(p, returned{p.outcome, r.Err}, r.At)
 	p.outcome = Outcome{}
 	m.apply(effects)
@@ -274,6 +274,8 @@ func (m *Manager) end(c *workerCall, r *serial.Result) {
 	}
 	m.logPanic("syncer panicked", r.Err)
 	switch {
+	case how == resync && again > 0 && again < m.cfg.Resync:
+		r.Next = serial.Again(again, "next step")
 	case how == resync:
 		r.Next = serial.Again(m.jitter(m.cfg.Resync), "resync")
 	case how == nextCall:

@@ -114,8 +114,13 @@ type Outcome struct {
 	// terminated. It is ignored beside an error.
 	Terminal bool
 	// Acted reports that the runtime was changed, so that the next call wants
-	// a newer observation. An error implies it.
+	// a newer observation. An error implies it. It does not bring that call: an event
+	// of the runtime does, by [Manager.Resync], or Again.
 	Acted bool
+	// Again is the time until the next sync; after Config.Resync if it is 0 or longer than
+	// that. A syncer that makes one step in each sync sets it to the least that
+	// is worth waiting, such as 1 ms. It is ignored beside an error, which has its back-off.
+	Again time.Duration
 	// After, if not nil, is called when the worker has taken note. It runs without
 	// locks, in the worker's goroutine, and may call the Manager.
 	After func()

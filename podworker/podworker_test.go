@@ -536,6 +536,29 @@ func TestDeletionOfAnEndedPodIsTold(t *testing.T) {
 	}
 }
 
+func TestOutcomeAgainBringsTheNextSync(t *testing.T) {
+	steps := []time.Duration{time.Millisecond, 5 * time.Second, time.Hour, 0}
+	f := &fakeSyncer{}
+	f.sync = func(context.Context, podworker.Work) (podworker.Outcome, error) {
+		return podworker.Outcome{Acted: true, Again: steps[min(len(f.ops("u")), len(steps))-1]}, nil
+	}
+	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+		m.Update(create(newPod("u", "p")))
+		begin := time.Now()
+		time.Sleep(3 * time.Minute)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for i, want := range []time.Duration{0, time.Millisecond, 5*time.Second + time.Millisecond} {
+			if i >= len(f.calls) || f.calls[i].at.Sub(begin) != want {
+				t.Fatalf("sync %d is not after %v: %v", i, want, f.calls)
+			}
+		}
+		if took := f.calls[3].at.Sub(f.calls[2].at); took < time.Minute || took > 90*time.Second {
+			t.Errorf("a sync %v after an Again of an hour, want Resync", took)
+		}
+	})
+}
+
 func TestFirstSyncsAreLimited(t *testing.T) {
 	f := &fakeSyncer{}
 	f.sync = func(ctx context.Context, w podworker.Work) (podworker.Outcome, error) {
