@@ -32,8 +32,8 @@ import (
 // A pod with running containers was admitted by an earlier process of the agent, and
 // is admitted again. Otherwise the node's own properties are checked first, then every
 // Admitter, then every Reserver.
-func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *part.Rejection, decided bool) {
-	if obs.AnyRunning() {
+func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r *part.Rejection, decided bool) {
+	if seen.Runs() == observed.Yes {
 		hooks.Each(a.guard, a.hooks.Reservers, func(p part.Reserver) { p.Adopt(pod) })
 		return nil, true
 	}
@@ -202,18 +202,14 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	if left <= 0 {
 		return false
 	}
-	obs, err := a.pleg.Get(pod.UID) // also what was seen before the last look failed
-	unseen := obs.ObservedAt.IsZero() || err != nil && len(obs.Sandboxes)+len(obs.Containers) == 0
-	if unseen {
-		obs = nil
-	}
-	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why, e.Unseen = book.Waiting, &r, unseen })
+	seen := a.pleg.View(pod.UID)
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why, e.Seen = book.Waiting, &r, seen.Depth })
 	if !waits {
 		a.log.Info("pod waits to be admitted", zap.String("pod", pod.Namespace+"/"+pod.Name),
 			zap.String("reason", r.Reason), zap.String("message", r.Message), zap.Duration("for", left))
 		a.events.Event(pod, v1.EventTypeNormal, "AdmissionWaits", r.Reason+": "+r.Message)
 	}
-	if !waits || before.Why.Message != r.Message || before.Unseen && !unseen {
+	if !waits || before.Why.Message != r.Message || before.Seen < seen.Depth {
 		var previous *v1.PodStatus
 		switch st, ok := a.statuses.Get(pod.UID); {
 		case ok && verdict.WasRejected(&st):
@@ -221,7 +217,7 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		case ok:
 			previous = &st
 		}
-		a.statuses.Set(pod, verdict.Waiting(pod, r, previous, obs))
+		a.statuses.Set(pod, verdict.Waiting(pod, r, previous, seen))
 	}
 	return true
 }

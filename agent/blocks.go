@@ -98,7 +98,7 @@ func (a *Agent) buildBlocks() error {
 	})
 	note(err)
 	a.workers, err = podworker.New(podworker.Config{
-		Syncer: syncer{a}, Idle: a.idle, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
+		Syncer: syncer{a}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
 		Log: log("podworker"), Metrics: c.Metrics,
 	})
 	note(err)
@@ -121,18 +121,6 @@ func (a *Agent) buildBlocks() error {
 		return all
 	}
 	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
-}
-
-// idle reports whether the runtime is known to run nothing of a pod. Before the
-// first list nothing is known, and no pod is idle.
-func (a *Agent) idle(uid types.UID) bool {
-	select {
-	case <-a.pleg.Listed():
-	default:
-		return false
-	}
-	obs, err := a.pleg.Get(uid)
-	return err == nil && !obs.AnyRunning()
 }
 
 // couldHaveRunning reports whether containers of a pod may run. Before all sources

@@ -44,7 +44,7 @@ func (h host) Settled() <-chan struct{}                      { return h.a.run.se
 func (h host) Dir(uid types.UID) string                      { return h.a.podDir(uid) }
 func (h host) Listed() <-chan struct{}                       { return h.a.pleg.Listed() }
 func (h host) RuntimePods() []observed.Listed                { return h.a.pleg.Pods() }
-func (h host) Observed(uid types.UID) (*observed.Pod, error) { return h.a.pleg.Get(uid) }
+func (h host) Observed(uid types.UID) observed.View          { return h.a.pleg.View(uid) }
 func (h host) Resync(uid types.UID) bool                     { return h.a.workers.Resync(uid) }
 func (h host) Housekeep()                                    { h.a.requestCleanup() }
 func (h host) NodeEvent(eventType, reason, message string) {

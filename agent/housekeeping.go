@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -17,7 +16,6 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
@@ -205,9 +203,7 @@ func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) error {
 	return errors.Join(append(errs, a.finish(ctx, keep))...)
 }
 
-// rejectedAtRest reports whether a pod was rejected and nothing of it runs. A zero
-// ObservedAt means that only a list has shown the pod, which is too little to take
-// its volumes from it.
+// rejectedAtRest reports whether a pod was rejected and nothing of it runs.
 func (a *Agent) rejectedAtRest(uid types.UID) bool {
 	if a.book.Get(uid).Stage != book.Rejected {
 		return false
@@ -215,10 +211,7 @@ func (a *Agent) rejectedAtRest(uid types.UID) bool {
 	if _, works := a.workers.State(uid); works {
 		return false
 	}
-	obs, err := a.pleg.Get(uid)
-	return err == nil && !obs.ObservedAt.IsZero() && !slices.ContainsFunc(obs.Containers, func(c observed.Container) bool {
-		return c.State == observed.Running || c.State == observed.Unknown
-	})
+	return a.pleg.View(uid).Stopped()
 }
 
 // finish informs the parts of pods of which nothing is left, and forgets those. One

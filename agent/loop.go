@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -237,11 +238,11 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 		return
 	}
 	for _, pod := range pods {
-		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
-		if !obs.AnyRunning() || a.workers.TerminationRequested(pod.UID) {
+		seen := a.pleg.View(pod.UID)
+		if seen.Runs() != observed.Yes || a.workers.TerminationRequested(pod.UID) {
 			continue
 		}
-		a.hooks.Recall(a.guard, pod, obs)
+		a.hooks.Recall(a.guard, pod, seen.Pod)
 		pod = a.hooks.Allocated(a.guard, pod)
 		hooks.Each(a.guard, a.hooks.Reservers, func(r part.Reserver) { r.Adopt(pod) })
 	}
@@ -259,18 +260,18 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	if st, ok := a.statuses.Get(pod.UID); ok && a.hooks.Revives(a.guard, pod, &st) {
 		a.statuses.Forget(pod.UID) // that it ended, for the machine's sake, is over
 	}
-	obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
-	a.hooks.Recall(a.guard, pod, obs)
+	seen := a.pleg.View(pod.UID)
+	a.hooks.Recall(a.guard, pod, seen.Pod)
 	if pod.DeletionTimestamp != nil { // nothing is reserved for what only has to end
 		a.begin(a.hooks.Allocated(a.guard, pod))
 		return
 	}
-	if a.mayHaveEnded(pod, obs) {
+	if a.mayHaveEnded(pod, seen) {
 		a.awaitServer(pod)
 		return
 	}
 	a.serverKnows(pod)
-	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), obs); decided {
+	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), seen); decided {
 		a.settle(pod, r)
 	}
 }

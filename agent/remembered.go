@@ -85,8 +85,8 @@ func (a *Agent) writeBoot(ctx context.Context) {
 }
 
 // mayHaveEnded reports whether a pod is only remembered, and may have come to its end.
-func (a *Agent) mayHaveEnded(pod *v1.Pod, obs *observed.Pod) bool {
-	return a.boots.same && !podmeta.IsStatic(pod) && !a.confirmed() && (obs == nil || len(obs.Sandboxes)+len(obs.Containers) == 0)
+func (a *Agent) mayHaveEnded(pod *v1.Pod, seen observed.View) bool {
+	return a.boots.same && !podmeta.IsStatic(pod) && !a.confirmed() && seen.Absent() != observed.No
 }
 
 // unsure reports whether a pod, as its worker has it, is only remembered: what runs of it may

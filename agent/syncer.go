@@ -183,8 +183,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		return fmt.Errorf("runtime status after the kill: %w", err)
 	}
 	for i := range obs.Containers {
-		if c := &obs.Containers[i]; c.State == observed.Running {
-			return fmt.Errorf("container %s (%s) still runs after a successful stop", c.Name, c.ID)
+		if c := &obs.Containers[i]; c.State.Runs() != observed.No {
+			return fmt.Errorf("container %s (%s) is %s after a successful stop", c.Name, c.ID, c.State)
 		}
 	}
 	if err := a.stopped(ctx, part.RefOf(pod)); err != nil {

@@ -146,7 +146,7 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 	units := map[unit][]*containerVerdict{}
 	for i, c := range all {
 		v := &out[i]
-		v.Container, v.StopFirst = c, c.State == observed.Unknown
+		v.Container, v.StopFirst = c, c.State.Runs() == observed.Maybe
 		// Not every runtime reports the end. An end before the creation, as after a clock
 		// was set back, does not count.
 		died := c.CreatedAt

@@ -12,7 +12,7 @@
 //	}
 //	go m.Run(ctx)
 //	for ev := range m.Events() {
-//		pod, err := m.Get(ev.UID)
+//		seen := m.View(ev.UID)
 //		...
 //	}
 //

@@ -21,13 +21,13 @@ func ExampleManager_Events() {
 	go m.Run(ctx)
 
 	ev := <-m.Events()
-	pod, err := m.Get(ev.UID)
-	fmt.Println(ev.UID, pod.Newest("nginx").State, err)
+	seen := m.View(ev.UID)
+	fmt.Println(ev.UID, seen.Pod.Newest("nginx").State, seen.Runs(), seen.Err)
 	for _, c := range ev.Changes {
 		fmt.Println(c.Type, c.ID)
 	}
 	// Output:
-	// uid-of-web running <nil>
+	// uid-of-web running yes <nil>
 	// ContainerStarted c1
 	// ContainerStarted uid-of-web-s
 }

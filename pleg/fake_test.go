@@ -228,3 +228,9 @@ func wantChanges(t *testing.T, what string, got []pleg.Change, want ...pleg.Chan
 		t.Errorf("%s: changes = %v, want %v", what, got, want)
 	}
 }
+
+// seen is the pod and the error of a view.
+func seen(m *pleg.Manager, uid types.UID) (*observed.Pod, error) {
+	v := m.View(uid)
+	return v.Pod, v.Err
+}

@@ -80,7 +80,7 @@ func TestHoldWithoutNewsLeadsToNoInspection(t *testing.T) {
 		looks := inspected(f, "a")
 		m.Hold("a")()
 		wantLooks(t, "released", looks, 0)
-		if p, err := m.Get("a"); err != nil || !p.AnyRunning() {
+		if p, err := seen(m, "a"); err != nil || p.Runs() != observed.Yes {
 			t.Errorf("Get after a hold = %+v, %v", p, err)
 		}
 	})
@@ -246,7 +246,7 @@ func TestHeldPodThatGoes(t *testing.T) {
 				f.set("a", observed.Running) // under the same UID, where it was in the list
 				time.Sleep(10 * time.Minute)
 				wantChanges(t, "back", drain(m)["a"], pleg.Change{ID: "a-s", Type: pleg.ContainerStarted, Sandbox: true})
-				if p, err := m.Get("a"); err != nil || !p.AnyRunning() {
+				if p, err := seen(m, "a"); err != nil || p.Runs() != observed.Yes {
 					t.Errorf("Get of the pod that came back = %+v, %v", p, err)
 				}
 			})
@@ -269,7 +269,7 @@ func TestHeldPodThatIsSeenEmptyAndComesBack(t *testing.T) {
 		drain(m)
 		time.Sleep(2 * time.Second)
 		wantChanges(t, "back", drain(m)["a"], pleg.Change{ID: "a-s", Type: pleg.ContainerStarted, Sandbox: true})
-		if p, err := m.Get("a"); err != nil || !p.AnyRunning() {
+		if p, err := seen(m, "a"); err != nil || p.Runs() != observed.Yes {
 			t.Errorf("Get = %+v, %v", p, err)
 		}
 	})
@@ -288,7 +288,7 @@ func TestRetryOfAHeldPodWaits(t *testing.T) {
 		wantLooks(t, "held", looks, 0)
 		release()
 		wantLooks(t, "released", looks, 1)
-		if _, err := m.Get("a"); err != nil {
+		if _, err := seen(m, "a"); err != nil {
 			t.Errorf("Get: %v", err)
 		}
 	})

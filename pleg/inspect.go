@@ -256,7 +256,7 @@ func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 }
 
 // failed keeps what there is to tell for the inspection that succeeds: items stay
-// as they were, and Get returns the last pod with the error. Only the first failure
+// as they were, and View has the last pod beside the error. Only the first failure
 // in a row is logged.
 func (m *Manager) failed(r *record, f *flight, err error) {
 	if m.ctx.Err() != nil {
@@ -315,30 +315,36 @@ func (m *Manager) Refresh(uid types.UID) {
 	m.look(r)
 }
 
-// Get returns what is known of a pod, without waiting: what the last
-// inspection showed, and its error. Before the first inspection it is what the
-// list showed, ids and states alone, with a zero ObservedAt. A pod of which
-// nothing is known comes back with its UID alone. The result is shared: do not change it.
-func (m *Manager) Get(uid types.UID) (*observed.Pod, error) {
+// View returns what is known of a pod, without waiting. The result is shared: do not
+// change it.
+func (m *Manager) View(uid types.UID) observed.View {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.known(uid)
+	return m.view(uid)
 }
 
-// known is Get with m.mu held. A pod without a record counts as seen to be absent
-// by the last list.
-func (m *Manager) known(uid types.UID) (*observed.Pod, error) {
+// view is View with m.mu held. A pod without a record was missing in the last list.
+func (m *Manager) view(uid types.UID) observed.View {
 	r := m.records[uid]
-	switch {
-	case r == nil:
-		return &observed.Pod{UID: uid, ObservedAt: m.listedAt}, nil
-	case r.pod == nil && r.hint != nil:
-		return r.hint, r.err
-	case r.pod == nil:
-		return &observed.Pod{UID: uid, ObservedAt: r.matched}, r.err
-	default:
-		return r.pod, r.err
+	if r == nil {
+		r = &record{uid: uid, matched: m.listedAt}
 	}
+	v := observed.View{Pod: r.pod, Depth: observed.Whole, Err: r.err}
+	switch {
+	case r.pod != nil:
+	case r.hint != nil:
+		v.Pod, v.Depth = r.hint, observed.StatesOnly
+	default:
+		v.Pod = &observed.Pod{UID: uid, ObservedAt: r.matched}
+		if r.matched.IsZero() {
+			v.Depth = observed.Unseen
+		}
+	}
+	// That there was nothing says nothing of now if a newer look has failed.
+	if v.Err != nil && len(v.Pod.Sandboxes)+len(v.Pod.Containers) == 0 {
+		v.Depth = observed.Unseen
+	}
+	return v
 }
 
 // GetNewerThan returns what the runtime shows of a pod, asked after t. It
@@ -360,9 +366,9 @@ func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) 
 			return nil, fmt.Errorf("pleg does not run: %w", context.Canceled)
 		}
 		if m.fresh(uid, t) {
-			pod, err := m.known(uid)
+			v := m.view(uid)
 			m.mu.Unlock()
-			return pod, err
+			return v.Pod, v.Err
 		}
 		r := m.records[uid]
 		if r == nil {

@@ -32,7 +32,7 @@ func TestEventsWithoutEndAreLookedAtWithPauses(t *testing.T) {
 		f.tellOf("a", "a1", observed.ContainerChanged)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if p, err := m.Get("a"); err != nil || p.Containers[0].State != observed.Created {
+		if p, err := seen(m, "a"); err != nil || p.Containers[0].State != observed.Created {
 			t.Errorf("the last state is not seen: %+v, %v", p, err)
 		}
 		// Whoever has to know does not wait.
@@ -86,19 +86,19 @@ func TestListsThatAreDeniedAreLookedIntoWithPauses(t *testing.T) {
 		if n := looks(); n < 20 || n > 40 {
 			t.Errorf("%d inspections in five minutes, want about 30", n)
 		}
-		if p, err := m.Get("a"); err != nil || len(p.Containers) != 1 {
+		if p, err := seen(m, "a"); err != nil || len(p.Containers) != 1 {
 			t.Errorf("the list is believed: %+v, %v", p, err)
 		}
 		f.set("a", observed.Running)
 		time.Sleep(11 * time.Second)
-		if p, err := m.Get("a"); err != nil || len(p.Containers) != 0 {
+		if p, err := seen(m, "a"); err != nil || len(p.Containers) != 0 {
 			t.Errorf("what went meanwhile is shown: %+v, %v", p, err)
 		}
 		// Another list, and another inspection: both are news.
 		f.do(func() { f.hides = false })
 		f.set("a", observed.Running, box("a2", observed.Running))
 		time.Sleep(2 * time.Second)
-		if p, err := m.Get("a"); err != nil || len(p.Containers) != 1 {
+		if p, err := seen(m, "a"); err != nil || len(p.Containers) != 1 {
 			t.Errorf("what came is not shown: %+v, %v", p, err)
 		}
 	})

@@ -60,10 +60,10 @@ func TestRelistTellsWhatChanged(t *testing.T) {
 			pleg.Change{ID: "a2", Type: pleg.ContainerRemoved}, pleg.Change{ID: "a3", Type: pleg.ContainerStarted}, pleg.Change{ID: "a4", Type: pleg.ContainerDied})
 		wantChanges(t, "b", got["b"], pleg.Change{ID: "b-s", Type: pleg.ContainerRemoved, Sandbox: true}, pleg.Change{ID: "b1", Type: pleg.ContainerRemoved},
 			pleg.Change{ID: "b2", Type: pleg.ContainerDied}, pleg.Change{ID: "b2", Type: pleg.ContainerRemoved})
-		if p, err := m.Get("b"); err != nil || len(p.Containers)+len(p.Sandboxes) > 0 || p.UID != "b" {
+		if p, err := seen(m, "b"); err != nil || len(p.Containers)+len(p.Sandboxes) > 0 || p.UID != "b" {
 			t.Errorf("a pod that is gone: %+v, %v", p, err)
 		}
-		if p, _ := m.Get("a"); len(p.Sandboxes[0].IPs) != 1 {
+		if p, _ := seen(m, "a"); len(p.Sandboxes[0].IPs) != 1 {
 			t.Errorf("the ended sandbox lost its address: %+v", p.Sandboxes[0])
 		}
 	})
@@ -86,7 +86,7 @@ func TestPodThatComesBack(t *testing.T) {
 			if got := drain(m)["a"]; len(got) != 2 {
 				t.Fatalf("round %d: changes at the return = %v", round, got)
 			}
-			if p, _ := m.Get("a"); !p.AnyRunning() || len(m.Pods()) != 1 {
+			if p, _ := seen(m, "a"); p.Runs() != observed.Yes || len(m.Pods()) != 1 {
 				t.Fatalf("round %d: the pod that came back is not known", round)
 			}
 		}
@@ -104,7 +104,7 @@ func TestListedPodsAreKnownBeforeTheirInspection(t *testing.T) {
 		default:
 			t.Fatal("the first list is not done")
 		}
-		if p, err := m.Get("a"); err != nil || !p.AnyRunning() {
+		if p, err := seen(m, "a"); err != nil || p.Runs() != observed.Yes {
 			t.Errorf("Get of a pod that hangs since the start = %+v, %v", p, err)
 		}
 		if l := m.Pods(); len(l) != 1 || l[0].Name != "name-a" || len(l[0].Containers) != 1 {
@@ -131,7 +131,7 @@ func TestFailedInspectionKeepsTheChange(t *testing.T) {
 		if len(got["good"]) != 1 || len(got["bad"]) != 0 {
 			t.Errorf("events = %v", got)
 		}
-		if _, err := m.Get("bad"); !errors.Is(err, boom) {
+		if _, err := seen(m, "bad"); !errors.Is(err, boom) {
 			t.Errorf("Get of the failing pod: %v", err)
 		}
 		time.Sleep(10 * time.Minute)
@@ -420,7 +420,7 @@ func TestInspectionThatIgnoresItsDeadline(t *testing.T) {
 		m := start(t, pleg.Config{Runtime: f})
 		t.Cleanup(func() { close(f.release) }) // before Run is awaited
 		time.Sleep(40 * time.Second)
-		if _, err := m.Get("a"); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := seen(m, "a"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Get: %v", err)
 		}
 		if len(m.Hung()) != 1 {
@@ -428,7 +428,7 @@ func TestInspectionThatIgnoresItsDeadline(t *testing.T) {
 		}
 		f.do(func() { clear(f.deaf) })
 		time.Sleep(2 * time.Minute)
-		if p, err := m.Get("a"); err != nil || !p.AnyRunning() {
+		if p, err := seen(m, "a"); err != nil || p.Runs() != observed.Yes {
 			t.Errorf("after recovery: %+v, %v", p, err)
 		}
 	})
@@ -514,7 +514,7 @@ func TestGetNewerThan(t *testing.T) {
 		if p := get("a", time.Now()); !p.ObservedAt.Equal(time.Now()) {
 			t.Errorf("observed %v ago", time.Since(p.ObservedAt))
 		}
-		if p := get("a", time.Now().Add(time.Hour)); !p.AnyRunning() {
+		if p := get("a", time.Now().Add(time.Hour)); p.Runs() != observed.Yes {
 			t.Error("a time to come")
 		}
 		// Not there, and a relist said so after that time: no call.

@@ -139,7 +139,7 @@ func (r *record) exists() bool {
 	return len(r.items) > 0 || r.pod == nil && r.hint != nil
 }
 
-// hintOf makes of a listed pod what Get returns before the first inspection.
+// hintOf makes of a listed pod what View has before the first inspection.
 func hintOf(l *observed.Listed) *observed.Pod {
 	p := &observed.Pod{UID: l.UID, Name: l.Name, Namespace: l.Namespace}
 	for _, s := range l.Sandboxes {

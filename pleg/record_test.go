@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
 )
@@ -151,6 +154,41 @@ func TestKnows(t *testing.T) {
 					t.Errorf("%s: %q %v counts as known", name, id, kind)
 				}
 			}
+		}
+	}
+}
+
+func TestViewSaysHowWellAPodIsKnown(t *testing.T) {
+	at, boom := time.Unix(1, 0), errors.New("boom")
+	something := func() *observed.Pod {
+		return &observed.Pod{UID: "a", ObservedAt: at, Containers: []observed.Container{{ID: "c", State: observed.Exited}}}
+	}
+	for name, tc := range map[string]struct {
+		listed time.Time
+		r      *record
+		depth  observed.Depth
+		absent observed.Answer
+	}{
+		"before the first list":           {time.Time{}, nil, observed.Unseen, observed.Maybe},
+		"missing in the list":             {at, nil, observed.Whole, observed.Yes},
+		"asked for before the first list": {time.Time{}, &record{}, observed.Unseen, observed.Maybe},
+		"held, and missing in the list":   {at, &record{matched: at}, observed.Whole, observed.Yes},
+		"missing, and then no answer":     {at, &record{matched: at, err: boom}, observed.Unseen, observed.Maybe},
+		"listed":                          {at, &record{hint: something()}, observed.StatesOnly, observed.No},
+		"listed, and then no answer":      {at, &record{hint: something(), err: boom}, observed.StatesOnly, observed.No},
+		"inspected":                       {at, &record{pod: something()}, observed.Whole, observed.No},
+		"inspected, and then no answer":   {at, &record{pod: something(), err: boom}, observed.Whole, observed.No},
+		"inspected and empty":             {at, &record{pod: &observed.Pod{UID: "a"}}, observed.Whole, observed.Yes},
+		"inspected, empty, no answer":     {at, &record{pod: &observed.Pod{UID: "a"}, err: boom}, observed.Unseen, observed.Maybe},
+	} {
+		m := &Manager{listedAt: tc.listed, records: map[types.UID]*record{}}
+		if tc.r != nil {
+			tc.r.uid = "a"
+			m.records["a"] = tc.r
+		}
+		v := m.View("a")
+		if v.Depth != tc.depth || v.Absent() != tc.absent || v.Pod == nil || v.Pod.UID != "a" || (v.Err != nil) != (tc.r != nil && tc.r.err != nil) {
+			t.Errorf("%s: %+v, absent %v; want depth %d, absent %v", name, v, v.Absent(), tc.depth, tc.absent)
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		case r.pod != nil && r.flight == nil && !r.dirty && !r.mayDeny(l, began):
 			continue
 		}
-		// Get has something to show until the first inspection is over, which may
+		// View has something to show until the first inspection is over, which may
 		// take long when hundreds of pods are found at the start.
 		if r.pod == nil {
 			r.hint = hintOf(l)

@@ -41,7 +41,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	// with its sandbox. One in an unknown state may run.
 	var live []*observed.Container
 	for i := range obs.Containers {
-		if c := &obs.Containers[i]; c.State == observed.Running || c.State == observed.Unknown {
+		if c := &obs.Containers[i]; c.State.Runs() != observed.No {
 			live = append(live, c)
 		}
 	}

@@ -129,7 +129,7 @@ func (s *stage) kill(t *testing.T, grace *int64) (stops string, took time.Durati
 			}
 		}
 	}
-	if got := s.look(t); got.AnyRunning() {
+	if got := s.look(t); got.Runs() != observed.No {
 		t.Error("something runs after Kill")
 	}
 	return strings.Join(parts, " "), took

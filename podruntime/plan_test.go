@@ -67,6 +67,16 @@ func (w *world) older(name string) *world {
 	return w
 }
 
+// unknown has the runtime not tell the state of an instance.
+func (w *world) unknown(id string) *world {
+	for i := range w.obs.Containers {
+		if w.obs.Containers[i].ID == id {
+			w.obs.Containers[i].State = observed.Unknown
+		}
+	}
+	return w
+}
+
 func (w *world) drop(name string) *world {
 	var kept []observed.Container
 	for _, c := range w.obs.Containers {
@@ -196,6 +206,7 @@ func TestPlan(t *testing.T) {
 		{"startup", regulars(always).probes("c2", ProbeNone, ProbeFailure), "run[1] kill(c2 StartupProbe)"},
 		{"unknown", regulars(always).all(unknown, 0, "c2"), "run[1] kill(c2 Unknown)"},
 		{"runs twice", regulars(always).older("c2"), "kill(c2 SurplusInstance)"},
+		{"may run twice", regulars(always).older("c2").unknown("c2-older"), "kill(c2 SurplusInstance)"},
 		{"runs twice, the newer one ended", regulars(always).all(exited, 1, "c2").older("c2"), "run[1] kill(c2 SurplusInstance)"},
 		{"runs twice, the newer one ended, Never", regulars(never).all(exited, 1, "c2").older("c2"), "kill(c2 SurplusInstance)"},
 		{"runs twice, in init", inits(always).all(running, 0, "i1").older("i1"), "kill(i1 SurplusInstance)"},

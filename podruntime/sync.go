@@ -161,7 +161,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 		}
 		// Before a new sandbox the old one is stopped even if it is dead: it may
 		// still hold addresses and ports of the pod.
-		if s.obs.AnyRunning() || (a.CreateSandbox && len(s.obs.Sandboxes) > 0) {
+		if s.obs.Runs() != observed.No || (a.CreateSandbox && len(s.obs.Sandboxes) > 0) {
 			err := s.killPod(ctx)
 			s.res.add("KillPod", s.pod.Name, err)
 			if err != nil {
@@ -585,7 +585,7 @@ func (s *syncing) newest(name string) *observed.Container {
 // prune removes the remains that nobody asks for any more: of each container
 // all dead instances but the newest, of which Config.KeepDead stay, and those
 // never started that a newer one has replaced; and old sandboxes that hold none
-// of those kept.
+// of those kept. An older one of unknown state may run; the plan has ended it before (see planSurplus).
 func (s *syncing) prune(ctx context.Context) {
 	keep := map[string]bool{}   // sandboxes in use
 	dead := map[string]int{}    // by container name

@@ -149,7 +149,7 @@ func (m *Manager) look(ps *pod, obs *observed.Pod) {
 			m.replace(c, o.ID)
 			// What appears after the first look has begun under the eyes of this
 			// process.
-			c.ranBefore = !ps.seen && (o.State == observed.Running || o.State == observed.Unknown)
+			c.ranBefore = !ps.seen && o.State.Runs() != observed.No
 			c.before, c.journaled = ps.restored[o.ID]
 			fallthrough
 		default:

@@ -263,13 +263,13 @@ func compare(x, y types.UID) int {
 }
 
 // Observed implements part.Runtime. A pod that was not set has nothing.
-func (h *Host) Observed(uid types.UID) (*observed.Pod, error) {
+func (h *Host) Observed(uid types.UID) observed.View {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if p := h.seen[uid]; p != nil {
-		return p, nil
+		return observed.View{Pod: p, Depth: observed.Whole}
 	}
-	return &observed.Pod{UID: uid, ObservedAt: time.Now()}, nil
+	return observed.View{Pod: &observed.Pod{UID: uid, ObservedAt: time.Now()}, Depth: observed.Whole}
 }
 
 // Observe implements part.Runtime.
@@ -277,7 +277,7 @@ func (h *Host) Observe(ctx context.Context, uid types.UID) (*observed.Pod, error
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return h.Observed(uid)
+	return h.Observed(uid).Pod, nil
 }
 
 // Resync implements part.Host.

@@ -238,15 +238,13 @@ func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	st, known := p.host.Status(pod.UID)
 	if !known || st.Phase == "" {
 		// No container runs of a pod that is over: one that does was begun by an agent before this one.
-		if obs, _ := p.host.Observed(pod.UID); obs != nil && slices.ContainsFunc(obs.Containers, running) {
+		if p.host.Observed(pod.UID).ContainersRun() == observed.Yes {
 			return true
 		}
 		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0 || endedByNode(&mirror.Status)
 	}
 	return !podmeta.IsTerminal(st.Phase)
 }
-
-func running(c observed.Container) bool { return c.State == observed.Running }
 
 // endedByNode reports whether a status says that the node has ended the pod (KEP-3329).
 func endedByNode(st *v1.PodStatus) bool {

@@ -70,9 +70,8 @@ type Runtime interface {
 	Listed() <-chan struct{}
 	// RuntimePods lists the pods that the runtime knows.
 	RuntimePods() []observed.Listed
-	// Observed is what was seen of a pod last; beside an error, what was seen
-	// before the last look failed. Observe looks again.
-	Observed(uid types.UID) (*observed.Pod, error)
+	// Observed is what was seen of a pod last, and how well. Observe looks again.
+	Observed(uid types.UID) observed.View
 	Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 }
 

@@ -13,13 +13,13 @@ import (
 func RunningContainers(rt Runtime, log *zap.Logger) map[types.UID][]string {
 	out := map[types.UID][]string{}
 	for _, l := range rt.RuntimePods() {
-		obs, err := rt.Observed(l.UID)
-		if obs == nil {
-			log.Error("failed to observe pod, its containers count as not running", zap.String("uid", string(l.UID)), zap.Error(err))
+		seen := rt.Observed(l.UID)
+		if seen.Depth == observed.Unseen {
+			log.Error("failed to observe pod, its containers count as not running", zap.String("uid", string(l.UID)), zap.Error(seen.Err))
 			continue
 		}
-		for i := range obs.Containers {
-			if c := &obs.Containers[i]; c.State == observed.Running || c.State == observed.Unknown {
+		for i := range seen.Pod.Containers {
+			if c := &seen.Pod.Containers[i]; c.State.Runs() != observed.No {
 				out[l.UID] = append(out[l.UID], c.Name)
 			}
 		}

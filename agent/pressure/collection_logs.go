@@ -33,13 +33,13 @@ func (p *Collection) Happened(ev pleg.Event) {
 
 // logsOf returns the logs of a pod's containers that run, as far as is known.
 func (p *Collection) logsOf(uid types.UID) ([]logrotate.Log, error) {
-	obs, err := p.host.Observed(uid)
-	if err != nil {
-		return nil, err
+	seen := p.host.Observed(uid)
+	if seen.Err != nil {
+		return nil, seen.Err
 	}
 	var out []logrotate.Log
-	for i := range obs.Containers {
-		if c := &obs.Containers[i]; c.State == observed.Running {
+	for i := range seen.Pod.Containers {
+		if c := &seen.Pod.Containers[i]; c.State == observed.Running {
 			out = append(out, logrotate.Log{ID: c.ID, Pod: uid, Path: c.LogPath})
 		}
 	}

@@ -29,13 +29,12 @@ func (p *OOMKills) victimOf(k *oom.Kill) victim {
 	if pod == nil {
 		return victim{}
 	}
-	obs, _ := p.host.Observed(k.PodUID)
-	name := containerName(obs, k.ContainerID)
+	name := containerName(p.host.Observed(k.PodUID).Pod, k.ContainerID)
 	if name == "" && k.ContainerID != "" {
 		// The kernel may kill it before anybody has seen it.
 		ctx, cancel := context.WithTimeout(p.run, lookTimeout)
 		defer cancel()
-		obs, _ = p.host.Observe(ctx, k.PodUID)
+		obs, _ := p.host.Observe(ctx, k.PodUID)
 		name = containerName(obs, k.ContainerID)
 	}
 	return victim{pod, name}

@@ -54,10 +54,11 @@ func (p *Stats) Details() ([]PodDetail, error) {
 func (p *Stats) running() (pods []PodDetail, network map[types.UID]bool) {
 	network = map[types.UID]bool{}
 	for _, l := range p.host.RuntimePods() {
-		obs, _ := p.host.Observed(l.UID) // also what was seen before the last look failed
-		if obs == nil || !obs.AnyRunning() {
+		seen := p.host.Observed(l.UID)
+		if seen.Runs() != observed.Yes {
 			continue
 		}
+		obs := seen.Pod
 		d := PodDetail{UID: l.UID}
 		for i := range obs.Sandboxes {
 			if s := &obs.Sandboxes[i]; s.State == observed.Running && d.Sandbox.ID == "" {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/node/stats"
@@ -103,8 +104,8 @@ func (f figures) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (
 	}
 	for _, p := range pods {
 		// A pod that runs nothing uses no memory: ending it would free none.
-		if obs, oerr := f.host.Observed(p.UID); out[p.UID] == nil && want != eviction.WantDisk && oerr == nil && !obs.AnyRunning() {
-			out[p.UID] = &rank.Usage{Time: obs.ObservedAt}
+		if seen := f.host.Observed(p.UID); out[p.UID] == nil && want != eviction.WantDisk && seen.Runs() == observed.No {
+			out[p.UID] = &rank.Usage{Time: seen.Pod.ObservedAt}
 		}
 	}
 	return out, err

@@ -16,8 +16,8 @@ func (f figures) fromCgroups(out map[types.UID]*rank.Usage, pods []*v1.Pod) erro
 	found, err := f.block.PodUsages(among(pods))
 	for uid, u := range found {
 		usage := &rank.Usage{Time: u.At, Memory: known(u.WorkingSet), Processes: known(u.Tasks)}
-		obs, _ := f.host.Observed(uid) // also what was seen before the last look failed
-		for i := 0; obs != nil && i < len(obs.Containers); i++ {
+		obs := f.host.Observed(uid).Pod
+		for i := range obs.Containers {
 			c := &obs.Containers[i]
 			if cu := u.Containers[c.ID]; cu != nil {
 				usage.Containers = append(usage.Containers, rank.ContainerUsage{Name: c.Name, Memory: known(cu.WorkingSet)})

@@ -37,10 +37,7 @@ func (r runtime) Sandboxes(ctx context.Context) ([]stats.Sandbox, error) {
 }
 
 func (r runtime) onHostNetwork(uid types.UID, sandbox string) bool {
-	obs, _ := r.host.Observed(uid) // also what was seen before the last look failed
-	if obs == nil {
-		return false
-	}
+	obs := r.host.Observed(uid).Pod
 	for i := range obs.Sandboxes {
 		if s := &obs.Sandboxes[i]; s.ID == sandbox {
 			return s.HostNetwork
@@ -70,9 +67,7 @@ func (r runtime) Containers(ctx context.Context, measured bool) ([]stats.Contain
 			ID: c.GetId(), Name: name, SandboxID: c.GetPodSandboxId(), Attempt: c.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, c.GetCreatedAt()),
 			Running: c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING,
 		}
-		if obs, _ := r.host.Observed(types.UID(c.GetLabels()[cri.LabelPodUID])); obs != nil {
-			s.StartedAt = startOf(obs, s.ID)
-		}
+		s.StartedAt = startOf(r.host.Observed(types.UID(c.GetLabels()[cri.LabelPodUID])).Pod, s.ID)
 		if u := used[s.ID]; u != nil {
 			s.Usage, s.Layer = usageOf(u), layerOf(u.GetWritableLayer())
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -140,6 +141,5 @@ func (p *PodResources) runs(uid types.UID) bool {
 	if w, ok := p.host.Worker(uid); ok && w.Kind == podworker.Terminated {
 		return false
 	}
-	obs, _ := p.host.Observed(uid) // also what was seen before the last look failed
-	return obs.AnyRunning()
+	return p.host.Observed(uid).Runs() == observed.Yes
 }

@@ -202,7 +202,7 @@ func (p *Pod) Newest(name string) *Container {
 	return nil
 }
 
-// Surplus returns the containers that run beside a newer instance of their
+// Surplus returns the containers that run, or may, beside a newer instance of their
 // name, newest first. There are none unless somebody made an instance without
 // knowing of the one before.
 func (p *Pod) Surplus() []*Container {
@@ -211,7 +211,7 @@ func (p *Pod) Surplus() []*Container {
 	}
 	var out []*Container
 	for i := range p.Containers {
-		if c := &p.Containers[i]; c.State == Running && p.Newest(c.Name) != c {
+		if c := &p.Containers[i]; c.State.Runs() != No && p.Newest(c.Name) != c {
 			out = append(out, c)
 		}
 	}
@@ -243,22 +243,4 @@ func (p *Pod) IPs() []string {
 		return s.IPs
 	}
 	return nil
-}
-
-// AnyRunning reports whether any container or sandbox of the pod is running.
-func (p *Pod) AnyRunning() bool {
-	if p == nil {
-		return false
-	}
-	for i := range p.Sandboxes {
-		if p.Sandboxes[i].State == Running {
-			return true
-		}
-	}
-	for i := range p.Containers {
-		if p.Containers[i].State == Running {
-			return true
-		}
-	}
-	return false
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 )
 
 // Stage is how far a pod has come with this process of the agent.
@@ -39,8 +40,8 @@ type Entry struct {
 	// Why is the answer that a pod was given last, which its status shows; nil
 	// if it was admitted, or not answered.
 	Why *part.Rejection
-	// Unseen reports that the pod's containers had not been inspected when Why was given.
-	Unseen bool
+	// Seen is how much of the pod had been seen when Why was given.
+	Seen observed.Depth
 	// Quiet is when a waiting pod may be reserved for again; Asked means that
 	// somebody wanted to before, or wanted to decide on one of Stopping.
 	Quiet time.Time

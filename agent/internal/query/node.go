@@ -24,10 +24,11 @@ func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
 	}
 	var pods []*v1.Pod
 	for _, l := range q.Runtime.Pods() {
-		obs, err := q.Runtime.Get(l.UID)
-		if err != nil || !obs.AnyRunning() {
+		seen := q.Runtime.View(l.UID)
+		if seen.Runs() != observed.Yes {
 			continue
 		}
+		obs := seen.Pod
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, UID: l.UID}}
 		for i := range obs.Containers {
 			if c := &obs.Containers[i]; c.State == observed.Running {
@@ -45,12 +46,12 @@ func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
 // ContainerID is the runtime's name for a container that runs; the error is a
 // [local.ErrNotFound] if none does. uid may be that of a static pod's mirror.
 func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) (string, error) {
-	obs, err := q.Runtime.Get(q.ownUID(uid))
-	if err != nil {
-		return "", err
+	seen := q.Runtime.View(q.ownUID(uid))
+	if seen.Err != nil {
+		return "", seen.Err
 	}
-	for i := range obs.Containers {
-		if c := &obs.Containers[i]; c.Name == container && c.State == observed.Running {
+	for i := range seen.Pod.Containers {
+		if c := &seen.Pod.Containers[i]; c.Name == container && c.State == observed.Running {
 			return c.ID, nil
 		}
 	}
@@ -61,12 +62,12 @@ func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) 
 // is a [local.ErrNotFound] if there is none. uid may be that of a static pod's
 // mirror.
 func (q *Query) SandboxID(_ context.Context, uid types.UID) (string, error) {
-	obs, err := q.Runtime.Get(q.ownUID(uid))
-	if err != nil {
-		return "", err
+	seen := q.Runtime.View(q.ownUID(uid))
+	if seen.Err != nil {
+		return "", seen.Err
 	}
-	for i := range obs.Sandboxes {
-		if s := &obs.Sandboxes[i]; s.State == observed.Running {
+	for i := range seen.Pod.Sandboxes {
+		if s := &seen.Pod.Sandboxes[i]; s.State == observed.Running {
 			return s.ID, nil
 		}
 	}
@@ -80,12 +81,12 @@ func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, e
 		if !slices.ContainsFunc(l.Containers, func(c observed.Item) bool { return c.ID == id }) {
 			continue
 		}
-		obs, err := q.Runtime.Get(l.UID)
-		if err != nil {
-			return "", false, err
+		seen := q.Runtime.View(l.UID)
+		if seen.Err != nil {
+			return "", false, seen.Err
 		}
-		for i := range obs.Containers {
-			if c := &obs.Containers[i]; c.ID == id && c.LogPath != "" {
+		for i := range seen.Pod.Containers {
+			if c := &seen.Pod.Containers[i]; c.ID == id && c.LogPath != "" {
 				return c.LogPath, c.State != observed.Exited, nil
 			}
 		}

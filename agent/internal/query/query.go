@@ -162,16 +162,17 @@ func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observe
 		return nil, fmt.Errorf("container %q is not in pod %s/%s, which has %s: %w", container,
 			pod.Namespace, pod.Name, strings.Join(containerNames(pod), ", "), local.ErrNotFound)
 	}
-	obs, err := q.Runtime.Get(pod.UID)
-	if err != nil {
-		return nil, err
+	seen := q.Runtime.View(pod.UID)
+	if seen.Err != nil {
+		return nil, seen.Err
 	}
-	if c := instanceIn(obs, container, previous); c != nil {
+	if c := instanceIn(seen.Pod, container, previous); c != nil {
 		return c, nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), lookPatience)
 	defer cancel()
-	if obs, err = q.Runtime.GetNewerThan(ctx, pod.UID, time.Now()); err != nil {
+	obs, err := q.Runtime.GetNewerThan(ctx, pod.UID, time.Now())
+	if err != nil {
 		return nil, fmt.Errorf("look for container %q: %w", container, err)
 	}
 	if c := instanceIn(obs, container, previous); c != nil {

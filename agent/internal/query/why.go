@@ -60,8 +60,7 @@ func (q *Query) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	if w.LastError != "" {
 		lastError = "the next try, after: " + w.LastError
 	}
-	obs, _ := q.Runtime.Get(pod.UID) // what was seen last counts, whatever came after
-	if line := cmp.Or(q.volumesAnd(pod), w.Doing, w.WaitingFor, surplusWhy(obs), lastError, q.Explain(pod)); line != "" {
+	if line := cmp.Or(q.volumesAnd(pod), w.Doing, w.WaitingFor, surplusWhy(q.Runtime.View(pod.UID).Pod), lastError, q.Explain(pod)); line != "" {
 		return line
 	}
 	if cs := containersWhy(&pod.Status); len(cs) > 0 {

@@ -22,16 +22,19 @@ const (
 )
 
 // Waiting is the status of a pod that waits to be admitted. One that ran in an
-// earlier life of the agent, which previous and obs show, is still Running then: its
-// history is not taken back. Both may be nil. A nil obs means that the
-// containers have not been inspected: they keep their previous statuses.
-func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, obs *observed.Pod) v1.PodStatus {
-	in := podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now(), Previous: previous, Observed: obs}
+// earlier process of the agent, which previous and seen show, is still Running then: its
+// history is not taken back. previous may be nil. Containers that have not been inspected
+// keep their previous statuses.
+func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observed.View) v1.PodStatus {
+	in := podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now(), Previous: previous}
+	if seen.Depth == observed.Whole {
+		in.Observed = seen.Pod
+	}
 	if previous != nil {
 		in.Runtime = runtimeOf(previous)
 	}
 	st := podstatus.Of(in)
-	if was := cmp.Or(previous, &pod.Status); obs == nil && len(was.ContainerStatuses) > 0 {
+	if was := cmp.Or(previous, &pod.Status); in.Observed == nil && len(was.ContainerStatuses) > 0 {
 		was = was.DeepCopy() // the pod is shared
 		st.InitContainerStatuses, st.ContainerStatuses = was.InitContainerStatuses, was.ContainerStatuses
 	}
