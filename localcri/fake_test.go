@@ -532,6 +532,8 @@ func (s fakeSpaces) SetSysctls(ctx context.Context, _, _ string, _ map[string]st
 	return s.m.step(ctx, "sysctls")
 }
 
+func (s fakeSpaces) HoldSys(ctx context.Context, _, _ string) error { return s.m.step(ctx, "sysfs") }
+
 func (s fakeSpaces) Remove(ctx context.Context, id string) error {
 	if err := s.m.step(ctx, "remove spaces"); err != nil {
 		return err

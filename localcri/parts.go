@@ -78,7 +78,7 @@ type ociRuntime interface {
 	Delete(ctx context.Context, id string, force bool) error
 }
 
-// namespacer makes and pins namespaces, and /dev/shm with that of IPC.
+// namespacer makes and pins namespaces, and what is mounted with them.
 type namespacer interface {
 	Make(ctx context.Context, q spaces.Request) (spaces.Paths, error)
 	// Look finds what is there.
@@ -86,6 +86,8 @@ type namespacer interface {
 	OpenUser(id string) (*os.File, error)
 	// SetSysctls sets those of the sandbox, and the usual ones.
 	SetSysctls(ctx context.Context, id, netns string, sysctls map[string]string) error
+	// HoldSys keeps /sys writable for privileged containers.
+	HoldSys(ctx context.Context, id, netns string) error
 	Remove(ctx context.Context, id string) error
 	List() ([]string, error)
 }

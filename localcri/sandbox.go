@@ -122,6 +122,11 @@ func (p *pod) make(ctx context.Context) error {
 	}
 	step, cancel = context.WithTimeout(ctx, spaceTimeout)
 	defer cancel()
+	if p.config.GetLinux().GetSecurityContext().GetPrivileged() && !p.hostNetwork() {
+		if err := r.spaces.HoldSys(step, p.id, p.netns()); err != nil {
+			return fmt.Errorf("keep sysfs writable: %w", err)
+		}
+	}
 	if err := r.spaces.SetSysctls(step, p.id, p.netns(), p.config.GetLinux().GetSysctls()); err != nil {
 		return err
 	}

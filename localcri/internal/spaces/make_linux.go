@@ -71,7 +71,7 @@ func (s *Spaces) complete(p Paths) bool {
 	}
 	if p.Shm != HostShm {
 		any = true
-		if mounted, err := isTmpfs(p.Shm); err != nil || !mounted {
+		if mounted, err := isMounted(p.Shm, unix.TMPFS_MAGIC); err != nil || !mounted {
 			return false
 		}
 	}
@@ -231,8 +231,38 @@ func hostID(ids []*runtimeapi.IDMapping) uint32 {
 	return 0
 }
 
-// isTmpfs reports whether a tmpfs is mounted at a directory.
-func isTmpfs(path string) (bool, error) {
+// HoldSys mounts the sysfs of a sandbox's network namespace, writable, until Remove. The
+// namespace has one such file system, which is read-only for everybody if its first mount
+// is, and lives as long as it has one: a privileged container could otherwise not write
+// to it once another one of the sandbox had started before. network is the path of the
+// namespace.
+func (s *Spaces) HoldSys(ctx context.Context, id, network string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	_, err := detached.Next(ctx, &s.queue, id, func() (struct{}, error) {
+		path := s.sys(id)
+		if err := nspin.ShareDir(filepath.Dir(path)); err != nil {
+			return struct{}{}, err
+		}
+		if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return struct{}{}, err
+		}
+		if mounted, err := isMounted(path, unix.SYSFS_MAGIC); err != nil || mounted {
+			return struct{}{}, err
+		}
+		return struct{}{}, s.within(id, unix.CLONE_NEWNET, network, func() error {
+			if err := unix.Mount("sysfs", path, "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+				return &fs.PathError{Op: "mount", Path: path, Err: err}
+			}
+			return nil
+		})
+	})
+	return err
+}
+
+// isMounted reports whether a file system of a kind is mounted at a directory.
+func isMounted(path string, kind int64) (bool, error) {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false, &fs.PathError{Op: "open", Path: path, Err: err}
@@ -249,10 +279,10 @@ func isTmpfs(path string) (bool, error) {
 	if err := unix.Lstat(filepath.Dir(path), &above); err != nil {
 		return false, err
 	}
-	return on.Type == unix.TMPFS_MAGIC && here.Dev != above.Dev, nil
+	return int64(on.Type) == kind && here.Dev != above.Dev, nil
 }
 
-// Remove removes all that Make made for a sandbox. Processes that are inside stay
+// Remove removes all that was made for a sandbox. Processes that are inside stay
 // inside. What is not there is no error.
 func (s *Spaces) Remove(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
@@ -270,21 +300,27 @@ func (s *Spaces) remove(id string) error {
 	for _, k := range kinds {
 		errs = append(errs, nspin.Remove(s.path(id, k.suffix), k.flag, 0))
 	}
-	path := s.shm(id)
+	for _, path := range []string{s.shm(id), s.sys(id)} {
+		errs = append(errs, unmountAll(path))
+		if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+			errs = append(errs, &fs.PathError{Op: "remove", Path: path, Err: err})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unmountAll takes down all that is mounted at a directory.
+func unmountAll(path string) error {
 	for range maxStacked {
 		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			break // not mounted any more
 		}
 		if err != nil {
-			errs = append(errs, &fs.PathError{Op: "unmount", Path: path, Err: err})
-			break
+			return &fs.PathError{Op: "unmount", Path: path, Err: err}
 		}
 	}
-	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-		errs = append(errs, &fs.PathError{Op: "remove", Path: path, Err: err})
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Look returns which namespaces of a sandbox there are.
@@ -311,7 +347,7 @@ func (s *Spaces) Look(id string) (Paths, error) {
 			p.User = path
 		}
 	}
-	mounted, err := isTmpfs(s.shm(id))
+	mounted, err := isMounted(s.shm(id), unix.TMPFS_MAGIC)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Paths{}, err
 	}
@@ -338,7 +374,7 @@ const maxEntries = 1 << 17
 // knows them, in no order.
 func (s *Spaces) List() ([]string, error) {
 	found := map[string]bool{}
-	for _, dir := range []string{nsDir, shmDir} {
+	for _, dir := range []string{nsDir, shmDir, sysDir} {
 		names, err := safefile.Names(filepath.Join(s.cfg.StateDir, dir), maxEntries)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

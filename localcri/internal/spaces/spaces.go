@@ -18,7 +18,7 @@ const DefaultShmSize = 64 << 20
 // Config holds what Spaces need.
 type Config struct {
 	// StateDir is an absolute path on a tmpfs, in a directory that only root may
-	// enter. Namespaces are pinned in ns below it, shared memory is in shm.
+	// enter. Namespaces are pinned in ns below it, shared memory is in shm, sysfs in sys.
 	StateDir string
 	// ShmSize is the size of each /dev/shm in bytes; DefaultShmSize.
 	ShmSize int64
@@ -76,7 +76,7 @@ const HostShm = "/dev/shm"
 
 // Names of directories below StateDir, and of a sandbox's namespaces in nsDir.
 const (
-	nsDir, shmDir = "ns", "shm"
+	nsDir, shmDir, sysDir = "ns", "shm", "sys"
 
 	ipcSuffix, utsSuffix, userSuffix = ".ipc", ".uts", ".user"
 )
@@ -86,6 +86,8 @@ func (s *Spaces) path(id, suffix string) string {
 }
 
 func (s *Spaces) shm(id string) string { return filepath.Join(s.cfg.StateDir, shmDir, id) }
+
+func (s *Spaces) sys(id string) string { return filepath.Join(s.cfg.StateDir, sysDir, id) }
 
 // paths are those that a request leads to.
 func (s *Spaces) paths(r Request) Paths {

@@ -43,7 +43,7 @@ func newSpaces(t *testing.T) *Spaces {
 				t.Error(err)
 			}
 		}
-		for _, dir := range []string{nsDir, shmDir} {
+		for _, dir := range []string{nsDir, shmDir, sysDir} {
 			_ = unix.Unmount(filepath.Join(s.cfg.StateDir, dir), unix.MNT_DETACH)
 		}
 	})
@@ -274,6 +274,62 @@ func TestSysctlsAreSetInside(t *testing.T) {
 			if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), name) {
 				t.Errorf("sysctl %s=%s: %v", name, value, err)
 			}
+		}
+	}
+}
+
+// The file system of a network's sysfs is as its first mount is: one that is held stays
+// writable whoever else mounts it.
+func TestSysStaysWritable(t *testing.T) {
+	for _, user := range []*Mappings{nil, {UIDs: one(200000), GIDs: one(200000)}} {
+		s := newSpaces(t)
+		if _, err := s.Make(t.Context(), Request{ID: "a", UTS: true, User: user}); err != nil {
+			t.Fatal(err)
+		}
+		network, at := filepath.Join(t.TempDir(), "net"), t.TempDir()
+		makeNet(t, s, network, user != nil)
+		writable := func() (writable bool) {
+			err := s.within("a", unix.CLONE_NEWNET, network, func() error {
+				readOnly, further := filepath.Join(at, "ro"), filepath.Join(at, "rw")
+				for dir, flags := range map[string]uintptr{readOnly: unix.MS_RDONLY, further: 0} {
+					if err := os.MkdirAll(dir, 0o700); err != nil {
+						return err
+					}
+					defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+					if dir == further { // after the other one
+						continue
+					}
+					if err := unix.Mount("sysfs", dir, "sysfs", flags, ""); err != nil {
+						return err
+					}
+				}
+				if err := unix.Mount("sysfs", further, "sysfs", 0, ""); err != nil {
+					return err
+				}
+				writable = os.WriteFile(filepath.Join(further, "class/net/lo/tx_queue_len"), []byte("1000"), 0) == nil
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return writable
+		}
+		if writable() {
+			t.Error("a read-only mount does not make the file system read-only: nothing has to be held")
+		}
+		for range 2 {
+			if err := s.HoldSys(t.Context(), "a", network); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !writable() {
+			t.Error("it is read-only though it is held")
+		}
+		if err := s.Remove(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := s.List(); err != nil || len(ids) > 0 {
+			t.Errorf("left: %q, %v", ids, err)
 		}
 	}
 }
