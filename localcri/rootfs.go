@@ -79,19 +79,13 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 			return err
 		}
 	}
-	layers, uid, gid := root.Layers, root.UID, root.GID
+	layers, undo, err := c.mapLayers(root.Layers)
+	defer undo() // overlayfs has clones of its own
+	if err != nil {
+		return err
+	}
+	uid, gid := root.UID, root.GID
 	if ownUserns(c.pod.options()) {
-		f, err := r.spaces.OpenUser(c.pod.id)
-		if err != nil {
-			return fmt.Errorf("open user namespace: %w", err)
-		}
-		defer func() { _ = f.Close() }()
-		mapped, undo, err := c.mapLayers(layers, f)
-		defer undo() // overlayfs has clones of its own
-		if err != nil {
-			return errorf(codes.FailedPrecondition, "user namespace: the layers of the image cannot be mapped to its IDs by %s: %v", kernelRelease(), err)
-		}
-		layers = mapped
 		u := c.pod.options().GetUsernsOptions()
 		uid, gid = shift(uid, u.GetUids()), shift(gid, u.GetGids())
 	}
@@ -120,19 +114,31 @@ func shift(id int, m []*runtimeapi.IDMapping) int {
 
 const lowerDir = "lower" // of a bundle: layers with mapped IDs, while they are mounted
 
-func (c *container) mapLayers(layers []string, userns *os.File) (mapped []string, undo func(), err error) {
+// mapLayers returns layers whose files belong to the IDs of the pod's user namespace, or
+// the layers themselves if the pod has none: the kernel maps IDs of layers, and not those
+// of an overlay of them. undo takes the mounts back, and is to be called after an error,
+// too.
+func (c *container) mapLayers(layers []string) (mapped []string, undo func(), err error) {
 	undo = func() {
 		for _, m := range slices.Backward(mapped) {
 			_ = c.rt().mounts.Unmount(m)
 		}
 	}
+	if !ownUserns(c.pod.options()) {
+		return layers, func() {}, nil
+	}
+	userns, err := c.rt().spaces.OpenUser(c.pod.id)
+	if err != nil {
+		return nil, undo, fmt.Errorf("open user namespace: %w", err)
+	}
+	defer func() { _ = userns.Close() }()
 	for i, l := range layers {
 		to := c.bundle(lowerDir, strconv.Itoa(i))
 		if err := os.MkdirAll(to, 0o700); err != nil {
 			return mapped, undo, err
 		}
 		if err := c.rt().mounts.Mapped(l, to, userns); err != nil {
-			return mapped, undo, err
+			return mapped, undo, errorf(codes.FailedPrecondition, "user namespace: the layers of the image cannot be mapped to its IDs by %s: %v", kernelRelease(), err)
 		}
 		mapped = append(mapped, to)
 	}
@@ -199,7 +205,12 @@ func (c *container) mountImage(ctx context.Context, i int, ref, dir string) erro
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return c.rt().mounts.Overlay(image.Overlay{Layers: root.Layers}, dir)
+	layers, undo, err := c.mapLayers(root.Layers)
+	defer undo()
+	if err != nil {
+		return err
+	}
+	return c.rt().mounts.Overlay(image.Overlay{Layers: layers}, dir)
 }
 
 // imageOwner is the name of a container's lease of the image of a mount.

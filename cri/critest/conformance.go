@@ -61,7 +61,7 @@ type rig struct {
 	sandbox string
 }
 
-func newRig(t *testing.T, s Subject) *rig {
+func newRig(t *testing.T, s Subject, change ...func(*runtimeapi.PodSandboxConfig)) *rig {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", "#", "-").Replace(t.Name()))
 	if len(name) > 60 {
@@ -76,6 +76,9 @@ func newRig(t *testing.T, s Subject) *rig {
 		LogDirectory: t.TempDir(),
 		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
 	}}
+	for _, f := range change {
+		f(r.conf)
+	}
 	id, err := s.Runtime.RunPodSandbox(r.ctx(), r.conf, "")
 	if err != nil {
 		t.Fatalf("RunPodSandbox: %v", err)

@@ -2,6 +2,7 @@ package critest
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,7 @@ import (
 )
 
 // Registry serves images by the OCI distribution specification, as much of it
-// as a pull needs. All of them are variants of one.
+// as a pull needs. All of them are variants of one, with a further layer and a volume.
 type Registry struct {
 	t    testing.TB
 	host string // and port
@@ -63,6 +64,7 @@ func NewRegistry(t testing.TB, archive string) *Registry {
 	}
 	r.read(r.blobs[index.Manifests[0].Digest], &r.manifest)
 	r.read(r.blobs[r.manifest["config"].(map[string]any)["digest"].(string)], &r.config)
+	r.extend()
 	s := httptest.NewServer(r)
 	t.Cleanup(s.Close)
 	r.host = strings.TrimPrefix(s.URL, "http://")
@@ -74,6 +76,38 @@ func (r *Registry) read(content []byte, into any) {
 	if err := json.Unmarshal(content, into); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// Of each variant: the directory of a layer as ko writes it, with absolute names, the
+// content of the file "data" in it, and a volume that is in no layer.
+const (
+	extraDir, extraData = "/ko-app", "of another builder"
+	volumeDir           = "/volume"
+)
+
+// extend gives all variants a further layer and a volume.
+func (r *Registry) extend() {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range []*tar.Header{
+		{Name: extraDir, Typeflag: tar.TypeDir, Mode: 0o555},
+		{Name: extraDir + "/data", Typeflag: tar.TypeReg, Mode: 0o444, Size: int64(len(extraData))},
+	} {
+		if err := w.WriteHeader(h); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	_, err := io.WriteString(w, extraData)
+	if err := errors.Join(err, w.Close()); err != nil {
+		r.t.Fatal(err)
+	}
+	digest := fmt.Sprintf("sha256:%x", sha256.Sum256(b.Bytes()))
+	r.blobs[digest] = b.Bytes()
+	layer := map[string]any{"mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest, "size": b.Len()}
+	r.manifest["layers"] = append(r.manifest["layers"].([]any), layer)
+	rootfs := r.config["rootfs"].(map[string]any)
+	rootfs["diff_ids"] = append(rootfs["diff_ids"].([]any), digest)
+	r.config["config"].(map[string]any)["Volumes"] = map[string]any{volumeDir: map[string]any{}}
 }
 
 // add needs mu.

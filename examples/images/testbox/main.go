@@ -11,6 +11,8 @@
 //	write FILE TEXT   TEXT into FILE
 //	wait FILE         until FILE exists
 //	ls DIR            the names in DIR, one a line
+//	stat FILE         permissions in octal, uid and gid of FILE
+//	child             the steps that follow in another process, whose exit code it ends with
 //	id                uid and gid
 //	alloc MIB         take and touch that much memory
 //	sleep DURATION    "sleep forever" for ever
@@ -33,6 +35,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -68,7 +71,7 @@ type box struct {
 
 // arity is the number of arguments of each step.
 var arity = map[string]int{
-	"out": 1, "err": 1, "lines": 1, "raw": 1, "env": 1, "args": 0, "cat": 1, "write": 2, "wait": 1, "ls": 1, "id": 0,
+	"out": 1, "err": 1, "lines": 1, "raw": 1, "env": 1, "args": 0, "cat": 1, "write": 2, "wait": 1, "ls": 1, "stat": 1, "child": 0, "id": 0,
 	"alloc": 1, "sleep": 1, "ignore": 0, "trap": 2, "catch": 1, "serve": 1, "health": 2, "remove": 1, "listen": 1, "exit": 1,
 }
 
@@ -80,6 +83,9 @@ func (b *box) run(args []string) error {
 		}
 		if len(args) < n+1 {
 			return fmt.Errorf("%s takes %d arguments", args[0], n)
+		}
+		if args[0] == "child" {
+			return child(args[1:])
 		}
 		if err := b.step(args[0], args[1:n+1]); err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
@@ -109,6 +115,8 @@ func (b *box) step(name string, a []string) error {
 		return cat(a[0])
 	case "ls":
 		return ls(a[0])
+	case "stat":
+		return stat(a[0])
 	case "write":
 		return os.WriteFile(a[0], []byte(a[1]), 0o644)
 	case "wait":
@@ -183,6 +191,33 @@ func ls(dir string) error {
 		fmt.Println(filepath.Base(n))
 	}
 	return err
+}
+
+func stat(name string) error {
+	var st syscall.Stat_t
+	if err := syscall.Stat(name, &st); err != nil {
+		return err
+	}
+	fmt.Printf("%o %d %d\n", st.Mode&0o7777, st.Uid, st.Gid)
+	return nil
+}
+
+// child ends with the exit code of another process, or 128 and the number of the signal
+// that ended it, as shells do.
+func child(steps []string) error {
+	c := exec.Command("/proc/self/exe", steps...)
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return err
+	}
+	code := c.ProcessState.ExitCode()
+	if st, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && st.Signaled() {
+		code = 128 + int(st.Signal())
+	}
+	os.Exit(code)
+	return nil
 }
 
 func wait(name string) error {

@@ -126,7 +126,8 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 		access = "rro"
 	}
 	out := specs.Mount{Destination: dest, Type: "bind", Source: src.Path, Options: []string{"rbind", propagation, access}}
-	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
+	// The kernel cannot map an image's mount: its layers have the IDs of the pod.
+	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 && m.GetImage().GetImage() == "" {
 		if !c.in.Handler.IDMap {
 			return specs.Mount{}, unable(field+".uid_mappings", m.GetContainerPath(), "the OCI runtime has no ID-mapped mounts")
 		}

@@ -1,0 +1,160 @@
+package critest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Containers holds a runtime of this machine to what workloads find in their containers.
+// Where the CRI says little, this is what containerd does. It needs root, and images of a
+// [Registry].
+func Containers(t *testing.T, s Subject) {
+	for _, tc := range []struct {
+		name string
+		test func(*testing.T, Subject)
+	}{
+		{"absolute names in a layer", testAbsoluteNames},
+		{"sysfs of a privileged container", testSysfs},
+		{"images as volumes", testImageVolumes},
+	} {
+		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
+	}
+}
+
+// pulled is an image of the registry.
+func (r *rig) pulled(name string) string {
+	r.t.Helper()
+	name = r.Offer(name)
+	if _, err := r.Images.PullImage(r.ctx(), &runtimeapi.ImageSpec{Image: name}, nil, r.conf); err != nil {
+		r.t.Fatalf("PullImage: %v", err)
+	}
+	return name
+}
+
+// begin starts a container of a configuration.
+func (r *rig) begin(conf *runtimeapi.ContainerConfig) string {
+	r.t.Helper()
+	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, conf, r.conf)
+	if err != nil {
+		r.t.Fatalf("CreateContainer: %v", err)
+	}
+	r.start(id)
+	return id
+}
+
+// outcome runs a container to its end, and returns what it wrote. An exit code other than
+// 0 is an error.
+func (r *rig) outcome(conf *runtimeapi.ContainerConfig) string {
+	r.t.Helper()
+	out, code := r.ended(r.begin(conf))
+	if code != 0 {
+		r.t.Errorf("%s ended with code %d: %s", conf.GetMetadata().GetName(), code, out)
+	}
+	return out
+}
+
+// ended waits for the end of a container, and returns what it wrote without the heads of
+// lines.
+func (r *rig) ended(id string) (out string, code int32) {
+	r.t.Helper()
+	st := r.untilExited(id)
+	b, err := os.ReadFile(st.GetLogPath())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(string(b)) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4) // time, stream, tag
+		lines = append(lines, parts[len(parts)-1])
+	}
+	return strings.Join(lines, "\n"), st.GetExitCode()
+}
+
+func testAbsoluteNames(t *testing.T, s Subject) {
+	r := newRig(t, s)
+	c := r.container("c", "cat", extraDir+"/data")
+	c.Image.Image = r.pulled("absolute:1")
+	if got := r.outcome(c); got != extraData {
+		t.Errorf("the file has %q, want %q", got, extraData)
+	}
+}
+
+// A privileged container may write to /sys whatever started before it in its pod, and
+// others may not.
+func testSysfs(t *testing.T, s Subject) {
+	for _, pid := range []runtimeapi.NamespaceMode{runtimeapi.NamespaceMode_CONTAINER, runtimeapi.NamespaceMode_POD} {
+		t.Run(pid.String(), func(t *testing.T) {
+			r := newRig(t, s, func(c *runtimeapi.PodSandboxConfig) {
+				c.Linux.SecurityContext.Privileged = true
+				c.Linux.SecurityContext.NamespaceOptions.Pid = pid
+			})
+			write := func(name string, privileged bool, then ...string) *runtimeapi.ContainerConfig {
+				c := r.container(name, append([]string{"write", "/sys/class/net/lo/tx_queue_len", "1000"}, then...)...)
+				c.Linux.SecurityContext.NamespaceOptions.Pid = pid
+				c.Linux.SecurityContext.Privileged = privileged
+				return c
+			}
+			first := r.container("first", "sleep", "forever")
+			first.Linux.SecurityContext.NamespaceOptions.Pid = pid
+			r.begin(first)
+			r.outcome(write("privileged", true))
+			if out, code := r.ended(r.begin(write("ordinary", false))); code == 0 || !strings.Contains(out, "read-only") {
+				t.Errorf("a container without privileges wrote to /sys: %d, %s", code, out)
+			}
+			r.outcome(write("again", true))
+		})
+	}
+}
+
+// An image can be mounted in every kind of pod and container.
+func testImageVolumes(t *testing.T, s Subject) {
+	const hostIDs = 200000
+	ids := []*runtimeapi.IDMapping{{HostId: hostIDs, ContainerId: 0, Length: 65536}}
+	for _, users := range []bool{false, true} {
+		for _, privileged := range []bool{false, true} {
+			name := map[bool]string{false: "users of the node", true: "users of its own"}[users] + map[bool]string{false: "", true: ", privileged"}[privileged]
+			t.Run(name, func(t *testing.T) {
+				r := newRig(t, s, func(c *runtimeapi.PodSandboxConfig) {
+					c.Linux.SecurityContext.Privileged = privileged
+					if users {
+						c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+					}
+				})
+				image, host := r.pulled("volume:1"), t.TempDir()
+				if err := os.Chown(host, 0, 0); err != nil {
+					t.Skip("needs root: ", err)
+				}
+				for d := host; d != os.TempDir() && d != "/"; d = filepath.Dir(d) { // the pod's root passes
+					if err := os.Chmod(d, 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, readOnly := range []bool{false, true} {
+					c := r.container(map[bool]string{false: "c", true: "readonly"}[readOnly], "stat", "/whole", "stat", "/whole"+extraDir+"/data", "stat", "/part", "cat", "/part/data", "stat", "/host")
+					c.Linux.SecurityContext.Privileged, c.Linux.SecurityContext.ReadonlyRootfs = privileged, readOnly
+					c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = r.conf.Linux.SecurityContext.NamespaceOptions.UsernsOptions
+					c.Image.Image = image
+					c.Mounts = []*runtimeapi.Mount{
+						{ContainerPath: "/whole", Image: &runtimeapi.ImageSpec{Image: image}, Readonly: true},
+						{ContainerPath: "/part", Image: &runtimeapi.ImageSpec{Image: image}, ImageSubPath: strings.TrimPrefix(extraDir, "/"), Readonly: true},
+						{ContainerPath: "/host", HostPath: host},
+					}
+					if users {
+						for _, m := range c.Mounts { // as the kubelet does with each
+							m.UidMappings, m.GidMappings = ids, ids
+						}
+					}
+					want := []string{"755 0 0", "444 0 0", "555 0 0", extraData + "755 0 0"}
+					if got := strings.Split(r.outcome(c), "\n"); !slices.Equal(got, want) {
+						t.Errorf("mode and owner of the mounts: %q, want %q", got, want)
+					}
+				}
+			})
+		}
+	}
+}
