@@ -324,6 +324,10 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 	if err != nil {
 		return nil, err
 	}
+	hostname, err := p.hostname()
+	if err != nil {
+		return nil, fmt.Errorf("read host name of sandbox: %w", err)
+	}
 	shm := spaces.HostShm // with the IPC namespace of the host
 	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() == runtimeapi.NamespaceMode_POD {
 		shm = made.Shm
@@ -333,6 +337,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 		Image: ocispec.Image{
 			Entrypoint: rootfs.Defaults.Entrypoint, Cmd: rootfs.Defaults.Cmd, Env: rootfs.Defaults.Env, WorkingDir: rootfs.Defaults.WorkingDir,
 		},
+		Hostname:   hostname,
 		Namespaces: namespaces,
 		Files:      ocispec.Files{ResolvConf: p.file("resolv.conf"), Hostname: p.file("hostname"), Shm: shm},
 		Sources:    sources, Devices: devices, SeccompProfile: profile, Machine: machine,

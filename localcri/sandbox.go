@@ -227,6 +227,14 @@ func (p *pod) writeFiles() error {
 	return errors.Join(disk.Write(p.file("resolv.conf"), resolv, false), disk.Write(p.file("hostname"), []byte(hostname+"\n"), false))
 }
 
+// hostname is what the sandbox is called. The file has it, so that nothing in a container
+// says another name.
+func (p *pod) hostname() (string, error) {
+	const most = 4 << 10
+	b, err := safefile.ReadFile(p.file("hostname"), most)
+	return strings.TrimSuffix(string(b), "\n"), err
+}
+
 // undoPod takes back what is there of a sandbox that nobody was told of, in the
 // background if it cannot be done at once: the record says so until then. Its
 // name is free when undoPod returns.

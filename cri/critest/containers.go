@@ -21,6 +21,7 @@ func Containers(t *testing.T, s Subject) {
 		{"absolute names in a layer", testAbsoluteNames},
 		{"sysfs of a privileged container", testSysfs},
 		{"images as volumes", testImageVolumes},
+		{"host name", testHostname},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
 	}
@@ -156,5 +157,32 @@ func testImageVolumes(t *testing.T, s Subject) {
 				}
 			})
 		}
+	}
+}
+
+// HOSTNAME is what /etc/hostname and the kernel say, also where the caller gives no name.
+func testHostname(t *testing.T, s Subject) {
+	for name, change := range map[string]func(*runtimeapi.PodSandboxConfig){
+		"given": func(c *runtimeapi.PodSandboxConfig) { c.Hostname = "named" },
+		"none":  func(*runtimeapi.PodSandboxConfig) {},
+		"node's network": func(c *runtimeapi.PodSandboxConfig) {
+			c.Linux.SecurityContext.NamespaceOptions.Network = runtimeapi.NamespaceMode_NODE
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, s, change)
+			want, err := os.Hostname()
+			if r.conf.GetHostname() != "" {
+				want = r.conf.GetHostname()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := r.container("c", "env", "HOSTNAME", "cat", "/proc/sys/kernel/hostname", "cat", "/etc/hostname")
+			c.Linux.SecurityContext.NamespaceOptions.Network = r.conf.Linux.SecurityContext.NamespaceOptions.Network
+			if got := strings.Split(r.outcome(c), "\n"); !slices.Equal(got, []string{want, want, want}) {
+				t.Errorf("HOSTNAME, the kernel and the file say %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -25,8 +25,7 @@ func input() *Input {
 	return &Input{
 		ID: "c1",
 		Sandbox: &runtimeapi.PodSandboxConfig{
-			Hostname: "web",
-			Linux:    &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/kubepods/pod1"},
+			Linux: &runtimeapi.LinuxPodSandboxConfig{CgroupParent: "/kubepods/pod1"},
 		},
 		Container: &runtimeapi.ContainerConfig{Command: []string{"/bin/app"}, Linux: &runtimeapi.LinuxContainerConfig{
 			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
@@ -34,6 +33,7 @@ func input() *Input {
 			},
 		}},
 		Rootfs:     "/r",
+		Hostname:   "web",
 		Namespaces: Namespaces{Network: "/n/net", IPC: "/n/ipc", UTS: "/n/uts"},
 		Files:      Files{ResolvConf: "/s/resolv.conf", Hostname: "/s/hostname", Shm: "/s/shm"},
 		Machine: Machine{

@@ -18,6 +18,8 @@ type Input struct {
 	User User
 	// Rootfs is the path of the root file system on the host.
 	Rootfs string
+	// Hostname is the sandbox's, as it is in its UTS namespace and file.
+	Hostname string
 	// Namespaces are the paths of the sandbox's namespaces. Where one is "", the
 	// namespace is the host's or the container's own, as NamespaceOption says.
 	Namespaces Namespaces

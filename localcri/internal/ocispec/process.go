@@ -72,8 +72,8 @@ func environment(in *Input) []string {
 	if in.Container.GetTty() {
 		env = append(env, "TERM=xterm")
 	}
-	if h := in.Sandbox.GetHostname(); h != "" {
-		env = append(env, "HOSTNAME="+h)
+	if in.Hostname != "" {
+		env = append(env, "HOSTNAME="+in.Hostname)
 	}
 	at := map[string]int{}
 	for i, e := range env {
