@@ -95,7 +95,8 @@ type namespacer interface {
 // hostFacts finds what a machine has and a container needs.
 type hostFacts interface {
 	Machine(ctx context.Context) (ocispec.Machine, error)
-	// Sources looks at the host's side of mounts, by index.
+	// Sources finds the host's side of mounts, by index, and makes directories that are
+	// missing.
 	Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error)
 	// Devices looks for devices, by index.
 	Devices(ctx context.Context, devices []*runtimeapi.Device) ([][]ocispec.Device, error)

@@ -22,6 +22,7 @@ func Containers(t *testing.T, s Subject) {
 		{"sysfs of a privileged container", testSysfs},
 		{"images as volumes", testImageVolumes},
 		{"host name", testHostname},
+		{"missing source of a mount", testMissingSource},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
 	}
@@ -184,5 +185,19 @@ func testHostname(t *testing.T, s Subject) {
 				t.Errorf("HOSTNAME, the kernel and the file say %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// What is to be mounted and missing is made, as a directory, with all above it.
+func testMissingSource(t *testing.T, s Subject) {
+	r := newRig(t, s)
+	source := filepath.Join(t.TempDir(), "not", "there")
+	c := r.container("c", "stat", "/made", "write", "/made/file", "x")
+	c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/made", HostPath: source}}
+	if got := r.outcome(c); got != "755 0 0" {
+		t.Errorf("mode and owner of the directory: %s, want 755 0 0", got)
+	}
+	if _, err := os.Stat(filepath.Join(source, "file")); err != nil {
+		t.Error(err)
 	}
 }

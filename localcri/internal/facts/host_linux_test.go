@@ -29,6 +29,7 @@ func thisMachine(t *testing.T) *Facts {
 func TestSources(t *testing.T) {
 	plugintest.RequireMounts(t)
 	f, dir := thisMachine(t), t.TempDir()
+	defer unix.Umask(unix.Umask(0o077))
 	for name, flags := range map[string]uintptr{"shared": unix.MS_SHARED, "private": unix.MS_PRIVATE, "slave": unix.MS_SLAVE} {
 		at := filepath.Join(dir, name)
 		if err := os.MkdirAll(at, 0o755); err != nil {
@@ -56,7 +57,7 @@ func TestSources(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.Symlink("loop", filepath.Join(dir, "loop")), os.Symlink("none", filepath.Join(dir, "dangling"))); err != nil {
+	if err := errors.Join(os.Symlink("loop", filepath.Join(dir, "loop")), os.Symlink("nothing", filepath.Join(dir, "dangling"))); err != nil {
 		t.Fatal(err)
 	}
 	const spread, not = runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER, runtimeapi.MountPropagation_PROPAGATION_PRIVATE
@@ -70,9 +71,8 @@ func TestSources(t *testing.T) {
 		{"to-slave", "slave/below", spread, "slave"},
 		{"shared", "shared", spread, "shared"},
 		{"to-shared", "shared/below", not, ""},
-		{"none", "", spread, ""},
-		{"dangling", "", not, ""},
-		{"shared/below/none/none", "", not, ""},
+		{"none", "none", not, ""},
+		{"to-shared/none/none", "shared/below/none/none", spread, "shared"},
 	} {
 		got, err := f.Sources(t.Context(), []*runtimeapi.Mount{{HostPath: filepath.Join(dir, tt.host), Propagation: tt.p}})
 		want := ocispec.Source{Propagation: tt.want}
@@ -85,6 +85,19 @@ func TestSources(t *testing.T) {
 	}
 	if got, err := f.Sources(t.Context(), []*runtimeapi.Mount{{HostPath: filepath.Join(dir, "loop")}}); err == nil || !strings.Contains(err.Error(), "mounts[0].host_path") {
 		t.Errorf("a loop of links: %+v, %v", got, err)
+	}
+	for _, made := range []string{"none", "shared/below/none", "shared/below/none/none"} {
+		if info, err := os.Stat(filepath.Join(dir, made)); err != nil || !info.IsDir() || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v; want a directory of 755", made, info, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, inTheWay := range []string{"dangling", "dangling/x", "file/x", "loop/x"} {
+		if got, err := f.Sources(t.Context(), []*runtimeapi.Mount{{HostPath: filepath.Join(dir, inTheWay)}}); err == nil {
+			t.Errorf("%s: %+v, want an error", inTheWay, got)
+		}
 	}
 	got, err := f.Sources(t.Context(), []*runtimeapi.Mount{
 		{Image: &runtimeapi.ImageSpec{Image: "x"}, HostPath: dir}, {HostPath: "relative"}, {HostPath: dir + "\x00"}, {},

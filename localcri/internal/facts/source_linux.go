@@ -3,7 +3,9 @@ package facts
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -27,8 +29,8 @@ func (f *Facts) detach(ctx context.Context, key string, look func() (found, erro
 	return f.hostile.Do(ctx, key, look)
 }
 
-// Sources returns what is at the host's side of each mount, by index. That of an
-// image is left empty, since the image store knows it. The propagation is looked
+// Sources returns what is at the host's side of each mount, by index; a directory that
+// is missing is made. That of an image is left empty, since the image store knows it. The propagation is looked
 // for only where the mount asks for one: the table of all mounts is long.
 func (f *Facts) Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error) {
 	out := make([]ocispec.Source, len(mounts))
@@ -54,16 +56,13 @@ func (f *Facts) source(host string, spreads bool) (ocispec.Source, error) {
 		return ocispec.Source{}, nil
 	}
 	resolved, err := filepath.EvalSymlinks(host)
-	if absent(err) {
-		return ocispec.Source{}, nil
+	if errors.Is(err, fs.ErrNotExist) {
+		resolved, err = makeSource(host)
 	}
 	if err != nil || !spreads {
 		return ocispec.Source{Path: resolved}, err
 	}
 	id, err := f.mountOf(resolved)
-	if absent(err) {
-		return ocispec.Source{}, nil
-	}
 	if err != nil {
 		return ocispec.Source{}, err
 	}
@@ -73,6 +72,29 @@ func (f *Facts) source(host string, spreads bool) (ocispec.Source, error) {
 	}
 	propagation, err := propagationOf(table, id)
 	return ocispec.Source{Path: resolved, Propagation: propagation}, err
+}
+
+// makeSource makes a directory and those above it that are missing, all of mode 0755
+// whatever the umask is, and returns its path without links. The CRI does not say what
+// becomes of a mount whose source is not there: containerd, CRI-O and Docker make it, and
+// hostPath volumes without a type count on that.
+func makeSource(host string) (string, error) {
+	above, name := filepath.Clean(host), ""
+	for {
+		above, name = filepath.Dir(above), filepath.Join(filepath.Base(above), name)
+		resolved, err := filepath.EvalSymlinks(above)
+		if errors.Is(err, fs.ErrNotExist) && above != "/" {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		d, err := safefile.MakeDir(resolved, name, 0o755)
+		if err != nil {
+			return "", fmt.Errorf("make directory: %w", err)
+		}
+		return filepath.Join(resolved, name), d.Close()
+	}
 }
 
 // maxTable is how much of the mount table is read, in bytes. A namespace has at

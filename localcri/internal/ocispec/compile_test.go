@@ -331,10 +331,10 @@ func TestRefused(t *testing.T) {
 		{"device access", func(in *Input) {
 			in.Container.Devices, in.Devices = []*runtimeapi.Device{{ContainerPath: "/d", Permissions: "x"}}, [][]Device{{{}}}
 		}, codes.InvalidArgument, "permissions"},
-		{"missing source", func(in *Input) {
-			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "/h"}, "")
+		{"relative source", func(in *Input) {
+			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "h"}, "")
 			in.Sources[0].Path = ""
-		}, codes.FailedPrecondition, `host_path "/h"`},
+		}, codes.InvalidArgument, `host_path "h"`},
 		{"root", func(in *Input) { mount(in, &runtimeapi.Mount{ContainerPath: "/x/..", HostPath: "/h"}, "") }, codes.InvalidArgument, "container_path"},
 		{"private source", func(in *Input) {
 			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "/h", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}, "slave")

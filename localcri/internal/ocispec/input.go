@@ -58,7 +58,8 @@ type Files struct {
 
 // Source is what a mount leads to on the host.
 type Source struct {
-	// Path is the mount's source with its links followed; "" if it is missing.
+	// Path is the mount's source with its links followed; "" if it is no absolute
+	// path, or not in the image.
 	Path string
 	// Propagation is that of the mount at Path: "shared", "slave" or "private".
 	Propagation string

@@ -102,7 +102,7 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 		if m.GetImage().GetImage() != "" {
 			return specs.Mount{}, unable(field+".image_sub_path", m.GetImageSubPath(), "is not in image "+quote(m.GetImage().GetImage()))
 		}
-		return specs.Mount{}, unable(field+".host_path", m.GetHostPath(), "does not exist")
+		return specs.Mount{}, invalid(field+".host_path", m.GetHostPath(), "must be an absolute path")
 	}
 	propagation, err := propagationOf(field, m, src)
 	if err != nil {
