@@ -308,6 +308,10 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 	if err != nil {
 		return nil, err
 	}
+	volumes, err := c.volumes(rootfs.Defaults.Volumes)
+	if err != nil {
+		return nil, err
+	}
 	devices, err := r.facts.Devices(ctx, c.config.GetDevices())
 	if err != nil {
 		return nil, err
@@ -340,7 +344,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 		Hostname:   hostname,
 		Namespaces: namespaces,
 		Files:      ocispec.Files{ResolvConf: p.file("resolv.conf"), Hostname: p.file("hostname"), Shm: shm},
-		Sources:    sources, Devices: devices, SeccompProfile: profile, Machine: machine,
+		Sources:    sources, Volumes: volumes, Devices: devices, SeccompProfile: profile, Machine: machine,
 		Handler: ocispec.Handler{
 			RecursiveReadOnly: features.RecursiveReadOnly, IDMap: features.IDMap && features.UserNamespaces,
 			NetDevices: features.NetDevices, IntelRdt: features.IntelRdt,

@@ -23,6 +23,7 @@ func Containers(t *testing.T, s Subject) {
 		{"images as volumes", testImageVolumes},
 		{"host name", testHostname},
 		{"missing source of a mount", testMissingSource},
+		{"volumes of an image", testVolumes},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
 	}
@@ -113,10 +114,15 @@ func testSysfs(t *testing.T, s Subject) {
 	}
 }
 
+// podIDs are the users of a pod that has its own.
+var podIDs = []*runtimeapi.IDMapping{{HostId: 200000, ContainerId: 0, Length: 65536}}
+
+func usersOfItsOwn(c *runtimeapi.PodSandboxConfig) {
+	c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: podIDs, Gids: podIDs}
+}
+
 // An image can be mounted in every kind of pod and container.
 func testImageVolumes(t *testing.T, s Subject) {
-	const hostIDs = 200000
-	ids := []*runtimeapi.IDMapping{{HostId: hostIDs, ContainerId: 0, Length: 65536}}
 	for _, users := range []bool{false, true} {
 		for _, privileged := range []bool{false, true} {
 			name := map[bool]string{false: "users of the node", true: "users of its own"}[users] + map[bool]string{false: "", true: ", privileged"}[privileged]
@@ -124,7 +130,7 @@ func testImageVolumes(t *testing.T, s Subject) {
 				r := newRig(t, s, func(c *runtimeapi.PodSandboxConfig) {
 					c.Linux.SecurityContext.Privileged = privileged
 					if users {
-						c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids}
+						usersOfItsOwn(c)
 					}
 				})
 				image, host := r.pulled("volume:1"), t.TempDir()
@@ -148,7 +154,7 @@ func testImageVolumes(t *testing.T, s Subject) {
 					}
 					if users {
 						for _, m := range c.Mounts { // as the kubelet does with each
-							m.UidMappings, m.GidMappings = ids, ids
+							m.UidMappings, m.GidMappings = podIDs, podIDs
 						}
 					}
 					want := []string{"755 0 0", "444 0 0", "555 0 0", extraData + "755 0 0"}
@@ -199,5 +205,46 @@ func testMissingSource(t *testing.T, s Subject) {
 	}
 	if _, err := os.Stat(filepath.Join(source, "file")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A volume of the image is there and can be written to, though no layer has it and the
+// root is read-only. What is mounted there goes before it.
+func testVolumes(t *testing.T, s Subject) {
+	for name, change := range map[string]func(*runtimeapi.PodSandboxConfig){
+		"users of the node": func(*runtimeapi.PodSandboxConfig) {}, "users of its own": usersOfItsOwn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, s, change)
+			image := r.pulled("volumes:1")
+			conf := func(name string, steps ...string) *runtimeapi.ContainerConfig {
+				c := r.container(name, steps...)
+				c.Image.Image = image
+				c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = r.conf.Linux.SecurityContext.NamespaceOptions.UsernsOptions
+				return c
+			}
+			write := []string{"stat", volumeDir, "write", volumeDir + "/file", "x"}
+			if got := r.outcome(conf("writable", write...)); got != "755 0 0" {
+				t.Errorf("mode and owner: %s, want 755 0 0", got)
+			}
+			readOnly := conf("readonly", write...)
+			readOnly.Linux.SecurityContext.ReadonlyRootfs = true
+			r.outcome(readOnly)
+			readOnly = conf("root", "write", "/file", "x")
+			readOnly.Linux.SecurityContext.ReadonlyRootfs = true
+			if out, code := r.ended(r.begin(readOnly)); code == 0 {
+				t.Errorf("the root of a read-only container was written to: %s", out)
+			}
+			if r.conf.Linux.SecurityContext.NamespaceOptions.UsernsOptions != nil {
+				return
+			}
+			host := t.TempDir()
+			mounted := conf("mounted", "write", volumeDir+"/file", "x")
+			mounted.Mounts = []*runtimeapi.Mount{{ContainerPath: volumeDir, HostPath: host}}
+			r.outcome(mounted)
+			if _, err := os.Stat(filepath.Join(host, "file")); err != nil {
+				t.Errorf("the volume hides what is mounted there: %v", err)
+			}
+		})
 	}
 }

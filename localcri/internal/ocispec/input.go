@@ -29,6 +29,8 @@ type Input struct {
 	// Sources are what was found at the host's side of each of Container.Mounts,
 	// by index.
 	Sources []Source
+	// Volumes are the image's that stay writable though the root is read-only.
+	Volumes []Volume
 	// Devices are what was found of each of Container.Devices, by index.
 	Devices [][]Device
 	// SeccompProfile is the content of the localhost profile's file, if the
@@ -63,6 +65,12 @@ type Source struct {
 	Path string
 	// Propagation is that of the mount at Path: "shared", "slave" or "private".
 	Propagation string
+}
+
+// Volume is a directory of the root file system that is mounted over itself.
+type Volume struct {
+	// Path is where it is in the container, Source where it is on the host.
+	Path, Source string
 }
 
 // Device is a device node of the host.

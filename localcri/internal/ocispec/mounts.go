@@ -71,6 +71,9 @@ func (c *compiler) usual() []specs.Mount {
 		}
 		usual = append(usual, c.mapped(specs.Mount{Destination: destination, Type: "bind", Source: source, Options: options}))
 	}
+	for _, v := range in.Volumes {
+		usual = append(usual, specs.Mount{Destination: v.Path, Type: "bind", Source: v.Source, Options: []string{"rbind", "rprivate", "rw"}})
+	}
 	file("/etc/hostname", in.Files.Hostname)
 	file("/etc/resolv.conf", in.Files.ResolvConf)
 	if in.Files.Shm != "" {
