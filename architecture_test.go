@@ -121,7 +121,7 @@ var shared = map[string][]string{
 
 	// Quantities that parse for ever, and manifests that cost more than they say.
 	"internal/quantity":      {"k8s.io/apimachinery/pkg/api/resource"},
-	"internal/manifestguard": {"go.yaml.in/yaml/v2", "k8s.io/apimachinery/pkg/api/resource", "internal/quantity"},
+	"internal/manifestguard": {"go.yaml.in/yaml/v2", "sigs.k8s.io/yaml", "k8s.io/apimachinery/pkg/api/resource", "internal/quantity"},
 }
 
 // banned says which packages nobody may bring in, and who may nevertheless.

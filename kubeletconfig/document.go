@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/internal/manifestguard"
 )
@@ -33,7 +32,7 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if twice != "" {
-		warn("%s; the last one counts", twice)
+		warn("%s: set twice; the last one counts", twice)
 	}
 	if moreDocuments(b) {
 		warn("only the first YAML document counts")
@@ -72,14 +71,11 @@ func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	if err := manifestguard.Aliases(b, maxExpanded); err != nil {
 		return nil, "", err
 	}
-	raw, err := yaml.YAMLToJSONStrict(b)
+	raw, keys, err := manifestguard.JSON(b)
 	if err != nil {
-		lax, laxErr := yaml.YAMLToJSON(b)
-		if laxErr != nil {
-			return nil, "", errors.New(oneLine(laxErr.Error()))
-		}
-		raw, twice = lax, shortened(oneLine(err.Error()), 1000)
+		return nil, "", errors.New(oneLine(err.Error()))
 	}
+	twice = shortened(oneLine(strings.Join(keys, ", ")), 1000)
 	if string(raw) == "null" {
 		return nil, "", fmt.Errorf("the file is empty; want kind %s of apiVersion %s", kind, apiVersion)
 	}

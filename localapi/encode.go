@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/internal/wirecount"
@@ -177,11 +176,11 @@ func toJSON(data []byte, media string) (raw []byte, twice []string, err error) {
 		if err := manifestguard.Aliases(data, maxBody); err != nil {
 			return nil, nil, apierrors.NewRequestEntityTooLargeError(err.Error())
 		}
-		if raw, err = yaml.YAMLToJSONStrict(data); err != nil {
-			if raw, err = yaml.YAMLToJSON(data); err != nil {
-				return nil, nil, apierrors.NewBadRequest(err.Error())
-			}
-			twice = append(twice, "some field is named twice")
+		if raw, twice, err = manifestguard.JSON(data); err != nil {
+			return nil, nil, apierrors.NewBadRequest(err.Error())
+		}
+		for i, key := range twice {
+			twice[i] = key + " is set twice"
 		}
 	}
 	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDepth {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/podmeta"
@@ -166,11 +165,16 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 		d.problem(o, n, "", "", reason)
 		return
 	}
-	// Strict: a key that is there twice is a mistake,
-	// where otherwise the last one would count.
-	raw, err := yaml.YAMLToJSONStrict(doc)
+	raw, twice, err := manifestguard.JSON(doc)
 	if err != nil {
 		d.problem(o, n, "", "", strings.TrimPrefix(err.Error(), "yaml: "))
+		return
+	}
+	// A key that is there twice is a mistake, where otherwise the last one would count.
+	for _, key := range twice {
+		d.problem(o, n, "", key, "is set twice")
+	}
+	if twice != nil {
 		return
 	}
 	// A document with a marker and nothing else, or null, is empty as well.

@@ -34,7 +34,9 @@ func TestDecode(t *testing.T) {
 		{"no kind", "apiVersion: v1", nil, []string{"kind: is missing"}},
 		{"other kind", "apiVersion: v1\nkind: Service", nil, []string{`"Service" is not supported`}},
 		{"wrong type", specYAML("{containers: 1}"), nil, []string{"want []v1.Container"}},
-		{"duplicate key", "apiVersion: v1\napiVersion: v1", nil, []string{"already set"}},
+		{"duplicate key", "apiVersion: v1\napiVersion: v1\nmetadata: {name: a, name: b}", nil, []string{"apiVersion: is set twice", "metadata.name: is set twice"}},
+		{"duplicate key behind a merge", "x: &a {image: i}\nz: [{<<: *a, name: b, image: j, name: c}]", nil, []string{"z[0].name: is set twice"}},
+		{"merge with an override", specYAML("{containers: [&c {name: a, image: i}, {<<: *c, name: b}]}"), []string{"a-n1"}, nil},
 		{"no name", "apiVersion: v1\nkind: ConfigMap", nil, []string{"metadata.name: is missing"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

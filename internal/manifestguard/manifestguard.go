@@ -1,16 +1,65 @@
 // Package manifestguard refuses YAML and JSON that would cost much more than
 // its size says, before it is decoded: aliases that come to gigabytes, lists of
 // a million empty objects, nesting without end, and quantities that parse for
-// ever.
+// ever. It also reads YAML, and tells keys that are written twice.
 package manifestguard
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"go.yaml.in/yaml/v2"
+	kyaml "sigs.k8s.io/yaml"
 )
+
+// maxTwice bounds the keys that JSON returns, and maxPath how long each of them is, in bytes.
+const (
+	maxTwice = 20
+	maxPath  = 200
+)
+
+// JSON makes JSON of the first document of some YAML, as the kubelet reads
+// manifests. A key behind a merge ("<<") overrides what is merged. twice are the
+// paths of the keys that are written twice in one mapping of an object; the last
+// of them counts. Texts with costly aliases are for [Aliases] to refuse before.
+func JSON(text []byte) (raw []byte, twice []string, err error) {
+	strict, err := kyaml.YAMLToJSONStrict(text)
+	if err == nil {
+		return strict, nil, nil
+	}
+	if raw, err = kyaml.YAMLToJSON(text); err != nil {
+		return nil, nil, err
+	}
+	var doc yaml.MapSlice // has the keys of a mapping as they are written, and nothing that is merged
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return raw, nil, nil // no object
+	}
+	return raw, repeated(nil, nil, doc), nil
+}
+
+// repeated appends the paths of keys that are written twice in v, which is at path.
+func repeated(twice, path []string, v any) []string {
+	switch v := v.(type) {
+	case yaml.MapSlice:
+		seen := make(map[string]bool, len(v))
+		for _, item := range v {
+			key := fmt.Sprint(item.Key) // as JSON has it
+			at := append(path, "."+key)
+			if seen[key] && len(twice) < maxTwice {
+				twice = append(twice, fmt.Sprintf("%.*s", maxPath, strings.Join(at, "")[1:]))
+			}
+			seen[key] = true
+			twice = repeated(twice, at, item.Value)
+		}
+	case []any:
+		for i := range v {
+			twice = repeated(twice, append(path, fmt.Sprintf("[%d]", i)), v[i])
+		}
+	}
+	return twice
+}
 
 // Aliases refuses YAML that comes to more than limit bytes once its aliases
 // are replaced by what they stand for (the "billion laughs"). The decoder

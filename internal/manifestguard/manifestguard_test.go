@@ -11,6 +11,51 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+func TestJSON(t *testing.T) {
+	const base = "a: &a {x: 1, z: 2}\n"
+	for _, tc := range []struct {
+		name, text, want string
+		twice            []string
+	}{
+		{"plain", "a: 1", `{"a":1}`, nil},
+		{"overrides", base + "b: {<<: *a, x: 3}", `{"a":{"x":1,"z":2},"b":{"x":3,"z":2}}`, nil},
+		{"overrides of several", base + "b: &b {x: 4}\nc: [{<<: [*b, *a], x: 3}]", `{"a":{"x":1,"z":2},"b":{"x":4},"c":[{"x":3,"z":2}]}`, nil},
+		{"behind a merge", base + "b: [{<<: *a, x: 3, x: 4}]", `{"a":{"x":1,"z":2},"b":[{"x":4,"z":2}]}`, []string{"b[0].x"}},
+		{"twice", "a: 1\nb: {c: {d: 1, d: 2}}\na: 2", `{"a":2,"b":{"c":{"d":2}}}`, []string{"b.c.d", "a"}},
+		{"array", "[{a: 1, a: 2}]", `[{"a":2}]`, nil},
+	} {
+		raw, twice, err := JSON([]byte(tc.text))
+		if err != nil || string(raw) != tc.want || !slices.Equal(twice, tc.twice) {
+			t.Errorf("%s: %s %q %v, want %s %q", tc.name, raw, twice, err, tc.want, tc.twice)
+		}
+	}
+	if _, _, err := JSON([]byte("a: {")); err == nil {
+		t.Error("no error for what is no YAML")
+	}
+	many := "a: {" + strings.Repeat(strings.Repeat("k", 1000)+": 1, ", 100) + "}"
+	if _, twice, _ := JSON([]byte(many)); len(twice) != maxTwice || len(twice[0]) != maxPath {
+		t.Errorf("%d keys of %d bytes", len(twice), len(twice[0]))
+	}
+}
+
+// What is read is what the kubelet reads, and strictly read text has no key twice.
+func FuzzJSON(f *testing.F) {
+	f.Add("a: &a {x: 1}\nb: {<<: *a, x: 3, x: 4}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if Aliases([]byte(text), 1<<20) != nil {
+			return
+		}
+		raw, twice, err := JSON([]byte(text))
+		want, wantErr := yaml.YAMLToJSON([]byte(text))
+		if (err == nil) != (wantErr == nil) || string(raw) != string(want) {
+			t.Errorf("%q: %s %v, want %s %v", text, raw, err, want, wantErr)
+		}
+		if _, err := yaml.YAMLToJSONStrict([]byte(text)); err == nil && twice != nil {
+			t.Errorf("%q: %q", text, twice)
+		}
+	})
+}
+
 func TestAliases(t *testing.T) {
 	laughs := "a0: &a0 [ha, ha]\n"
 	for i := range 8 {

@@ -85,9 +85,12 @@ func storedObject(text []byte) ([]byte, error) {
 	if n := documents(text); n > 1 {
 		return nil, fmt.Errorf("file has %d documents; want one, or the file beside this directory", n)
 	}
-	raw, err := yaml.YAMLToJSONStrict(text)
+	raw, twice, err := manifestguard.JSON(text)
 	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if twice != nil {
+		return nil, fmt.Errorf("%.100s is set twice", twice[0])
 	}
 	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDocumentDepth {
 		return nil, fmt.Errorf("file is nested %d levels deep; want at most %d", depth, maxDocumentDepth)
