@@ -111,6 +111,7 @@ func clusterOf(t *testing.T, o controlplane.Options) *cluster {
 			t.Logf("the agent said last:\n%s", tail(l.log.String(), 60))
 		}
 		_ = containerdtest.UnmountBelow(l.root())
+		_ = containerdtest.UnlinkLogs(l.dir)
 	})
 	return l
 }

@@ -110,7 +110,10 @@ func TestStandaloneCSI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = containerdtest.UnmountBelow(root) })
+	t.Cleanup(func() {
+		_ = containerdtest.UnmountBelow(root)
+		_ = containerdtest.UnlinkLogs(top)
+	})
 	config := filepath.Join(top, "config.yaml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

@@ -48,7 +48,7 @@ failSwapOn: false
 		{"Node.Name", cfg.Node.Name, "me"},
 		{"Paths.Root", cfg.Paths.Root, b.Config.RootDir},
 		{"Paths.PodLogs", cfg.Paths.PodLogs, "/logs"},
-		{"Paths.ContainerLogs", cfg.Paths.ContainerLogs, "/containers"},
+		{"Paths.ContainerLogs", cfg.Paths.ContainerLogs, "/var/log/containers"},
 		{"Sources", len(cfg.Sources), 3},
 		{"Parts", cfg.Parts[0].Name(), "own"},
 		{"SyncFrequency", cfg.Pods.SyncFrequency, 7 * time.Second},

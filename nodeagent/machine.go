@@ -82,13 +82,19 @@ func interfaceIPs() (ips []string) {
 	return ips
 }
 
-// containerLogs is the directory of links to the logs of containers, which log
-// collectors look for: "containers" beside that of the pods' logs; "" for none. A
-// directory of pod logs that is itself called so leaves no room for it.
+// defaultContainerLogs is where log collectors look for links to the logs of containers,
+// wherever podLogsDir is: a constant of the kubelet, too.
+const defaultContainerLogs = "/var/log/containers"
+
+// containerLogs is Settings.ContainerLogs with its default; "" for none. Links among the
+// logs of pods would pass for logs.
 func (b *Builder) containerLogs() string {
-	pods := filepath.Clean(b.Config.PodLogsDir)
-	if dir := filepath.Join(filepath.Dir(pods), "containers"); dir != pods {
-		return dir
+	dir := b.Settings.ContainerLogs
+	if dir == "" && b.Hardware == nil {
+		dir = defaultContainerLogs
 	}
-	return ""
+	if dir == "-" || dir == filepath.Clean(b.Config.PodLogsDir) {
+		return ""
+	}
+	return dir
 }

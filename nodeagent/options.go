@@ -108,6 +108,11 @@ type Settings struct {
 	// (node.TakeClaims); node.ClaimsDir. [NoClaims] is none, for a program that sees to
 	// it itself; nodes of Options.Hardware have none.
 	ClaimsDir string
+	// ContainerLogs gets links to the logs of containers, which log collectors look for;
+	// /var/log/containers, wherever podLogsDir is. Several agents may have the same: each
+	// makes and removes links to its own logs only. "-" is none, the default of nodes of
+	// Options.Hardware.
+	ContainerLogs string
 	// PollFiles has manifests and logs looked at from time to time (fileCheckFrequency,
 	// containerLogMonitorInterval) and no notices of changes asked of the kernel: for file
 	// systems that give none, and for many nodes on a machine, whose watches are few.

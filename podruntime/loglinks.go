@@ -50,16 +50,16 @@ func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 		if _, err := os.Lstat(target); err != nil {
 			return struct{}{}, nil //nolint:nilerr // there is nothing to lead to
 		}
-		return struct{}{}, symlink(target, link)
+		return struct{}{}, symlink(target, link, s.m.cfg.PodLogsDir)
 	})
 	if err != nil {
 		s.m.cfg.Log.Warn("a container's log has no link", zap.String("container", id), zap.Error(err))
 	}
 }
 
-// symlink makes a link. One that is there is of an instance before, whose name
-// lost the same end.
-func symlink(target, link string) error {
+// symlink makes a link to a log below logs. One that is there and leads below logs is of
+// an instance before, whose name lost the same end.
+func symlink(target, link, logs string) error {
 	err := os.Symlink(target, link)
 	// The directory is made only where it is missing: the first attempt mostly
 	// does.
@@ -71,9 +71,9 @@ func symlink(target, link string) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	// A file of somebody else is not ours to remove.
-	if fi, err := os.Lstat(link); err != nil || fi.Mode()&fs.ModeSymlink == 0 {
-		return fmt.Errorf("%s is there and is no link", link)
+	// A file or link of somebody else, as of another agent, is not ours to remove.
+	if old, err := os.Readlink(link); err != nil || !strings.HasPrefix(old, logs+string(filepath.Separator)) {
+		return fmt.Errorf("%s is there and is no link to a log below %s", link, logs)
 	}
 	if err := os.Remove(link); err != nil {
 		return err

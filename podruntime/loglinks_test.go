@@ -208,14 +208,23 @@ func TestLogLinkOfALongName(t *testing.T) {
 	})
 }
 
-// A file where a link should be is somebody's.
-func TestLogLinkReplacesNoFile(t *testing.T) {
+// A file where a link should be is somebody's, and so is a link to another agent's logs.
+func TestLogLinkReplacesNothingElse(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "x.log"), "mine")
-	if err := symlink("/target", filepath.Join(dir, "x.log")); err == nil {
-		t.Error("a file was replaced")
+	file, link := filepath.Join(dir, "file.log"), filepath.Join(dir, "link.log")
+	put(t, file, "mine")
+	if err := os.Symlink("/logs-of-another/x", link); err != nil {
+		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, "x.log")); string(b) != "mine" {
+	for _, at := range []string{file, link} {
+		if err := symlink("/logs/target", at, "/logs"); err == nil {
+			t.Errorf("%s was replaced", at)
+		}
+	}
+	if b, err := os.ReadFile(file); string(b) != "mine" {
 		t.Errorf("%q, %v", b, err)
+	}
+	if to, err := os.Readlink(link); to != "/logs-of-another/x" {
+		t.Errorf("%q, %v", to, err)
 	}
 }

@@ -121,6 +121,7 @@ func bareLab(t testing.TB) *lab {
 			t.Logf("the agent said last:\n%s", tail(l.agentLog.String(), 60))
 		}
 		_ = containerdtest.UnmountBelow(l.root)
+		_ = containerdtest.UnlinkLogs(l.logs)
 	})
 	return l
 }

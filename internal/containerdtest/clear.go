@@ -161,6 +161,20 @@ func UnmountBelow(dir string) error {
 	return nil
 }
 
+// UnlinkLogs removes the links to logs below dir that an agent made in
+// /var/log/containers, and that directory if nothing else is in it.
+func UnlinkLogs(dir string) error {
+	const links = "/var/log/containers"
+	all, err := filepath.Glob(filepath.Join(links, "*.log"))
+	for _, link := range all {
+		if to, readErr := os.Readlink(link); readErr == nil && strings.HasPrefix(to, dir+"/") {
+			err = errors.Join(err, os.Remove(link))
+		}
+	}
+	_ = unix.Rmdir(links) // not while others use it
+	return err
+}
+
 // removeBridge does what "ip link del" does, for machines without iproute2.
 func removeBridge(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -91,7 +92,7 @@ func (l *life) makeNode() (*nodeagent.Node, error) {
 			nodeagent.StandardWithout("podstart", "stats", "collection", "eviction")...),
 		Agent: func(c *agent.Config) { c.Volumes.Mounter = mounter{l} },
 		Settings: nodeagent.Settings{
-			LeaveHost: true, PollFiles: true, NoPluginSockets: true,
+			LeaveHost: true, PollFiles: true, NoPluginSockets: true, ContainerLogs: cmp.Or(m.containerLogs(), "-"),
 		},
 	})
 }

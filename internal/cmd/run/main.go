@@ -197,5 +197,5 @@ func (p paths) remove(keepLogs bool) error {
 		say("logs are kept in %s", p.rel(p.run))
 		return os.RemoveAll(p.agentRoot)
 	}
-	return os.RemoveAll(p.run)
+	return errors.Join(containerdtest.UnlinkLogs(p.podLogs), os.RemoveAll(p.run))
 }
