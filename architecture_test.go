@@ -172,6 +172,8 @@ var light = map[string][]string{
 	"eviction/notify": {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"node/oom":        {"k8s.io/api/", "google.golang.org/grpc"},
 	"node/logind":     {"k8s.io/", "github.com/prometheus/", "google.golang.org/"},
+	"gc":              {"k8s.io/api/", "k8s.io/cri-api", "google.golang.org/grpc"},
+	"gc/crigc":        {"k8s.io/api/", module + "/agent"},
 	"gc/logrotate":    {"k8s.io/api/", "google.golang.org/grpc"},
 	"server/auth":     {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
 	"kubeapi/seal":    {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/gc/internal/hold"
@@ -44,9 +43,12 @@ type Pods interface {
 
 // Events takes what is worth telling about the node.
 type Events interface {
-	// Event is called by Run alone, which waits for it. eventType is always Warning here.
+	// Event is called during a pass, which waits for it. eventType is always Warning here.
 	Event(eventType, reason, message string)
 }
+
+// eventWarning is v1.EventTypeWarning: package v1 of Kubernetes weighs more than all of this one.
+const eventWarning = "Warning"
 
 // reasonContainerGCFailed is the kubelet's event for a pass that failed.
 const reasonContainerGCFailed = "ContainerGCFailed"
@@ -267,7 +269,7 @@ func (m *ContainerCollector) all(ctx context.Context) {
 	if _, err := m.Collect(ctx); err != nil && ctx.Err() == nil {
 		m.cfg.Log.Warn("container collection failed", zap.Error(err))
 		if m.cfg.Events != nil {
-			m.cfg.Events.Event(v1.EventTypeWarning, reasonContainerGCFailed, err.Error())
+			m.cfg.Events.Event(eventWarning, reasonContainerGCFailed, err.Error())
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
@@ -25,12 +24,6 @@ type ImageStore interface {
 	// Remove removes an image with all its names. It succeeds when it is gone
 	// already.
 	Remove(ctx context.Context, id, handler string) error
-}
-
-// ImageEvents takes what is worth telling about the node.
-type ImageEvents interface {
-	// Event is called during a pass, which waits for it. eventType is always Warning here.
-	Event(eventType, reason, message string)
 }
 
 // Reasons of events, as the kubelet has them.
@@ -69,7 +62,7 @@ type ImageConfig struct {
 	// ImageMemory keeps when images were used last over restarts; they are
 	// forgotten.
 	Memory ImageMemory
-	Events ImageEvents // nobody is told
+	Events Events // nobody is told
 
 	Interval time.Duration // between passes; 5m
 	Timeout  time.Duration // of each call of the Store; 2m
@@ -100,7 +93,7 @@ const (
 //	freed, err := m.Reclaim(ctx, 1<<30)  // now, for an eviction manager
 //	report, err := m.Explain(ctx)        // what would go, and why the rest stays
 //
-// It needs a [ImageStore]: [github.com/nodewright/nodewright/agent/pressure.Collection] has one of a CRI client. decideImages and [WantImageSpace]
+// It needs an [ImageStore]: package crigc has one of a CRI client. decideImages and [WantImageSpace]
 // are the pure decision.
 //
 // Its methods may be called from any goroutine.
@@ -261,6 +254,6 @@ func (m *ImageCollector) Run(ctx context.Context) error {
 // event sends a warning about the node, if ImageConfig.Events is set. It is called without m.mu.
 func (m *ImageCollector) event(reason, message string) {
 	if m.cfg.Events != nil {
-		m.cfg.Events.Event(v1.EventTypeWarning, reason, message)
+		m.cfg.Events.Event(eventWarning, reason, message)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/crigc"
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
@@ -23,7 +24,7 @@ const collectionName = "collection"
 
 // CollectionRuntime is what is asked of a container runtime; *cri.Client has it.
 type CollectionRuntime interface {
-	CRIContainerService
+	crigc.ContainerService
 	logrotate.Runtime
 }
 
@@ -32,7 +33,7 @@ type CollectionRuntime interface {
 // default named beside it, which is the kubelet's.
 type CollectionConfig struct {
 	Runtime CollectionRuntime
-	Images  CRIImageService
+	Images  crigc.ImageService
 
 	// ImagePolicy says when images go; gc.DefaultImagePolicy().
 	ImagePolicy *gc.ImagePolicy
@@ -186,7 +187,7 @@ func NewCollection(cfg CollectionConfig) (*Collection, error) {
 
 func (p *Collection) newImages() (err error) {
 	c := &p.cfg
-	store := NewCRIImages(c.Images, c.Runtime)
+	store := crigc.NewImages(c.Images, c.Runtime)
 	store.Labels = len(c.PinnedImageLabels) > 0
 	conf := gc.ImageConfig{
 		Store: store, Policy: c.ImagePolicy, Pins: c.PinnedImages, PinLabels: c.PinnedImageLabels,
@@ -203,7 +204,7 @@ func (p *Collection) newImages() (err error) {
 func (p *Collection) newContainers() (err error) {
 	c := &p.cfg
 	p.containers, err = gc.NewContainerCollector(gc.ContainerConfig{
-		Runtime: NewCRIContainers(c.Runtime, c.PodLogsDir), Pods: pods{p}, Policy: c.ContainerPolicy,
+		Runtime: crigc.NewContainers(c.Runtime, c.PodLogsDir), Pods: pods{p}, Policy: c.ContainerPolicy,
 		PodLogsDir: filepath.Clean(c.PodLogsDir), ContainerLogsDir: c.ContainerLogsDir,
 		Events: nodeEvents{p}, Removed: p.removed,
 		Log: c.Log.Named("containergc"), Metrics: c.Metrics,

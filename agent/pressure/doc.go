@@ -15,23 +15,7 @@
 //   - [OOMKills]: events of the kernel's OOM kills
 //   - [Preemption]: pods that end for a critical one
 //
-// # Collectors over CRI
-//
-// The collectors of package gc work on a CRI runtime without an agent, too: [CRIImages] is a
-// [gc.ImageStore], [CRIContainers] is a [gc.ContainerRuntime], and [CRIContainers.Running] lists
-// the logs for a [logrotate.Manager].
-//
-//	client, err := cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
-//	if err != nil {
-//	return err
-//	}
-//	images := pressure.NewCRIImages(client, client)
-//	m, err := gc.NewImageCollector(gc.ImageConfig{Store: images})
-//
-// What never changes is asked for once: the log and the image mounts of a
-// container, the end of one that has ended, the labels of an image. So a pass
-// of any collector is two or three calls, and one for each container that is
-// new.
+// The collectors work without an agent, too: see packages gc and gc/crigc.
 //
 // Tier: beta.
 package pressure

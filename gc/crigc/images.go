@@ -1,4 +1,4 @@
-package pressure
+package crigc
 
 import (
 	"context"
@@ -19,54 +19,54 @@ import (
 // in use by comes from the containers, dead ones included: those may be started
 // again, or looked into.
 
-// CRIImageService is what Images asks of an image service; *cri.Client has it.
-type CRIImageService interface {
+// ImageService is what [Images] asks of an image service; *cri.Client has it.
+type ImageService interface {
 	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
 	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// CRIContainerLister is what Images asks of a container runtime; *cri.Client has it.
-type CRIContainerLister interface {
+// ContainerLister is what [Images] asks of a container runtime; *cri.Client has it.
+type ContainerLister interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 }
 
-// CRIImages is an gc.ImageStore. Its methods may be called from any goroutine.
-type CRIImages struct {
-	// Labels has the labels of images read, for imagegc's PinLabels: with one call
+// Images is a gc.ImageStore. Its methods may be called from any goroutine.
+type Images struct {
+	// Labels has the labels of images read, for [gc.ImageConfig].PinLabels: with one call
 	// for each image that is new. Runtimes tell them in the form in which containerd
-	// and CRI-O do, or not at all. It is not changed once the Store is in use.
+	// and CRI-O do, or not at all. It is not changed once Images is in use.
 	Labels bool
 
-	images   CRIImageService
-	rt       CRIContainerLister
+	images   ImageService
+	rt       ContainerLister
 	statuses statuses
 	statfs   func(path string) (capacity, available int64, err error)
-	disks    detached.Group[criSize] // questions that may never be answered
+	disks    detached.Group[size] // questions that may never be answered
 
 	mu     sync.Mutex
 	labels map[string]map[string]string // by ID
 }
 
-var _ gc.ImageStore = (*CRIImages)(nil)
+var _ gc.ImageStore = (*Images)(nil)
 
 // diskTime is how long a file system has to answer: longer than a busy disk takes,
 // and much shorter than the pause between two passes.
 const diskTime = 10 * time.Second
 
-// criSize is that of a file system, in bytes.
-type criSize struct{ capacity, available int64 }
+// size is that of a file system, in bytes.
+type size struct{ capacity, available int64 }
 
-// NewCRIImages returns a Store over a CRI runtime. Set Labels before its use.
-func NewCRIImages(images CRIImageService, rt CRIContainerLister) *CRIImages {
-	return &CRIImages{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
+// NewImages returns the images of a CRI runtime. Set Labels before its use.
+func NewImages(images ImageService, rt ContainerLister) *Images {
+	return &Images{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
 }
 
 // Images lists all images. With Labels, an image whose labels cannot be read fails
 // the whole: without them a pinned image could be removed.
-func (s *CRIImages) Images(ctx context.Context) ([]gc.Image, error) {
+func (s *Images) Images(ctx context.Context) ([]gc.Image, error) {
 	list, err := s.images.ListImages(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *CRIImages) Images(ctx context.Context) ([]gc.Image, error) {
 
 // addLabels reads the labels of the images. The maps that it keeps are never changed,
 // so that a list in progress and a later one may share them.
-func (s *CRIImages) addLabels(ctx context.Context, images []gc.Image) error {
+func (s *Images) addLabels(ctx context.Context, images []gc.Image) error {
 	s.mu.Lock()
 	known := s.labels
 	s.mu.Unlock()
@@ -130,7 +130,7 @@ func labelsOf(info map[string]string) map[string]string {
 
 // Uses lists the images of all containers, and those that they mount. A container
 // whose status cannot be read fails the whole: its images could be removed.
-func (s *CRIImages) Uses(ctx context.Context) ([]gc.ImageUse, error) {
+func (s *Images) Uses(ctx context.Context) ([]gc.ImageUse, error) {
 	list, err := s.rt.ListContainers(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (s *CRIImages) Uses(ctx context.Context) ([]gc.ImageUse, error) {
 // Disk returns how full the file system is that images are on, in bytes. The runtime
 // says which one it is and what images take of it; the rest comes from the kernel. It
 // blocks for diskTime at most beside the runtime's call.
-func (s *CRIImages) Disk(ctx context.Context) (gc.ImageDisk, error) {
+func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	resp, err := s.images.ImageFsInfo(ctx)
 	if err != nil {
 		return gc.ImageDisk{}, err
@@ -181,7 +181,7 @@ func (s *CRIImages) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	path := all[0].GetFsId().GetMountpoint()
 	ctx, cancel := context.WithTimeout(ctx, diskTime)
 	defer cancel()
-	size, err := s.disks.Do(ctx, path, func() (size criSize, err error) {
+	size, err := s.disks.Do(ctx, path, func() (size size, err error) {
 		size.capacity, size.available, err = s.statfs(path)
 		return size, err
 	})
@@ -194,7 +194,7 @@ func (s *CRIImages) Disk(ctx context.Context) (gc.ImageDisk, error) {
 
 // Remove removes an image; one that is gone is removed. handler is the runtime
 // class's, "" for the default: an image can be there for each.
-func (s *CRIImages) Remove(ctx context.Context, id, handler string) error {
+func (s *Images) Remove(ctx context.Context, id, handler string) error {
 	err := s.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
 	if cri.IsNotFound(err) {
 		return nil

@@ -1,4 +1,4 @@
-package pressure
+package crigc
 
 import (
 	"context"
@@ -23,10 +23,10 @@ import (
 // Containers and their logs, for the collector of dead containers and for log
 // rotation. Nothing here decides what is removed.
 
-// CRIContainerService is what Containers asks of a container runtime; *cri.Client
+// ContainerService is what [Containers] asks of a container runtime; *cri.Client
 // has it.
-type CRIContainerService interface {
-	CRIContainerLister
+type ContainerService interface {
+	ContainerLister
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	StopContainer(ctx context.Context, id string, timeout int64) error
 	RemoveContainer(ctx context.Context, id string) error
@@ -34,10 +34,10 @@ type CRIContainerService interface {
 	RemovePodSandbox(ctx context.Context, id string) error
 }
 
-// CRIContainers is a gc.ContainerRuntime. Its methods may be called from any goroutine.
+// Containers is a gc.ContainerRuntime. Its methods may be called from any goroutine.
 // Every one of them takes a container or sandbox that is gone for removed.
-type CRIContainers struct {
-	rt      CRIContainerService
+type Containers struct {
+	rt      ContainerService
 	logsDir string
 	// disk makes the removals of logs, which may hang: one at a time for each log.
 	disk detached.Queue
@@ -45,12 +45,12 @@ type CRIContainers struct {
 	ended, running statuses
 }
 
-var _ gc.ContainerRuntime = (*CRIContainers)(nil)
+var _ gc.ContainerRuntime = (*Containers)(nil)
 
-// NewCRIContainers returns a Runtime over a CRI runtime. podLogsDir is an absolute
+// NewContainers returns the containers of a CRI runtime. podLogsDir is an absolute
 // path: logs that are not below it are left alone.
-func NewCRIContainers(rt CRIContainerService, podLogsDir string) *CRIContainers {
-	return &CRIContainers{
+func NewContainers(rt ContainerService, podLogsDir string) *Containers {
+	return &Containers{
 		rt: rt, logsDir: filepath.Clean(podLogsDir),
 		ended: statuses{ask: rt.ContainerStatus}, running: statuses{ask: rt.ContainerStatus},
 	}
@@ -58,7 +58,7 @@ func NewCRIContainers(rt CRIContainerService, podLogsDir string) *CRIContainers 
 
 // List lists the sandboxes and containers of a pod, or of all. What belongs to
 // no pod is left out.
-func (s *CRIContainers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []gc.Container, error) {
+func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []gc.Container, error) {
 	var sf *runtimeapi.PodSandboxFilter
 	var cf *runtimeapi.ContainerFilter
 	if pod != "" {
@@ -131,14 +131,14 @@ func stateOf(s runtimeapi.ContainerState) observed.State {
 
 // StopContainer ends a container at once: the collector asks for it where it cannot
 // tell whether the container runs.
-func (s *CRIContainers) StopContainer(ctx context.Context, id string) error {
+func (s *Containers) StopContainer(ctx context.Context, id string) error {
 	return ignoreGone(s.rt.StopContainer(ctx, id, 0))
 }
 
 // RemoveContainer removes a container and then its logs: in the other order a failure
 // would leave a container without its logs. The link to them is removed by
-// containergc.
-func (s *CRIContainers) RemoveContainer(ctx context.Context, c gc.Container) error {
+// the collector.
+func (s *Containers) RemoveContainer(ctx context.Context, c gc.Container) error {
 	if c.LogPath == "" {
 		resp, err := s.rt.ContainerStatus(ctx, c.ID, false)
 		if err != nil {
@@ -166,7 +166,7 @@ const (
 // of logs is followed, and no directory is removed. A path that is not below the
 // directory comes from a runtime that was told so by others: it is left alone. It
 // blocks for fileTimeout at most; the removal goes on then.
-func (s *CRIContainers) removeLogs(ctx context.Context, path string) error {
+func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	dir, err := filepath.Rel(s.logsDir, filepath.Dir(path))
 	if err != nil || !filepath.IsLocal(dir) || !strings.HasPrefix(path, s.logsDir+string(filepath.Separator)) {
@@ -194,7 +194,7 @@ func (s *CRIContainers) removeLogs(ctx context.Context, path string) error {
 
 // RemoveSandbox stops a sandbox and removes it. The stop takes back its network,
 // which some runtimes do not do when they remove one.
-func (s *CRIContainers) RemoveSandbox(ctx context.Context, id string) error {
+func (s *Containers) RemoveSandbox(ctx context.Context, id string) error {
 	if err := ignoreGone(s.rt.StopPodSandbox(ctx, id)); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func ignoreGone(err error) error {
 
 // Running lists the logs of all containers that run: logrotate's Config.Running.
 // Those without a path have no log to rotate.
-func (s *CRIContainers) Running(ctx context.Context) ([]logrotate.Log, error) {
+func (s *Containers) Running(ctx context.Context) ([]logrotate.Log, error) {
 	containers, err := s.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	})

@@ -1,4 +1,4 @@
-package pressure
+package crigc
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // imagesOn says that images are on a file system.
 type imagesOn struct {
-	CRIImageService
+	ImageService
 	path string
 }
 
@@ -23,7 +23,7 @@ func (i imagesOn) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse,
 // A file system that does not answer costs a deadline, and one goroutine for good.
 func TestDeadFileSystemHoldsOneGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &CRIImages{images: imagesOn{path: "/dead"}}
+		s := &Images{images: imagesOn{path: "/dead"}}
 		alive := make(chan struct{})
 		var calls atomic.Int32
 		s.statfs = func(string) (int64, int64, error) {

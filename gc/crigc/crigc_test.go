@@ -1,4 +1,4 @@
-package pressure
+package crigc
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
-// criNode is a runtime with pods.
-type criNode struct {
+// node is a runtime with pods.
+type node struct {
 	*critest.Runtime
 	t    *testing.T
 	logs string
 }
 
-func newNode(t *testing.T, images ...string) criNode {
+func newNode(t *testing.T, images ...string) node {
 	rt := critest.New()
 	rt.AddImage(images...)
-	return criNode{rt, t, t.TempDir()}
+	return node{rt, t, t.TempDir()}
 }
 
-func (n criNode) sandbox(uid string) (string, *runtimeapi.PodSandboxConfig) {
+func (n node) sandbox(uid string) (string, *runtimeapi.PodSandboxConfig) {
 	n.t.Helper()
 	conf := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: uid},
@@ -46,7 +46,7 @@ func (n criNode) sandbox(uid string) (string, *runtimeapi.PodSandboxConfig) {
 }
 
 // container runs a container, and its script is args.
-func (n criNode) container(sandbox string, conf *runtimeapi.PodSandboxConfig, image string, attempt uint32, args ...string) string {
+func (n node) container(sandbox string, conf *runtimeapi.PodSandboxConfig, image string, attempt uint32, args ...string) string {
 	n.t.Helper()
 	labels := map[string]string{cri.LabelContainerName: "app"}
 	for k, v := range conf.GetLabels() {
@@ -70,7 +70,7 @@ func TestImages(t *testing.T) {
 	n := newNode(t, "app:1", "mounted:1", "idle:1")
 	sb, conf := n.sandbox("uid")
 	id := n.container(sb, conf, "app:1", 0, "exit", "0")
-	s := NewCRIImages(n, n)
+	s := NewImages(n, n)
 	m, err := gc.NewImageCollector(gc.ImageConfig{Store: s, Policy: &gc.ImagePolicy{High: 90, Low: 80}})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestImages(t *testing.T) {
 
 // fsInfo is a runtime that reports disk and labels.
 type fsInfo struct {
-	criNode
+	node
 	info   []*runtimeapi.FilesystemUsage
 	asked  int
 	labels string
@@ -140,8 +140,8 @@ func (f *fsInfo) ImageStatus(context.Context, *runtimeapi.ImageSpec, bool) (*run
 }
 
 func TestDisk(t *testing.T) {
-	f := &fsInfo{criNode: newNode(t)}
-	s := NewCRIImages(f, f)
+	f := &fsInfo{node: newNode(t)}
+	s := NewImages(f, f)
 	if _, err := s.Disk(t.Context()); err == nil {
 		t.Error("no error without a file system")
 	}
@@ -159,8 +159,8 @@ func TestDisk(t *testing.T) {
 }
 
 func TestLabels(t *testing.T) {
-	f := &fsInfo{criNode: newNode(t, "a", "b"), labels: `{"imageSpec":{"config":{"Labels":{"keep":"yes"}}}}`}
-	s := NewCRIImages(f, f)
+	f := &fsInfo{node: newNode(t, "a", "b"), labels: `{"imageSpec":{"config":{"Labels":{"keep":"yes"}}}}`}
+	s := NewImages(f, f)
 	s.Labels = true
 	for range 3 {
 		images, err := s.Images(t.Context())
@@ -198,7 +198,7 @@ func TestContainers(t *testing.T) {
 	if err := os.WriteFile(rotated, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := NewCRIContainers(n, n.logs)
+	s := NewContainers(n, n.logs)
 	m, err := gc.NewContainerCollector(gc.ContainerConfig{Runtime: s, Pods: criPods{"gone": gc.Deleted}, PodLogsDir: n.logs})
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func TestRunningAndRotation(t *testing.T) {
 	sb, conf := n.sandbox("uid")
 	n.container(sb, conf, "app:1", 0, "exit", "0")
 	id := n.container(sb, conf, "app:1", 1, "out", "more than ten bytes", "sleep", "forever")
-	s := NewCRIContainers(n, n.logs)
+	s := NewContainers(n, n.logs)
 	path := filepath.Join(n.logs, "ns_pod_uid", "app", "1.log")
 	for range 2 {
 		logs, err := s.Running(t.Context())
@@ -296,7 +296,7 @@ func TestAttemptsAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.container(sb, conf, "app:1", 7, "exit", "0")
-	sandboxes, containers, err := NewCRIContainers(n, n.logs).List(t.Context(), "")
+	sandboxes, containers, err := NewContainers(n, n.logs).List(t.Context(), "")
 	if err != nil || len(sandboxes) != 1 || sandboxes[0].Attempt != 3 || len(containers) != 1 || containers[0].Attempt != 7 {
 		t.Errorf("%+v, %+v, %v", sandboxes, containers, err)
 	}

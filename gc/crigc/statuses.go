@@ -1,4 +1,4 @@
-package pressure
+package crigc
 
 import (
 	"context"
@@ -17,11 +17,11 @@ type statuses struct {
 	// mu is held over no call of the runtime. Two lists at a time may ask for the
 	// same container twice, and each stores what it found.
 	mu    sync.Mutex
-	known map[string]map[string]criStatus // by the pod's UID and the container's ID
+	known map[string]map[string]status // by the pod's UID and the container's ID
 }
 
-// criStatus is what is remembered of a container.
-type criStatus struct {
+// status is what is remembered of a container.
+type status struct {
 	log      string
 	mounts   []string // images
 	finished int64    // Unix nanoseconds; 0 while it has not ended
@@ -31,14 +31,14 @@ type criStatus struct {
 // are new or have ended since. One that is gone meanwhile is left out. They are
 // all that a pod has, or with "" all there are: what is known of others is
 // forgotten.
-func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod string, wanted func(*runtimeapi.Container) bool) (map[string]criStatus, error) {
-	out := make(map[string]criStatus, len(list))
-	next := map[string]map[string]criStatus{}
-	note := func(c *runtimeapi.Container, st criStatus) {
+func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod string, wanted func(*runtimeapi.Container) bool) (map[string]status, error) {
+	out := make(map[string]status, len(list))
+	next := map[string]map[string]status{}
+	note := func(c *runtimeapi.Container, st status) {
 		out[c.GetId()] = st
 		uid := c.GetLabels()[cri.LabelPodUID]
 		if next[uid] == nil {
-			next[uid] = map[string]criStatus{}
+			next[uid] = map[string]status{}
 		}
 		next[uid][c.GetId()] = st
 	}
@@ -61,7 +61,7 @@ func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod str
 		if err != nil {
 			return nil, err
 		}
-		st = criStatus{log: resp.GetStatus().GetLogPath(), finished: resp.GetStatus().GetFinishedAt()}
+		st = status{log: resp.GetStatus().GetLogPath(), finished: resp.GetStatus().GetFinishedAt()}
 		for _, m := range resp.GetStatus().GetMounts() {
 			if image := m.GetImage().GetImage(); image != "" {
 				st.mounts = append(st.mounts, image)

@@ -1,21 +1,21 @@
-package pressure_test
+package crigc_test
 
 import (
 	"context"
 	"time"
 
-	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/gc"
+	"github.com/nodewright/nodewright/gc/crigc"
 )
 
 // Images that no container uses go once the disk is nearly full, on any CRI runtime.
-func ExampleNewCRIImages() {
+func ExampleNewImages() {
 	client, err := cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
 	if err != nil {
 		panic(err)
 	}
-	m, err := gc.NewImageCollector(gc.ImageConfig{Store: pressure.NewCRIImages(client, client)})
+	m, err := gc.NewImageCollector(gc.ImageConfig{Store: crigc.NewImages(client, client)})
 	if err != nil {
 		panic(err)
 	}

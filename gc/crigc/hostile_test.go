@@ -1,4 +1,4 @@
-package pressure
+package crigc
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestNoLogIsRemovedBehindALink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := NewCRIContainers(nobody{}, logs)
+	s := NewContainers(nobody{}, logs)
 	if err := s.removeLogs(t.Context(), filepath.Join(logs, "pod", "c", "0.log")); err != nil {
 		t.Error(err)
 	}
@@ -41,4 +41,4 @@ func TestNoLogIsRemovedBehindALink(t *testing.T) {
 }
 
 // nobody is a runtime that is not asked.
-type nobody struct{ CRIContainerService }
+type nobody struct{ ContainerService }

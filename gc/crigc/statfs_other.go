@@ -1,6 +1,6 @@
 //go:build !linux
 
-package pressure
+package crigc
 
 import (
 	"errors"
