@@ -22,8 +22,8 @@ type pressure struct {
 	since time.Time // shown only
 }
 
-// conditionTypes lists the conditions that have a lane each, in the order in which
-// they are shown.
+// conditionTypes lists the conditions of the signals of package rank, which have a lane each, in
+// the order in which they are shown. Those of Config.Signals follow.
 func conditionTypes() []v1.NodeConditionType {
 	return []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
 }
@@ -31,10 +31,13 @@ func conditionTypes() []v1.NodeConditionType {
 // words are what the kubelet says of a condition.
 type words struct{ reasonOn, textOn, reasonOff, textOff string }
 
-// wordsOf returns the kubelet's reasons and messages, which tools look for. They
+// words returns the kubelet's reasons and messages, which tools look for. They
 // name the kubelet whatever the agent is called.
-func wordsOf(c v1.NodeConditionType) words {
-	switch c {
+func (l *lane) words() words {
+	if l.own != nil {
+		return words{"SignalIsLow", string(l.own.Name) + " is below its threshold", "SignalIsSufficient", string(l.own.Name) + " is sufficient"}
+	}
+	switch l.condition {
 	case v1.NodeMemoryPressure:
 		return words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"}
 	case v1.NodeDiskPressure:
@@ -77,11 +80,10 @@ func (m *Manager) UnderPressure(c v1.NodeConditionType) bool {
 func (m *Manager) Conditions() []v1.NodeCondition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	types := conditionTypes()
-	out := make([]v1.NodeCondition, 0, len(types)+1) // callers often add one
-	for _, c := range types {
-		w, p := wordsOf(c), m.pressure[c]
-		n := v1.NodeCondition{Type: c, Status: v1.ConditionFalse, Reason: w.reasonOff, Message: w.textOff}
+	out := make([]v1.NodeCondition, 0, len(m.lanes)+1) // callers often add one
+	for _, l := range m.lanes {
+		w, p := l.words(), m.pressure[l.condition]
+		n := v1.NodeCondition{Type: l.condition, Status: v1.ConditionFalse, Reason: w.reasonOff, Message: w.textOff}
 		if p.on {
 			n.Status, n.Reason, n.Message = v1.ConditionTrue, w.reasonOn, w.textOn
 		}
@@ -97,19 +99,23 @@ func (m *Manager) Conditions() []v1.NodeCondition {
 // the control plane puts them on the node.
 func (m *Manager) Taints() []v1.Taint {
 	var out []v1.Taint
-	for _, c := range m.on() {
-		if t, ok := rank.Taint(c); ok {
+	for _, l := range m.on() {
+		if l.own != nil {
+			if l.own.Taint != nil {
+				out = append(out, *l.own.Taint)
+			}
+		} else if t, ok := rank.Taint(l.condition); ok {
 			out = append(out, t)
 		}
 	}
 	return out
 }
 
-// on are the conditions that hold.
-func (m *Manager) on() []v1.NodeConditionType {
+// on are the lanes whose conditions hold.
+func (m *Manager) on() []*lane {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.DeleteFunc(conditionTypes(), func(c v1.NodeConditionType) bool { return !m.pressure[c].on })
+	return slices.DeleteFunc(slices.Clone(m.lanes), func(l *lane) bool { return !m.pressure[l.condition].on })
 }
 
 // Rejection is why a pod is not admitted.
@@ -126,12 +132,16 @@ func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	}
 	// Pods of class BestEffort request no memory and would be the next to be
 	// evicted. With disk or processes short, any new pod takes some of them.
-	if len(on) == 1 && on[0] == v1.NodeMemoryPressure {
+	if len(on) == 1 && on[0].condition == v1.NodeMemoryPressure {
 		if podmeta.QOS(pod) != v1.PodQOSBestEffort || toleratesMemory(pod) {
 			return nil
 		}
 	}
-	return &Rejection{Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", on)}
+	var holds []v1.NodeConditionType
+	for _, l := range on {
+		holds = append(holds, l.condition)
+	}
+	return &Rejection{Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", holds)}
 }
 
 // toleratesMemory reports whether the pod may be on a node that is short of memory.

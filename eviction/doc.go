@@ -13,12 +13,14 @@
 //	m.Figures()                            // how far each signal is from its threshold
 //	m.Decisions()                          // why pods were evicted, and why not
 //
+// [Signal] is a figure of one's own beside memory, disks and processes.
+//
 // Package rank has the decisions, for schedulers as well; package notify receives the kernel's
 // notifications.
 //
 // # Observation
 //
-// Memory, disks and processes each have a goroutine, which reads their node-level signals at
+// Memory, disks, processes and each [Signal] have a goroutine, which reads their node-level signals at
 // least every 10 s; more often while a signal approaches its threshold; and at once when a
 // notifier fires, when an eviction has ended, and when the grace period of a soft threshold
 // or the transition period of a condition is over. Usage of pods is read only when a pod has

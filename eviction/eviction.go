@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,12 +56,14 @@ type Config struct {
 	// to run; podmeta.IsCritical: those that are static or of the system.
 	Critical func(*v1.Pod) bool
 
-	// Thresholds, by rank.Parse; none. Without any, only limits of
+	// Thresholds, by rank.Parse, and those of Signals; none. Without any, only limits of
 	// local storage are watched.
 	Thresholds []rank.Threshold
-	Reclaim    Reclaimer  // nothing can be reclaimed
-	Notify     []Notifier // none: figures are looked at on time alone
-	Events     Events     // none
+	// Signals are figures of one's own beside those of package rank; none.
+	Signals []Signal
+	Reclaim Reclaimer  // nothing can be reclaimed
+	Notify  []Notifier // none: figures are looked at on time alone
+	Events  Events     // none
 	// Changed is called, without blocking, when a condition has changed.
 	Changed func()
 
@@ -145,15 +148,24 @@ func (c Config) validate() error {
 	// The watches of a lane are kept by threshold: of two that are the same, one
 	// would overwrite the other.
 	seen := map[rank.Threshold]bool{}
+	known := map[rank.Signal]bool{}
+	conditions := conditionTypes()
+	for i, s := range c.Signals {
+		require(s.Name != "" && !s.Name.Known() && !known[s.Name], "field Config.Signals[%d].Name is %q; want a name that no other signal has", i, s.Name)
+		require(s.Condition != "" && s.Condition != v1.NodeReady && !slices.Contains(conditions, s.Condition),
+			"field Config.Signals[%d].Condition is %q; want a condition that nothing else sets", i, s.Condition)
+		require(s.Read != nil, "field Config.Signals[%d].Read is required", i)
+		known[s.Name], conditions = true, append(conditions, s.Condition)
+	}
 	for i, t := range c.Thresholds {
-		require(t.Signal.Known(), "field Config.Thresholds[%d].Signal is %q; want a known signal", i, t.Signal)
+		require(t.Signal.Known() || known[t.Signal], "field Config.Thresholds[%d].Signal is %q; want a known signal, or one of Config.Signals", i, t.Signal)
 		require(t.Grace >= 0, "field Config.Thresholds[%d].Grace is %v; want 0 or more", i, t.Grace)
 		require(!seen[t], "field Config.Thresholds[%d] is the same as one before; want each once", i)
 		seen[t] = true
 	}
 	for i, n := range c.Notify {
 		require(n.Source != nil, "field Config.Notify[%d].Source is required", i)
-		require(n.Signal.Known(), "field Config.Notify[%d].Signal is %q; want a known signal", i, n.Signal)
+		require(n.Signal.Known() || known[n.Signal], "field Config.Notify[%d].Signal is %q; want a known signal, or one of Config.Signals", i, n.Signal)
 	}
 	return errors.Join(errs...)
 }
@@ -202,7 +214,10 @@ func New(cfg Config) (*Manager, error) {
 	// A lane for each condition, also for those without thresholds: evictions wake
 	// them all.
 	for _, c := range conditionTypes() {
-		m.lanes = append(m.lanes, newLane(m, c))
+		m.lanes = append(m.lanes, newLane(m, c, nil))
+	}
+	for i := range cfg.Signals {
+		m.lanes = append(m.lanes, newLane(m, cfg.Signals[i].Condition, &cfg.Signals[i]))
 	}
 	return m, nil
 }
@@ -225,10 +240,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// lane is the one that watches a condition.
-func (m *Manager) lane(c v1.NodeConditionType) *lane {
+// lane is the one that watches a signal.
+func (m *Manager) lane(s rank.Signal) *lane {
 	for _, l := range m.lanes {
-		if l.condition == c {
+		if l.watchesSignal(s) {
 			return l
 		}
 	}

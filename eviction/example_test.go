@@ -6,10 +6,49 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
 )
+
+// A device for caches is a signal of one's own: what is left of it, and what each pod has there.
+func ExampleSignal() {
+	pods := []*v1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "1"}}, {ObjectMeta: metav1.ObjectMeta{Name: "large", UID: "2"}},
+	}
+	cached := map[types.UID]int64{"1": 20, "2": 75} // GB of 100
+	ended := make(chan string, 1)
+	m, err := eviction.New(eviction.Config{
+		Stats: newNode(), Pods: func() []*v1.Pod { return pods },
+		Kill: func(_ context.Context, pod *v1.Pod, _ int64, _ func(*v1.PodStatus)) error {
+			ended <- pod.Name
+			return nil
+		},
+		Thresholds: []rank.Threshold{{Signal: "cache.available", Value: rank.Amount{Fraction: 0.1}}},
+		Signals: []eviction.Signal{{
+			Name: "cache.available", Condition: "CachePressure",
+			Read: func(context.Context) (rank.Observation, error) {
+				return rank.Observation{Available: 5, Capacity: 100, Time: time.Now()}, nil
+			},
+			Usage: func(context.Context, []*v1.Pod) (map[types.UID]int64, error) { return cached, nil },
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	done := make(chan error)
+	go func() { done <- m.Run(ctx) }()
+	fmt.Println(<-ended, "was evicted")
+	cancel()
+	<-done
+	fmt.Println(m.UnderPressure("CachePressure"), m.Decisions()[0].Considered[0].Used)
+	// Output:
+	// large was evicted
+	// true 75
+}
 
 func ExampleManager() {
 	n := newNode() // Stats that read a real one, in an agent

@@ -46,8 +46,8 @@ func (m *Manager) Figures() []Figure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []Figure
-	for _, c := range conditionTypes() {
-		out = append(out, m.figures[c]...)
+	for _, l := range m.lanes {
+		out = append(out, m.figures[l.condition]...)
 	}
 	slices.SortStableFunc(out, func(a, b Figure) int { return rank.CompareSignals(a.Threshold.Signal, b.Threshold.Signal) })
 	return out

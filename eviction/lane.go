@@ -30,6 +30,7 @@ const (
 type lane struct {
 	m         *Manager
 	condition v1.NodeConditionType
+	own       *Signal // nil: the signals are those of package rank
 	// A second cause while one waits is dropped: one look serves both.
 	wake chan string // why; capacity 1
 
@@ -51,18 +52,26 @@ type lane struct {
 
 // newLane returns the lane of a condition with its part of the thresholds. It
 // starts nothing.
-func newLane(m *Manager, c v1.NodeConditionType) *lane {
+func newLane(m *Manager, c v1.NodeConditionType, own *Signal) *lane {
 	l := &lane{
-		m: m, condition: c, wake: make(chan string, 1),
+		m: m, condition: c, own: own, wake: make(chan string, 1),
 		watches: map[rank.Threshold]watch{}, trends: map[rank.Signal]trend{}, errs: map[string]string{},
 	}
 	for _, t := range m.cfg.Thresholds {
-		if t.Signal.Condition() == c {
+		if l.watchesSignal(t.Signal) {
 			l.given = append(l.given, t)
 		}
 	}
 	l.setList()
 	return l
+}
+
+// watchesSignal reports whether a signal is the lane's.
+func (l *lane) watchesSignal(s rank.Signal) bool {
+	if l.own != nil {
+		return s == l.own.Name
+	}
+	return s.Condition() == l.condition
 }
 
 // idle reports that there is nothing for the lane to do.

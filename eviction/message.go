@@ -22,14 +22,22 @@ const (
 // bytes writes an amount as the kubelet does: 100Mi.
 func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
 
+// resourceOf is what runs low, for people; a signal of one's own is its own name.
+func resourceOf(s rank.Signal) v1.ResourceName {
+	if !s.Known() {
+		return v1.ResourceName(s)
+	}
+	return s.Resource()
+}
+
 // lowMessage returns why a pod was evicted, in the kubelet's words: users and
 // tools look for them.
 func lowMessage(t rank.Threshold, o rank.Observation, c rank.Candidate) string {
 	var b strings.Builder
-	res := t.Signal.Resource()
+	res := resourceOf(t.Signal)
 	// The kubelet writes numbers of things in decimal units and amounts of memory
 	// in binary ones.
-	if (res == rank.ResourceInodes || res == rank.ResourcePIDs) && t.Value.Format == "" {
+	if (res == rank.ResourceInodes || res == rank.ResourcePIDs || !t.Signal.Known()) && t.Value.Format == "" {
 		t.Value.Format = resource.DecimalSI
 	}
 	limit := t.Value.Quantity(o.Capacity)

@@ -48,7 +48,7 @@ const (
 // pressure stall information, or a cgroup that is made anew, must not end the watch
 // over the node.
 func (m *Manager) listen(ctx context.Context, n Notifier) {
-	l := m.lane(n.Signal.Condition())
+	l := m.lane(n.Signal)
 	wait := retry.Backoff{First: minListen, Max: maxListen}
 	for {
 		began := time.Now()

@@ -43,7 +43,7 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 		d.Outcome = "waiting for evictions under way"
 		return false
 	}
-	l.m.cfg.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", t.Signal.Resource()))
+	l.m.cfg.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", resourceOf(t.Signal)))
 	// Images can be pulled again; a pod that is ended loses its work.
 	if !l.reclaim(ctx, t, d) {
 		return false
@@ -72,7 +72,7 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 	coming, running, other := l.m.underWay(l, t.Signal, now)
 	verdicts := choose(ranked, situation{
 		need: d.Need, coming: coming, running: running, any: running > 0 || other,
-		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != rank.ResourcePIDs,
+		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Known() && t.Signal.Resource() != rank.ResourcePIDs,
 		status: l.m.statusOf(now), critical: l.m.cfg.Critical,
 	})
 	d.rank(ranked, verdicts)
@@ -86,7 +86,7 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 		l.m.evict(ctx, l, order{
 			rules: l.rules(), candidate: ranked[i].Candidate, label: string(t.Signal), grace: l.grace(t, ranked[i].Pod),
 			message: lowMessage(t, w.obs, ranked[i].Candidate), disrupted: true,
-			annotations: annotations(t.Signal.Resource(), ranked[i].Candidate),
+			annotations: annotations(resourceOf(t.Signal), ranked[i].Candidate),
 		}, d)
 	}
 	if d.Outcome = "evicting"; !evicts {
@@ -159,6 +159,9 @@ type step struct {
 // a filesystem without images and layers of containers, removing those frees
 // nothing.
 func (l *lane) steps(s rank.Signal) []step {
+	if l.own != nil && l.own.Reclaim != nil {
+		return []step{{"what no pod needs", l.own.Reclaim}}
+	}
 	r := l.m.cfg.Reclaim
 	if r == nil || l.condition != v1.NodeDiskPressure {
 		return nil

@@ -81,6 +81,13 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()
 	out := observations{}
+	if l.own != nil {
+		o, err := l.own.Read(ctx)
+		if err == nil {
+			out.add(l.own.Name, &o)
+		}
+		return out, wrap("read "+string(l.own.Name), err)
+	}
 	switch l.condition {
 	case v1.NodeMemoryPressure:
 		mem, err := l.m.cfg.Stats.Memory(ctx)
@@ -145,12 +152,31 @@ func (l *lane) want() Want {
 	}
 }
 
+// usage asks for what pods use of what the lane's signals report.
+func (l *lane) usage(ctx context.Context, pods []*v1.Pod) (map[types.UID]*rank.Usage, error) {
+	if l.own == nil {
+		return l.m.cfg.Stats.Pods(ctx, pods, l.want())
+	}
+	out := make(map[types.UID]*rank.Usage, len(pods))
+	if l.own.Usage == nil {
+		for _, p := range pods {
+			out[p.UID] = &rank.Usage{}
+		}
+		return out, nil
+	}
+	used, err := l.own.Usage(ctx, pods)
+	for uid, n := range used {
+		out[uid] = &rank.Usage{Own: n}
+	}
+	return out, err
+}
+
 // candidates reads the figures of pods, in the order of pods. One without figures
 // has a nil Usage. The error, if any, says that some may be missing.
 func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()
-	usage, err := l.m.cfg.Stats.Pods(ctx, pods, l.want())
+	usage, err := l.usage(ctx, pods)
 	if err == nil && usage == nil && len(pods) > 0 {
 		err = errors.New("there are none")
 	}

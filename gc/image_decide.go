@@ -24,6 +24,12 @@ type ImagePolicy struct {
 	// MaxAge is how long an image may go unused before it is removed however
 	// much space there is; 0 is for ever. If not 0 it must be above MinAge.
 	MaxAge time.Duration
+	// Judge, if not nil, is a policy beyond these numbers, such as "keep the newest 3 of each
+	// repository". It is given all images with the verdicts of the numbers, those that go first
+	// in front. Where a verdict is ImageRemovable, ImageAged or ImageYoung, it may set
+	// Verdict to one of these or to ImageKept, and Why; other changes have no effect. Each
+	// pass calls it and waits for it. It must not call the collector.
+	Judge func(images []JudgedImage)
 }
 
 // DefaultImagePolicy returns the kubelet's: imageGCHighThresholdPercent,
@@ -79,13 +85,15 @@ const (
 	Pinned
 	PinnedByName
 	PinnedByLabel
+	// ImageKept images are kept by ImagePolicy.Judge.
+	ImageKept
 	// numVerdicts is their number; each needs a name below.
 	numVerdicts
 )
 
 // verdictNames are values of a metric's label: they must not change.
 var verdictNames = [numVerdicts]string{
-	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "pinned by label",
+	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "pinned by label", "kept",
 }
 
 // String is the verdict in words, as metrics label it.
@@ -110,15 +118,41 @@ type JudgedImage struct {
 // by size, the largest first. facts are not changed.
 func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage {
 	judged := make([]JudgedImage, len(facts))
-	order := make([]*JudgedImage, len(facts)) // which are quicker to move
 	for i := range facts {
 		v, why := judge(p, &facts[i], now)
 		judged[i] = JudgedImage{ImageFact: facts[i], Verdict: v, Why: why}
+	}
+	judged = inTurn(judged)
+	if p.Judge == nil {
+		return judged
+	}
+	asked := slices.Clone(judged)
+	p.Judge(asked)
+	answers := map[string]*JudgedImage{} // whatever order they are in
+	for i := range asked {
+		answers[asked[i].Image.key()] = &asked[i]
+	}
+	for i := range judged {
+		j := &judged[i]
+		if a := answers[j.Image.key()]; a != nil && free(j.Verdict) && (free(a.Verdict) || a.Verdict == ImageKept) {
+			j.Verdict, j.Why = a.Verdict, a.Why
+		}
+	}
+	return inTurn(judged)
+}
+
+// free reports whether a verdict is one of age alone: nobody needs the image.
+func free(v ImageVerdict) bool { return v == ImageRemovable || v == ImageAged || v == ImageYoung }
+
+// inTurn returns the images in the order of decideImages. It is a total one, so equal facts give
+// equal reports.
+func inTurn(judged []JudgedImage) []JudgedImage {
+	order := make([]*JudgedImage, len(judged)) // which are quicker to move
+	for i := range judged {
 		order[i] = &judged[i]
 	}
-	// The order is a total one, so equal facts give equal reports.
 	slices.SortFunc(order, byTurn)
-	out := make([]JudgedImage, len(facts))
+	out := make([]JudgedImage, len(judged))
 	for i, j := range order {
 		out[i] = *j
 	}

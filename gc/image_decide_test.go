@@ -306,3 +306,38 @@ func TestSizes(t *testing.T) {
 		t.Errorf("verdict 200 is %q", s)
 	}
 }
+
+// Judge decides on what nobody needs, and on nothing else, in whatever order it leaves the images.
+func TestJudgeCannotDoomWhatIsNeeded(t *testing.T) {
+	now := time.Now()
+	p := ImagePolicy{MinAge: time.Minute, Judge: func(images []JudgedImage) {
+		slices.Reverse(images)
+		for i := range images {
+			images[i].Verdict, images[i].Why = ImageAged, "mine"
+			if images[i].Image.ID == "keep" {
+				images[i].Verdict = ImageKept
+			}
+			if images[i].Image.ID == "odd" {
+				images[i].Verdict = ImageInUse
+			}
+		}
+	}}
+	facts := []ImageFact{
+		{Image: Image{ID: "used"}, Used: []string{"c"}}, {Image: Image{ID: "held"}, Held: true}, {Image: Image{ID: "pinned", Pinned: true}},
+		{Image: Image{ID: "named"}, Reference: "named"}, {Image: Image{ID: "labelled"}, Label: "l"}, {Image: Image{ID: "desired"}, Desired: "d"},
+		{Image: Image{ID: "young"}, FirstSeen: now}, {Image: Image{ID: "free"}}, {Image: Image{ID: "keep"}}, {Image: Image{ID: "odd"}},
+	}
+	want := map[string]ImageVerdict{
+		"used": ImageInUse, "held": ImageStarting, "pinned": Pinned, "named": PinnedByName, "labelled": PinnedByLabel, "desired": fateDesired,
+		"young": ImageAged, "free": ImageAged, "keep": ImageKept, "odd": ImageRemovable,
+	}
+	got := decideImages(p, facts, now)
+	for i, j := range got {
+		if j.Verdict != want[j.Image.ID] {
+			t.Errorf("%s is %v, want %v", j.Image.ID, j.Verdict, want[j.Image.ID])
+		}
+		if goes := j.Verdict == ImageAged; goes != (i < 2) {
+			t.Errorf("%s (%v) is at %d", j.Image.ID, j.Verdict, i)
+		}
+	}
+}

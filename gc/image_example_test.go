@@ -2,7 +2,9 @@ package gc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nodewright/nodewright/gc"
@@ -33,6 +35,39 @@ func ExampleImageCollector_Collect() {
 	// docker.io/library/tools:latest removable  true
 	// docker.io/library/batch:latest desired batch false
 	// docker.io/library/web:latest in use default/pod/c false
+}
+
+// A policy of one's own: the newest image of each kind stays.
+func ExampleImagePolicy() {
+	policy := gc.ImagePolicy{High: 90, Low: 80}
+	policy.Judge = func(images []gc.JudgedImage) {
+		newest := map[string]*gc.JudgedImage{}
+		for i := range images {
+			kind, _, _ := strings.Cut(images[i].Image.Name(), "-") // app-1, app-2
+			if n := newest[kind]; n == nil || images[i].Image.Name() > n.Image.Name() {
+				newest[kind] = &images[i]
+			}
+		}
+		for _, n := range newest {
+			n.Verdict, n.Why = gc.ImageKept, "the newest of its kind"
+		}
+	}
+	s := &fakeStore{capacity: 100 << 30, other: 80 << 30}
+	s.add(4<<30, "app-1", "app-2", "tool-7")
+	m, err := gc.NewImageCollector(gc.ImageConfig{Store: s, Policy: &policy})
+	if err != nil {
+		panic(err)
+	}
+	rep, err := m.Collect(context.Background())
+	for _, o := range rep.Images {
+		fmt.Println(o.Image.Name(), o.Removed, o.Verdict, o.Why != "")
+	}
+	fmt.Println("not enough:", errors.Is(err, gc.ErrNotEnough))
+	// Output:
+	// docker.io/library/app-1:latest true removable false
+	// docker.io/library/app-2:latest false kept true
+	// docker.io/library/tool-7:latest false kept true
+	// not enough: true
 }
 
 // The decision alone: no runtime, no disk, no clock.

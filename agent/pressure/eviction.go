@@ -28,6 +28,8 @@ type EvictionConfig struct {
 	// Thresholds, by rank.Parse; none, and only limits of local storage
 	// are watched.
 	Thresholds []rank.Threshold
+	// Signals are figures of one's own beside those of package rank, for Thresholds; none.
+	Signals []block.Signal
 	// Notify wakes it ahead of time; KernelNotices has those of Linux. None.
 	Notify []block.Notifier
 	// Reclaim frees disks before pods have to end; [Collection.Reclaimer] is one.
@@ -131,7 +133,7 @@ func NewEviction(cfg EvictionConfig) (*Eviction, error) {
 	cfg = cfg.withDefaults()
 	p := &Eviction{cfg: cfg, backoffs: newBackoffs()}
 	c := block.Config{
-		Stats: cfg.Stats, Kill: p.kill, Freed: p.freed, Thresholds: cfg.Thresholds, Notify: cfg.Notify, Reclaim: cfg.Reclaim,
+		Stats: cfg.Stats, Kill: p.kill, Freed: p.freed, Thresholds: cfg.Thresholds, Signals: cfg.Signals, Notify: cfg.Notify, Reclaim: cfg.Reclaim,
 		Pods: func() []*v1.Pod { return p.host.ActivePods() }, Events: events{p}, Changed: p.changed,
 		Transition: cfg.Transition, MaxPodGraceSeconds: cfg.MaxPodGraceSeconds, Victims: cfg.Victims, IgnoreLimits: cfg.IgnoreLimits,
 		Log: cfg.Log, Metrics: cfg.Metrics,

@@ -91,7 +91,7 @@ func victimLine(v *block.Victim) string {
 // size writes an amount of a signal's resource.
 func size(s rank.Signal, n int64) string {
 	switch s.Resource() {
-	case rank.ResourceInodes, rank.ResourcePIDs:
+	case rank.ResourceInodes, rank.ResourcePIDs, "": // "": of a signal that is not of package rank
 		return fmt.Sprint(n)
 	default:
 		return bytesOf(n)

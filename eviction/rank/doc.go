@@ -19,6 +19,7 @@
 //	memory         above its request; lower priority; further above its request
 //	disk, inodes   above its request; lower priority; further above its request
 //	pid            lower priority; more processes
+//	any other      lower priority; more [Usage].Own
 //
 // A pod without figures comes before those with, wherever figures are
 // compared; a figure that is missing counts as 0. Pods that are equal in all

@@ -24,8 +24,9 @@ type Rules struct {
 type Ranked struct {
 	Candidate
 	Used, Request int64
-	// Exceeds reports whether it uses more than it requests. For processes,
-	// of which none can be requested, it is always false.
+	// Exceeds reports whether it uses more than it requests. For processes and for
+	// signals that are not of this package, of which nothing can be requested, it is always
+	// false.
 	Exceeds  bool
 	Priority int32
 
@@ -54,7 +55,7 @@ func Of(r Rules, s Signal, c Candidate) Ranked {
 		out.Used = used(r, s, c)
 		out.last = out.Request + storage - out.Used
 	}
-	if resource == ResourcePIDs {
+	if resource == ResourcePIDs || resource == "" {
 		return out
 	}
 	out.Exceeds = out.Used > out.Request
@@ -71,6 +72,8 @@ func used(r Rules, s Signal, c Candidate) int64 {
 	switch s.Resource() {
 	case ResourcePIDs:
 		return c.Usage.Processes
+	case "":
+		return c.Usage.Own
 	case v1.ResourceMemory:
 		return c.Usage.Memory
 	case ResourceInodes:

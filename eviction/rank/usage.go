@@ -33,6 +33,9 @@ type Usage struct {
 	EphemeralStorage int64 // of containers, logs and volumes together, bytes
 	Containers       []ContainerUsage
 	Volumes          []VolumeUsage
+	// Own is what the pod uses of the signal in question, in its unit, where that is none of
+	// this package's signals.
+	Own int64
 }
 
 // Candidate is a pod that could be evicted. A nil Usage means that nothing is
