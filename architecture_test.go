@@ -20,7 +20,7 @@ const module = "github.com/nodewright/nodewright"
 // may import those of lower layers, and none of its own but those below the same element.
 var layers = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
-	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
+	1: {"podlife", "podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network"},
 	3: {"kubeapi", "server", "csi", "localcri", "localapi"},
 	4: {"agent"},
@@ -144,6 +144,7 @@ var light = map[string][]string{
 	"topology":     {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"cri/observed": {"k8s.io/api/", "k8s.io/cri-api", "google.golang.org/"},
 	"podmeta":      {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
+	"podlife":      {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
 	"podstatus":    {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
 	"podworker":    {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"pleg":         {"k8s.io/cri-api", "google.golang.org/grpc"},
@@ -184,6 +185,7 @@ var light = map[string][]string{
 
 // pure packages have no business with the outside world.
 var pure = map[string][]string{
+	"podlife":       {"os", "net/http", "time.Now", "time.Sleep"},
 	"podspec":       {"os", "net/http", "time.Now", "time.Sleep"},
 	"podstatus":     {"os", "net/http", "time.Now", "time.Sleep"},
 	"podmeta":       {"os", "net/http", "time.Now", "time.Sleep"},

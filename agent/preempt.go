@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/ending"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -58,7 +59,7 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		}
 		without := ending.Pods{UIDs: slices.Clone(gone.UIDs), Names: slices.Clone(gone.Names), Until: gone.Until}
 		for _, v := range victims {
-			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(ending.Grace(v)+ending.Margin))
+			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(podlife.Grace(v, nil, podlife.Cause{})+ending.Margin))
 		}
 		// No pod ends for one that would not run even then.
 		if fits, wait := a.fitsWithout(pod, others, without); wait != nil {
@@ -93,7 +94,7 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 	done := make(chan struct{})
 	a.workers.Update(killUpdate(victim, how, done))
 	a.background(ctx, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, ending.Grace(victim)+ending.Margin)
+		ctx, cancel := context.WithTimeout(ctx, podlife.Grace(victim, nil, podlife.Cause{})+ending.Margin)
 		defer cancel()
 		err := a.awaitEnd(ctx, victim, done)
 		if ended != nil {

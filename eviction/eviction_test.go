@@ -314,7 +314,7 @@ func TestRecoveryWhilePodsAreRead(t *testing.T) {
 }
 
 func TestSoftThreshold(t *testing.T) {
-	for _, tt := range []struct{ max, own, want int64 }{{0, 30, 0}, {10, 30, 10}, {60, 30, 30}, {60, -1, 60}, {-1, 45, 45}, {-1, -1, 30}} {
+	for _, tt := range []struct{ max, own, want int64 }{{0, 30, 0}, {10, 30, 10}, {60, 30, 30}, {60, -1, 30}, {-1, 45, 45}, {-1, -1, 30}} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode()
 			p := n.add("p", 0, 0, 950)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // What is done about a threshold that is met: free what no pod needs, then choose
@@ -23,9 +24,6 @@ const reclaimAgain = time.Minute
 // hardGrace is the kubelet's, for hard thresholds and limits: a pod gets a
 // second.
 const hardGrace = 1
-
-// defaultGrace is the time of a pod that names none (terminationGracePeriodSeconds).
-const defaultGrace = 30
 
 // relieve does what it takes for one threshold, and reports whether a pod is
 // evicted for it. It blocks for as long as reclaiming and reading take. Whatever it
@@ -101,16 +99,11 @@ func (l *lane) grace(t rank.Threshold, pod *v1.Pod) int64 {
 	if t.Hard() {
 		return hardGrace
 	}
-	most, own := l.m.cfg.MaxPodGraceSeconds, pod.Spec.TerminationGracePeriodSeconds
-	switch {
-	case own == nil && most < 0:
-		return defaultGrace
-	case own == nil:
-		return most
-	case most < 0:
-		return *own
+	most, own := l.m.cfg.MaxPodGraceSeconds, podlife.GraceSeconds(pod, podlife.Cause{})
+	if most < 0 {
+		return own
 	}
-	return min(most, *own)
+	return min(most, own)
 }
 
 // reclaim frees what no pod needs, step by step, and reports whether that was

@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // What is read back of a container is whatever the runtime says of it.
@@ -28,7 +29,7 @@ func FuzzAnnotations(f *testing.F) {
 			cri.AnnotationPodDeletionGracePeriod: a, cri.AnnotationPodTerminationGracePeriod: b, cri.AnnotationPreStop: a, cri.AnnotationPorts: b,
 			cri.AnnotationTerminationMessagePath: a, cri.AnnotationTerminationMessagePolicy: b, cri.AnnotationResources: a,
 		}}
-		if g := gracePeriod(nil, restored(o), o, KillPodEnds); g < 0 || g > seconds.Max {
+		if g := podlife.Grace(restoredPod(o), restored(o), podlife.Cause{}); g < 0 || g > seconds.Max {
 			t.Errorf("grace period %v", g)
 		}
 		if r, known := MadeWith(o); known {

@@ -21,7 +21,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -32,7 +32,7 @@ const minGrace = 2
 
 // Kill ends all containers of a pod, in order, and then its sandboxes. pod may
 // be nil for one whose spec is unknown: what is needed of it is taken from the
-// containers' annotations. grace, in seconds, overrides every other period. It
+// containers' annotations. grace, in seconds, goes before the period of the spec. It
 // returns nil when the runtime has said of each that it stopped. A sandbox whose
 // containers could not be stopped is stopped only when their time is over since
 // the first call that the runtime heard, as that ends them at once.
@@ -56,7 +56,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		go func() {
 			defer func() { done <- struct{}{} }()
 			defer turns.ended(c.Name) // also after a failure: the others must go on
-			errs[i] = m.killContainer(ctx, pod, obs.IPs(), c, KillPodEnds, "Stopping container "+c.Name, grace, turns)
+			errs[i] = m.killContainer(ctx, pod, obs.IPs(), c, podlife.Cause{Grace: grace}, "Stopping container "+c.Name, turns)
 		}()
 	}
 	for range live {
@@ -66,7 +66,8 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	// stopped and has time left, its sandbox is spared.
 	spared := map[string]bool{}
 	for i, c := range live {
-		if errs[i] != nil && time.Since(since) < graceOf(pod, c, grace) {
+		p, spec := specOf(pod, c)
+		if errs[i] != nil && time.Since(since) < podlife.Grace(p, spec, podlife.Cause{Grace: grace}) {
 			spared[c.SandboxID] = true
 		}
 	}
@@ -118,23 +119,6 @@ func (s *stopping) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, uid)
-}
-
-// graceOf is the grace period of a container when its pod ends.
-// It must agree with killContainer: a shorter one would stop the sandbox too
-// early.
-func graceOf(pod *v1.Pod, o *observed.Container, override *int64) time.Duration {
-	if override != nil {
-		// An override replaces every other period, be it longer or shorter.
-		return atLeastNone(*override)
-	}
-	c := restored(o)
-	if pod != nil {
-		if found, _, _, err := podspec.Find(pod, o.Name); err == nil {
-			c = found
-		}
-	}
-	return gracePeriod(pod, c, o, KillPodEnds)
 }
 
 // turns orders the end of a pod with sidecars: each sidecar waits for the
@@ -217,22 +201,9 @@ func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 
 // killContainer runs the preStop hook, waits for its turn and stops the
 // container, all within its grace period.
-func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, o *observed.Container, why KillReason, message string, override *int64, t *turns) error {
-	var c *v1.Container
-	if pod != nil {
-		found, _, _, err := podspec.Find(pod, o.Name)
-		if err != nil {
-			// Of an older spec: what is needed is on the container.
-			found = restored(o)
-		}
-		c = found
-	} else {
-		c = restored(o)
-	}
-	grace := gracePeriod(pod, c, o, why)
-	if override != nil {
-		grace = atLeastNone(*override)
-	}
+func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, o *observed.Container, why podlife.Cause, message string, t *turns) error {
+	p, c := specOf(pod, o)
+	grace := podlife.Grace(p, c, why)
 	m.containerEvent(pod, o.Name, v1.EventTypeNormal, "Killing", "%s", message)
 	start := time.Now()
 	// Hook, turn and stop signal share one grace period, which began with the
@@ -294,37 +265,32 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	}
 }
 
-// gracePeriod is how long a container may take to end: by the pod's deletion,
-// by the probe that failed, by the spec, or else minGrace.
-func gracePeriod(pod *v1.Pod, c *v1.Container, o *observed.Container, why KillReason) time.Duration {
+// specOf is the part of a container's spec, and of its pod's, that says how it ends. What
+// the pod's spec does not have is on the container's annotations: all, if pod is nil.
+func specOf(pod *v1.Pod, o *observed.Container) (*v1.Pod, *v1.Container) {
 	if pod == nil {
-		// The same precedence as below: the period of a deletion goes before the
-		// one of the spec.
-		for _, key := range []string{cri.AnnotationPodDeletionGracePeriod, cri.AnnotationPodTerminationGracePeriod} {
-			if n, err := strconv.ParseInt(o.Annotations[key], 10, 64); err == nil {
-				return atLeastNone(n)
-			}
-		}
-		return minGrace * time.Second
+		return restoredPod(o), restored(o)
 	}
-	switch spec := pod.Spec.TerminationGracePeriodSeconds; {
-	case pod.DeletionGracePeriodSeconds != nil:
-		return atLeastNone(*pod.DeletionGracePeriodSeconds)
-	case spec == nil:
-		return minGrace * time.Second
-	// A probe's own period is for its own failures alone (KEP-2238), whether it
-	// is longer or shorter than the pod's.
-	case why == KillLiveness && c.LivenessProbe != nil && c.LivenessProbe.TerminationGracePeriodSeconds != nil:
-		return atLeastNone(*c.LivenessProbe.TerminationGracePeriodSeconds)
-	case why == KillStartup && c.StartupProbe != nil && c.StartupProbe.TerminationGracePeriodSeconds != nil:
-		return atLeastNone(*c.StartupProbe.TerminationGracePeriodSeconds)
-	default:
-		return atLeastNone(*spec)
+	if c, _, _, err := podspec.Find(pod, o.Name); err == nil {
+		return pod, c
 	}
+	return pod, restored(o) // of an older spec
 }
 
-// atLeastNone is n seconds, and none if n is negative.
-func atLeastNone(n int64) time.Duration { return max(0, seconds.Of(n)) }
+// restoredPod makes up the grace periods of a pod from a container's annotations.
+func restoredPod(o *observed.Container) *v1.Pod {
+	period := func(key string) *int64 {
+		n, err := strconv.ParseInt(o.Annotations[key], 10, 64)
+		if err != nil {
+			return nil
+		}
+		return &n
+	}
+	pod := &v1.Pod{}
+	pod.DeletionGracePeriodSeconds = period(cri.AnnotationPodDeletionGracePeriod)
+	pod.Spec.TerminationGracePeriodSeconds = period(cri.AnnotationPodTerminationGracePeriod)
+	return pod
+}
 
 // maxAnnotation is the largest annotation that is decoded, in bytes: the API's
 // limit of all that an object has.

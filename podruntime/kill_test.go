@@ -19,42 +19,15 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 )
 
-func TestGracePeriod(t *testing.T) {
-	probe := func(grace *int64) *v1.Probe { return &v1.Probe{TerminationGracePeriodSeconds: grace} }
-	for _, tc := range []struct {
-		name                              string
-		deletion, spec, liveness, startup *int64
-		why                               KillReason
-		want                              int
-	}{
-		{"nothing said", nil, nil, nil, nil, KillPodEnds, 2},
-		{"nothing said, a probe's own", nil, nil, ptr.To[int64](7), nil, KillLiveness, 2},
-		{"spec", nil, ptr.To[int64](30), nil, nil, KillPodEnds, 30},
-		{"spec of zero", nil, ptr.To[int64](0), nil, nil, KillPodEnds, 0},
-		{"shorter for liveness", nil, ptr.To[int64](30), ptr.To[int64](7), nil, KillLiveness, 7},
-		{"longer for liveness", nil, ptr.To[int64](30), ptr.To[int64](70), nil, KillLiveness, 70},
-		{"shorter for startup", nil, ptr.To[int64](30), nil, ptr.To[int64](7), KillStartup, 7},
-		{"longer for startup", nil, ptr.To[int64](30), nil, ptr.To[int64](70), KillStartup, 70},
-		{"probes without their own", nil, ptr.To[int64](30), nil, nil, KillLiveness, 30},
-		{"another reason", nil, ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillChanged, 30},
-		{"all, liveness", nil, ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillLiveness, 7},
-		{"all, startup", nil, ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillStartup, 8},
-		{"deleted", ptr.To[int64](3), ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillLiveness, 3},
-	} {
-		pod := &v1.Pod{}
-		pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = tc.deletion, tc.spec
-		c := &v1.Container{LivenessProbe: probe(tc.liveness), StartupProbe: probe(tc.startup)}
-		if got := gracePeriod(pod, c, nil, tc.why); got != time.Duration(tc.want)*time.Second {
-			t.Errorf("%s: %v, want %ds", tc.name, got, tc.want)
-		}
-	}
+func TestGracePeriodOfAnOrphan(t *testing.T) {
 	for _, tc := range []struct {
 		deletion, termination string
 		want                  time.Duration
 	}{
-		{"", "", 2 * time.Second},
+		{"", "", podlife.DefaultGrace},
 		{"", "20", 20 * time.Second},
 		{"5", "20", 5 * time.Second},
 		{"x", "20", 20 * time.Second},
@@ -64,7 +37,7 @@ func TestGracePeriod(t *testing.T) {
 		o := &observed.Container{Annotations: map[string]string{
 			cri.AnnotationPodDeletionGracePeriod: tc.deletion, cri.AnnotationPodTerminationGracePeriod: tc.termination,
 		}}
-		if got := gracePeriod(nil, &v1.Container{}, o, KillPodEnds); got != tc.want {
+		if got := podlife.Grace(restoredPod(o), restored(o), podlife.Cause{}); got != tc.want {
 			t.Errorf("without a spec, annotations %q and %q: %v, want %v", tc.deletion, tc.termination, got, tc.want)
 		}
 	}

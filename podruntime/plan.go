@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -38,35 +39,12 @@ type PlanInput struct {
 	Unsure bool
 }
 
-// KillReason describes why a single container is killed; it decides on the grace
-// period.
-type KillReason string
-
-// The reasons.
-const (
-	// The definition in the spec is another one than the container was made from.
-	KillChanged KillReason = "ContainerChanged"
-	// A probe failed: its own grace period applies, if it has one.
-	KillLiveness KillReason = "LivenessProbe"
-	KillStartup  KillReason = "StartupProbe"
-	// The runtime does not know the container's state, so it may run.
-	KillUnknown KillReason = "Unknown"
-	// The postStart hook failed.
-	KillHook KillReason = "FailedPostStartHook"
-	// The resize policy wants a restart for new resources (KEP-1287).
-	KillResize KillReason = "ResizeRequiresRestart"
-	// The container runs beside a newer instance of itself.
-	KillSurplus KillReason = "SurplusInstance"
-	// The pod ends: no probe's grace period applies.
-	KillPodEnds KillReason = ""
-)
-
 // Kill is one container to be killed.
 type Kill struct {
 	ID, Name string
 	// Message is the text of the event Killing.
 	Message string
-	Reason  KillReason
+	Why     podlife.Kind
 }
 
 // Actions is what brings a pod closer to its spec.
@@ -176,7 +154,7 @@ func Plan(in PlanInput) Actions {
 // What cannot be ended keeps further instances from being made.
 func planSurplus(in PlanInput, a *Actions) {
 	for _, o := range in.Observed.Surplus() {
-		a.kill(o, KillSurplus, fmt.Sprintf("Container %s runs more than once", o.Name), false)
+		a.kill(o, podlife.Surplus, fmt.Sprintf("Container %s runs more than once", o.Name), false)
 	}
 }
 
@@ -241,7 +219,7 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 			a.Regular = append(a.Regular, i)
 			// It may run after all, and two instances must not.
 			if o != nil && o.State == observed.Unknown {
-				a.kill(o, KillUnknown, fmt.Sprintf("Container is in %q state, try killing it before restart", o.State), true)
+				a.kill(o, podlife.StateUnknown, fmt.Sprintf("Container is in %q state, try killing it before restart", o.State), true)
 			}
 		}
 		return false
@@ -253,14 +231,14 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 	// The edit is a wish for the new definition, whatever the policy says about
 	// ends.
 	case in.changed(c, o):
-		a.kill(o, KillChanged, fmt.Sprintf("Container %s definition changed", c.Name), true)
+		a.kill(o, podlife.Changed, fmt.Sprintf("Container %s definition changed", c.Name), true)
 		restart = true
 	case in.liveness(o.ID) == ProbeFailure:
-		a.kill(o, KillLiveness, fmt.Sprintf("Container %s failed liveness probe", c.Name), restart)
+		a.kill(o, podlife.LivenessFailed, fmt.Sprintf("Container %s failed liveness probe", c.Name), restart)
 	case in.startup(o.ID) == ProbeFailure:
-		a.kill(o, KillStartup, fmt.Sprintf("Container %s failed startup probe", c.Name), restart)
+		a.kill(o, podlife.StartupFailed, fmt.Sprintf("Container %s failed startup probe", c.Name), restart)
 	case in.Resources.resize(c, o, a):
-		a.kill(o, KillResize, fmt.Sprintf("Container %s resize requires restart", c.Name), true)
+		a.kill(o, podlife.Resized, fmt.Sprintf("Container %s resize requires restart", c.Name), true)
 		restart = true
 	default:
 		return true
@@ -295,11 +273,11 @@ func (in *PlanInput) startup(id string) ProbeResult {
 
 // kill plans the end of one container. The words are the kubelet's events; the
 // message for an unknown state mentions the restart by itself.
-func (a *Actions) kill(o *observed.Container, reason KillReason, message string, restart bool) {
-	if restart && reason != KillUnknown {
+func (a *Actions) kill(o *observed.Container, why podlife.Kind, message string, restart bool) {
+	if restart && why != podlife.StateUnknown {
 		message += ", will be restarted"
 	}
-	a.Kill = append(a.Kill, Kill{ID: o.ID, Name: o.Name, Message: message, Reason: reason})
+	a.Kill = append(a.Kill, Kill{ID: o.ID, Name: o.Name, Message: message, Why: why})
 }
 
 // changed reports whether a container is to give way to one of another definition. One
@@ -403,7 +381,7 @@ func (w *initWalk) step(i int) (stop bool) {
 		if sidecar {
 			w.runningSidecar(i, c, o, last)
 		} else if w.in.Resources.resize(c, o, w.a) {
-			w.again(i, o, KillResize, fmt.Sprintf("Init container %s resize requires restart", c.Name))
+			w.again(i, o, podlife.Resized, fmt.Sprintf("Init container %s resize requires restart", c.Name))
 		}
 	case observed.Exited:
 		switch {
@@ -427,7 +405,7 @@ func (w *initWalk) step(i int) (stop bool) {
 		if !sidecar && podmeta.RestartPolicy(pod, c) == v1.RestartPolicyNever {
 			return w.endPod()
 		}
-		w.a.kill(o, KillUnknown, fmt.Sprintf("Init container is in %q state, try killing it before restart", o.State), true)
+		w.a.kill(o, podlife.StateUnknown, fmt.Sprintf("Init container is in %q state, try killing it before restart", o.State), true)
 		w.a.Init = append(w.a.Init, i)
 	}
 	return false
@@ -441,8 +419,8 @@ func (w *initWalk) endPod() bool {
 }
 
 // again has a running init container killed and started anew.
-func (w *initWalk) again(i int, o *observed.Container, reason KillReason, message string) {
-	w.a.kill(o, reason, message, true)
+func (w *initWalk) again(i int, o *observed.Container, why podlife.Kind, message string) {
+	w.a.kill(o, why, message, true)
 	w.a.Init = append(w.a.Init, i)
 }
 
@@ -455,7 +433,7 @@ func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container,
 		case ProbeNone, ProbeUnknown:
 			return
 		case ProbeFailure:
-			w.again(i, o, KillStartup, fmt.Sprintf("Init container %s failed startup probe", c.Name))
+			w.again(i, o, podlife.StartupFailed, fmt.Sprintf("Init container %s failed startup probe", c.Name))
 			return
 		}
 	}
@@ -468,10 +446,10 @@ func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container,
 	}
 	switch {
 	case w.in.changed(c, o):
-		w.again(i, o, KillChanged, fmt.Sprintf("Init container %s definition changed", c.Name))
+		w.again(i, o, podlife.Changed, fmt.Sprintf("Init container %s definition changed", c.Name))
 	case c.LivenessProbe != nil && w.in.liveness(o.ID) == ProbeFailure:
-		w.again(i, o, KillLiveness, fmt.Sprintf("Init container %s failed liveness probe", c.Name))
+		w.again(i, o, podlife.LivenessFailed, fmt.Sprintf("Init container %s failed liveness probe", c.Name))
 	case w.in.Resources.resize(c, o, w.a):
-		w.again(i, o, KillResize, fmt.Sprintf("Init container %s resize requires restart", c.Name))
+		w.again(i, o, podlife.Resized, fmt.Sprintf("Init container %s resize requires restart", c.Name))
 	}
 }

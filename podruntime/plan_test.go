@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -159,7 +160,7 @@ func (w *world) plan() string {
 	}
 	var kills []string
 	for _, k := range a.Kill {
-		kills = append(kills, "kill("+k.Name+" "+string(k.Reason)+")")
+		kills = append(kills, "kill("+k.Name+" "+string(k.Why)+")")
 	}
 	sort.Strings(kills)
 	return strings.Join(append(parts, kills...), " ")
@@ -317,7 +318,7 @@ func TestUnsurePlan(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	fails := func(string) ProbeResult { return ProbeFailure }
-	if a := Plan(PlanInput{Pod: w.pod, Observed: w.obs, Unsure: true, Liveness: fails}); len(a.Kill) != 3 || a.Kill[1].Reason != KillLiveness {
+	if a := Plan(PlanInput{Pod: w.pod, Observed: w.obs, Unsure: true, Liveness: fails}); len(a.Kill) != 3 || a.Kill[1].Why != podlife.LivenessFailed {
 		t.Errorf("%+v", a.Kill)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -68,7 +69,7 @@ type Resources struct {
 // them.
 // A restart for a resize counts: the container lacks its resources until then.
 func (a *Actions) resizes() bool {
-	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Reason == KillResize })
+	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Why == podlife.Resized })
 }
 
 // resized are the resources that can be changed while a container runs.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -119,7 +120,7 @@ func TestPlanOfResize(t *testing.T) {
 				req := Request{Spec: podspec.Input{Pod: w.pod}, Observed: w.obs}
 				a := Plan(m.planInput(req, w.obs))
 				got := of(a.Update)
-				if slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.ID == o.ID && k.Reason == KillResize }) && len(a.Regular)+len(a.Init) == 1 {
+				if slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.ID == o.ID && k.Why == podlife.Resized }) && len(a.Regular)+len(a.Init) == 1 {
 					got += "restart"
 				}
 				if got != c.want {

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -89,7 +90,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	// A grace of 0 seconds: what they do is to be repeated anyway. StopContainer
 	// still gives them minGrace.
 	errs := parallel(live, func(o *observed.Container) error {
-		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, KillPodEnds, "Stopping container "+o.Name, new(int64), nil)
+		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, podlife.Cause{Grace: new(int64)}, "Stopping container "+o.Name, nil)
 	})
 	for i, err := range errs {
 		if err != nil {

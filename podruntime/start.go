@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -145,7 +146,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 			// The hook's error is the one to show. If the kill fails, the next
 			// observation shows a container that runs, which is kept.
 			_ = m.killContainer(ctx, pod, s.in.PodIPs, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
-				KillHook, "FailedPostStartHook", nil, nil)
+				podlife.Cause{Kind: podlife.HookFailed}, "FailedPostStartHook", nil)
 			return &reasonError{ReasonPostStart, err}
 		}
 	}

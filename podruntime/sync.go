@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -185,7 +186,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 			return err
 		}
 		o := byID(s.obs, k.ID)
-		err := s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, k.Reason, k.Message, nil, nil)
+		err := s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, podlife.Cause{Kind: k.Why}, k.Message, nil)
 		if err == nil {
 			s.m.promises.made(s.pod.UID, ending(k.ID), k.ID, time.Now())
 		}

@@ -38,6 +38,8 @@ type Status struct {
 	Failures  int
 	// TerminatingAt is when the pod's end was asked for, or came.
 	TerminatingAt time.Time
+	// EndsBy is when its containers should have ended; zero until its end is asked for.
+	EndsBy time.Time
 }
 
 // State returns what the worker of a pod is doing, and whether there is one.
@@ -76,7 +78,7 @@ func (m *Manager) status(p *pod) Status {
 	s := Status{
 		UID: p.uid, Namespace: p.namespace, Name: p.name, Pod: p.newest(), Kind: p.stage.kind(), Static: p.claim != unclaimed,
 		Finished: p.stage == finished, Doing: p.doing(), Since: p.since, WaitingFor: p.waitFor,
-		NextAt: w.NextAt, NextReason: w.Reason, Failures: w.Failures, TerminatingAt: p.end.at,
+		NextAt: w.NextAt, NextReason: w.Reason, Failures: w.Failures, TerminatingAt: p.end.at, EndsBy: p.end.by,
 	}
 	if m.core.open && w.Activity == serial.Queued {
 		s.WaitingFor = "a place among the pods that start at the same time"

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
@@ -32,7 +33,7 @@ func TestEffectiveGrace(t *testing.T) {
 		"deletion of 0 and an override":    {0, pod(sec(30), sec(0)), sec(5), 1, false},
 		"override of 0":                    {0, pod(sec(30), nil), sec(0), 1, false},
 		"negative override":                {0, pod(sec(30), nil), sec(-7), 1, false},
-		"nothing at all":                   {0, pod(nil, nil), nil, 1, false},
+		"nothing at all":                   {0, pod(nil, nil), nil, 30, false},
 		"no pod":                           {0, nil, nil, 0, false},
 		"no pod, override":                 {0, nil, sec(4), 4, false},
 		"current and nothing new":          {30, pod(sec(10), nil), nil, 30, false},
@@ -43,7 +44,7 @@ func TestEffectiveGrace(t *testing.T) {
 		"the least, and an override of 0":  {1, pod(sec(30), nil), sec(0), 1, false},
 		"the least, and one that is below": {1, pod(sec(30), nil), sec(-1), 1, false},
 	} {
-		if got, shortened := effectiveGrace(tc.current, tc.pod, tc.override); got != tc.want || shortened != tc.shortened {
+		if got, shortened := effectiveGrace(tc.current, tc.pod, podlife.Cause{Grace: tc.override}); got != tc.want || shortened != tc.shortened {
 			t.Errorf("%s: %d, shortened=%v; want %d, %v", name, got, shortened, tc.want, tc.shortened)
 		}
 	}

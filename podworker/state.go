@@ -90,6 +90,7 @@ type reasons struct {
 type end struct {
 	at    time.Time // it was asked for, or came
 	grace int64     // seconds; 0 until termination is requested
+	by    time.Time // when grace is over; zero until then
 	// done are closed once the containers are proven stopped; funcs change the
 	// status until then.
 	done  []chan<- struct{}

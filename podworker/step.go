@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -160,7 +162,7 @@ func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 // reports whether it has less time now. Status functions apply in the order in
 // which they came; Done is closed even if the pod has nothing to stop.
 func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
-	var override *int64
+	var why podlife.Cause
 	if k := u.Kill; k != nil {
 		if k.Done != nil {
 			t.end.done = append(t.end.done, k.Done)
@@ -168,7 +170,7 @@ func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 		if k.Status != nil {
 			t.end.funcs = append(t.end.funcs, k.Status)
 		}
-		override = k.GracePeriodSeconds
+		why.Grace = k.GracePeriodSeconds
 	}
 	// An update of the runtime alone bears no spec.
 	pod := u.Pod
@@ -176,38 +178,37 @@ func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 		pod = t.newest()
 	}
 	if !became && t.end.grace == 0 { // it ended by itself, with the time of its spec
-		t.end.grace, _ = effectiveGrace(0, t.newest(), nil)
+		t.grant(t.newest(), podlife.Cause{})
 	}
-	t.end.grace, shortened = effectiveGrace(t.end.grace, pod, override)
+	return t.grant(pod, why)
+}
+
+// grant gives a pod its time to end, and reports whether it has less than before.
+func (t *transition) grant(pod *v1.Pod, why podlife.Cause) (shortened bool) {
+	before := t.end.grace
+	if t.end.grace, shortened = effectiveGrace(before, pod, why); t.end.grace != before {
+		t.end.by = t.now.Add(seconds.Of(t.end.grace))
+	}
 	return shortened
 }
 
 // effectiveGrace returns the seconds a pod has to end, given those it had
 // (0: none yet), and whether that is less than before.
 //
-// The first computation takes the least of the pod's deletion grace period
-// and the override, or else the spec's; from then on it only shrinks. Anything
-// below 1 counts as 1, the least that lets a process see its signal. A pod of which only
-// the runtime knows has none: its containers carry theirs, and its spec may come later.
-func effectiveGrace(current int64, pod *v1.Pod, override *int64) (grace int64, shortened bool) {
-	if current == 0 && pod == nil && override == nil {
-		return 0, false
+// The first time is that of [podlife.Grace]; from then on only a time that is given, by a
+// deletion or a cause, shortens it. Anything below 1 counts as 1, the least that lets a
+// process see its signal. A pod of which only the runtime knows has none: its containers
+// carry theirs, and its spec may come later.
+func effectiveGrace(current int64, pod *v1.Pod, why podlife.Cause) (grace int64, shortened bool) {
+	given := why.Grace != nil || pod != nil && pod.DeletionGracePeriodSeconds != nil
+	switch {
+	case current == 0 && pod == nil && !given, current != 0 && !given:
+		return current, false
+	case current == 0:
+		return max(podlife.GraceSeconds(pod, why), 1), false
 	}
-	grace = current
-	candidate := func(s *int64) {
-		if s != nil && (grace == 0 || max(*s, 1) < grace) {
-			grace = max(*s, 1)
-		}
-	}
-	if pod != nil {
-		candidate(pod.DeletionGracePeriodSeconds)
-	}
-	candidate(override)
-	if grace == 0 && pod != nil {
-		candidate(pod.Spec.TerminationGracePeriodSeconds)
-	}
-	grace = max(grace, 1)
-	return grace, current != 0 && grace < current
+	grace = min(max(podlife.GraceSeconds(pod, why), 1), current)
+	return grace, grace < current
 }
 
 // hand makes an update what the syncer is told next, and has the pod's worker
@@ -468,7 +469,7 @@ func (t *transition) unwanted() {
 		t.forget()
 	case t.stage == live:
 		t.stage, t.end.at = ending, t.now
-		t.end.grace, _ = effectiveGrace(0, t.newest(), nil)
+		t.grant(t.newest(), podlife.Cause{})
 		t.emit(again{interrupt: true})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/preempt"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -30,10 +31,6 @@ const (
 	messagePreempted = "Preempted in order to admit critical pod"
 	messageCondition = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
-
-// defaultGrace is a pod's time to end if it names none, in seconds
-// (terminationGracePeriodSeconds).
-const defaultGrace = 30
 
 // PreemptionConfig holds what a [Preemption] needs. The zero value of every field means the default
 // named beside it.
@@ -157,12 +154,8 @@ func (p *Preemption) Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (part
 		p.gone[victim.UID] = cause{pod.UID, pod.Namespace + "/" + pod.Name}
 		p.mu.Unlock()
 	}
-	grace := int64(defaultGrace)
-	if s := victim.Spec.TerminationGracePeriodSeconds; s != nil {
-		grace = *s
-	}
 	now := metav1.Now()
-	how := part.End{GraceSeconds: grace, Evict: true, Status: func(st *v1.PodStatus) { disrupt(st, now) }}
+	how := part.End{GraceSeconds: podlife.GraceSeconds(victim, podlife.Cause{}), Evict: true, Status: func(st *v1.PodStatus) { disrupt(st, now) }}
 	return how, func(err error) { p.ended(victim, firstOf(missing), err) }
 }
 

@@ -27,13 +27,14 @@ func (a Answer) String() string {
 type Depth uint8
 
 const (
-	// Unseen: nothing is known of the pod.
+	// Unseen means that nothing is known of the pod.
 	Unseen Depth = iota
-	// StatesOnly: the runtime has listed the pod, and nobody has inspected it yet. The
-	// Pod has the IDs and states of its containers and sandboxes, no names and no times.
+	// StatesOnly means that the runtime has listed the pod, and nobody has inspected it
+	// yet. The Pod has the IDs and states of its containers and sandboxes, no names and
+	// no times.
 	StatesOnly
-	// Whole: the Pod has everything that the runtime shows. A pod that was missing in a
-	// list is seen whole as well: there is nothing of it.
+	// Whole means that the Pod has everything that the runtime shows. A pod that was
+	// missing in a list is seen whole as well: there is nothing of it.
 	Whole
 )
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // systemCritical is the least priority of a pod that the system needs
@@ -92,11 +94,7 @@ func groupOf(groups []Group, pod *v1.Pod) int {
 
 // grace is how many seconds a pod gets to end within the given time.
 func grace(pod *v1.Pod, within time.Duration) int64 {
-	most := int64(within / time.Second)
-	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
-		return min(max(*own, 0), most)
-	}
-	return most
+	return min(podlife.GraceSeconds(pod, podlife.Cause{}), int64(within/time.Second))
 }
 
 // Step is one group's turn.

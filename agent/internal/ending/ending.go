@@ -8,18 +8,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
 
-const (
-	// defaultGrace is a pod's time to end if it does not name one
-	// (terminationGracePeriodSeconds).
-	defaultGrace = 30 * time.Second
-	// Margin is what a pod may take to end beyond its time, before nobody
-	// waits for what it has.
-	Margin = 30 * time.Second
-)
+// Margin is what a pod may take to end beyond its time, before nobody
+// waits for what it has.
+const Margin = 30 * time.Second
 
 // Pods are those that are ending, or may not come at all.
 type Pods struct {
@@ -43,20 +38,12 @@ func (p *Pods) Without(others []*v1.Pod) []*v1.Pod {
 
 // At is when a pod that is ending should have ended.
 func At(w podworker.Status) time.Time {
-	at := w.TerminatingAt
-	if at.IsZero() {
-		at = time.Now()
-	}
-	return at.Add(Grace(w.Pod) + Margin)
-}
-
-// Grace is a pod's time to end.
-func Grace(pod *v1.Pod) time.Duration {
-	grace := defaultGrace
-	for _, s := range []*int64{pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds} {
-		if s != nil {
-			grace = seconds.Of(*s)
+	by := w.EndsBy
+	if by.IsZero() {
+		if by = w.TerminatingAt; by.IsZero() {
+			by = time.Now()
 		}
+		by = by.Add(podlife.Grace(w.Pod, nil, podlife.Cause{}))
 	}
-	return grace
+	return by.Add(Margin)
 }
