@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -21,28 +22,31 @@ type container struct {
 	key     string
 	created int64
 	config  *runtimeapi.ContainerConfig
-	claim   *claim // nil: it was made by a process of the past
-	rebuilt bool   // of a copy of its record
 	saver   *saver
-	exited  chan struct{} // closed when it has ended, or counts as gone
 
-	record    containerRecord
+	life      life.Container // step alone changes it
+	record    containerFacts
 	resources *runtimeapi.LinuxContainerResources // in force
-	starting  *op
-	asked     asked // of the last start
-	stop      *stopping
-	removing  *op
-	cleaning  *op // of what the executor has of it, after its end
-	updating  *op
-	gone      bool // of the tables
-	closed    bool // exited is
 	lost      uint64
+
+	// What is under way is waited for by these. None says what may happen next.
+	claim    *claim        // its making; nil: it was made by a process of the past
+	exited   chan struct{} // closed when it has ended, or counts as gone
+	starting *op
+	asked    asked // of the last start
+	stop     *stopping
+	cleaning *op // of what the executor has of it, after its end
+	removal  *op // until callers take it for removed
+	updating *op
 }
 
-func newContainer(p *pod, record containerRecord, config *runtimeapi.ContainerConfig) *container {
+func newContainer(p *pod, record containerFacts, l life.Container, config *runtimeapi.ContainerConfig) *container {
 	c := &container{
 		pod: p, id: record.ID, key: containerKey(config.GetMetadata()), created: record.Created, config: config,
-		saver: newSaver(), exited: make(chan struct{}), record: record, resources: &runtimeapi.LinuxContainerResources{},
+		saver: newSaver(), exited: make(chan struct{}), life: l, record: record, resources: &runtimeapi.LinuxContainerResources{},
+	}
+	if l.Phase() == life.Exited || l.Phase() == life.Removing {
+		close(c.exited)
 	}
 	_ = proto.Unmarshal(record.Resources, c.resources) // it was tried when the record was read
 	return c
@@ -61,32 +65,29 @@ func (c *container) visible() bool {
 }
 
 func (c *container) shownLocked() bool {
-	return !c.gone && c.record.State != containerRemoving && (c.claim == nil || c.claim.isDelivered())
+	return c.life.Shown() && (c.claim == nil || c.claim.isDelivered())
 }
 
-// state is that of the record.
-func (c *container) state() containerState {
+// phase is how far it came.
+func (c *container) phase() life.Phase {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
-	return c.record.State
+	return c.life.Phase()
+}
+
+// recordLocked is what is to be written. pod.mu is held.
+func (c *container) recordLocked() containerRecord {
+	return containerRecord{c.record, c.life.Record()}
 }
 
 // process is the first process, while it runs.
-func (c *container) process() (processID, bool) {
+func (c *container) process() (life.Process, bool) {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
-	if c.record.State != containerRunning || c.record.Process == nil {
-		return processID{}, false
+	if c.life.Phase() != life.Running {
+		return life.Process{}, false
 	}
-	return *c.record.Process, true
-}
-
-// closeExited says who waits for the end. pod.mu is held.
-func (c *container) closeExitedLocked() {
-	if !c.closed {
-		c.closed = true
-		close(c.exited)
-	}
+	return *c.life.Record().Process, true
 }
 
 // save writes the record.
@@ -94,10 +95,10 @@ func (c *container) save(ctx context.Context) error {
 	return c.saver.save(ctx, c.rt().containerRecords, c.id, func() []byte {
 		c.pod.mu.Lock()
 		defer c.pod.mu.Unlock()
-		if c.gone && c.record.State != containerRemoving {
+		if c.life.Phase() == life.Gone {
 			return nil
 		}
-		return encode(c.record)
+		return encode(c.recordLocked())
 	})
 }
 
@@ -127,12 +128,12 @@ func logEscapes(c *runtimeapi.ContainerConfig) bool {
 	return c.GetLogPath() != "" && (path.IsAbs(p) || p == ".." || p == "." || strings.HasPrefix(p, "../"))
 }
 
-// criState is what the CRI calls a state.
-func criState(s containerState) runtimeapi.ContainerState {
-	switch s {
-	case containerRunning:
+// criState is what the CRI calls a phase.
+func criState(p life.Phase) runtimeapi.ContainerState {
+	switch p {
+	case life.Running:
 		return runtimeapi.ContainerState_CONTAINER_RUNNING
-	case containerExited, containerRemoving:
+	case life.Exited, life.Removing, life.Gone:
 		return runtimeapi.ContainerState_CONTAINER_EXITED
 	default:
 		return runtimeapi.ContainerState_CONTAINER_CREATED
@@ -141,7 +142,7 @@ func criState(s containerState) runtimeapi.ContainerState {
 
 // statusLocked is what the CRI says of it. What it shares with c never changes.
 func (c *container) statusLocked() *runtimeapi.ContainerStatus {
-	r := &c.record
+	r := c.recordLocked()
 	groups := make([]int64, len(r.User.Groups))
 	for i, g := range r.User.Groups {
 		groups[i] = int64(g)
@@ -163,7 +164,7 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 func (c *container) summaryLocked() *runtimeapi.Container {
 	return &runtimeapi.Container{
 		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), ImageRef: c.record.Image, ImageId: c.record.Image,
-		State: criState(c.record.State), CreatedAt: c.record.Created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+		State: criState(c.life.Phase()), CreatedAt: c.record.Created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 	}
 }
 
@@ -195,7 +196,7 @@ func (c *container) monitoredLocked(x ociRuntime) monitor.Container {
 		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),
 		FIFODir: c.streams(), ExitFile: c.streams(exitFile), Log: c.logPath(),
 		Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(), Terminal: c.config.GetTty(),
-		OOMFile: c.rt().usage.OOMFile(c.record.Cgroup), Record: c.pod.copyLocked(&c.record), Timeout: createTimeout,
+		OOMFile: c.rt().usage.OOMFile(c.record.Cgroup), Record: c.keptLocked(), Timeout: createTimeout,
 	}
 	if m.Terminal {
 		m.ConsoleSocket = c.streams(consoleFile)

@@ -24,6 +24,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
@@ -95,17 +96,11 @@ func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, er
 	if err != nil {
 		return nil, errorf(codes.InvalidArgument, "config.linux.resources cannot be kept: %v", err)
 	}
-	c := newContainer(p, containerRecord{
-		Version: recordVersion, ID: newID(), Sandbox: p.id, State: containerCreated, Boot: r.cfg.BootID,
+	c := newContainer(p, containerFacts{
+		Version: recordVersion, ID: newID(), Sandbox: p.id, Boot: r.cfg.BootID,
 		Created: time.Now().UnixNano(), Config: b, Resources: resources,
-	}, config)
-	c.claim = newClaim(func() {
-		r.do(func(ctx context.Context) {
-			if err := r.removeNow(ctx, c); err != nil {
-				r.log.Warn("failed to remove container that nobody took", zap.String("container", c.id), zap.Error(err))
-			}
-		})
-	})
+	}, life.NewContainer(), config)
+	c.claim = newClaim(func() { _ = c.apply(life.Discarded{}) })
 	p.containers[c.id], p.names[key], r.containers[c.id] = c, c, c
 	r.do(func(ctx context.Context) { r.makeContainer(ctx, c) })
 	return c, nil
@@ -114,14 +109,15 @@ func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, er
 func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 	if err := c.make(ctx); err != nil {
 		r.log.Warn("failed to create container", zap.String("container", c.id), zap.String("sandbox", c.pod.id), zap.Error(err))
-		c.forget()
-		if err := c.erase(ctx); err != nil {
-			r.log.Warn("failed to undo container", zap.String("container", c.id), zap.Error(err))
-			r.do(func(ctx context.Context) {
-				r.persist(ctx, "failed to undo container", c.id, func() error { return c.erase(ctx) })
-			})
-		}
+		_ = c.apply(life.Discarded{})
+		_ = c.removed(ctx)
 		c.claim.complete(coded(err))
+		return
+	}
+	_ = c.apply(life.Made{})
+	if c.phase() != life.Created { // its sandbox was removed meanwhile
+		_ = c.removed(ctx)
+		c.claim.complete(errorf(codes.FailedPrecondition, "container %s was removed while it was made", c.id))
 		return
 	}
 	c.claim.complete(nil)
@@ -135,8 +131,6 @@ func (c *container) forget() {
 	defer r.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c.gone = true
-	c.closeExitedLocked()
 	delete(r.containers, c.id)
 	delete(p.containers, c.id)
 	if p.names[c.key] == c {
@@ -177,7 +171,7 @@ func (c *container) make(ctx context.Context) error {
 	c.record.Image, c.record.StopSignal = rootfs.Image, rootfs.Defaults.StopSignal
 	c.record.User = userRecord{in.User.UID, in.User.GID, in.User.Groups}
 	c.record.Cgroup = cgroupOf(spec.Linux.CgroupsPath)
-	annotation := string(c.pod.copyOf(&c.record))
+	annotation := string(c.copyLocked())
 	c.pod.mu.Unlock()
 	if err := c.writeBundle(spec, annotation); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
@@ -247,16 +241,17 @@ type recordCopy struct {
 // maxKept is how many bytes a monitor keeps of a record.
 const maxKept = 32 << 10
 
-// copyLocked is what a monitor keeps of a record; nil if that is too large: then
-// config.json has the copy. p.mu is held.
-func (p *pod) copyLocked(r *containerRecord) []byte {
-	if b := p.copyOf(r); len(b) <= maxKept {
+// keptLocked is what a monitor keeps of a record; nil if that is too large: then
+// config.json has the copy. pod.mu is held.
+func (c *container) keptLocked() []byte {
+	if b := c.copyLocked(); len(b) <= maxKept {
 		return b
 	}
 	return nil
 }
 
-func (p *pod) copyOf(r *containerRecord) []byte { return encode(recordCopy{*r, p.record}) }
+// copyLocked is the copy for config.json. pod.mu is held.
+func (c *container) copyLocked() []byte { return encode(recordCopy{c.recordLocked(), c.pod.record}) }
 
 // roomFor refuses what would fill the disk.
 func (r *Runtime) roomFor() error {
@@ -392,22 +387,22 @@ func (c *container) namespaces(made spaces.Paths) (ocispec.Namespaces, error) {
 	return out, nil
 }
 
-func pidNamespace(id processID) string { return fmt.Sprintf("/proc/%d/ns/pid", id.PID) }
+func pidNamespace(id life.Process) string { return fmt.Sprintf("/proc/%d/ns/pid", id.PID) }
 
 // target is the process of the container whose PID namespace is to be joined.
-func (c *container) target() (processID, error) {
+func (c *container) target() (life.Process, error) {
 	const field = "linux.security_context.namespace_options.target_id"
 	id := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetTargetId()
 	if id == "" {
-		return processID{}, invalid(field, id, "is required with TARGET")
+		return life.Process{}, invalid(field, id, "is required with TARGET")
 	}
 	t := c.pod.find(id)
 	if t == nil {
-		return processID{}, errorf(codes.FailedPrecondition, "%s %.128q: is no container of the sandbox", field, id)
+		return life.Process{}, errorf(codes.FailedPrecondition, "%s %.128q: is no container of the sandbox", field, id)
 	}
 	process, ok := t.process()
 	if !ok {
-		return processID{}, errorf(codes.FailedPrecondition, "%s %.128q: does not run", field, id)
+		return life.Process{}, errorf(codes.FailedPrecondition, "%s %.128q: does not run", field, id)
 	}
 	return process, nil
 }

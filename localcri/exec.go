@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -40,8 +41,8 @@ const (
 // running returns what an exec needs of a container that runs.
 func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error) {
 	p := c.pod
-	if state := c.state(); state != containerRunning {
-		return nil, nil, errorf(codes.FailedPrecondition, "container %s is %s; want it running", c.id, state)
+	if phase := c.phase(); phase != life.Running {
+		return nil, nil, errorf(codes.FailedPrecondition, "container %s is %s; want it running", c.id, phase)
 	}
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {

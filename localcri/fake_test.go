@@ -28,6 +28,7 @@ import (
 
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
@@ -642,7 +643,7 @@ func (f fakeProcesses) Start(pid int) (uint64, string, error) {
 
 func (f fakeProcesses) EndCommands(context.Context, string, string) error { return nil }
 
-func (f fakeProcesses) Signal(id processID, s unix.Signal) error {
+func (f fakeProcesses) Signal(id life.Process, s unix.Signal) error {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	p := f.m.processes[id.PID]

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -125,7 +126,7 @@ func (p *pod) heard(e monitor.Event) {
 			if e.Exit.Reason == monitor.ReasonNotExecuted {
 				end.Message = c.program() + messageNotExecuted
 			}
-			c.ended(end)
+			_ = c.apply(life.Ended{Ending: end})
 		}
 	case e.Lost != nil:
 		if c := p.find(e.Lost.ID); c != nil {
@@ -153,13 +154,13 @@ func (c *container) program() string {
 }
 
 // endingOf is what a monitor says of an end.
-func endingOf(e monitor.Exit) ending {
-	out := ending{Finished: e.At.UnixNano(), Code: e.Code, LostLog: e.LostLogBytes, Reason: reasonOf(e.Code, e.OOM, e.Reason)}
+func endingOf(e monitor.Exit) life.Ending {
+	out := life.Ending{Finished: e.At.UnixNano(), Code: e.Code, LostLog: e.LostLogBytes, Reason: reasonOf(e.Code, e.OOM, e.Reason)}
 	switch e.Reason {
 	case monitor.ReasonMonitorLost:
 		out.Message = "its monitor had ended, and this kernel does not keep the exit code"
 	case monitor.ReasonNotExecuted:
-		out.Reason, out.Message = reasonStartError, messageNotExecuted
+		out.Reason, out.Message = life.ReasonStartError, messageNotExecuted
 		return out
 	}
 	if !e.StartedAt.IsZero() {

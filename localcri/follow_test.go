@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -23,7 +24,7 @@ func TestWhatAMonitorSaysOfAnEnd(t *testing.T) {
 		{monitor.Exit{At: at, Code: 255}, 255, reasonError, ""},
 		{monitor.Exit{At: at, Code: 137, OOM: true}, 137, reasonOOMKilled, ""},
 		{monitor.Exit{At: at, Code: 255, Reason: monitor.ReasonMonitorLost}, 255, reasonMonitorLost, "monitor had ended"},
-		{monitor.Exit{At: at, Code: 128, Reason: monitor.ReasonNotExecuted}, 128, reasonStartError, "refused to execute"},
+		{monitor.Exit{At: at, Code: 128, Reason: monitor.ReasonNotExecuted}, 128, life.ReasonStartError, "refused to execute"},
 	} {
 		e := endingOf(c.exit)
 		if e.Code != c.code || e.Reason != c.reason || !strings.Contains(e.Message, c.message) || (c.message == "") != (e.Message == "") || e.Finished != at.UnixNano() {
@@ -46,9 +47,7 @@ func TestEndBeforeTheAnswerOfItsStart(t *testing.T) {
 		"not executed": {monitor.Exit{Code: 128, StartedAt: time.Unix(0, 5), At: time.Unix(0, 7), Reason: monitor.ReasonNotExecuted}, 0},
 	} {
 		k := b.rt.containers[b.container(sandbox, strings.ReplaceAll(name, " ", "-"))]
-		k.pod.mu.Lock()
-		k.record.State = containerStarting
-		k.pod.mu.Unlock()
+		k.life = life.LoadContainer(life.Record{State: life.Starting}, false)
 		c.exit.ID = k.id
 		k.pod.heard(monitor.Event{Exit: &c.exit})
 		if st := b.status(k.id); st.GetStartedAt() != c.started || st.GetFinishedAt() != 7 || st.GetExitCode() != c.exit.Code {
@@ -73,7 +72,7 @@ func TestProgramOfAnotherArchitecture(t *testing.T) {
 	}
 	k.pod.heard(monitor.Event{Exit: &monitor.Exit{ID: c, Code: 128, At: time.Now(), Reason: monitor.ReasonNotExecuted}})
 	st := b.status(c)
-	if st.GetExitCode() != 128 || st.GetReason() != reasonStartError || st.GetFinishedAt() == 0 || !strings.Contains(st.GetMessage(), `"/bin/other": the kernel refused to execute`) {
+	if st.GetExitCode() != 128 || st.GetReason() != life.ReasonStartError || st.GetFinishedAt() == 0 || !strings.Contains(st.GetMessage(), `"/bin/other": the kernel refused to execute`) {
 		t.Errorf("status %v", st)
 	}
 }

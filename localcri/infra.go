@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
@@ -70,7 +71,7 @@ func (p *pod) startInfra(ctx context.Context) error {
 		return err
 	}
 	p.mu.Lock()
-	p.record.Infra = &processID{started.PID, started.StartTime}
+	p.record.Infra = &life.Process{PID: started.PID, StartTime: started.StartTime}
 	p.mu.Unlock()
 	return nil
 }

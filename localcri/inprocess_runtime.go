@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/cdi"
@@ -110,7 +111,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 		return nil, err
 	}
 	if m.Metrics != nil {
-		if err := registerMetrics(m.Metrics, r.runtime.Counts); err != nil {
+		if err := errors.Join(registerMetrics(m.Metrics, r.runtime.Counts), promshare.Register(m.Metrics, r.runtime.counts.refused)); err != nil {
 			return nil, err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -174,7 +175,7 @@ func TestStartThatFailsIsAnEnd(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	st := b.status(c)
-	if st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetExitCode() != 128 || st.GetReason() != reasonStartError ||
+	if st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetExitCode() != 128 || st.GetReason() != life.ReasonStartError ||
 		st.GetStartedAt() != 0 || st.GetFinishedAt() == 0 || !strings.Contains(st.GetMessage(), "/none") {
 		t.Errorf("status %v", st)
 	}

@@ -101,7 +101,7 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 			if !c.shownLocked() || !strings.HasPrefix(c.id, f.GetId()) || !matches(c.config.GetLabels(), f.GetLabelSelector()) {
 				continue
 			}
-			if f.GetState() != nil && f.GetState().GetState() != criState(c.record.State) {
+			if f.GetState() != nil && f.GetState().GetState() != criState(c.life.Phase()) {
 				continue
 			}
 			out = append(out, proto.CloneOf(c.summaryLocked()))
@@ -121,11 +121,12 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) 
 	defer c.pod.mu.Unlock()
 	out := &runtimeapi.ContainerStatusResponse{Status: proto.CloneOf(c.statusLocked())}
 	if verbose {
+		r := c.recordLocked()
 		info := map[string]any{
-			"sandboxID": c.pod.id, "state": c.record.State, "cgroup": c.record.Cgroup, "bundle": c.bundle(), "lostLogBytes": max(c.lost, c.record.LostLog),
+			"sandboxID": c.pod.id, "state": r.State, "cgroup": r.Cgroup, "bundle": c.bundle(), "lostLogBytes": max(c.lost, r.LostLog),
 		}
-		if c.record.Process != nil {
-			info["pid"] = c.record.Process.PID
+		if r.Process != nil {
+			info["pid"] = r.Process.PID
 		}
 		out.Info = map[string]string{"info": string(encode(info))}
 	}

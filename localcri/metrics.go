@@ -25,6 +25,18 @@ func registerMetrics(reg prometheus.Registerer, counts func() Counts) error {
 	return promshare.Register(reg, &counted{counts})
 }
 
+// newRefused counts the steps that containers and sandboxes have refused, by the phase they were in:
+//
+//	nodewright_localcri_refused_steps_total
+//
+// A caller may ask for what cannot be, such as a second start (event StartAsked). Every other event is a
+// mistake of this package.
+func newRefused() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "nodewright_localcri_refused_steps_total", Help: "Steps that containers and sandboxes refused, by their phase.",
+	}, []string{"from", "event"})
+}
+
 // counted exports Counts, all of one moment.
 type counted struct{ counts func() Counts }
 

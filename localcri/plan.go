@@ -2,7 +2,11 @@
 
 package localcri
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
+)
 
 // Exit codes and reasons that no process gave.
 const (
@@ -12,33 +16,16 @@ const (
 	reasonCompleted   = "Completed"
 	reasonError       = "Error"
 	reasonOOMKilled   = "OOMKilled"
-	reasonStartError  = "StartError"
 	reasonMonitorLost = "MonitorLost"
 	reasonUnknown     = "Unknown"
 
 	messageRestarted = "the machine restarted"
 )
 
-// ending is how a container ended.
-type ending struct {
-	Started  int64 // ns since 1970; 0 if it never ran
-	Finished int64
-	Code     int32
-	Reason   string
-	Message  string
-	LostLog  uint64
-}
-
-// start is how a container started.
-type start struct {
-	Process processID
-	At      int64 // ns since 1970
-}
-
 // kept is what a monitor says of a container.
 type kept struct {
-	started *start
-	ended   *ending
+	started *life.Began
+	ended   *life.Ending
 	failed  string // why it could not be started; "" if nothing is known to have failed
 }
 
@@ -55,9 +42,9 @@ const (
 // foundContainer is all that the recovery of a container depends on.
 type foundContainer struct {
 	record containerRecord
-	kept   *kept   // nil: there is no monitor, or it never heard of it
-	exit   *ending // from the exit record; nil if there is none
-	alive  *start  // its process, if that is known and runs
+	kept   *kept        // nil: there is no monitor, or it never heard of it
+	exit   *life.Ending // from the exit record; nil if there is none
+	alive  *life.Began  // its process, if that is known and runs
 	state  executed
 	logged int64 // when its log was last written; 0 if it has none
 	// made is when the executor made its process, as far as the file of its PID
@@ -74,18 +61,13 @@ type foundPod struct {
 	containers []foundContainer
 }
 
-// containerStep is what a recovery does with a container.
-type containerStep uint8
+// deed is what is done about a container before the event of its recovery.
+type deed uint8
 
 const (
-	stay         containerStep = iota // it is as its record says
-	follow                            // it runs, and its monitor reports its end
-	adopt                             // it runs, and has no monitor
-	end                               // it ended
-	reset                             // nobody was told to start it
-	abort                             // the executor was interrupted: what it left is killed
-	finishRemove                      // its removal was under way
-	rejoin                            // its monitor is about to start it
+	nothing   deed = iota
+	adopt          // a monitor is to take what runs
+	undoStart      // what a start left is in the way of the next one
 )
 
 // podStep is what a recovery does with a sandbox.
@@ -99,12 +81,11 @@ const (
 	finishRemoval                // in the background
 )
 
-// containerAction is a step with what it needs.
+// containerAction is what a recovery does with a container.
 type containerAction struct {
 	id    string
-	step  containerStep
-	start start  // of follow and adopt
-	end   ending // of end
+	deed  deed
+	event life.Event // nil: it is as its record says
 }
 
 // podAction is a step and those of the containers, in their order.
@@ -122,7 +103,7 @@ func plan(f foundPod, boot string, now int64) podAction {
 	for _, c := range f.containers {
 		a := planContainer(c, f.monitor, sameBoot && c.record.Boot == boot, now)
 		out.containers = append(out.containers, a)
-		out.successor = out.successor || a.step == adopt
+		out.successor = out.successor || a.deed == adopt
 	}
 	switch f.record.State {
 	case sandboxIntent:
@@ -144,70 +125,71 @@ func plan(f foundPod, boot string, now int64) podAction {
 func planContainer(c foundContainer, monitor, sameBoot bool, now int64) containerAction {
 	r := c.record
 	a := containerAction{id: r.ID}
+	ended := func(e life.Ending) {
+		e.Finished = max(e.Finished, e.Started)
+		a.event = life.Ended{Ending: e}
+	}
 	switch {
-	case r.State == containerRemoving:
-		a.step = finishRemove
+	case r.State == life.Removing:
+		a.event = life.Resumed{}
 		return a
-	case r.State == containerExited:
+	case r.State == life.Exited:
 		return a
 	case !sameBoot:
-		a.step, a.end = end, ending{
+		ended(life.Ending{
 			Started: r.Started, Finished: max(r.Created, r.Started, c.logged),
 			Code: codeUnknown, Reason: reasonUnknown, Message: messageRestarted,
-		}
+		})
 		return a
 	}
 	var k kept
 	if c.kept != nil {
 		k = *c.kept
 	}
-	begun := cmp.Or(r.Started, startOf(k.started).At)
+	begun := r.Started
+	if k.started != nil {
+		begun = cmp.Or(begun, k.started.At)
+	}
 	switch {
 	case k.ended != nil:
-		a.step, a.end = end, *k.ended
-		a.end.Started = cmp.Or(a.end.Started, begun)
+		e := *k.ended
+		e.Started = cmp.Or(e.Started, begun)
+		ended(e)
 	case k.failed != "":
-		a.step, a.end = end, startFailed(k.failed, now)
-	case k.started != nil:
-		a.step, a.start = follow, *k.started
-	case c.kept != nil:
-		a.step = rejoin
-	case r.State == containerCreated && (monitor || c.exit == nil && c.state == executedNone):
-		a.step = stay
+		ended(startFailed(k.failed, now))
+	case k.started != nil: // its monitor reports its end
+		a.event = *k.started
+	case c.kept != nil: // its monitor is about to start it
+		a.event = life.Rejoined{}
+	case r.State == life.Created && (monitor || c.exit == nil && c.state == executedNone):
 	case c.exit != nil:
-		a.step, a.end = end, *c.exit
-		a.end.Started = cmp.Or(a.end.Started, begun, min(c.made, c.exit.Finished))
-	case r.State == containerStarting && monitor && !c.rebuilt:
-		a.step = reset
+		e := *c.exit
+		e.Started = cmp.Or(e.Started, begun, min(c.made, e.Finished))
+		ended(e)
+	case r.State == life.Starting && monitor && !c.rebuilt: // nobody was told to start it
+		a.deed, a.event = undoStart, life.Reset{}
 	// From here on a created one is one whose start was not on record yet.
-	case c.alive != nil && (r.State == containerRunning || c.state == executedRunning):
-		a.step, a.start = adopt, *c.alive
-		a.start.At = cmp.Or(begun, a.start.At)
-	case r.State != containerRunning && c.state == executedCreated:
-		a.step, a.end = abort, startFailed("the agent and the monitor ended while it was started", now)
-	case r.State == containerStarting && c.state == executedNone && c.rebuilt:
-		a.step, a.end = end, ending{Finished: now, Code: codeUnknown, Reason: reasonUnknown, Message: "its record was damaged"}
-	case r.State == containerStarting && c.state == executedNone:
-		a.step = reset
+	case c.alive != nil && (r.State == life.Running || c.state == executedRunning):
+		began := *c.alive
+		began.At = cmp.Or(begun, began.At)
+		a.deed, a.event = adopt, began
+	case r.State != life.Running && c.state == executedCreated: // what the executor left is killed
+		ended(startFailed("the agent and the monitor ended while it was started", now))
+	case r.State == life.Starting && c.state == executedNone && c.rebuilt:
+		ended(life.Ending{Finished: now, Code: codeUnknown, Reason: reasonUnknown, Message: "its record was damaged"})
+	case r.State == life.Starting && c.state == executedNone:
+		a.deed, a.event = undoStart, life.Reset{}
 	default:
-		a.step, a.end = end, ending{
+		ended(life.Ending{
 			Started: cmp.Or(begun, min(c.made, now)), Finished: max(now, begun), Code: codeUnknown, Reason: reasonMonitorLost,
 			Message: "it ended while nobody watched",
-		}
+		})
 	}
-	a.end.Finished = max(a.end.Finished, a.end.Started)
 	return a
 }
 
-func startOf(s *start) start {
-	if s == nil {
-		return start{}
-	}
-	return *s
-}
-
-func startFailed(message string, now int64) ending {
-	return ending{Finished: now, Code: codeStartFailed, Reason: reasonStartError, Message: message}
+func startFailed(message string, now int64) life.Ending {
+	return life.Ending{Finished: now, Code: codeStartFailed, Reason: life.ReasonStartError, Message: message}
 }
 
 // reasonOf names why a process ended.
@@ -221,26 +203,4 @@ func reasonOf(code int32, oom bool, told string) string {
 		return reasonCompleted
 	}
 	return reasonError
-}
-
-// apply changes a record as an action says, but for what is removed.
-func (a containerAction) apply(r *containerRecord) {
-	switch a.step {
-	case follow, adopt:
-		r.State, r.Process, r.Started = containerRunning, &a.start.Process, a.start.At
-	case end, abort:
-		r.end(a.end)
-	case reset:
-		r.State, r.Process, r.Started = containerCreated, nil, 0
-	case rejoin:
-		r.State, r.Process, r.Started = containerStarting, nil, 0
-	case stay, finishRemove:
-	}
-}
-
-// end notes how a container ended.
-func (r *containerRecord) end(e ending) {
-	r.State, r.Process = containerExited, nil
-	r.Started, r.Finished = e.Started, max(e.Finished, e.Started)
-	r.ExitCode, r.Reason, r.Message, r.LostLog = e.Code, e.Reason, e.Message, e.LostLog
 }

@@ -7,59 +7,61 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 func TestPlanOfContainers(t *testing.T) {
 	const now = 1000
-	ran := &start{Process: processID{7, 70}, At: 300}
-	done := &ending{Finished: 500, Code: 3, Reason: reasonError}
+	ran := &life.Began{Process: life.Process{PID: 7, StartTime: 70}, At: 300}
+	done := &life.Ending{Finished: 500, Code: 3, Reason: reasonError}
 	for _, tc := range []struct {
 		name     string
-		state    containerState
+		state    life.Phase
 		reboot   bool
 		monitor  bool
 		f        foundContainer
-		want     containerStep
+		want     string // the deed, and the event
 		wantCode int32
 		reason   string
 		finished int64
 	}{
-		{name: "created", state: containerCreated, want: stay},
-		{name: "created, and its monitor lives", state: containerCreated, monitor: true, want: stay},
-		{name: "the agent died before it could note a start", state: containerCreated, monitor: true, f: foundContainer{kept: &kept{started: ran}}, want: follow},
-		{name: "both died before a start was on record", state: containerCreated, f: foundContainer{state: executedRunning, alive: ran}, want: adopt},
-		{name: "both died before a start was on record, and it ended", state: containerCreated, f: foundContainer{state: executedStopped}, want: end, wantCode: 255, reason: reasonMonitorLost, finished: now},
-		{name: "both died before a start was on record, and its end is", state: containerCreated, f: foundContainer{exit: done, made: 400}, want: end, wantCode: 3, reason: reasonError, finished: 500},
-		{name: "exited", state: containerExited, want: stay},
-		{name: "exited, and the machine restarted", state: containerExited, reboot: true, want: stay},
-		{name: "removal under way", state: containerRemoving, want: finishRemove},
-		{name: "removal under way over a restart", state: containerRemoving, reboot: true, want: finishRemove},
-		{name: "runs", state: containerRunning, monitor: true, f: foundContainer{kept: &kept{started: ran}}, want: follow},
-		{name: "ended while the agent was away", state: containerRunning, monitor: true, f: foundContainer{kept: &kept{started: ran, ended: done}}, want: end, wantCode: 3, reason: reasonError, finished: 500},
-		{name: "runs without a monitor", state: containerRunning, f: foundContainer{alive: ran}, want: adopt},
-		{name: "runs, and a new monitor knows nothing", state: containerRunning, monitor: true, f: foundContainer{alive: ran}, want: adopt},
-		{name: "ended and its monitor too", state: containerRunning, f: foundContainer{exit: done}, want: end, wantCode: 3, reason: reasonError, finished: 500},
-		{name: "ended and nobody saw it", state: containerRunning, want: end, wantCode: 255, reason: reasonMonitorLost, finished: now},
-		{name: "the machine restarted", state: containerRunning, reboot: true, f: foundContainer{logged: 450}, want: end, wantCode: 255, reason: reasonUnknown, finished: 450},
-		{name: "the machine restarted with its clock set back", state: containerRunning, reboot: true, f: foundContainer{logged: 12}, want: end, wantCode: 255, reason: reasonUnknown, finished: 300},
-		{name: "a process of before the restart is another one", state: containerRunning, reboot: true, f: foundContainer{alive: ran}, want: end, wantCode: 255, reason: reasonUnknown, finished: 300},
-		{name: "created before the restart", state: containerCreated, reboot: true, want: end, wantCode: 255, reason: reasonUnknown, finished: 300},
-		{name: "the agent died while it started", state: containerStarting, monitor: true, f: foundContainer{kept: &kept{started: ran}}, want: follow},
-		{name: "the monitor is at it", state: containerStarting, monitor: true, f: foundContainer{kept: &kept{}}, want: rejoin},
-		{name: "the monitor is at it, which is not on record", state: containerCreated, monitor: true, f: foundContainer{kept: &kept{}}, want: rejoin},
-		{name: "the start failed meanwhile", state: containerStarting, monitor: true, f: foundContainer{kept: &kept{failed: "no such file"}}, want: end, wantCode: 128, reason: reasonStartError, finished: now},
-		{name: "the monitor was not told", state: containerStarting, monitor: true, want: reset},
-		{name: "nobody was told", state: containerStarting, want: reset},
-		{name: "nobody knows what became of a damaged record", state: containerStarting, f: foundContainer{rebuilt: true}, want: end, wantCode: 255, reason: reasonUnknown, finished: now},
-		{name: "a damaged record of one that runs", state: containerStarting, f: foundContainer{rebuilt: true, state: executedRunning, alive: ran}, want: adopt},
-		{name: "both died before start", state: containerStarting, f: foundContainer{state: executedCreated}, want: abort, wantCode: 128, reason: reasonStartError, finished: now},
-		{name: "both died after start", state: containerStarting, f: foundContainer{state: executedRunning, alive: ran}, want: adopt},
-		{name: "both died, and it ended", state: containerStarting, f: foundContainer{state: executedStopped}, want: end, wantCode: 255, reason: reasonMonitorLost, finished: now},
+		{name: "created", state: life.Created, want: "-"},
+		{name: "created, and its monitor lives", state: life.Created, monitor: true, want: "-"},
+		{name: "the agent died before it could note a start", state: life.Created, monitor: true, f: foundContainer{kept: &kept{started: ran}}, want: "Began"},
+		{name: "both died before a start was on record", state: life.Created, f: foundContainer{state: executedRunning, alive: ran}, want: "adopt Began"},
+		{name: "both died before a start was on record, and it ended", state: life.Created, f: foundContainer{state: executedStopped}, want: "Ended", wantCode: 255, reason: reasonMonitorLost, finished: now},
+		{name: "both died before a start was on record, and its end is", state: life.Created, f: foundContainer{exit: done, made: 400}, want: "Ended", wantCode: 3, reason: reasonError, finished: 500},
+		{name: "exited", state: life.Exited, want: "-"},
+		{name: "exited, and the machine restarted", state: life.Exited, reboot: true, want: "-"},
+		{name: "removal under way", state: life.Removing, want: "Resumed"},
+		{name: "removal under way over a restart", state: life.Removing, reboot: true, want: "Resumed"},
+		{name: "runs", state: life.Running, monitor: true, f: foundContainer{kept: &kept{started: ran}}, want: "Began"},
+		{name: "ended while the agent was away", state: life.Running, monitor: true, f: foundContainer{kept: &kept{started: ran, ended: done}}, want: "Ended", wantCode: 3, reason: reasonError, finished: 500},
+		{name: "runs without a monitor", state: life.Running, f: foundContainer{alive: ran}, want: "adopt Began"},
+		{name: "runs, and a new monitor knows nothing", state: life.Running, monitor: true, f: foundContainer{alive: ran}, want: "adopt Began"},
+		{name: "ended and its monitor too", state: life.Running, f: foundContainer{exit: done}, want: "Ended", wantCode: 3, reason: reasonError, finished: 500},
+		{name: "ended and nobody saw it", state: life.Running, want: "Ended", wantCode: 255, reason: reasonMonitorLost, finished: now},
+		{name: "the machine restarted", state: life.Running, reboot: true, f: foundContainer{logged: 450}, want: "Ended", wantCode: 255, reason: reasonUnknown, finished: 450},
+		{name: "the machine restarted with its clock set back", state: life.Running, reboot: true, f: foundContainer{logged: 12}, want: "Ended", wantCode: 255, reason: reasonUnknown, finished: 300},
+		{name: "a process of before the restart is another one", state: life.Running, reboot: true, f: foundContainer{alive: ran}, want: "Ended", wantCode: 255, reason: reasonUnknown, finished: 300},
+		{name: "created before the restart", state: life.Created, reboot: true, want: "Ended", wantCode: 255, reason: reasonUnknown, finished: 300},
+		{name: "the agent died while it started", state: life.Starting, monitor: true, f: foundContainer{kept: &kept{started: ran}}, want: "Began"},
+		{name: "the monitor is at it", state: life.Starting, monitor: true, f: foundContainer{kept: &kept{}}, want: "Rejoined"},
+		{name: "the monitor is at it, which is not on record", state: life.Created, monitor: true, f: foundContainer{kept: &kept{}}, want: "Rejoined"},
+		{name: "the start failed meanwhile", state: life.Starting, monitor: true, f: foundContainer{kept: &kept{failed: "no such file"}}, want: "Ended", wantCode: 128, reason: life.ReasonStartError, finished: now},
+		{name: "the monitor was not told", state: life.Starting, monitor: true, want: "undo Reset"},
+		{name: "nobody was told", state: life.Starting, want: "undo Reset"},
+		{name: "nobody knows what became of a damaged record", state: life.Starting, f: foundContainer{rebuilt: true}, want: "Ended", wantCode: 255, reason: reasonUnknown, finished: now},
+		{name: "a damaged record of one that runs", state: life.Starting, f: foundContainer{rebuilt: true, state: executedRunning, alive: ran}, want: "adopt Began"},
+		{name: "both died before start", state: life.Starting, f: foundContainer{state: executedCreated}, want: "Ended", wantCode: 128, reason: life.ReasonStartError, finished: now},
+		{name: "both died after start", state: life.Starting, f: foundContainer{state: executedRunning, alive: ran}, want: "adopt Began"},
+		{name: "both died, and it ended", state: life.Starting, f: foundContainer{state: executedStopped}, want: "Ended", wantCode: 255, reason: reasonMonitorLost, finished: now},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := tc.f
-			f.record = containerRecord{ID: "c", State: tc.state, Boot: "b", Created: 300}
-			if tc.state == containerRunning || tc.state == containerExited {
+			f.record = containerRecord{containerFacts{ID: "c", Boot: "b", Created: 300}, life.Record{State: tc.state}}
+			if tc.state == life.Running || tc.state == life.Exited {
 				f.record.Started = 300
 			}
 			boot := "b"
@@ -68,20 +70,35 @@ func TestPlanOfContainers(t *testing.T) {
 			}
 			pod := plan(foundPod{record: sandboxRecord{State: sandboxMade, Boot: "b"}, monitor: tc.monitor, containers: []foundContainer{f}}, boot, now)
 			a := pod.containers[0]
-			if a.step != tc.want || a.end.Code != tc.wantCode || a.end.Reason != tc.reason {
-				t.Errorf("%+v, want step %d, code %d, %q", a, tc.want, tc.wantCode, tc.reason)
+			end := endOf(a)
+			if got := describeAction(a); got != tc.want || end.Code != tc.wantCode || end.Reason != tc.reason {
+				t.Errorf("%s of %+v, want %s, code %d, %q", got, end, tc.want, tc.wantCode, tc.reason)
 			}
-			if a.step == end && tc.f.made != 0 && a.end.Started != tc.f.made {
-				t.Errorf("started at %d, want %d", a.end.Started, tc.f.made)
+			if tc.want == "Ended" && tc.f.made != 0 && end.Started != tc.f.made {
+				t.Errorf("started at %d, want %d", end.Started, tc.f.made)
 			}
-			if tc.finished != 0 && a.end.Finished != tc.finished {
-				t.Errorf("finished at %d, want %d", a.end.Finished, tc.finished)
+			if tc.finished != 0 && end.Finished != tc.finished {
+				t.Errorf("finished at %d, want %d", end.Finished, tc.finished)
 			}
-			if pod.successor != (tc.want == adopt && !tc.monitor) {
+			if pod.successor != (a.deed == adopt && !tc.monitor) {
 				t.Errorf("successor %v", pod.successor)
 			}
 		})
 	}
+}
+
+// describeAction is a deed and the name of an event.
+func describeAction(a containerAction) string {
+	out := []string{"", "adopt ", "undo "}[a.deed]
+	if a.event == nil {
+		return out + "-"
+	}
+	return out + strings.TrimPrefix(fmt.Sprintf("%T", a.event), "life.")
+}
+
+func endOf(a containerAction) life.Ending {
+	e, _ := a.event.(life.Ended)
+	return e.Ending
 }
 
 func TestPlanOfSandboxes(t *testing.T) {
@@ -108,18 +125,23 @@ func TestPlanOfSandboxes(t *testing.T) {
 	}
 }
 
-// Whatever is found: the transition is one that there is, an end has times in
-// order, nothing runs of another boot, and a second recovery right after the first
+// Whatever is found: the step is one that there is, an end has times in order,
+// nothing runs of another boot, and a second recovery right after the first
 // one changes nothing more.
 func TestPlanProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	states := []containerState{containerCreated, containerStarting, containerRunning, containerExited, containerRemoving}
+	states := []life.Phase{life.Created, life.Starting, life.Running, life.Exited, life.Removing}
 	moment := func() int64 { return r.Int64N(1000) + 1 }
 	for range 20_000 {
-		ran := &start{Process: processID{r.IntN(100) + 1, r.Uint64N(100)}, At: moment()}
-		f := foundContainer{record: containerRecord{ID: strings.Repeat("a", idLength), State: states[r.IntN(len(states))], Boot: "b", Created: moment()}}
-		if f.record.State == containerRunning || f.record.State == containerExited {
+		ran := &life.Began{Process: life.Process{PID: r.IntN(100) + 1, StartTime: r.Uint64N(100)}, At: moment()}
+		f := foundContainer{record: containerRecord{
+			containerFacts{ID: strings.Repeat("a", idLength), Boot: "b", Created: moment()}, life.Record{State: states[r.IntN(len(states))]},
+		}}
+		if f.record.State == life.Running || f.record.State == life.Exited {
 			f.record.Started = moment()
+		}
+		if f.record.State == life.Running {
+			f.record.Process = &ran.Process
 		}
 		if r.IntN(2) == 0 {
 			f.kept = &kept{}
@@ -127,13 +149,13 @@ func TestPlanProperties(t *testing.T) {
 			case 0:
 				f.kept.started = ran
 			case 1:
-				f.kept.started, f.kept.ended = ran, &ending{Finished: moment(), Code: 3, Reason: reasonError}
+				f.kept.started, f.kept.ended = ran, &life.Ending{Finished: moment(), Code: 3, Reason: reasonError}
 			case 2:
 				f.kept.failed = "no"
 			}
 		}
 		if r.IntN(3) == 0 {
-			f.exit = &ending{Finished: moment(), Code: 4, Reason: reasonError}
+			f.exit = &life.Ending{Finished: moment(), Code: 4, Reason: reasonError}
 		}
 		if r.IntN(2) == 0 {
 			f.alive = ran
@@ -141,38 +163,40 @@ func TestPlanProperties(t *testing.T) {
 		f.state, f.logged = executed(r.IntN(4)), moment()
 		monitor := f.kept != nil || r.IntN(2) == 0
 		boot := []string{"b", "other"}[r.IntN(2)]
+		recovered := func(f foundContainer, monitor bool, now int64) (containerAction, life.Record) {
+			a := plan(foundPod{record: sandboxRecord{State: sandboxMade, Boot: "b"}, monitor: monitor, containers: []foundContainer{f}}, boot, now).containers[0]
+			c := life.LoadContainer(f.record.Record, f.rebuilt)
+			if a.event != nil {
+				if _, err := c.Step(a.event); err != nil {
+					t.Fatalf("%+v: %v", f, err)
+				}
+			}
+			return a, c.Record()
+		}
 		before := f.record
-		a := plan(foundPod{record: sandboxRecord{State: sandboxMade, Boot: "b"}, monitor: monitor, containers: []foundContainer{f}}, boot, 1000).containers[0]
-		after := before
-		a.apply(&after)
+		a, after := recovered(f, monitor, 1000)
 		switch {
-		case !before.State.may(after.State):
-			t.Fatalf("%+v: %s became %s", f, before.State, after.State)
-		case after.State == containerExited && before.State != containerExited && (after.Finished == 0 || after.Finished < after.Started):
+		case after.State == life.Exited && before.State != life.Exited && (after.Finished == 0 || after.Finished < after.Started):
 			t.Fatalf("%+v: ended %+v", f, after)
-		case boot != "b" && (after.State == containerRunning || after.State == containerStarting || after.State == containerCreated):
+		case boot != "b" && (after.State == life.Running || after.State == life.Starting || after.State == life.Created):
 			t.Fatalf("%+v: it is %s after a restart of the machine", f, after.State)
-		case after.State == containerStarting && a.step != rejoin:
+		case after.State == life.Starting && a.event != life.Event(life.Rejoined{}):
 			t.Fatalf("%+v: it starts for ever", f)
-		case after.State == containerRunning && after.Process == nil:
+		case after.State == life.Running && after.Process == nil:
 			t.Fatalf("%+v: runs without a process", f)
-		case before.State == containerExited && a.step != stay:
+		case before.State == life.Exited && a.event != nil:
 			t.Fatalf("%+v: an end is not the end", f)
 		}
-		g := f
-		g.record = after
-		if a.step == rejoin {
+		if after.State == life.Starting {
 			continue // it goes on
 		}
-		if after.State == containerRunning { // and it still does
-			g.kept, g.exit = &kept{started: &a.start}, nil
+		f.record.Record = after
+		if began, runs := a.event.(life.Began); runs { // and it still does
+			f.kept, f.exit = &kept{started: &began}, nil
 		} else {
-			g.kept, g.exit, g.alive, g.state = nil, nil, nil, executedNone
+			f.kept, f.exit, f.alive, f.state = nil, nil, nil, executedNone
 		}
-		again := plan(foundPod{record: sandboxRecord{State: sandboxMade, Boot: "b"}, monitor: true, containers: []foundContainer{g}}, boot, 2000).containers[0]
-		twice := after
-		again.apply(&twice)
-		if fmt.Sprintf("%+v", twice.State) != fmt.Sprintf("%+v", after.State) || twice.ExitCode != after.ExitCode || twice.Finished != after.Finished {
+		if _, twice := recovered(f, true, 2000); twice.State != after.State || twice.ExitCode != after.ExitCode || twice.Finished != after.Finished {
 			t.Fatalf("%+v: first %+v, then %+v", f, after, twice)
 		}
 	}

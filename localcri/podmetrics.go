@@ -53,7 +53,7 @@ func (p *pod) metrics(ctx context.Context) (*runtimeapi.PodSandboxMetrics, error
 	out := &runtimeapi.PodSandboxMetrics{PodSandboxId: p.id, Metrics: own}
 	for _, c := range p.running() {
 		p.mu.Lock()
-		started, cgroup, image := time.Unix(0, c.record.Started), c.record.Cgroup, c.record.Image
+		started, cgroup, image := time.Unix(0, c.life.Record().Started), c.record.Cgroup, c.record.Image
 		p.mu.Unlock()
 		l := usage.Labels{
 			Container: c.config.GetMetadata().GetName(), ID: cgroup, Image: image, Name: c.id, Namespace: meta.GetNamespace(), Pod: meta.GetName(),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 // processes are those of the machine.
@@ -29,7 +30,7 @@ type processes interface {
 	// while to do so, all others are killed.
 	EndCommands(ctx context.Context, program, word string) error
 	// Signal sends a signal to a process, and an unix.ESRCH if it is gone.
-	Signal(id processID, s unix.Signal) error
+	Signal(id life.Process, s unix.Signal) error
 }
 
 // realProcesses are in /proc.
@@ -58,7 +59,7 @@ func parseStat(b []byte) (start uint64, state string, err error) {
 }
 
 // alive reports whether a process is the same and no zombie.
-func alive(p processes, id processID) bool {
+func alive(p processes, id life.Process) bool {
 	start, state, err := p.Start(id.PID)
 	return err == nil && state != "Z" && state != "X" && (id.StartTime == 0 || start == id.StartTime)
 }
@@ -94,14 +95,14 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, pa
 				continue
 			}
 			start, _, err := p.Start(pid)
-			if err != nil || !alive(p, processID{pid, start}) {
+			if err != nil || !alive(p, life.Process{PID: pid, StartTime: start}) {
 				continue
 			}
 			found = true
 			if slices.Contains(args, "start") && time.Since(since) < patience {
 				continue
 			}
-			if err := p.Signal(processID{pid, start}, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := p.Signal(life.Process{PID: pid, StartTime: start}, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}
 		}
@@ -116,7 +117,7 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, pa
 
 // Signal opens the process before it compares, so that it cannot become another
 // one in between.
-func (p realProcesses) Signal(id processID, s unix.Signal) error {
+func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
 		return err

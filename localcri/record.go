@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 // sandboxState is how far a sandbox came.
@@ -24,42 +26,17 @@ const (
 	sandboxRemoving sandboxState = "removing" // it counts as gone
 )
 
-// containerState is how far a container came.
-type containerState string
-
-// The states of containers, in their order.
-const (
-	containerCreated  containerState = "created"
-	containerStarting containerState = "starting"
-	containerRunning  containerState = "running"
-	containerExited   containerState = "exited"
-	containerRemoving containerState = "removing" // it counts as gone
-)
-
-// Both orders: what may come after a state, apart from itself.
-var (
-	sandboxAfter = map[sandboxState][]sandboxState{
-		sandboxIntent:   {sandboxMade, sandboxStopping, sandboxRemoving},
-		sandboxMade:     {sandboxStopping},
-		sandboxStopping: {sandboxStopped, sandboxRemoving},
-		sandboxStopped:  {sandboxStopping, sandboxRemoving}, // a repeated stop tears down again what may be left
-		sandboxRemoving: nil,
-	}
-	containerAfter = map[containerState][]containerState{
-		containerCreated:  {containerStarting, containerRunning, containerExited, containerRemoving}, // running: a start that this process did not see
-		containerStarting: {containerRunning, containerExited, containerCreated},                     // created: nobody was told of the start
-		containerRunning:  {containerExited, containerStarting},                                      // starting: a monitor that knows better
-		containerExited:   {containerRemoving},
-		containerRemoving: nil,
-	}
-)
+// sandboxAfter is what may come after a state, apart from itself.
+var sandboxAfter = map[sandboxState][]sandboxState{
+	sandboxIntent:   {sandboxMade, sandboxStopping, sandboxRemoving},
+	sandboxMade:     {sandboxStopping},
+	sandboxStopping: {sandboxStopped, sandboxRemoving},
+	sandboxStopped:  {sandboxStopping, sandboxRemoving}, // a repeated stop tears down again what may be left
+	sandboxRemoving: nil,
+}
 
 func (s sandboxState) may(to sandboxState) bool {
 	return s == to || slices.Contains(sandboxAfter[s], to)
-}
-
-func (s containerState) may(to containerState) bool {
-	return s == to || slices.Contains(containerAfter[s], to)
 }
 
 // recordVersion is that of both records. One of a later version is damaged for
@@ -68,49 +45,42 @@ const recordVersion = 1
 
 // sandboxRecord is what is on the disk of a sandbox.
 type sandboxRecord struct {
-	Version int          `json:"version"`
-	ID      string       `json:"id"`
-	State   sandboxState `json:"state"`
-	Boot    string       `json:"boot"`    // the machine's boot that it was made in
-	Created int64        `json:"created"` // ns since 1970
-	Handler string       `json:"handler,omitempty"`
-	Config  []byte       `json:"config"` // a PodSandboxConfig
-	Netns   string       `json:"netns,omitempty"`
-	IPs     []string     `json:"ips,omitempty"`
-	Infra   *processID   `json:"infra,omitempty"` // of a shared PID namespace
+	Version int           `json:"version"`
+	ID      string        `json:"id"`
+	State   sandboxState  `json:"state"`
+	Boot    string        `json:"boot"`    // the machine's boot that it was made in
+	Created int64         `json:"created"` // ns since 1970
+	Handler string        `json:"handler,omitempty"`
+	Config  []byte        `json:"config"` // a PodSandboxConfig
+	Netns   string        `json:"netns,omitempty"`
+	IPs     []string      `json:"ips,omitempty"`
+	Infra   *life.Process `json:"infra,omitempty"` // of a shared PID namespace
 	// Overhead and Resources are what UpdatePodSandboxResources told last.
 	Overhead  []byte `json:"overhead,omitempty"`
 	Resources []byte `json:"resources,omitempty"`
 }
 
-// processID distinguishes a process from a later one of the same PID.
-type processID struct {
-	PID       int    `json:"pid"`
-	StartTime uint64 `json:"startTime"` // field 22 of proc_pid_stat(5)
-}
-
 // containerRecord is what is on the disk of a container, in the annotations of
 // its config.json, and with its monitor.
 type containerRecord struct {
-	Version    int            `json:"version"`
-	ID         string         `json:"id"`
-	Sandbox    string         `json:"sandbox"`
-	State      containerState `json:"state"`
-	Boot       string         `json:"boot"`
-	Created    int64          `json:"created"` // ns since 1970, as all times
-	Started    int64          `json:"started,omitempty"`
-	Finished   int64          `json:"finished,omitempty"`
-	ExitCode   int32          `json:"exitCode,omitempty"`
-	Reason     string         `json:"reason,omitempty"`
-	Message    string         `json:"message,omitempty"`
-	LostLog    uint64         `json:"lostLog,omitempty"` // bytes that found no room
-	Process    *processID     `json:"process,omitempty"`
-	Config     []byte         `json:"config"` // a ContainerConfig
-	Resources  []byte         `json:"resources,omitempty"`
-	Image      string         `json:"image"` // its ID
-	User       userRecord     `json:"user"`
-	StopSignal string         `json:"stopSignal,omitempty"` // the image's
-	Cgroup     string         `json:"cgroup"`               // below the hierarchy's root
+	containerFacts
+	life.Record
+}
+
+// containerFacts is the part of a record that the state of the container does not
+// change.
+type containerFacts struct {
+	Version    int        `json:"version"`
+	ID         string     `json:"id"`
+	Sandbox    string     `json:"sandbox"`
+	Boot       string     `json:"boot"`
+	Created    int64      `json:"created"` // ns since 1970, as all times
+	Config     []byte     `json:"config"`  // a ContainerConfig
+	Resources  []byte     `json:"resources,omitempty"`
+	Image      string     `json:"image"` // its ID
+	User       userRecord `json:"user"`
+	StopSignal string     `json:"stopSignal,omitempty"` // the image's
+	Cgroup     string     `json:"cgroup"`               // below the hierarchy's root
 }
 
 // userRecord is whom a container's first process runs as.
@@ -177,14 +147,11 @@ func decodeContainer(id string, b []byte) (*containerRecord, *runtimeapi.Contain
 	if r.Version != recordVersion {
 		return nil, nil, damaged("version %d; want %d", r.Version, recordVersion)
 	}
-	if _, known := containerAfter[r.State]; !known {
-		return nil, nil, damaged("state %.40q", r.State)
+	if err := r.Check(); err != nil {
+		return nil, nil, damaged("%w", err)
 	}
 	if r.ID != id || !isID(id) || !isID(r.Sandbox) || r.Boot == "" {
 		return nil, nil, damaged("it is of container %.80q in sandbox %.80q and of boot %.80q", r.ID, r.Sandbox, r.Boot)
-	}
-	if r.State == containerRunning && (r.Process == nil || r.Process.PID <= 0) {
-		return nil, nil, damaged("it runs without a process")
 	}
 	config := &runtimeapi.ContainerConfig{}
 	if err := proto.Unmarshal(r.Config, config); err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -238,7 +239,7 @@ func (r *Runtime) readContainers(aside *leftovers) error {
 		r.mu.Lock()
 		p := r.pods[rec.Sandbox]
 		r.mu.Unlock()
-		if p == nil && rec.State == containerRemoving {
+		if p == nil && rec.State == life.Removing {
 			// Its sandbox was removed before it. What it has left is undone with what has no
 			// record.
 			if err := r.containerRecords.Delete(id); err != nil {
@@ -256,7 +257,7 @@ func (r *Runtime) readContainers(aside *leftovers) error {
 				continue
 			}
 		}
-		r.addContainer(p, *rec, newContainer(p, *rec, config))
+		r.addContainer(newContainer(p, rec.containerFacts, life.LoadContainer(rec.Record, false), config))
 	}
 	for id := range aside.containers {
 		r.rebuildContainer(id)
@@ -264,7 +265,8 @@ func (r *Runtime) readContainers(aside *leftovers) error {
 	return nil
 }
 
-func (r *Runtime) addContainer(p *pod, rec containerRecord, c *container) {
+func (r *Runtime) addContainer(c *container) {
+	p := c.pod
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p.mu.Lock()
@@ -273,10 +275,7 @@ func (r *Runtime) addContainer(p *pod, rec containerRecord, c *container) {
 		return
 	}
 	r.containers[c.id], p.containers[c.id] = c, c
-	if rec.State == containerExited || rec.State == containerRemoving {
-		c.closeExitedLocked()
-	}
-	if rec.State != containerRemoving {
+	if !c.life.Going() {
 		p.names[c.key] = c
 	}
 }
@@ -363,13 +362,8 @@ func (r *Runtime) restoreContainer(found recordCopy) {
 			return
 		}
 	}
-	// The copy is older than what happened since: whether it runs is found out.
-	if rec.State == containerCreated {
-		rec.State = containerStarting
-	}
-	c := newContainer(p, *rec, config)
-	c.rebuilt = true
-	r.addContainer(p, *rec, c)
+	c := newContainer(p, rec.containerFacts, life.LoadContainer(rec.Record, true), config)
+	r.addContainer(c)
 	r.log.Info("rebuilt record of container", zap.String("container", rec.ID))
 	r.do(c.keepRecord)
 }
@@ -393,7 +387,7 @@ func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	case finishRemoval:
 		close(p.known)
 		r.forgetPod(p)
-		r.persistFrom(ctx, "failed to remove sandbox", p.id, func() error {
+		r.persistFrom(ctx, "failed to remove sandbox", p.id, func(ctx context.Context) error {
 			if err := p.tearDown(ctx); err != nil {
 				return err
 			}
@@ -413,13 +407,13 @@ func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 }
 
 // persistFrom is persist that begins at once.
-func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func() error) {
-	err := f()
+func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(context.Context) error) {
+	err := f(ctx)
 	if err == nil || ctx.Err() != nil {
 		return
 	}
 	r.log.Warn(failure, zap.String("id", id), zap.Error(err))
-	r.do(func(ctx context.Context) { r.persist(ctx, failure, id, f) })
+	r.do(func(ctx context.Context) { r.persist(ctx, failure, id, func() error { return f(ctx) }) })
 }
 
 // recoverPod asks everybody who may know what became of a sandbox' containers,
@@ -443,8 +437,8 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	}
 	f, all := p.examine(ctx, m != nil, known, dead)
 	a := plan(f, r.cfg.BootID, time.Now().UnixNano())
-	infra := p.infraStands(known)
-	if m == nil && (a.successor || infra == adopt) {
+	orphan, infraEnded := p.infraStands(known)
+	if m == nil && (a.successor || orphan) {
 		if m, err = p.client(ctx); err != nil {
 			return fmt.Errorf("start successor of monitor: %w", err)
 		}
@@ -455,9 +449,9 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	for i, act := range a.containers {
 		errs = append(errs, p.act(ctx, m, dead, all[i], act))
 	}
-	if infra == end {
+	if infraEnded {
 		p.infraEnded()
-	} else if infra == adopt && m != nil {
+	} else if orphan && m != nil {
 		errs = append(errs, p.adoptInfra(ctx, m, dead))
 	}
 	return errors.Join(errs...)
@@ -487,9 +481,9 @@ func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*mon
 	f := foundPod{monitor: monitored}
 	for _, c := range all {
 		p.mu.Lock()
-		rec := c.record
+		rec, copied := c.recordLocked(), c.life.Copied()
 		p.mu.Unlock()
-		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, rec, known[c.id], monitored, dead))
+		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, foundContainer{record: rec, kept: keptOf(known[c.id]), rebuilt: copied}, monitored, dead))
 	}
 	p.mu.Lock()
 	f.record = p.record
@@ -497,9 +491,9 @@ func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*mon
 	return f, all
 }
 
-func (r *Runtime) examineContainer(ctx context.Context, c *container, rec containerRecord, k *monitor.Kept, monitored bool, dead monitorConn) foundContainer {
-	f := foundContainer{record: rec, kept: keptOf(k), rebuilt: c.rebuilt}
-	if rec.State == containerExited || rec.State == containerRemoving {
+func (r *Runtime) examineContainer(ctx context.Context, c *container, f foundContainer, monitored bool, dead monitorConn) foundContainer {
+	rec := f.record
+	if rec.State == life.Exited || rec.State == life.Removing {
 		return f
 	}
 	if l := c.logPath(); l != "" {
@@ -507,7 +501,7 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, rec contai
 			f.logged = fi.ModTime().UnixNano()
 		}
 	}
-	if rec.Boot != r.cfg.BootID || k != nil {
+	if rec.Boot != r.cfg.BootID || f.kept != nil {
 		return f
 	}
 	if fi, err := os.Lstat(c.streams(pidFile)); err == nil {
@@ -519,10 +513,10 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, rec contai
 	}
 	// What has ended since its monitor has is adopted, too: the successor learns from
 	// the process' descriptor how it ended.
-	if rec.State == containerRunning && rec.Process != nil && (alive(r.processes, *rec.Process) || keepsProcess(dead, c.id)) {
-		f.alive = &start{*rec.Process, rec.Started}
+	if rec.State == life.Running && rec.Process != nil && (alive(r.processes, *rec.Process) || keepsProcess(dead, c.id)) {
+		f.alive = &life.Began{Process: *rec.Process, At: rec.Started}
 	}
-	if rec.State != containerRunning && (!monitored || c.rebuilt) {
+	if rec.State != life.Running && (!monitored || f.rebuilt) {
 		f.state, f.alive = r.askExecutor(ctx, c)
 	}
 	return f
@@ -540,7 +534,7 @@ func keepsProcess(dead monitorConn, id string) bool {
 }
 
 // askExecutor finds out how far a start came that nobody saw the end of.
-func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *start) {
+func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *life.Began) {
 	h, x, err := r.handler(c.pod.handler)
 	if err != nil {
 		return executedNone, nil
@@ -565,7 +559,7 @@ func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *sta
 		if s.Since.IsZero() {
 			at = time.Now().UnixNano()
 		}
-		return executedRunning, &start{processID{s.PID, begin}, at}
+		return executedRunning, &life.Began{Process: life.Process{PID: s.PID, StartTime: begin}, At: at}
 	default:
 		return executedStopped, nil
 	}
@@ -578,7 +572,8 @@ func keptOf(k *monitor.Kept) *kept {
 	}
 	out := &kept{}
 	if s := k.Started; s != nil {
-		out.started = &start{processID{s.PID, s.StartTime}, s.At.UnixNano()}
+		began := beganOf(*s)
+		out.started = &began
 	}
 	if k.Exit != nil {
 		e := endingOf(*k.Exit)
@@ -595,40 +590,28 @@ func keptOf(k *monitor.Kept) *kept {
 
 // act does what plan decided for a container.
 func (p *pod) act(ctx context.Context, m, dead monitorConn, c *container, a containerAction) error {
-	r := p.rt
-	switch a.step {
-	case follow:
-		c.began(a.start)
+	switch a.deed {
 	case adopt:
-		if err := p.adopt(ctx, m, dead, c, a.start); err != nil {
+		if err := p.adopt(ctx, m, dead, c, a.event.(life.Began)); err != nil {
 			return fmt.Errorf("have monitor adopt container %s: %w", c.id, err)
 		}
-		c.began(a.start)
-	case end, abort:
-		c.ended(a.end)
-	case rejoin:
-		c.rejoin(m)
-	case reset:
-		if err := c.undoStart(ctx); err != nil { // it would be in the way of the next one
+	case undoStart:
+		if err := c.undoStart(ctx); err != nil {
 			return err
 		}
-		c.unstart()
-		r.do(c.keepRecord)
-	case finishRemove:
-		c.forget()
-		r.persistFrom(ctx, "failed to remove container", c.id, func() error {
-			if err := c.clean(ctx); err != nil {
-				return err
-			}
-			return c.erase(ctx)
-		})
-	case stay:
+	case nothing:
 	}
-	return nil
+	if a.event == nil {
+		return nil
+	}
+	if err := c.apply(a.event); err != nil || a.event != life.Event(life.Resumed{}) {
+		return err
+	}
+	return c.removed(ctx) // before leftovers without a record are looked for
 }
 
 // adopt has a successor take a container that runs.
-func (p *pod) adopt(ctx context.Context, m, dead monitorConn, c *container, s start) error {
+func (p *pod) adopt(ctx context.Context, m, dead monitorConn, c *container, s life.Began) error {
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {
 		return err
@@ -657,22 +640,19 @@ func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 	return err
 }
 
-// infraStands returns what is to be done about the infra process: nothing (stay),
-// adopt, or end.
-func (p *pod) infraStands(known map[string]*monitor.Kept) containerStep {
+// infraStands returns whether the infra process is to be adopted, and whether it has
+// ended.
+func (p *pod) infraStands(known map[string]*monitor.Kept) (orphan, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch k := known[p.id]; {
-	case p.record.Infra == nil || p.record.State != sandboxMade || p.record.Boot != p.rt.cfg.BootID || p.infraDead:
-		return stay
-	case k != nil && k.Exit != nil:
-		return end
-	case k != nil:
-		return stay
-	case !alive(p.rt.processes, *p.record.Infra):
-		return end
+	if p.record.Infra == nil || p.record.State != sandboxMade || p.record.Boot != p.rt.cfg.BootID || p.infraDead {
+		return false, false
 	}
-	return adopt
+	if k := known[p.id]; k != nil {
+		return false, k.Exit != nil
+	}
+	runs := alive(p.rt.processes, *p.record.Infra)
+	return runs, !runs
 }
 
 func (p *pod) adoptInfra(ctx context.Context, m, dead monitorConn) error {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -478,7 +479,7 @@ func TestSandboxGoesBeforeItsContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rec.State = containerRemoving
+	rec.State = life.Removing
 	if err := errors.Join(containers.Write(c, encode(*rec)), records(sandboxesDir).Delete(sb), os.RemoveAll(filepath.Join(b.root, containersDir, c))); err != nil {
 		t.Fatal(err)
 	}

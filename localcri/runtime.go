@@ -64,6 +64,7 @@ func New(cfg Config) (*Runtime, error) {
 		pods: map[string]*pod{}, names: map[string]*pod{}, containers: map[string]*container{},
 	}
 	r.events = newBroadcaster()
+	r.counts.refused = newRefused()
 	r.execs.Store(uint64(mathrand.Uint32())) // what an earlier process has left behind may come yet, under its number
 	if err := r.assemble(); err != nil {
 		return nil, fmt.Errorf("localcri: %w", err)

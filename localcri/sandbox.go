@@ -284,10 +284,6 @@ func (r *Runtime) forgetPod(p *pod) {
 	p.mu.Lock()
 	p.gone = true
 	all := p.listLocked()
-	for _, c := range all {
-		c.gone = true
-		c.closeExitedLocked()
-	}
 	p.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -410,7 +406,7 @@ func (r *Runtime) removePodNow(ctx context.Context, p *pod) error {
 		return err
 	}
 	for _, c := range p.list() {
-		if err := r.removeContainer(c).wait(ctx); err != nil {
+		if err := c.remove(ctx); err != nil {
 			return err
 		}
 	}

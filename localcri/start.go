@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -37,24 +38,24 @@ func (c *container) begin() (*op, error) {
 	p := c.pod
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case c.starting != nil && !c.starting.finished():
+	if c.starting != nil && !c.starting.finished() && c.life.Want() == life.Run {
 		return c.starting, nil
-	case c.gone:
-		return nil, notFound("container", c.id)
-	case c.removedLocked():
-		return nil, errorf(codes.FailedPrecondition, "container %s is being removed", c.id)
-	case c.record.State != containerCreated:
-		return nil, errorf(codes.FailedPrecondition, "container %s is %s; want it created", c.id, c.record.State)
 	}
 	if err := p.readyLocked(); err != nil {
 		return nil, err
 	}
-	o := newOp()
-	c.starting = o
-	c.record.State = containerStarting
-	p.rt.do(func(ctx context.Context) { o.finish(coded(c.start(ctx))) })
-	return o, nil
+	if err := c.applyLocked(life.StartAsked{}); err != nil {
+		return nil, c.notStartableLocked()
+	}
+	if c.starting == nil { // it was starting when an earlier process ended
+		return nil, c.unrecovered()
+	}
+	return c.starting, nil
+}
+
+// unrecovered is the answer while it is not known what became of a start.
+func (c *container) unrecovered() error {
+	return errorf(codes.Unavailable, "container %s is being recovered", c.id)
 }
 
 // start has the monitor start it. What fails before the monitor was told leaves
@@ -70,31 +71,35 @@ func (c *container) start(ctx context.Context) error {
 		m, err = p.client(ctx)
 	}
 	if err != nil {
-		c.unstart()
+		_ = c.apply(life.NotTold{})
 		return err
 	}
-	p.rt.do(c.keepRecord) // the monitor knows as well: nothing waits for the disk
 	p.mu.Lock()
+	if err = c.applyLocked(life.Told{}); err != nil || c.life.Phase() != life.Starting {
+		err = c.notStartableLocked()
+	}
 	what := c.monitoredLocked(x)
 	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	return c.startBy(ctx, m, what)
 }
 
 // rejoin waits for a start that a monitor has under way for a process of the past.
-func (c *container) rejoin(m monitorConn) {
+func (c *container) rejoin(ctx context.Context) error {
 	p := c.pod
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {
-		return // the sandbox of a handler that is not configured any more
+		return err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if c.starting != nil && !c.starting.finished() {
-		return
+	m, what := p.monitor, c.monitoredLocked(x)
+	p.mu.Unlock()
+	if m == nil {
+		return errMonitorGone
 	}
-	o, what := newOp(), c.monitoredLocked(x)
-	c.starting, c.record.State = o, containerStarting
-	p.rt.do(func(ctx context.Context) { o.finish(coded(c.startBy(ctx, m, what))) })
+	return c.startBy(ctx, m, what)
 }
 
 // asked is a monitor that is to start a container.
@@ -112,14 +117,14 @@ func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Con
 	p.mu.Unlock()
 	started, err := m.Start(ctx, what)
 	if err == nil {
-		c.began(start{processID{started.PID, started.StartTime}, started.At.UnixNano()})
+		_ = c.apply(beganOf(started))
 	}
 	a.answered.finish(nil)
 	var failed *monitor.StartError
 	switch {
 	case err == nil:
 	case errors.As(err, &failed):
-		c.ended(startFailed(shown(failed.Message), time.Now().UnixNano()))
+		_ = c.apply(life.Ended{Ending: startFailed(shown(failed.Message), time.Now().UnixNano())})
 	case ctx.Err() != nil:
 		return errStopped // the next runtime hears of it from the monitor
 	default:
@@ -127,7 +132,7 @@ func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Con
 		if errors.Is(err, monitor.ErrGone) {
 			p.awaitFollower(ctx, m)
 		}
-		if c.isStarting() {
+		if c.phase() == life.Starting {
 			if rerr := p.resolve(nil).wait(ctx); rerr != nil {
 				return errors.Join(err, rerr)
 			}
@@ -136,20 +141,19 @@ func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Con
 	return c.startedAs(err)
 }
 
-func (c *container) isStarting() bool {
-	c.pod.mu.Lock()
-	defer c.pod.mu.Unlock()
-	return c.record.State == containerStarting
+// beganOf is what a monitor says of a start.
+func beganOf(s monitor.Started) life.Began {
+	return life.Began{Process: life.Process{PID: s.PID, StartTime: s.StartTime}, At: s.At.UnixNano()}
 }
 
 // startedAs is what a start came to.
 func (c *container) startedAs(cause error) error {
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
-	switch r := &c.record; {
-	case r.State == containerCreated:
+	switch r := c.life.Record(); {
+	case r.Started == 0 && r.Finished == 0:
 		return errorf(codes.Unavailable, "container %s was not started: %v", c.id, cause)
-	case r.Reason == reasonStartError:
+	case r.Reason == life.ReasonStartError:
 		return errorf(codes.Unknown, "failed to start container %s: %s", c.id, r.Message)
 	}
 	return nil
@@ -171,73 +175,6 @@ func (c *container) prepareStart() error {
 	return nil
 }
 
-// unstart is a start that did not begin.
-func (c *container) unstart() {
-	c.pod.mu.Lock()
-	defer c.pod.mu.Unlock()
-	if c.record.State == containerStarting {
-		c.record.State = containerCreated
-	}
-}
-
-// began notes that it runs. Its end may have been heard of already: then this
-// says only when it began.
-func (c *container) began(s start) {
-	p := c.pod
-	p.mu.Lock()
-	fresh := c.record.Started == 0 && c.record.Reason != reasonStartError
-	if fresh {
-		c.record.Started = s.At
-		c.record.Finished = max(c.record.Finished, min(c.record.Finished, 1)*s.At)
-	}
-	if c.record.State == containerStarting || c.record.State == containerCreated {
-		c.record.State, c.record.Process = containerRunning, &s.Process
-	}
-	gone := c.gone
-	p.mu.Unlock()
-	if gone || !fresh {
-		return
-	}
-	p.rt.do(c.keepRecord)
-	p.tell(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, s.At)
-}
-
-// ended notes an end, once.
-func (c *container) ended(e ending) {
-	p := c.pod
-	p.mu.Lock()
-	if !c.record.State.may(containerExited) || c.record.State == containerExited {
-		p.mu.Unlock()
-		return
-	}
-	// The monitor may tell of the end before it has answered the start: without its
-	// word, an agent that is killed now would never hear when that was.
-	unheard := e.Started != 0 && c.record.Started == 0 && e.Reason != reasonStartError
-	if e.Started == 0 && e.Reason != reasonStartError {
-		e.Started = c.record.Started
-	}
-	c.record.end(e)
-	o := newOp()
-	c.cleaning = o
-	c.closeExitedLocked()
-	gone := c.gone
-	p.mu.Unlock()
-	if !gone && unheard {
-		p.tell(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, e.Started)
-	}
-	if !gone {
-		p.tell(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.id, c.finishedAt())
-	}
-	p.rt.do(c.keepRecord)
-	p.rt.do(func(ctx context.Context) { o.finish(c.clean(ctx)) })
-}
-
-func (c *container) finishedAt() int64 {
-	c.pod.mu.Lock()
-	defer c.pod.mu.Unlock()
-	return c.record.Finished
-}
-
 // lostLog counts log bytes that found no room.
 func (c *container) lostLog(l *monitor.Lost) {
 	c.pod.mu.Lock()
@@ -254,7 +191,10 @@ func (c *container) clean(ctx context.Context) error {
 	if err := c.undoStart(ctx); err != nil {
 		return err
 	}
-	return c.unmount()
+	if err := c.unmount(); err != nil {
+		return err
+	}
+	return c.apply(life.Cleaned{})
 }
 
 // undoStart takes back what a start made: processes, what the executor knows, and
@@ -288,11 +228,16 @@ func (c *container) cleaned(ctx context.Context) error {
 	c.pod.mu.Lock()
 	o := c.cleaning
 	c.pod.mu.Unlock()
-	if o == nil {
+	if o != nil {
+		if err := o.wait(ctx); ctx.Err() != nil {
+			return err
+		}
+	}
+	c.pod.mu.Lock()
+	dirty := c.life.Dirty()
+	c.pod.mu.Unlock()
+	if !dirty {
 		return nil
 	}
-	if err := o.wait(ctx); err != nil {
-		return c.clean(ctx)
-	}
-	return nil
+	return c.clean(ctx)
 }

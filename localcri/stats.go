@@ -8,8 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 func now() int64 { return time.Now().UnixNano() }
@@ -26,9 +29,9 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, error) {
 	c.pod.mu.Lock()
 	of := usageOf{Cgroup: c.record.Cgroup, Writable: c.bundle(upperDir)}
-	runs := c.record.State == containerRunning
-	if c.record.Process != nil {
-		of.PID = c.record.Process.PID
+	runs := c.life.Phase() == life.Running
+	if runs {
+		of.PID = c.life.Record().Process.PID
 	}
 	c.pod.mu.Unlock()
 	if !runs {
@@ -78,7 +81,7 @@ func (p *pod) running() []*container {
 	defer p.mu.Unlock()
 	var out []*container
 	for _, c := range p.listLocked() {
-		if c.record.State == containerRunning && c.shownLocked() {
+		if c.life.Phase() == life.Running && c.shownLocked() {
 			out = append(out, c)
 		}
 	}
@@ -138,6 +141,7 @@ func (r *Runtime) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSand
 // counters are what metrics are made of.
 type counters struct {
 	successors, setAside, orphans, lostLog atomic.Uint64
+	refused                                *prometheus.CounterVec // by from and event
 }
 
 // Counts are numbers for those who watch.

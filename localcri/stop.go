@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
@@ -35,30 +36,23 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) e
 		return err
 	}
 	const most = 100 * 365 * 24 * 3600
-	return c.haltFor(ctx, time.Duration(max(0, min(timeout, most)))*time.Second)
+	return c.halt(ctx, time.Duration(max(0, min(timeout, most)))*time.Second)
 }
 
 // halt stops what runs or is about to.
 func (c *container) halt(ctx context.Context, timeout time.Duration) error {
-	return c.haltFor(ctx, timeout)
+	if err := c.apply(life.StopAsked{Until: time.Now().Add(timeout)}); err != nil {
+		return err
+	}
+	return c.awaitHalt(ctx)
 }
 
-func (c *container) haltFor(ctx context.Context, timeout time.Duration) error {
-	for {
-		c.pod.mu.Lock()
-		state, starting := c.record.State, c.starting
-		if state == containerRunning {
-			s := c.joinStopLocked(time.Now().Add(timeout))
-			c.pod.mu.Unlock()
-			return s.wait(ctx)
-		}
-		c.pod.mu.Unlock()
-		if state != containerStarting {
-			return nil
-		}
-		if starting == nil {
-			return errorf(codes.Unavailable, "container %s is being recovered", c.id)
-		}
+// awaitHalt waits until nothing runs of a container that is to stop.
+func (c *container) awaitHalt(ctx context.Context) error {
+	c.pod.mu.Lock()
+	starting := c.starting
+	c.pod.mu.Unlock()
+	if starting != nil {
 		if err := starting.wait(ctx); ctx.Err() != nil {
 			return err
 		}
@@ -66,17 +60,27 @@ func (c *container) haltFor(ctx context.Context, timeout time.Duration) error {
 			return errStopped
 		}
 	}
+	c.pod.mu.Lock()
+	phase, s := c.life.Phase(), c.stop
+	c.pod.mu.Unlock()
+	switch phase {
+	case life.Starting:
+		return c.unrecovered()
+	case life.Running:
+		return s.wait(ctx)
+	}
+	return nil
 }
 
 // joinStopLocked begins to stop, or joins. pod.mu is held.
-func (c *container) joinStopLocked(deadline time.Time) *stopping {
+func (c *container) joinStopLocked(deadline time.Time) {
 	s := c.stop
 	if s == nil || s.finished() {
-		s = &stopping{op: newOp(), deadline: deadline, sooner: make(chan struct{}, 1)}
+		s = &stopping{deadline: deadline, sooner: make(chan struct{}, 1)}
+		process := *c.life.Record().Process
+		s.op = c.rt().begin(func(ctx context.Context) error { return c.stopNow(ctx, s, process) })
 		c.stop = s
-		process := *c.record.Process
-		c.rt().do(func(ctx context.Context) { s.finish(coded(c.stopNow(ctx, s, process))) })
-		return s
+		return
 	}
 	if deadline.Before(s.deadline) {
 		s.deadline = deadline
@@ -85,7 +89,6 @@ func (c *container) joinStopLocked(deadline time.Time) *stopping {
 		default:
 		}
 	}
-	return s
 }
 
 func (c *container) left(s *stopping) time.Duration {
@@ -95,7 +98,7 @@ func (c *container) left(s *stopping) time.Duration {
 }
 
 // stopNow sends the signal, waits, and kills.
-func (c *container) stopNow(ctx context.Context, s *stopping, process processID) error {
+func (c *container) stopNow(ctx context.Context, s *stopping, process life.Process) error {
 	r := c.rt()
 	if c.left(s) > 0 {
 		c.pod.mu.Lock()
@@ -131,7 +134,7 @@ func (c *container) awaitEnd(ctx context.Context, s *stopping) (bool, error) {
 }
 
 // kill ends all processes, and waits until the first one is gone.
-func (c *container) kill(ctx context.Context, process processID) error {
+func (c *container) kill(ctx context.Context, process life.Process) error {
 	r := c.rt()
 	c.pod.mu.Lock()
 	cgroup := c.record.Cgroup
@@ -176,76 +179,77 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return r.removeContainer(c).wait(ctx)
+	return c.remove(ctx)
 }
 
-// removeContainer begins to remove, or joins who does.
-func (r *Runtime) removeContainer(c *container) *op {
-	c.pod.mu.Lock()
-	defer c.pod.mu.Unlock()
-	if c.removedLocked() {
-		return c.removing
-	}
-	o := newOp()
-	c.removing = o
-	r.do(func(ctx context.Context) { o.finish(coded(r.removeNow(ctx, c))) })
-	return o
-}
-
-// removedLocked reports whether a removal is under way or done: no start begins from then on,
-// unless it fails. pod.mu is held.
-func (c *container) removedLocked() bool {
-	return c.removing != nil && (!c.removing.finished() || c.removing.err == nil)
-}
-
-// removeNow has it gone for callers; the rest goes in the background.
-func (r *Runtime) removeNow(ctx context.Context, c *container) error {
-	if err := c.halt(ctx, 0); err != nil {
+func (c *container) remove(ctx context.Context) error {
+	if err := c.apply(life.RemoveAsked{}); err != nil {
 		return err
 	}
+	return c.awaitRemoval(ctx)
+}
+
+// awaitRemoval waits until callers take a container for removed that is to be. Its
+// making, its start and its end come first.
+func (c *container) awaitRemoval(ctx context.Context) error {
 	if c.claim != nil {
-		c.claim.drop()
+		if err := c.claim.wait(ctx); ctx.Err() != nil {
+			return err
+		}
 	}
+	if err := c.awaitHalt(ctx); err != nil {
+		return err
+	}
+	return c.removed(ctx)
+}
+
+// removed waits for the removal that is under way.
+func (c *container) removed(ctx context.Context) error {
 	c.pod.mu.Lock()
-	c.record.State = containerRemoving
+	o := c.removal
 	c.pod.mu.Unlock()
-	if err := c.save(ctx); err != nil {
+	if o == nil {
+		return c.unrecovered()
+	}
+	return o.wait(ctx)
+}
+
+// withdraw has it gone for callers; the rest goes in the background.
+func (c *container) withdraw(ctx context.Context) error {
+	r := c.rt()
+	err := c.save(ctx)
+	if err != nil {
 		// A full disk must not keep what fills it: what has no record is undone
 		// at the next start.
 		r.log.Warn("failed to write record of removal", zap.String("container", c.id), zap.Error(err))
-		if err := c.saver.remove(ctx, r.containerRecords, c.id); err != nil {
-			return fmt.Errorf("remove record: %w", err)
+		if err = c.saver.remove(ctx, r.containerRecords, c.id); err != nil {
+			err = fmt.Errorf("remove record: %w", err)
 		}
 	}
 	c.forget()
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, 0)
-	r.do(func(ctx context.Context) {
-		err := c.erase(ctx)
-		if err != nil && ctx.Err() == nil {
-			r.log.Warn("failed to remove container", zap.String("container", c.id), zap.Error(err))
-			r.persist(ctx, "failed to remove container", c.id, func() error { return c.erase(ctx) })
-		}
-	})
+	r.do(func(ctx context.Context) { r.persistFrom(ctx, "failed to remove container", c.id, c.erase) })
+	return err
+}
+
+// undo removes what callers do not know of, in the background if it cannot be done at
+// once.
+func (c *container) undo(ctx context.Context) error {
+	c.forget()
+	c.rt().persistFrom(ctx, "failed to undo container", c.id, c.erase)
 	return nil
 }
 
 // erase removes all of a container that does not run, and its record last. It
 // may be repeated.
 func (c *container) erase(ctx context.Context) error {
-	p := c.pod
-	p.mu.Lock()
-	m := p.monitor
-	// A start may have left something though it came to nothing.
-	tried := c.cleaning == nil && (c.starting != nil || c.claim == nil)
-	p.mu.Unlock()
 	if err := c.cleaned(ctx); err != nil {
 		return err
 	}
-	if tried {
-		if err := c.clean(ctx); err != nil {
-			return err
-		}
-	}
+	p := c.pod
+	p.mu.Lock()
+	m := p.monitor
+	p.mu.Unlock()
 	if m != nil {
 		step, cancel := context.WithTimeout(ctx, monitorTimeout)
 		err := m.Forget(step, c.id)
@@ -254,7 +258,10 @@ func (c *container) erase(ctx context.Context) error {
 			return fmt.Errorf("forget container: %w", err) // it would come back with the next start
 		}
 	}
-	return p.rt.eraseContainer(ctx, c.id, c.saver)
+	if err := p.rt.eraseContainer(ctx, c.id, c.saver); err != nil {
+		return err
+	}
+	return c.apply(life.Erased{})
 }
 
 // eraseContainer removes what bears the ID of a container that does not run.

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/ocispec"
 )
 
@@ -81,13 +82,14 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told 
 func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxContainerResources) (*op, error) {
 	for {
 		c.pod.mu.Lock()
-		if c.gone {
+		switch phase := c.life.Phase(); phase {
+		case life.Created, life.Starting, life.Running:
+		case life.Removing, life.Gone:
 			c.pod.mu.Unlock()
 			return nil, notFound("container", c.id)
-		}
-		if state := c.record.State; state != containerCreated && state != containerRunning && state != containerStarting {
+		default:
 			c.pod.mu.Unlock()
-			return nil, errorf(codes.FailedPrecondition, "container %s is %s; want it created or running", c.id, state)
+			return nil, errorf(codes.FailedPrecondition, "container %s is %s; want it created or running", c.id, phase)
 		}
 		if busy := c.updating; busy != nil && !busy.finished() {
 			c.pod.mu.Unlock()
@@ -96,7 +98,7 @@ func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxConta
 			}
 			continue
 		}
-		if start := c.starting; c.record.State == containerStarting && start != nil {
+		if start := c.starting; c.life.Phase() == life.Starting && start != nil {
 			c.pod.mu.Unlock()
 			if err := start.wait(ctx); ctx.Err() != nil {
 				return nil, err
@@ -121,7 +123,7 @@ func (c *container) update(ctx context.Context, told *runtimeapi.LinuxContainerR
 		return err
 	}
 	p.mu.Lock()
-	merged, state := merge(c.resources, told), c.record.State
+	merged, phase := merge(c.resources, told), c.life.Phase()
 	p.mu.Unlock()
 	spec, err := ocispec.Resources(merged, machine)
 	if err != nil {
@@ -131,7 +133,7 @@ func (c *container) update(ctx context.Context, told *runtimeapi.LinuxContainerR
 	if err != nil {
 		return err
 	}
-	if state == containerCreated {
+	if phase == life.Created {
 		if err := c.updateBundle(spec); err != nil {
 			return err
 		}
@@ -146,10 +148,10 @@ func (c *container) update(ctx context.Context, told *runtimeapi.LinuxContainerR
 	}
 	p.mu.Lock()
 	c.resources, c.record.Resources = merged, b
-	m, kept := p.monitor, p.copyLocked(&c.record)
+	m, kept := p.monitor, c.keptLocked()
 	p.mu.Unlock()
 	c.keepRecord(ctx)
-	if m != nil && state != containerCreated && kept != nil {
+	if m != nil && phase != life.Created && kept != nil {
 		step, cancel := context.WithTimeout(ctx, monitorTimeout)
 		defer cancel()
 		_ = m.Keep(step, c.id, kept) // a copy that is older costs little

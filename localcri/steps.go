@@ -1,0 +1,108 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
+)
+
+// apply has a container take a step and begins what follows from it. An event that
+// cannot happen now is a [*life.Refused] and changes nothing.
+func (c *container) apply(e life.Event) error {
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	return c.applyLocked(e)
+}
+
+// applyLocked is apply. pod.mu is held.
+func (c *container) applyLocked(e life.Event) error {
+	effects, err := c.life.Step(e)
+	if err != nil {
+		return c.rt().refused("container", c.id, err)
+	}
+	for _, f := range effects {
+		c.effectLocked(f)
+	}
+	return nil
+}
+
+func (c *container) effectLocked(f life.Effect) {
+	r := c.rt()
+	switch f := f.(type) {
+	case life.Save:
+		r.do(c.keepRecord)
+	case life.Announce:
+		c.pod.tell(newsOf(f.What), c.id, f.At)
+	case life.Release:
+		close(c.exited)
+	case life.Start:
+		c.starting = r.begin(c.start)
+	case life.Join:
+		if c.starting == nil || c.starting.finished() {
+			c.starting = r.begin(c.rejoin)
+		}
+	case life.End:
+		c.joinStopLocked(f.Until)
+	case life.Clean:
+		c.cleaning = r.begin(c.clean)
+	case life.Withdraw:
+		c.dropClaim()
+		c.removal = r.begin(c.withdraw)
+	case life.Undo:
+		c.dropClaim()
+		c.removal = r.begin(c.undo)
+	}
+}
+
+func (c *container) dropClaim() {
+	if c.claim != nil {
+		c.claim.drop()
+	}
+}
+
+func newsOf(n life.News) runtimeapi.ContainerEventType {
+	if n == life.NewsStarted {
+		return runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT
+	}
+	return runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT
+}
+
+// begin begins work that callers may wait for.
+func (r *Runtime) begin(f func(ctx context.Context) error) *op {
+	o := newOp()
+	r.do(func(ctx context.Context) { o.finish(coded(f(ctx))) })
+	return o
+}
+
+// refused counts and logs a step that was refused, and returns err.
+func (r *Runtime) refused(kind, id string, err error) error {
+	var refused *life.Refused
+	if errors.As(err, &refused) {
+		r.counts.refused.WithLabelValues(string(refused.From), refused.Event).Inc()
+		r.do(func(context.Context) { // not below the lock of the pod
+			r.log.Warn("refused step", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
+		})
+	}
+	return err
+}
+
+// notStartable is the answer for a start that was refused.
+func (c *container) notStartableLocked() error {
+	switch phase, want := c.life.Phase(), c.life.Want(); {
+	case c.life.Going():
+		return notFound("container", c.id)
+	case want == life.Remove:
+		return errorf(codes.FailedPrecondition, "container %s is being removed", c.id)
+	case want == life.Stop && (phase == life.Created || phase == life.Starting):
+		return errorf(codes.FailedPrecondition, "container %s was stopped before it was started", c.id)
+	default:
+		return errorf(codes.FailedPrecondition, "container %s is %s; want it created", c.id, phase)
+	}
+}
