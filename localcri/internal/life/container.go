@@ -198,7 +198,7 @@ func (c *Container) toldNow() ([]Effect, bool) {
 
 // unstart is the end of a start that came to nothing.
 func (c *Container) unstart() []Effect {
-	c.record.State = Created
+	c.record.State, c.record.Started = Created, 0
 	return c.leave()
 }
 

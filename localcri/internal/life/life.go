@@ -64,51 +64,51 @@ type Event any
 
 // Events of both.
 type (
-	// Made: all of it exists.
+	// Made says that all of it exists.
 	Made struct{}
-	// Discarded: its making failed, or the caller that it was made for has gone.
+	// Discarded says that nobody gets it: its making failed, or the caller that it was made for has gone.
 	Discarded struct{}
-	// StopAsked: nothing of it is to run. A container is killed at Until.
+	// StopAsked says that nothing of it is to run. A container is killed at Until.
 	StopAsked struct{ Until time.Time }
-	// RemoveAsked: it is to be removed, and killed first.
+	// RemoveAsked says that it is to be removed, and killed first.
 	RemoveAsked struct{}
-	// Resumed: it was found in this phase, and nobody is at work on it.
+	// Resumed says that it was found in this phase, and nobody is at work on it.
 	Resumed struct{}
-	// Erased: nothing of it is left.
+	// Erased says that nothing of it is left.
 	Erased struct{}
 )
 
 // Events of containers.
 type (
-	// StartAsked: it is to be started.
+	// StartAsked says that it is to be started.
 	StartAsked struct{}
-	// Told: a monitor is about to be told to start it. If a stop was asked for meanwhile, it
-	// is created as before and the monitor must not be told.
+	// Told says that a monitor is about to be told to start it. If a stop was asked for
+	// meanwhile, it leaves Starting, and the monitor must not be told.
 	Told struct{}
-	// NotTold: its start failed before a monitor was told.
+	// NotTold says that its start failed before a monitor was told.
 	NotTold struct{}
-	// Reset: no monitor knows of its start, and what that left has been undone.
+	// Reset says that no monitor knows of its start, and that what that left has been undone.
 	Reset struct{}
-	// Rejoined: a monitor has its start under way.
+	// Rejoined says that a monitor has its start under way.
 	Rejoined struct{}
-	// Began: it runs since At, in ns since 1970, or ran then.
+	// Began says that it runs since At, in ns since 1970, or ran then.
 	Began struct {
 		Process Process
 		At      int64
 	}
-	// Ended: it has ended, or could not be started.
+	// Ended says that it has ended, or could not be started.
 	Ended struct{ Ending Ending }
-	// Cleaned: what ran is cleaned away.
+	// Cleaned says that what ran is cleaned away.
 	Cleaned struct{}
 )
 
 // Events of sandboxes.
 type (
-	// TornDown: nothing runs in it and its network is given back.
+	// TornDown says that nothing runs in it and that its network is given back.
 	TornDown struct{}
-	// NotTornDown: tearing it down failed.
+	// NotTornDown says that tearing it down failed.
 	NotTornDown struct{}
-	// InfraEnded: the process of its shared PID namespace ended.
+	// InfraEnded says that the process of its shared PID namespace ended.
 	InfraEnded struct{}
 )
 
