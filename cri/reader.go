@@ -439,7 +439,11 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	}
 	// All others are in the pod's spec as they are, and would only take memory.
 	for _, m := range s.GetMounts()[:min(len(s.GetMounts()), maxMounts)] {
-		if image := m.GetImage().GetImage(); m.GetRecursiveReadOnly() || image != "" {
+		image := m.GetImage().GetImageRef()
+		if image == "" { // of runtimes that do not say more than what they were told
+			image = m.GetImage().GetImage()
+		}
+		if m.GetRecursiveReadOnly() || image != "" {
 			out.Mounts = append(out.Mounts, observed.Mount{
 				Path: cut(m.GetContainerPath(), maxPath), RecursiveReadOnly: m.GetRecursiveReadOnly(), ImageRef: cut(image, maxImage),
 			})

@@ -5,12 +5,15 @@ package localcri
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 
+	"github.com/distribution/reference"
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
@@ -140,6 +143,68 @@ func criState(p life.Phase) runtimeapi.ContainerState {
 	}
 }
 
+// nameFor picks of an image's names that of the repository that somebody asked for, or
+// else the last one; "" if it has none.
+func nameFor(names []string, asked *runtimeapi.ImageSpec) string {
+	ref, err := reference.ParseDockerRef(firstOf(asked.GetUserSpecifiedImage(), asked.GetImage()))
+	if err == nil && slices.Contains(names, ref.String()) {
+		return ref.String()
+	}
+	found := ""
+	for _, n := range names {
+		ofAsked := err == nil && (strings.HasPrefix(n, ref.Name()+":") || strings.HasPrefix(n, ref.Name()+"@"))
+		if ofAsked {
+			found = n
+		}
+	}
+	if found == "" && len(names) > 0 {
+		return names[len(names)-1]
+	}
+	return found
+}
+
+func firstOf(s ...string) string {
+	for _, s := range s {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// setImageLocked puts into the record what is used, as others know it. pod.mu is held.
+func (c *container) setImageLocked(root image.Rootfs) {
+	asked := c.config.GetImage()
+	c.record.Image, c.record.ImageRef = root.Image, nameFor(root.Digests, asked)
+	const algorithm = "sha256:"
+	if strings.HasPrefix(strings.TrimPrefix(root.Image, algorithm), strings.TrimPrefix(asked.GetImage(), algorithm)) { // the ID, or its first digits
+		c.record.ImageName = nameFor(root.Tags, asked)
+	}
+}
+
+// mountsLocked are the container's, with the images that are mounted. pod.mu is held.
+func (c *container) mountsLocked() []*runtimeapi.Mount {
+	mounts := slices.Clone(c.config.GetMounts())
+	for i, ref := range c.record.MountRefs {
+		if ref != "" && i < len(mounts) && mounts[i].GetImage() != nil {
+			mounts[i] = proto.CloneOf(mounts[i])
+			mounts[i].Image.ImageRef = ref
+		}
+	}
+	return mounts
+}
+
+// imageLocked is the image as the container was asked for, by a name if it was by the ID.
+// pod.mu is held.
+func (c *container) imageLocked() *runtimeapi.ImageSpec {
+	if c.record.ImageName == "" {
+		return c.config.GetImage()
+	}
+	spec := proto.CloneOf(c.config.GetImage())
+	spec.Image = c.record.ImageName
+	return spec
+}
+
 // statusLocked is what the CRI says of it. What it shares with c never changes.
 func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 	r := c.recordLocked()
@@ -151,8 +216,8 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 		Id: c.id, Metadata: c.config.GetMetadata(), State: criState(r.State),
 		CreatedAt: r.Created, StartedAt: r.Started, FinishedAt: r.Finished,
 		ExitCode: r.ExitCode, Reason: r.Reason, Message: r.Message,
-		Image: c.config.GetImage(), ImageRef: r.Image, ImageId: r.Image,
-		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.config.GetMounts(),
+		Image: c.imageLocked(), ImageRef: firstOf(r.ImageRef, r.Image), ImageId: r.Image,
+		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.mountsLocked(),
 		LogPath:    c.logPath(),
 		Resources:  &runtimeapi.ContainerResources{Linux: c.resources},
 		User:       &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: int64(r.User.UID), Gid: int64(r.User.GID), SupplementalGroups: groups}},
@@ -163,7 +228,8 @@ func (c *container) statusLocked() *runtimeapi.ContainerStatus {
 // summary is what the CRI's lists say of it. pod.mu is held.
 func (c *container) summaryLocked() *runtimeapi.Container {
 	return &runtimeapi.Container{
-		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), ImageRef: c.record.Image, ImageId: c.record.Image,
+		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(),
+		ImageRef: firstOf(c.record.ImageRef, c.record.Image), ImageId: c.record.Image,
 		State: criState(c.life.Phase()), CreatedAt: c.record.Created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 	}
 }

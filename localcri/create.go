@@ -168,7 +168,8 @@ func (c *container) make(ctx context.Context) error {
 		return err
 	}
 	c.pod.mu.Lock()
-	c.record.Image, c.record.StopSignal = rootfs.Image, rootfs.Defaults.StopSignal
+	c.setImageLocked(rootfs)
+	c.record.StopSignal = rootfs.Defaults.StopSignal
 	c.record.User = userRecord{in.User.UID, in.User.GID, in.User.Groups}
 	c.record.Cgroup = cgroupOf(spec.Linux.CgroupsPath)
 	annotation := string(c.copyLocked())

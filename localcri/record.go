@@ -77,7 +77,10 @@ type containerFacts struct {
 	Created    int64      `json:"created"` // ns since 1970, as all times
 	Config     []byte     `json:"config"`  // a ContainerConfig
 	Resources  []byte     `json:"resources,omitempty"`
-	Image      string     `json:"image"` // its ID
+	Image      string     `json:"image"`               // its ID
+	ImageName  string     `json:"imageName,omitempty"` // with a tag, of a container that was created by the ID
+	ImageRef   string     `json:"imageRef,omitempty"`  // with the digest of its manifest
+	MountRefs  []string   `json:"mountRefs,omitempty"` // of the images of mounts, by the mounts' index
 	User       userRecord `json:"user"`
 	StopSignal string     `json:"stopSignal,omitempty"` // the image's
 	Cgroup     string     `json:"cgroup"`               // below the hierarchy's root

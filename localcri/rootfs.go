@@ -151,15 +151,21 @@ func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	var refs []string // nil without images
 	for i, m := range c.config.GetMounts() {
 		ref := m.GetImage().GetImage()
 		if ref == "" {
 			continue
 		}
 		dir := c.bundle(imagesDir, strconv.Itoa(i))
-		if err := c.mountImage(ctx, i, ref, dir); err != nil {
+		root, err := c.mountImage(ctx, i, ref, dir)
+		if err != nil {
 			return nil, fmt.Errorf("mount image %.200q: %w", ref, err)
 		}
+		if refs == nil {
+			refs = make([]string, len(out))
+		}
+		refs[i] = firstOf(nameFor(root.Digests, m.GetImage()), root.Image)
 		out[i] = ocispec.Source{Propagation: "private"}
 		sub := m.GetImageSubPath()
 		if sub == "" {
@@ -178,6 +184,9 @@ func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
 			out[i].Path = filepath.Join(dir, sub)
 		}
 	}
+	c.pod.mu.Lock()
+	c.record.MountRefs = refs
+	c.pod.mu.Unlock()
 	return out, nil
 }
 
@@ -197,20 +206,20 @@ func isDirectory(dir, sub string) bool {
 	return true
 }
 
-func (c *container) mountImage(ctx context.Context, i int, ref, dir string) error {
+func (c *container) mountImage(ctx context.Context, i int, ref, dir string) (image.Rootfs, error) {
 	root, err := c.rt().cfg.Images.Use(ctx, ref, imageOwner(c.id, i))
 	if err != nil {
-		return err
+		return root, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return root, err
 	}
 	layers, undo, err := c.mapLayers(root.Layers)
 	defer undo()
 	if err != nil {
-		return err
+		return root, err
 	}
-	return c.rt().mounts.Overlay(image.Overlay{Layers: layers}, dir)
+	return root, c.rt().mounts.Overlay(image.Overlay{Layers: layers}, dir)
 }
 
 // imageOwner is the name of a container's lease of the image of a mount.

@@ -24,6 +24,7 @@ func Containers(t *testing.T, s Subject) {
 		{"host name", testHostname},
 		{"missing source of a mount", testMissingSource},
 		{"volumes of an image", testVolumes},
+		{"names of an image", testImageNames},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
 	}
@@ -246,5 +247,26 @@ func testVolumes(t *testing.T, s Subject) {
 				t.Errorf("the volume hides what is mounted there: %v", err)
 			}
 		})
+	}
+}
+
+// A container's image is shown as others know it: with a digest that a registry has, and
+// by a tag though the container was created by the image's ID, as the kubelet does.
+func testImageNames(t *testing.T, s Subject) {
+	r := newRig(t, s)
+	name := r.pulled("names:1")
+	st, err := r.Images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: name}, false)
+	if err != nil || len(st.GetImage().GetRepoDigests()) == 0 {
+		t.Fatalf("%v, %v; want an image with a digest", st, err)
+	}
+	digest := st.GetImage().GetRepoDigests()[0]
+	for i, asked := range []*runtimeapi.ImageSpec{{Image: name}, {Image: st.GetImage().GetId(), UserSpecifiedImage: name}} {
+		c := r.container("c"+string(rune('0'+i)), "exit", "0")
+		c.Image = asked
+		got := r.status(r.begin(c))
+		if got.GetImageRef() != digest || got.GetImageId() != st.GetImage().GetId() || got.GetImage().GetImage() != name {
+			t.Errorf("created by %v: image_ref %q, image_id %q, image %q; want %q, %q, %q",
+				asked, got.GetImageRef(), got.GetImageId(), got.GetImage().GetImage(), digest, st.GetImage().GetId(), name)
+		}
 	}
 }

@@ -17,6 +17,8 @@ import (
 // Rootfs is what a container is made of.
 type Rootfs struct {
 	Image    string   // its ID
+	Tags     []string // the image's names with tags
+	Digests  []string // the image's names with digests of manifests, the newest last
 	Layers   []string // directories for overlayfs, the topmost first; at least two, perhaps empty ones
 	Defaults Defaults // of the image
 	// Mode, UID and GID are those of the root directory, which overlayfs takes
@@ -69,7 +71,7 @@ func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err er
 		return Rootfs{}, false, nil, fmt.Errorf("%w: image %s", errNotFound, shown(ref))
 	}
 	// Without an entry for the root the mode is 0755, as unpacking makes it.
-	root := Rootfs{Image: string(r.ID), Defaults: r.config.public(), Mode: 0o755}
+	root := Rootfs{Image: string(r.ID), Tags: s.tagsOf(r), Digests: slices.Clone(r.Digests), Defaults: r.config.public(), Mode: 0o755}
 	// The record's own map must not be in the hands of callers.
 	root.Defaults.Labels = maps.Clone(root.Defaults.Labels)
 	l := &lease{Image: r.ID}
