@@ -3,8 +3,11 @@ package localapi
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -20,10 +23,13 @@ const (
 	GroupAdmin = "nodewright:admin"
 )
 
-// User is who sends a request.
+// User is who sends a request. Name and Groups decide; UID and Extra are what somebody who
+// impersonates a user says of that one, and are only shown.
 type User struct {
 	Name   string
 	Groups []string
+	UID    string
+	Extra  map[string][]string
 }
 
 // Authenticate returns the sender of a request; an error, or nil, is nobody, and answered with
@@ -55,10 +61,10 @@ func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.H
 		least = admin
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, err := who(r)
+		user, err := identify(r, who)
 		switch {
-		case err != nil || user == nil:
-			s.refuse(w, r, errUnknown())
+		case err != nil:
+			s.refuse(w, r, err)
 		case user.level() < least:
 			s.refuse(w, r, generic(http.StatusForbidden, metav1.StatusReasonForbidden,
 				fmt.Sprintf("User %q cannot get path %q: want a certificate of the group %s", user.Name, r.URL.Path, group)))
@@ -67,6 +73,74 @@ func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.H
 		}
 	})
 }
+
+// extraHeader is how a header begins that has one value of an extra of who is impersonated.
+const extraHeader = "Impersonate-Extra-"
+
+// identify returns who sends a request: whom who knows, or whom that one impersonates. Only
+// an admin may impersonate: others get 403, as their request would otherwise be answered
+// with rights that they did not ask for. The headers are taken out of the request.
+func identify(r *http.Request, who Authenticate) (*User, error) {
+	user, err := who(r)
+	if err != nil || user == nil {
+		return nil, errUnknown()
+	}
+	as, what, err := impersonated(r.Header)
+	switch {
+	case err != nil || as == nil:
+		return user, err
+	case user.level() < admin:
+		return nil, generic(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
+			"%s is forbidden: User %q cannot impersonate resource %q in API group \"\" at the cluster scope: want a certificate of the group %s", what, user.Name, what, GroupAdmin))
+	}
+	return as, nil
+}
+
+// impersonated reads the headers of impersonation; nil if there are none. what is the resource
+// that rights are asked for.
+func impersonated(h http.Header) (as *User, what string, err error) {
+	as = &User{Name: h.Get("Impersonate-User"), Groups: h.Values("Impersonate-Group"), UID: h.Get("Impersonate-Uid")}
+	some := as.Name != "" || len(as.Groups) > 0 || as.UID != ""
+	for name, values := range h {
+		if !strings.HasPrefix(name, extraHeader) {
+			continue
+		}
+		some = true
+		key, err := url.PathUnescape(strings.ToLower(strings.TrimPrefix(name, extraHeader)))
+		if err != nil || key == "" {
+			return nil, "", apierrors.NewBadRequest(fmt.Sprintf("the header %.100q names no extra", name))
+		}
+		if as.Extra == nil {
+			as.Extra = map[string][]string{}
+		}
+		as.Extra[key] = append(as.Extra[key], values...)
+	}
+	switch {
+	case !some:
+		return nil, "", nil
+	case as.Name == "":
+		return nil, "", apierrors.NewBadRequest("groups, a UID or extras are impersonated without a user: want the header Impersonate-User")
+	}
+	what = "users"
+	if rest, ok := strings.CutPrefix(as.Name, "system:serviceaccount:"); ok {
+		what = "serviceaccounts"
+		if namespace, _, ok := strings.Cut(rest, ":"); ok && len(as.Groups) == 0 {
+			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
+		}
+	}
+	if as.Name != "system:anonymous" && !slices.Contains(as.Groups, authenticated) {
+		as.Groups = append(slices.Clone(as.Groups), authenticated)
+	}
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			h.Del(name)
+		}
+	}
+	return as, what, nil
+}
+
+// authenticated is the group of all who were identified, in Kubernetes.
+const authenticated = "system:authenticated"
 
 // level is how much a user may do.
 type level int
@@ -94,6 +168,9 @@ func (u *User) level() level {
 // needs is the level that a request takes.
 func (q *query) needs() level {
 	read := q.verb == "get" || q.verb == "list" || q.verb == "watch"
+	if q.resource == "*" { // among which are Secrets, and ways into containers and the node
+		read = false
+	}
 	switch {
 	case q.resource == "" && read: // discovery
 		return viewer

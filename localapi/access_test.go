@@ -156,3 +156,52 @@ func TestAllow(t *testing.T) {
 		}
 	}
 }
+
+// An admin may take somebody else's rights, and nobody else may; the headers are never
+// ignored.
+func TestImpersonation(t *testing.T) {
+	a := start(t, &store.Memory{})
+	const whoami, review = "/apis/authentication.k8s.io/v1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	for _, c := range []struct {
+		name, group, headers string
+		method, path         string
+		code                 int
+		want                 string
+	}{
+		{"nobody", localapi.GroupAdmin, "Impersonate-User: ann", "GET", "/api/v1/pods", 403, `User \"ann\" cannot list resource \"pods\"`},
+		{"nobody, discovery", localapi.GroupAdmin, "Impersonate-User: ann", "GET", "/api", 403, "is in none of the groups"},
+		{"a viewer", localapi.GroupAdmin, "Impersonate-User: ann\nImpersonate-Group: nodewright:view", "GET", "/api/v1/pods", 200, ""},
+		{"a viewer, Secrets", localapi.GroupAdmin, "Impersonate-User: ann\nImpersonate-Group: nodewright:view", "GET", "/api/v1/secrets", 403, "ann"},
+		{"two groups", localapi.GroupAdmin, "Impersonate-User: ann\nImpersonate-Group: else\nImpersonate-Group: nodewright:edit", "GET", "/api/v1/secrets", 200, ""},
+		{"all of one", localapi.GroupAdmin, "Impersonate-User: ann\nImpersonate-Group: nodewright:view\nImpersonate-Uid: u-1\nImpersonate-Extra-Example.com%2fScopes: a\nImpersonate-Extra-Example.com%2fScopes: b", "POST", whoami, 201,
+			`"username":"ann","uid":"u-1","groups":["nodewright:view","system:authenticated"],"extra":{"example.com/scopes":["a","b"]}`},
+		{"a service account", localapi.GroupAdmin, "Impersonate-User: system:serviceaccount:ns:sa", "GET", "/api/v1/pods", 403, "system:serviceaccount:ns:sa"},
+		{"groups alone", localapi.GroupAdmin, "Impersonate-Group: nodewright:view", "GET", "/api/v1/pods", 400, "want the header Impersonate-User"},
+		{"an extra alone", localapi.GroupAdmin, "Impersonate-Extra-A: b", "GET", "/api/v1/pods", 400, "want the header Impersonate-User"},
+		{"a UID alone", localapi.GroupEdit, "Impersonate-Uid: b", "GET", "/api/v1/pods", 400, "want the header Impersonate-User"},
+		{"by an editor", localapi.GroupEdit, "Impersonate-User: ann\nImpersonate-Group: nodewright:admin", "GET", "/api/v1/pods", 403, `User \"root\" cannot impersonate resource \"users\"`},
+		{"by a viewer, itself", localapi.GroupView, "Impersonate-User: root", "GET", "/api/v1/pods", 403, "cannot impersonate"},
+	} {
+		who := func(*http.Request) (*localapi.User, error) {
+			return &localapi.User{Name: "root", Groups: []string{c.group}}, nil
+		}
+		r := httptest.NewRequestWithContext(t.Context(), c.method, c.path, strings.NewReader(review))
+		r.Header.Set("Content-Type", asJSON)
+		for line := range strings.Lines(c.headers) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			r.Header.Add(name, value)
+		}
+		w := httptest.NewRecorder()
+		a.Handler(who).ServeHTTP(w, r)
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: %d, want %d with %q: %s", c.name, w.Code, c.code, c.want, w.Body)
+		}
+	}
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil)
+	r.Header.Set("Impersonate-User", "ann")
+	w := httptest.NewRecorder()
+	if a.Allow(localapi.Root, localapi.GroupView, page).ServeHTTP(w, r); w.Code != 403 {
+		t.Errorf("a page, as nobody: %d", w.Code)
+	}
+}

@@ -43,7 +43,13 @@ func (s *Server) whoAmI(_ context.Context, w http.ResponseWriter, r *http.Reques
 		return err
 	}
 	review.SetGroupVersionKind(authenticationV1.WithKind("SelfSubjectReview"))
-	review.Status.UserInfo = authenticationv1.UserInfo{Username: q.user.Name, Groups: q.user.Groups}
+	review.Status.UserInfo = authenticationv1.UserInfo{Username: q.user.Name, UID: q.user.UID, Groups: q.user.Groups}
+	for name, values := range q.user.Extra {
+		if review.Status.UserInfo.Extra == nil {
+			review.Status.UserInfo.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		review.Status.UserInfo.Extra[name] = values
+	}
 	s.codecs.respond(w, q.accept, http.StatusCreated, review)
 	return nil
 }

@@ -22,12 +22,13 @@ func TestReviews(t *testing.T) {
 		localapi.GroupView: {
 			{Verb: "list", Resource: "pods", Namespace: "default"}: true, {Verb: "get", Resource: "secrets", Namespace: "default"}: false,
 			{Verb: "create", Resource: "pods", Namespace: "default"}: false, {Verb: "get", Group: "metrics.k8s.io", Version: "v1beta1", Resource: "nodes"}: true,
+			{Verb: "get", Resource: "*"}: false, {Verb: "list", Resource: "*", Namespace: "default"}: false,
 		},
 		localapi.GroupEdit: {
 			{Verb: "create", Resource: "pods", Namespace: "default"}: true, {Verb: "create", Resource: "pods", Subresource: "exec", Namespace: "default"}: true,
-			{Verb: "patch", Resource: "nodes"}: false,
+			{Verb: "patch", Resource: "nodes"}: false, {Verb: "get", Resource: "*", Namespace: "default"}: true, {Verb: "get", Resource: "*"}: false,
 		},
-		localapi.GroupAdmin: {{Verb: "patch", Resource: "nodes"}: true, {Verb: "get", Resource: "nodes", Subresource: "proxy"}: true},
+		localapi.GroupAdmin: {{Verb: "patch", Resource: "nodes"}: true, {Verb: "*", Resource: "*"}: true, {Verb: "get", Resource: "nodes", Subresource: "proxy"}: true},
 	} {
 		srv := httptest.NewServer(a.Handler(func(*http.Request) (*localapi.User, error) {
 			return &localapi.User{Name: "ann", Groups: []string{group}}, nil

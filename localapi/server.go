@@ -220,9 +220,9 @@ func errUnknown() error {
 
 // serve answers a request; an error is what it is to be answered with.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate) error {
-	user, err := who(r)
-	if err != nil || user == nil {
-		return errUnknown()
+	user, err := identify(r, who)
+	if err != nil {
+		return err
 	}
 	switch r.URL.Path {
 	case "/healthz", "/livez", "/readyz":
