@@ -18,18 +18,27 @@ type computed struct {
 	resource, singular string
 	namespaced         bool
 	verbs              metav1.Verbs
-	serve              func(s *Server, ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error
+	short              []string
+	// instead says for a kind that is elsewhere what to use.
+	instead string
+	serve   func(s *Server, ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error
 }
 
 // newComputed lists them, in the order of discovery.
 func newComputed() []computed {
-	return []computed{
-		{metricsV1.WithKind("NodeMetrics"), "nodes", "", false, metav1.Verbs{"get", "list"}, (*Server).nodeMetrics},
-		{metricsV1.WithKind("PodMetrics"), "pods", "", true, metav1.Verbs{"get", "list"}, (*Server).podMetrics},
-		{authenticationV1.WithKind("SelfSubjectReview"), "selfsubjectreviews", "selfsubjectreview", false, metav1.Verbs{"create"}, (*Server).whoAmI},
-		{authorizationV1.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews", "selfsubjectaccessreview", false, metav1.Verbs{"create"}, (*Server).canI},
-		{authorizationV1.WithKind("SelfSubjectRulesReview"), "selfsubjectrulesreviews", "selfsubjectrulesreview", false, metav1.Verbs{"create"}, (*Server).whatCanI},
-	}
+	read, create := metav1.Verbs{"get", "list"}, metav1.Verbs{"create"}
+	return append([]computed{
+		{GroupVersionKind: metricsV1.WithKind("NodeMetrics"), resource: "nodes", verbs: read, serve: (*Server).nodeMetrics},
+		{GroupVersionKind: metricsV1.WithKind("PodMetrics"), resource: "pods", namespaced: true, verbs: read, serve: (*Server).podMetrics},
+		review("SelfSubjectReview", authenticationV1, create, (*Server).whoAmI),
+		review("SelfSubjectAccessReview", authorizationV1, create, (*Server).canI),
+		review("SelfSubjectRulesReview", authorizationV1, create, (*Server).whatCanI),
+	}, newElsewhere()...)
+}
+
+func review(kind string, gv schema.GroupVersion, verbs metav1.Verbs, serve func(*Server, context.Context, http.ResponseWriter, *http.Request, *query) error) computed {
+	singular := strings.ToLower(kind)
+	return computed{GroupVersionKind: gv.WithKind(kind), resource: singular + "s", singular: singular, verbs: verbs, serve: serve}
 }
 
 func (s *Server) computedOf(q *query) *computed {
@@ -43,10 +52,10 @@ func (s *Server) computedOf(q *query) *computed {
 
 // compute answers what is asked of a computed resource.
 func (s *Server) compute(w http.ResponseWriter, r *http.Request, c *computed, q *query) error {
-	if !contains(c.verbs, q.verb) || q.subresource != "" || q.verb == "create" && q.name != "" {
+	if c.instead == "" && !contains(c.verbs, q.verb) || q.subresource != "" || q.verb == "create" && q.name != "" {
 		return notAllowed(q.verb, c.resource+" of "+c.Group+" are made for each answer; they have the verbs "+strings.Join(c.verbs, ", "))
 	}
-	if c.namespaced && q.name != "" && q.namespace == "" {
+	if c.namespaced && q.namespace == "" && (q.name != "" || q.verb == "create") {
 		return apierrors.NewBadRequest(c.resource + " are in namespaces; the path names none")
 	}
 	if !s.requests.enter() {

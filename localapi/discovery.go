@@ -1,6 +1,8 @@
 package localapi
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"mime"
 	"net/http"
@@ -20,7 +22,7 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request) error {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	switch path {
 	case "":
-		respondJSON(w, metav1.RootPaths{Paths: []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"}})
+		respondJSON(w, metav1.RootPaths{Paths: []string{"/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}})
 	case "/version":
 		respondJSON(w, s.cfg.Version)
 	case "/api":
@@ -41,6 +43,8 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request) error {
 			}
 		}
 		respondJSON(w, list)
+	case "/openapi/v2":
+		s.serveOldOpenAPI(w, r)
 	default:
 		if strings.HasPrefix(path, "/openapi/v3") {
 			return s.serveOpenAPI(w, strings.TrimPrefix(path, "/openapi/v3"))
@@ -85,9 +89,6 @@ func (s *Server) versions() (out []schema.GroupVersion) {
 	for _, c := range s.computed {
 		add(c.GroupVersion())
 	}
-	for _, e := range elsewhere {
-		add(e.GroupVersion())
-	}
 	return out
 }
 
@@ -99,6 +100,7 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 		}
 		out = append(out, metav1.APIResource{
 			Name: k.resource, SingularName: k.singular, Namespaced: k.namespaced, Kind: k.Kind, Verbs: k.verbs(), ShortNames: k.short, Categories: k.categories,
+			StorageVersionHash: storageHash(k.GroupVersionKind),
 		})
 		for _, sub := range k.subresources {
 			verbs := metav1.Verbs{"get", "patch", "update"}
@@ -125,15 +127,17 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 	}
 	for _, c := range s.computed {
 		if c.GroupVersion() == gv {
-			out = append(out, metav1.APIResource{Name: c.resource, SingularName: c.singular, Namespaced: c.namespaced, Kind: c.Kind, Verbs: c.verbs})
-		}
-	}
-	for _, e := range elsewhere {
-		if e.GroupVersion() == gv { // so that kubectl asks, and is told what to use instead
-			out = append(out, metav1.APIResource{Name: e.resource, SingularName: strings.ToLower(e.Kind), Namespaced: true, Kind: e.Kind, Verbs: metav1.Verbs{"create"}})
+			out = append(out, metav1.APIResource{Name: c.resource, SingularName: c.singular, Namespaced: c.namespaced, Kind: c.Kind, Verbs: c.verbs, ShortNames: c.short})
 		}
 	}
 	return out
+}
+
+// storageHash is what a client compares to learn whether the version has changed that objects
+// are kept in.
+func storageHash(k schema.GroupVersionKind) string {
+	sum := sha256.Sum256([]byte(k.Group + "/" + k.Version + "/" + k.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
 // wantsAggregated reports whether a client takes all of discovery at once.

@@ -125,19 +125,3 @@ func newScheme(kinds []*kind) *runtime.Scheme {
 	s.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.Table{}, &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{})
 	return s
 }
-
-// elsewhere are kinds that a cluster's controllers work on. Nobody does here: they
-// are refused in words that say what to use.
-var elsewhere = []struct {
-	schema.GroupVersionKind
-
-	resource, instead string
-}{
-	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "daemonsets", "apply the pod itself: spec.template with kind Pod and a name; on one node it is all that a DaemonSet makes"},
-	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, "deployments", "apply the pod itself: spec.template with kind Pod and a name, once for each replica; restartPolicy Always keeps it running"},
-	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}, "replicasets", "apply the pod itself: spec.template with kind Pod and a name, once for each replica"},
-	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}, "statefulsets", "apply the pod itself: spec.template with kind Pod and a name, and PersistentVolumes for its claims"},
-	{schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "CronJob"}, "cronjobs", "apply the pod itself from a systemd timer, with restartPolicy OnFailure or Never"},
-	{schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, "jobs", "apply the pod itself: spec.template with kind Pod and a name, and restartPolicy OnFailure or Never"},
-	{coreV1.WithKind("Service"), "services", "apply the pod itself, with hostPort or hostNetwork: nothing balances load on one node"},
-}

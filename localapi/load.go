@@ -337,9 +337,9 @@ func (s *Server) kindOfDocument(d *store.Document) (*kind, error) {
 		}
 		names = append(names, k.Kind)
 	}
-	for _, e := range elsewhere {
+	for _, e := range newElsewhere() {
 		if e.GroupVersionKind == gvk {
-			return nil, errors.New(instead(e.Kind, e.instead))
+			return nil, errors.New(e.instead)
 		}
 	}
 	return nil, fmt.Errorf("kind is %.100q of %.100q; want one of %s", h.Kind, h.APIVersion, strings.Join(names, ", "))

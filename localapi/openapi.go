@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -74,6 +75,21 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 	return nil
 }
 
+// serveOldOpenAPI answers with a document of OpenAPI v2 that describes nothing. kubectl asks for
+// it about kinds that v3 does not have, and reports that there is no such kind if it gets one.
+func (s *Server) serveOldOpenAPI(w http.ResponseWriter, r *http.Request) {
+	const version = "2.0"
+	if strings.Contains(r.Header.Get("Accept"), "proto-openapi") {
+		w.Header().Set("Content-Type", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf")
+		_, _ = w.Write(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), version)) // Document.swagger
+		return
+	}
+	respondJSON(w, dict{
+		"swagger": version, "info": dict{"title": "Kubernetes API of one node: OpenAPI v3 describes it", "version": s.cfg.Version.GitVersion},
+		"paths": dict{}, "definitions": dict{},
+	})
+}
+
 func hashOf(doc []byte) string {
 	sum := sha256.Sum256(doc)
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
@@ -96,11 +112,11 @@ func (s *Server) describeVersion(gv apischema.GroupVersion) dict {
 		}
 	}
 	components := schema.Components(kinds...)
-	for _, e := range elsewhere {
-		if e.GroupVersion() == gv {
+	for _, e := range s.computed {
+		if e.GroupVersion() == gv && e.instead != "" {
 			name := "com.github.nodewright.elsewhere." + e.Kind
 			components[name] = dict{
-				"type": "object", "description": instead(e.Kind, e.instead), "x-kubernetes-preserve-unknown-fields": true,
+				"type": "object", "description": e.instead, "x-kubernetes-preserve-unknown-fields": true,
 				"x-kubernetes-group-version-kind": []any{gvkOf(e.GroupVersionKind)},
 			}
 			describePaths(paths, e.GroupVersionKind, e.resource, true, name)

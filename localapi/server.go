@@ -353,20 +353,8 @@ func (s *Server) kindOf(q *query) (*kind, error) {
 		}
 		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, q.verb, k.groupResource(), q.name, "there is no subresource "+q.subresource, 0, true)
 	}
-	for _, e := range elsewhere {
-		if e.Group == q.group && e.Version == q.version && e.resource == q.resource {
-			if q.verb == "get" {
-				return nil, generic(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found: %s", e.resource, q.name, instead(e.Kind, e.instead)))
-			}
-			return nil, notAllowed(q.verb, instead(e.Kind, e.instead))
-		}
-	}
 	return nil, generic(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf(
 		"the server could not find the requested resource: this is the API of one node, which has no %s", strings.TrimSuffix(q.resource+"."+q.group, ".")))
-}
-
-func instead(kind, text string) string {
-	return "a single node has no controller for a " + kind + "; " + text
 }
 
 func contains(list []string, s string) bool {

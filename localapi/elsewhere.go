@@ -1,0 +1,87 @@
+package localapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// elsewhere returns a kind that a cluster's controllers work on. Nobody does here, so that
+// there are none: a list is empty, and objects are refused in words that say what to use.
+// Clients take discovery for whole: kubectl prunes nothing, and describes no cluster, where
+// one of the kinds of its own list is not in it.
+func elsewhere(gvk schema.GroupVersionKind, resource, short, instead string) computed {
+	c := computed{
+		GroupVersionKind: gvk, resource: resource, singular: strings.ToLower(gvk.Kind), namespaced: true, verbs: metav1.Verbs{"create", "list"},
+		instead: "a single node has no controller for a " + gvk.Kind + "; " + instead,
+	}
+	if short != "" {
+		c.short = []string{short}
+	}
+	c.serve = c.none
+	return c
+}
+
+// newElsewhere lists them; what kubectl's own lists name is among them.
+func newElsewhere() []computed {
+	const (
+		podItself   = "apply the pod itself"
+		podsThere   = podItself + ": spec.template with kind Pod and a name"
+		eachCopy    = podsThere + ", once for each replica"
+		fromOutside = podItself + ", with hostPort or hostNetwork"
+	)
+	apps, batch := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "batch", Version: "v1"}
+	return []computed{
+		elsewhere(apps.WithKind("DaemonSet"), "daemonsets", "ds", podsThere+"; on one node it is all that a DaemonSet makes"),
+		elsewhere(apps.WithKind("Deployment"), "deployments", "deploy", eachCopy+"; restartPolicy Always keeps it running"),
+		elsewhere(apps.WithKind("ReplicaSet"), "replicasets", "rs", eachCopy),
+		elsewhere(apps.WithKind("StatefulSet"), "statefulsets", "sts", podsThere+", and PersistentVolumes for its claims"),
+		elsewhere(batch.WithKind("CronJob"), "cronjobs", "cj", podItself+" from a systemd timer, with restartPolicy OnFailure or Never"),
+		elsewhere(batch.WithKind("Job"), "jobs", "", podsThere+", and restartPolicy OnFailure or Never"),
+		elsewhere(coreV1.WithKind("Endpoints"), "endpoints", "ep", fromOutside+": there are no Services on one node"),
+		elsewhere(coreV1.WithKind("ReplicationController"), "replicationcontrollers", "rc", eachCopy),
+		elsewhere(coreV1.WithKind("Service"), "services", "svc", fromOutside+": nothing balances load on one node"),
+		elsewhere(schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"}, "ingresses", "ing", fromOutside+", or a proxy as a pod"),
+	}
+}
+
+// none answers for a kind that is elsewhere.
+func (c computed) none(s *Server, _ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
+	var err error
+	switch q.verb {
+	case "get":
+		return generic(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found: %s", c.resource, q.name, c.instead))
+	case "list":
+	default:
+		return notAllowed(q.verb, c.instead)
+	}
+	if q.accept, err = s.codecs.accept(r); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(s.state.revision, 10)}
+	s.mu.Unlock()
+	switch q.accept.as {
+	case "Table":
+		t, err := tableOf(&kind{columns: []column{nameColumn, ageColumn}}, nil, meta, metav1.IncludeNone, true, time.Now())
+		if err != nil {
+			return err
+		}
+		s.codecs.respond(w, q.accept, http.StatusOK, t)
+	case "":
+		respondJSON(w, map[string]any{
+			"apiVersion": c.GroupVersion().String(), "kind": c.Kind + "List", "metadata": meta, "items": []any{},
+		})
+	default:
+		list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: []metav1.PartialObjectMetadata{}}
+		list.TypeMeta = metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadataList"}
+		s.codecs.respond(w, q.accept, http.StatusOK, list)
+	}
+	return nil
+}
