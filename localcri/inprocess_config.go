@@ -46,8 +46,10 @@ type InProcessConfig struct {
 	CDIDirs []string
 	// Registries says how registries are reached; by HTTPS, without mirrors.
 	Registries map[string]image.Registry
-	Log        *zap.Logger           // silent
-	Metrics    prometheus.Registerer // not exported
+	// HostsDir has files that say the same, as containerd's certs.d: see [image.Config]; none.
+	HostsDir string
+	Log      *zap.Logger           // silent
+	Metrics  prometheus.Registerer // not exported
 }
 
 func (c InProcessConfig) withDefaults() (InProcessConfig, error) {
@@ -58,7 +60,7 @@ func (c InProcessConfig) withDefaults() (InProcessConfig, error) {
 		c.Log = zap.NewNop()
 	}
 	var errs []error
-	for field, path := range map[string]string{"RootDir": c.RootDir, "Monitor": c.Monitor, "PreloadDir": c.PreloadDir} {
+	for field, path := range map[string]string{"RootDir": c.RootDir, "Monitor": c.Monitor, "PreloadDir": c.PreloadDir, "HostsDir": c.HostsDir} {
 		if path != "" && !filepath.IsAbs(path) {
 			errs = append(errs, fmt.Errorf("%s %q: want an absolute path", field, path))
 		}

@@ -29,6 +29,7 @@ type runFlags struct {
 	leaveHost        bool
 	network          string
 	preload          string
+	registryHosts    string
 	localAPI         string
 	localUI          bool
 	gc               gcFlags
@@ -53,6 +54,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.BoolVar(&f.leaveHost, "leave-host", false, "leave the machine as it is: parameters of the kernel, the agent's own OOM score and the firewall")
 	fs.StringVar(&f.network, "network", "", "how pods get their `addresses` on the agent's own container runtime: cni, bridge or none; cni, if the machine has a configuration of it or is one of a cluster, else bridge")
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of archives of images that the agent's own container runtime reads at the start")
+	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` that says how the agent's own container runtime reaches registries, HOST/hosts.toml as in containerd's certs.d: mirrors, authorities, plain HTTP")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node at an `address` by TLS, such as 127.0.0.1:6443, and on the agent's own socket; \"socket\" is there alone")
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui below /ui/ at the address of --local-api as well, to its clients")
 	f.gc.register(fs)
@@ -111,8 +113,10 @@ func (f *runFlags) validate() error {
 	if !slices.Contains([]string{"", localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone}, f.network) {
 		bad("--network=%q: want %s, %s or %s", f.network, localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone)
 	}
-	if f.preload != "" && !filepath.IsAbs(f.preload) {
-		bad("--preload-images=%q: want an absolute path", f.preload)
+	for name, path := range map[string]string{"preload-images": f.preload, "registry-hosts": f.registryHosts} {
+		if path != "" && !filepath.IsAbs(path) {
+			bad("--%s=%q: want an absolute path", name, path)
+		}
 	}
 	if _, _, err := net.SplitHostPort(f.localAPI); f.localAPI != "" && f.localAPI != onSocket && err != nil {
 		bad("--local-api=%q: want host:port, such as 127.0.0.1:6443, or %s", f.localAPI, onSocket)

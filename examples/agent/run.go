@@ -42,7 +42,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	o := nodeOptions(f, conf)
-	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{Network: f.network, PreloadDir: f.preload})
+	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{Network: f.network, PreloadDir: f.preload, HostsDir: f.registryHosts})
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := serveLocalAPI(&o, f); err != nil {

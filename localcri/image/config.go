@@ -3,11 +3,14 @@
 package image
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -24,9 +27,14 @@ type Config struct {
 	// a file system with trusted extended attributes and room for the images.
 	RootDir string
 	// Registries says how hosts are reached, by their names as in references
-	// ("docker.io", "registry:5000"), or "*" for all that have no entry; by
-	// HTTPS, without mirrors.
+	// ("docker.io", "registry:5000"), or "*" for all that have no entry and nothing in
+	// HostsDir; by HTTPS, without mirrors. Those of the machine itself ("localhost:5000",
+	// "127.0.0.1:5000") may do without TLS.
 	Registries map[string]Registry
+	// HostsDir says how hosts are reached that have no entry in Registries, in
+	// containerd's layout: HOST/hosts.toml or _default/hosts.toml, or else certificates
+	// beside it as Docker has them (certs.d). It is read at each pull; none.
+	HostsDir string
 	// PreloadDir has archives (*.tar, *.tar.gz, *.tgz, *.tar.zst) and OCI layouts
 	// (directories) that are read at the start, and whose images are pinned; none.
 	PreloadDir string
@@ -68,18 +76,42 @@ type Config struct {
 // Registry describes how a host is reached.
 type Registry struct {
 	Endpoint
+	// Server is the registry's own server, perhaps with a port, and a path to put before
+	// repositories; the host.
+	Server string
 	// Mirrors are asked first, in order; the host itself is the last.
 	Mirrors []Mirror
 }
 
 // Endpoint is one server. Its zero value is HTTPS with the system's authorities.
 type Endpoint struct {
-	// PlainHTTP has it reached without TLS. Nothing is ever sent without it
-	// otherwise, wherever a server may redirect to.
+	// PlainHTTP has it reached without TLS if it has none. Nothing is ever sent without
+	// it otherwise, wherever a server may redirect to.
 	PlainHTTP bool
-	// CA are authorities' certificates in PEM, in place of the system's.
+	// CA are authorities' certificates in PEM, beside the system's.
 	CA []byte
+	// Certificates are shown to it if it asks who its client is.
+	Certificates []tls.Certificate
+	// SkipVerify takes any certificate of it.
+	SkipVerify bool
+	// Header is sent to it with each request, and to no other server.
+	Header http.Header
+	// Root is the path of its API; "/v2".
+	Root string
+	// Lacks is what it is never asked for; nothing.
+	Lacks Ability
+	// DialTimeout bounds a connection's making; 30s.
+	DialTimeout time.Duration
 }
+
+// Ability is a set of what servers are asked for.
+type Ability uint8
+
+// Tags is which content a tag leads to, Content is what a digest leads to.
+const (
+	Tags Ability = 1 << iota
+	Content
+)
 
 // Mirror is a server that has what another one has.
 type Mirror struct {
@@ -104,6 +136,9 @@ func (c Config) withDefaults() (Config, error) {
 	if !filepath.IsAbs(c.RootDir) {
 		bad("Config.RootDir is %q; want an absolute path", c.RootDir)
 	}
+	if c.HostsDir != "" && !filepath.IsAbs(c.HostsDir) {
+		bad("Config.HostsDir is %q; want an absolute path, or none", c.HostsDir)
+	}
 	if c.PreloadDir != "" && !filepath.IsAbs(c.PreloadDir) {
 		bad("Config.PreloadDir is %q; want an absolute path, or none", c.PreloadDir)
 	}
@@ -116,11 +151,18 @@ func (c Config) withDefaults() (Config, error) {
 	number(bad, "PullTimeout", &c.PullTimeout, 6*time.Hour)
 	// The host of a mirror is put into URLs. A user, a query or a scheme in it would be
 	// dropped or sent to the wrong place.
+	server := func(field, host string, e *Endpoint) {
+		if u, err := url.Parse("https://" + host); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Contains(host, "://") || strings.HasSuffix(host, "/") {
+			bad("Config.Registries%s is %q; want a host, perhaps with a port and a path", field, host)
+		}
+		if e.Root != "" && path.Clean(e.Root) != e.Root || !strings.HasPrefix(e.Root+"/", "/") {
+			bad("Config.Registries%s has Root %q; want an absolute path", field, e.Root)
+		}
+	}
 	for host, r := range c.Registries {
-		for i, m := range r.Mirrors {
-			if u, err := url.Parse("https://" + m.Host); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Contains(m.Host, "://") || strings.HasSuffix(m.Host, "/") {
-				bad("Config.Registries[%q].Mirrors[%d].Host is %q; want a host, perhaps with a port and a path", host, i, m.Host)
-			}
+		server(fmt.Sprintf("[%q].Server", host), cmp.Or(r.Server, "h"), &r.Endpoint)
+		for i := range r.Mirrors {
+			server(fmt.Sprintf("[%q].Mirrors[%d].Host", host, i), r.Mirrors[i].Host, &r.Mirrors[i].Endpoint)
 		}
 	}
 	// Names are kept in the long form ("docker.io/library/..."), which images have, so

@@ -3,6 +3,7 @@
 package image
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -38,7 +39,8 @@ const (
 // registry is a source: the mirrors of a host and the host itself, for one pull.
 type registry struct {
 	store *Store
-	ends  []*endpoint
+	ends  []*endpoint // that are asked for content
+	tags  []*endpoint // that are asked what a tag leads to
 	// slots bounds downloads of blobs by Config.PullJobs; documents take none.
 	slots chan struct{} // for downloads
 
@@ -49,9 +51,11 @@ type registry struct {
 
 // endpoint is one server, with a repository on it.
 type endpoint struct {
-	repo  name.Repository
+	repo name.Repository
+	root string // of its API
+	auth authn.Authenticator
+	// plain says that it has no TLS: it may be asked without, and signed found none.
 	plain bool
-	auth  authn.Authenticator
 	// http is what signed is made of, and what asks token servers.
 	http http.RoundTripper // without credentials
 
@@ -66,10 +70,9 @@ type endpoint struct {
 // another.
 func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*registry, error) {
 	host, path := reference.Domain(ref), reference.Path(ref)
-	conf, ok := s.cfg.Registries[host]
-	// An entry of its own replaces "*" as a whole: the two are not merged.
-	if !ok {
-		conf = s.cfg.Registries["*"]
+	conf, err := s.reach(host)
+	if err != nil {
+		return nil, err
 	}
 	own, err := credentials(auth, host)
 	if err != nil {
@@ -77,26 +80,46 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	}
 	r := &registry{store: s, slots: make(chan struct{}, s.cfg.PullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
 	for _, m := range conf.Mirrors {
-		mhost, before, _ := strings.Cut(m.Host, "/")
 		// Never the credentials of the pull: they are for the registry and not for
 		// whoever mirrors it.
 		a := authn.Anonymous
-		if m.Username != "" || m.Password != "" {
+		switch mhost, _, _ := strings.Cut(m.Host, "/"); {
+		case m.Username != "" || m.Password != "":
 			a = &authn.Basic{Username: m.Username, Password: m.Password}
+		case sameHost(mhost, host):
+			a = own
 		}
-		e, err := s.endpoint(mhost, strings.TrimPrefix(before+"/"+path, "/"), m.Endpoint, a)
-		if err != nil {
+		if err := r.add(m.Host, path, m.Endpoint, a); err != nil {
 			return nil, err
 		}
-		r.ends = append(r.ends, e)
-	}
-	e, err := s.endpoint(host, path, conf.Endpoint, own)
-	if err != nil {
-		return nil, err
 	}
 	// The registry itself is the last resort, after all mirrors.
-	r.ends = append(r.ends, e)
+	if err := r.add(cmp.Or(conf.Server, host), path, conf.Endpoint, own); err != nil {
+		return nil, err
+	}
+	if len(r.ends) == 0 {
+		return nil, fmt.Errorf("%w: no server of %s may be asked for content", errInvalid, host)
+	}
 	return r, nil
+}
+
+// add appends a server, which may have a path that precedes repositories.
+func (r *registry) add(server, path string, conf Endpoint, auth authn.Authenticator) error {
+	if conf.Lacks == Tags|Content {
+		return nil
+	}
+	host, before, _ := strings.Cut(server, "/")
+	e, err := r.store.endpoint(host, strings.TrimPrefix(before+"/"+path, "/"), conf, auth)
+	if err != nil {
+		return err
+	}
+	if conf.Lacks&Content == 0 {
+		r.ends = append(r.ends, e)
+	}
+	if conf.Lacks&Tags == 0 {
+		r.tags = append(r.tags, e)
+	}
+	return nil
 }
 
 // credentials are those of a pull. What is meant for another host is not sent.
@@ -163,7 +186,11 @@ func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authentica
 		return nil, err
 	}
 	// The library gets the guarded way only, for token servers as well.
-	return &endpoint{repo: repo, plain: conf.PlainHTTP, auth: auth, http: &guard{rt, repo.RegistryStr(), conf.PlainHTTP}, lock: make(chan struct{}, 1)}, nil
+	root := strings.TrimSuffix(cmp.Or(conf.Root, "/v2"), "/")
+	return &endpoint{
+		repo: repo, root: root, plain: conf.PlainHTTP, auth: auth, lock: make(chan struct{}, 1),
+		http: &guard{next: rt, host: repo.RegistryStr(), plain: conf.PlainHTTP, root: root, header: conf.Header},
+	}, nil
 }
 
 // dialer returns the transport to one server. Its timeouts are for connecting; watch is
@@ -174,20 +201,23 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 	}
 	t := &http.Transport{
 		Proxy:       http.ProxyFromEnvironment,
-		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
+		DialContext: (&net.Dialer{Timeout: cmp.Or(conf.DialTimeout, dialTimeout), KeepAlive: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: s.cfg.PullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
 		// A transport that unpacks what a server has packed would change bytes and
 		// length.
 		DisableCompression: true, // what is compressed has a digest
 	}
+	t.TLSClientConfig = &tls.Config{Certificates: conf.Certificates, InsecureSkipVerify: conf.SkipVerify, MinVersion: tls.VersionTLS12} //nolint:gosec // as the operator says
 	if len(conf.CA) > 0 {
-		pool := x509.NewCertPool()
-		// In place of the system's pool: a private authority is meant to be the only
-		// one.
+		// Beside the system's: answers may redirect to storage of somebody else.
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			return nil, fmt.Errorf("authorities of the system: %w", err)
+		}
 		if !pool.AppendCertsFromPEM(conf.CA) {
 			return nil, fmt.Errorf("%w: Endpoint.CA has no certificate in PEM", errInvalid)
 		}
-		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		t.TLSClientConfig.RootCAs = pool
 	}
 	return t, nil
 }
@@ -195,9 +225,11 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 // guard sends nothing without TLS but to a host that is configured so, and
 // bounds answers that are no blobs.
 type guard struct {
-	next  http.RoundTripper
-	host  string
-	plain bool
+	next   http.RoundTripper
+	host   string
+	plain  bool
+	root   string      // of the host's API
+	header http.Header // for the host alone
 }
 
 // blobKey marks the context of a request for a blob, whose size the manifest bounds.
@@ -210,11 +242,30 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !(g.plain && r.URL.Host == g.host) {
 		return nil, fmt.Errorf("%s://%s is not HTTPS, and PlainHTTP is not configured for it", r.URL.Scheme, r.URL.Host)
 	}
-	resp, err := g.next.RoundTrip(r)
+	resp, err := g.next.RoundTrip(g.toHost(r))
 	if err == nil && r.Context().Value(blobKey{}) == nil {
 		resp.Body = &limitedBody{bounded{r: resp.Body, left: maxTalk, what: "answer"}, resp.Body}
 	}
 	return resp, err
+}
+
+// toHost returns a request as it is sent: with the host's headers if it is for the host, and
+// the library's first question where the API is.
+func (g *guard) toHost(r *http.Request) *http.Request {
+	const first = "/v2/"
+	if r.URL.Host != g.host {
+		return r
+	}
+	r = r.Clone(r.Context())
+	if r.URL.Path == first {
+		r.URL.Path = g.root + "/"
+	}
+	for name, values := range g.header {
+		if r.Header.Get(name) == "" {
+			r.Header[name] = values
+		}
+	}
+	return r
 }
 
 // idleCloser is net/http's optional interface of transports.
@@ -243,6 +294,14 @@ func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
 	defer func() { <-e.lock }()
 	// A failure is not kept: the next request asks again.
 	if e.signed == nil {
+		if e.plain {
+			// The library prefers TLS, and asks without it only whom it may.
+			found, err := transport.Ping(ctx, e.repo.Registry, e.http)
+			if err != nil {
+				return nil, err
+			}
+			e.plain = found.Insecure
+		}
 		// Pull scope alone: a token that leaks cannot push.
 		rt, err := transport.NewWithContext(ctx, e.repo.Registry, e.auth, e.http, []string{e.repo.Scope(transport.PullScope)})
 		if err != nil {
@@ -267,7 +326,7 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	if e.plain {
 		scheme = "http"
 	}
-	u := url.URL{Scheme: scheme, Host: e.repo.RegistryStr(), Path: "/v2/" + e.repo.RepositoryStr() + "/" + kind + "/" + ref}
+	u := url.URL{Scheme: scheme, Host: e.repo.RegistryStr(), Path: e.root + "/" + e.repo.RepositoryStr() + "/" + kind + "/" + ref}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -435,7 +494,13 @@ var acceptManifests = http.Header{"Accept": {strings.Join([]string{ociIndex, doc
 // manifest implements source. A mirror with other bytes than the digest says counts as
 // one that does not have it.
 func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error) {
-	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
+	ends := r.ends
+	if digest(ref).check() != nil {
+		if ends = r.tags; len(ends) == 0 {
+			return nil, "", fmt.Errorf("%w: no server may be asked what tag %s leads to", errInvalid, shown(ref))
+		}
+	}
+	err = r.each(ctx, ends, func(e *endpoint, _ bool) error {
 		b, mediaType, err = e.document(ctx, r.store.cfg.ProgressTimeout, "manifests", ref, acceptManifests, maxManifest)
 		if d := digest(ref); err == nil && d.check() == nil {
 			err = checkBytes(b, d)
