@@ -68,7 +68,9 @@ func NewReaderWith(rt ReadRuntime, cfg ReaderConfig) *Reader {
 }
 
 // List shows every pod of the runtime, in no order, with two calls. Both have to
-// succeed: a list without containers would have pods look dead.
+// succeed: a list without containers would have pods look dead. Sandboxes and containers
+// without the label [LabelPodUID], such as those of crictl runp or of podman, are left out: they
+// are nobody's pod, and an agent would end them.
 func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 	// Asked before the lists: what they lack may have come since.
 	stream := r.ledgers.current()

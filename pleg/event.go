@@ -36,13 +36,21 @@ type Change struct {
 	ID      string // the container's or sandbox's; "" for PodSync
 	Type    ChangeType
 	Sandbox bool
+	// Container is the name that the pod has for the container; "" for a sandbox.
+	Container string
+	// ExitCode is that of a container that ended, for ContainerDied and ContainerRemoved; -1 if
+	// nobody saw how it ended.
+	ExitCode int32
 }
 
 // Event describes what happened to one pod, in order. An end comes before the removal of
 // the same container, and containers come before sandboxes.
 type Event struct {
-	UID     types.UID
-	Changes []Change
+	UID types.UID
+	// Namespace and Name are the pod's, also after its removal; "" if the runtime has not told
+	// them.
+	Namespace, Name string
+	Changes         []Change
 }
 
 // maxChanges is how many changes an event that nobody takes gathers. Then the
@@ -74,6 +82,8 @@ type outbox struct {
 
 // box is one pod's.
 type box struct {
+	namespace, name string
+
 	changes []Change  // that nobody has taken
 	waits   bool      // for a taker, or for its time
 	paid    time.Time // until when the events so far count
@@ -87,13 +97,15 @@ func newOutbox() *outbox {
 // put adds changes to what the pod's next event says. It does not block, however
 // long nobody reads. Called with Manager.mu held; o.mu is taken inside it and never
 // the other way round.
-func (o *outbox) put(uid types.UID, changes []Change) {
+func (o *outbox) put(r *record, changes []Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	uid := r.uid
 	b := o.boxes[uid]
 	if b == nil {
 		b = o.add(uid)
 	}
+	b.namespace, b.name = r.namespace, r.name
 	if b.waits {
 		// The event waits already: it says more, and costs its reader one look as
 		// before.
@@ -164,7 +176,7 @@ func (o *outbox) take() (Event, bool) {
 		o.queue = nil // lets the array go
 	}
 	b := o.boxes[uid]
-	ev := Event{UID: uid, Changes: b.changes}
+	ev := Event{UID: uid, Namespace: b.namespace, Name: b.name, Changes: b.changes}
 	b.changes, b.waits = nil, false
 	return ev, true
 }

@@ -22,12 +22,12 @@ func ExampleManager_Events() {
 
 	ev := <-m.Events()
 	seen := m.View(ev.UID)
-	fmt.Println(ev.UID, seen.Pod.Newest("nginx").State, seen.Runs(), seen.Err)
+	fmt.Println(ev.Namespace, ev.Name, seen.Pod.Newest("nginx").State, seen.Runs(), seen.Err)
 	for _, c := range ev.Changes {
-		fmt.Println(c.Type, c.ID)
+		fmt.Printf("%s %s %q\n", c.Type, c.ID, c.Container)
 	}
 	// Output:
-	// uid-of-web running yes <nil>
-	// ContainerStarted c1
-	// ContainerStarted uid-of-web-s
+	// ns name-uid-of-web running yes <nil>
+	// ContainerStarted c1 "nginx"
+	// ContainerStarted uid-of-web-s ""
 }

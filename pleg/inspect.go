@@ -239,7 +239,7 @@ func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 	now := itemsOf(pod)
 	// Compared with what was reported last, so that an inspection that failed in
 	// between loses no change.
-	changes := diff(r.items, now)
+	changes := described(diff(r.items, now), r.pod, pod)
 	if len(changes) == 0 && r.force && !again {
 		changes = []Change{{Type: PodSync}}
 	}
@@ -251,7 +251,7 @@ func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 		r.name, r.namespace = pod.Name, pod.Namespace
 	}
 	if len(changes) > 0 {
-		m.out.put(r.uid, changes)
+		m.out.put(r, changes)
 	}
 }
 
@@ -285,12 +285,12 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 // inspection is needed: there is nothing to inspect.
 func (m *Manager) gone(r *record, asked time.Time) {
 	r.stopRetry()
-	changes := diff(r.items, nil)
+	changes := described(diff(r.items, nil), r.pod, nil)
 	if len(changes) == 0 && (r.force || r.pod == nil && r.hint != nil) {
 		changes = []Change{{Type: PodSync}}
 	}
 	if len(changes) > 0 {
-		m.out.put(r.uid, changes)
+		m.out.put(r, changes)
 	}
 	r.items, r.pod, r.hint, r.err = nil, nil, nil, nil
 	r.force, r.failures, r.hungSince = false, 0, time.Time{}

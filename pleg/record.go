@@ -264,22 +264,51 @@ func diff(old, now []item) []Change {
 					// Nobody saw it end: readers count ends, and each container has
 					// one.
 					if o.state != observed.Exited {
-						changes = append(changes, Change{o.id, ContainerDied, o.sandbox})
+						changes = append(changes, Change{ID: o.id, Type: ContainerDied, Sandbox: o.sandbox})
 					}
-					changes = append(changes, Change{o.id, ContainerRemoved, o.sandbox})
+					changes = append(changes, Change{ID: o.id, Type: ContainerRemoved, Sandbox: o.sandbox})
 				} else if now[j].state != o.state {
-					changes = append(changes, Change{o.id, entered(now[j].state), o.sandbox})
+					changes = append(changes, Change{ID: o.id, Type: entered(now[j].state), Sandbox: o.sandbox})
 				}
 			}
 		}
 		for i := range now {
 			n := &now[i]
 			if n.sandbox == sandboxes && !slices.ContainsFunc(old, func(o item) bool { return o.id == n.id }) {
-				changes = append(changes, Change{n.id, entered(n.state), n.sandbox})
+				changes = append(changes, Change{ID: n.id, Type: entered(n.state), Sandbox: n.sandbox})
 			}
 		}
 	}
 	return changes
+}
+
+// described adds to changes what two looks at the pod showed of their containers. Either may be nil.
+func described(changes []Change, old, now *observed.Pod) []Change {
+	for i := range changes {
+		c := &changes[i]
+		for _, pod := range []*observed.Pod{now, old} {
+			if pod == nil || c.Sandbox || c.Container != "" {
+				continue
+			}
+			for j := range pod.Containers {
+				if k := &pod.Containers[j]; k.ID == c.ID {
+					c.describe(k)
+				}
+			}
+		}
+	}
+	return changes
+}
+
+func (c *Change) describe(k *observed.Container) {
+	c.Container = k.Name
+	switch {
+	case c.Type != ContainerDied && c.Type != ContainerRemoved:
+	case k.State == observed.Exited:
+		c.ExitCode = k.ExitCode
+	default:
+		c.ExitCode = -1
+	}
 }
 
 // entered names the change that led into a state.

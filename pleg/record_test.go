@@ -98,8 +98,8 @@ func TestKeepIPs(t *testing.T) {
 func TestOutboxIsBoundedByPod(t *testing.T) {
 	o := newOutbox()
 	for i := range 10 * maxChanges {
-		o.put("a", []Change{{ID: fmt.Sprint(i), Type: ContainerDied}})
-		o.put("b", []Change{{ID: "b"}})
+		o.put(&record{uid: "a"}, []Change{{ID: fmt.Sprint(i), Type: ContainerDied}})
+		o.put(&record{uid: "b"}, []Change{{ID: "b"}})
 	}
 	ev, ok := o.take()
 	if !ok || ev.UID != "a" || len(ev.Changes) != maxChanges || ev.Changes[maxChanges-1].ID != fmt.Sprint(10*maxChanges-1) {
