@@ -139,7 +139,7 @@ func (h *has) ReclaimContainers(ctx context.Context) error {
 func (l *life) WhyNode() local.NodeWhy {
 	why := local.NodeWhy{Name: "n1", Conditions: l.Pressure(), Events: l.NodeEvents(), ShuttingDown: l.ShuttingDown() != nil, Parts: l.Parts()}
 	if l.eviction != nil {
-		l.eviction.Why(&why)
+		l.eviction.ExplainNode(&why)
 	}
 	return why
 }

@@ -8,12 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-var _ local.Agent = (*Agent)(nil)
+var (
+	_ local.Agent         = (*Agent)(nil)
+	_ local.NodeExplainer = (*Agent)(nil)
+)
 
 // questions returns the agent as those see it who ask about pods.
 func (a *Agent) questions() *query.Query {
@@ -108,6 +112,14 @@ func (a *Agent) Resources() (capacity, allocatable v1.ResourceList) { return a.q
 // Settled is closed once every source of pods has listed its pods: from then on, a
 // pod that is not in [Agent.Pods] is not wanted.
 func (a *Agent) Settled() <-chan struct{} { return a.run.settled }
+
+// WhyNode returns what the agent and its parts know of how the node fares; it implements
+// [local.NodeExplainer]. It answers from memory.
+func (a *Agent) WhyNode() local.NodeWhy {
+	why := local.NodeWhy{Name: a.cfg.Node.Name, Events: a.NodeEvents(), Parts: a.Parts()}
+	hooks.Each(a.guard, a.hooks.NodeWhys, func(e part.NodeExplainer) { e.ExplainNode(&why) })
+	return why
+}
 
 // Parts returns the agent's parts in their order, with the names of their hooks.
 func (a *Agent) Parts() []local.Part { return a.query.Parts() }

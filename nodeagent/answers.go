@@ -20,19 +20,16 @@ var (
 )
 
 // WhyNode returns how far the node is from its thresholds, and what was done about
-// those that it met. Each part adds its own share, in the order of the parts. It
-// answers from memory.
+// those that it met. Parts that are a part.NodeExplainer add what they know. It answers from
+// memory.
 func (n *Node) WhyNode() local.NodeWhy {
-	f := n.builder.Facts
-	why := local.NodeWhy{
-		Name: n.builder.Node.Name, Conditions: f.Pressure(), Events: n.NodeEvents(), ShuttingDown: f.ShuttingDown() != nil, Parts: n.Parts(),
+	why := n.Agent.WhyNode()
+	why.Runtime, why.ShuttingDown = n.endpoint, n.builder.Facts.ShuttingDown() != nil
+	if why.Conditions == nil {
+		why.Conditions = n.builder.Facts.Pressure()
 	}
-	why.Runtime = n.endpoint
 	if n.local != nil {
 		why.Network = n.local.Network
-	}
-	for _, add := range f.Why {
-		add(&why)
 	}
 	return why
 }

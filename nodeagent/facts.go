@@ -70,8 +70,6 @@ type Facts struct {
 
 	// Checks are those of /healthz, beside the agent's own.
 	Checks []Check
-	// Why add to the answer to how the node fares, in their order.
-	Why []func(*local.NodeWhy)
 
 	// Written while New runs and read afterwards, so that they need no lock.
 	changed, onDrivers []func()

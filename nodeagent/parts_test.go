@@ -102,7 +102,7 @@ func TestFacts(t *testing.T) {
 	if f.Usage == nil || f.EvictionStats == nil || f.Reclaimer == nil || f.Devices == nil || f.Claims == nil || f.CPUs != nil {
 		t.Errorf("facts %+v", f) // nothing is placed: who has which CPUs is not served
 	}
-	if len(f.Pressure()) == 0 || len(f.Why) != 1 || len(f.Checks) != 1 || len(f.PluginsAfter) != 2 ||
+	if len(f.Pressure()) == 0 || len(f.Checks) != 1 || len(f.PluginsAfter) != 2 ||
 		len(f.PluginHandlers[pluginmgr.DevicePlugin]) != 1 || len(f.PluginHandlers[pluginmgr.DRAPlugin]) != 1 {
 		t.Errorf("facts %+v", f)
 	}

@@ -67,7 +67,6 @@ func Eviction(b *Builder) (part.Part, error) {
 		return nil, err
 	}
 	b.Facts.Pressure = p.Pressure
-	b.Facts.Why = append(b.Facts.Why, p.Why)
 	return p, nil
 }
 

@@ -9,7 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// NodeExplainer is an [Agent] that says how its node fares.
+// NodeExplainer is an [Agent] that says how its node fares, for "agent why node". A whole agent
+// is one; its answer has what its parts know.
 type NodeExplainer interface {
 	WhyNode() NodeWhy
 }
@@ -72,7 +73,7 @@ type NodeDecision struct {
 func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
 	n, ok := h.agent.(NodeExplainer)
 	if !ok {
-		say(w, http.StatusNotImplemented, errors.New("this agent does not tell of its node"))
+		say(w, http.StatusNotImplemented, errors.New("this agent does not tell of its node: what local.Handler serves is no local.NodeExplainer"))
 		return
 	}
 	reply(w, n.WhyNode())

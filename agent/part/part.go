@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/pleg"
 )
@@ -67,8 +68,16 @@ type Sweeper interface {
 // Explainer is a Part that knows why a pod waits.
 type Explainer interface {
 	// Explain says in one line what the pod waits for, as seen by this part, or
-	// "".
+	// "". It stands in "agent why" before the error with which the part has the pod
+	// wait.
 	Explain(pod *v1.Pod) string
+}
+
+// NodeExplainer is a Part that knows how the node fares.
+type NodeExplainer interface {
+	// ExplainNode adds to why, the answer to "agent why node", what this part knows. It
+	// answers from memory.
+	ExplainNode(why *local.NodeWhy)
 }
 
 // RuntimeWatcher is a Part that follows what happens in the runtime.

@@ -84,7 +84,6 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 //	})
 //	parts := []part.Part{stats, collection, shutdown, p}
 //	conditions := p.Pressure() // for the node's status
-//	p.Why(&answer)             // for "agent why node"
 //
 // Package github.com/nodewright/nodewright/eviction decides; this one connects it
 // to an agent.
@@ -98,7 +97,7 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 // was evicted there begin again: when the node is under no pressure, and after a
 // back-off of 10 s that doubles up to 5 min with each eviction and starts anew
 // after 10 min without one, as for containers that crash. Explain says which of
-// the two the pod waits for. Housekeep forgets pods that are gone. Run watches.
+// the two the pod waits for, ExplainNode how far the node is from its thresholds. Housekeep forgets pods that are gone. Run watches.
 //
 // # Ownership
 //
@@ -126,6 +125,8 @@ var (
 	_ part.Reviver     = (*Eviction)(nil)
 	_ part.Housekeeper = (*Eviction)(nil)
 	_ part.Explainer   = (*Eviction)(nil)
+
+	_ part.NodeExplainer = (*Eviction)(nil)
 )
 
 // NewEviction checks cfg and returns a Part at rest.

@@ -163,7 +163,7 @@ func TestEviction(t *testing.T) {
 			}
 		}
 		why := local.NodeWhy{Name: "n1"}
-		n.Why(&why)
+		n.ExplainNode(&why)
 		if len(why.Decisions) != 1 || !strings.Contains(strings.Join(why.Decisions[0].Lines, "\n"), "default/hog (priority 0) uses 300Mi, requests 10Mi: chosen") ||
 			why.Decisions[0].Available != "50Mi" || len(why.Figures) != 1 || why.Figures[0].Threshold != "100Mi" || len(why.Conditions) != 3 || why.Name != "n1" {
 			t.Errorf("why %+v", why)
@@ -371,7 +371,7 @@ func TestHooksReturnWhileFiguresHang(t *testing.T) {
 		if why := n.Explain(pod); why == "" {
 			t.Error("nothing is explained")
 		}
-		n.Why(&local.NodeWhy{})
+		n.ExplainNode(&local.NodeWhy{})
 		time.Sleep(firstBackoff)
 		if !n.Revives(pod, evicted()) {
 			t.Error("it does not begin again")

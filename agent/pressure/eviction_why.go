@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// Why fills in how far the node is from its thresholds, and what was done about
-// those that it met: Conditions, Figures and Decisions.
-func (p *Eviction) Why(why *local.NodeWhy) {
+// ExplainNode implements part.NodeExplainer: it fills in how far the node is from its thresholds,
+// and what was done about those that it met: Conditions, Figures and Decisions.
+func (p *Eviction) ExplainNode(why *local.NodeWhy) {
 	why.Conditions = p.Pressure()
 	for _, f := range p.block.Figures() {
 		why.Figures = append(why.Figures, figureOf(&f))

@@ -27,6 +27,7 @@ type Hooks struct {
 	Keepers     []Of[part.Housekeeper]
 	Sweepers    []Of[part.Sweeper]
 	Explainers  []Of[part.Explainer]
+	NodeWhys    []Of[part.NodeExplainer]
 	Watchers    []Of[part.RuntimeWatcher]
 	Starters    []Of[part.Starter]
 	Preparers   []Of[part.Preparer]
@@ -85,6 +86,7 @@ func (h *Hooks) add(p part.Part) {
 	find(h, p, "Housekeeper", &h.Keepers)
 	find(h, p, "Sweeper", &h.Sweepers)
 	find(h, p, "Explainer", &h.Explainers)
+	find(h, p, "NodeExplainer", &h.NodeWhys)
 	find(h, p, "RuntimeWatcher", &h.Watchers)
 	find(h, p, "Starter", &h.Starters)
 	find(h, p, "Preparer", &h.Preparers)

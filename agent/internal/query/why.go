@@ -59,6 +59,9 @@ func (q *Query) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	lastError := ""
 	if w.LastError != "" {
 		lastError = "the next try, after: " + w.LastError
+		if part := q.Explain(pod); part != "" {
+			lastError = part + "; " + lastError
+		}
 	}
 	if line := cmp.Or(q.volumesAnd(pod), w.Doing, w.WaitingFor, surplusWhy(q.Runtime.View(pod.UID).Pod), lastError, q.Explain(pod)); line != "" {
 		return line
