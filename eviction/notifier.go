@@ -50,6 +50,7 @@ const (
 func (m *Manager) listen(ctx context.Context, n Notifier) {
 	l := m.lane(n.Signal)
 	wait := retry.Backoff{First: minListen, Max: maxListen}
+	said := ""
 	for {
 		began := time.Now()
 		err := n.Source.Run(ctx, l.kick)
@@ -62,7 +63,10 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 		// One that ran for long starts over with the shortest wait.
 		wait.Recovered(time.Since(began))
 		again := wait.Next()
-		m.cfg.Log.Warn("a notifier failed", zap.String("signal", string(n.Signal)), zap.Duration("again", again), zap.Error(err))
+		if now := err.Error(); now != said || began.Add(maxListen).Before(time.Now()) {
+			m.cfg.Log.Warn("a notifier failed; figures are looked at on time alone", zap.String("signal", string(n.Signal)), zap.Duration("again", again), zap.Error(err))
+			said = now
+		}
 		if !retry.Sleep(ctx, again) {
 			return
 		}

@@ -4,7 +4,7 @@
 //	src := notify.New(
 //		notify.PSI("/proc/pressure/memory", 0, 0),                // tasks of the node wait for memory
 //		notify.Events("/sys/fs/cgroup/kubepods/memory.events"),   // a limit of all pods is hit (cgroup v2)
-//		notify.Usage("/sys/fs/cgroup/memory", "/sys/fs/cgroup/memory/kubepods"), // a level of usage (cgroup v1)
+//		notify.Usage("/sys/fs/cgroup/memory/kubepods"),           // a level of usage (cgroup v1)
 //	)
 //	err := src.Run(ctx, func(cause string) { ... })
 //

@@ -16,6 +16,9 @@ const (
 	// The kernel's bounds of a window (kernel/sched/psi.c).
 	minWindow = 500 * time.Millisecond
 	maxWindow = 10 * time.Second
+	// unprivilegedWindow is what a window has to be a multiple of without CAP_SYS_RESOURCE
+	// (Documentation/accounting/psi.rst).
+	unprivilegedWindow = 2 * time.Second
 )
 
 // Trigger is one thing to wait for.

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -28,9 +29,17 @@ func (p psi) open() (waiter, error) {
 	}
 	if _, err := f.WriteString(p.line()); err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("set a stall of %v in %v: %w", p.stall, p.window, err)
+		return nil, fmt.Errorf("set a stall of %v in %v%s: %w", p.stall, p.window, p.hint(err), err)
 	}
 	return &priWaiter{f, func() (string, error) { return p.String(), nil }}, nil
+}
+
+// hint is why the kernel does not take the window, if that can be told.
+func (p psi) hint(err error) string {
+	if errors.Is(err, unix.EINVAL) && p.window%unprivilegedWindow != 0 {
+		return fmt.Sprintf(" (without CAP_SYS_RESOURCE the kernel takes windows that are multiples of %v only)", unprivilegedWindow)
+	}
+	return ""
 }
 
 func (e events) open() (waiter, error) {
