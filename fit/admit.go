@@ -2,8 +2,10 @@ package fit
 
 import (
 	"errors"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/topology"
 )
@@ -12,8 +14,8 @@ import (
 // [Node.Admit] checks, and where [Node.Placement] and [Node.Devices] would place it. The
 // Rejection is nil if the pod may run, and has the kubelet's reason and message if not.
 //
-// Nothing is taken: a Node whose Placement has the Result's State, with the Result's
-// Devices, and the pod among others, is the node after it. The order is the kubelet's: a
+// Nothing is taken: [Node.After] is the node with the pod on it, which is then one of the
+// others, and [Node.Without] the node after the pod has ended. The order is the kubelet's: a
 // pod that the node cannot take for another reason is never placed. Errors of placement
 // become Rejections too.
 func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
@@ -35,8 +37,44 @@ func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 	}
 	// Providers come back in the order in which they were passed in, and this is the only
 	// one.
-	result.Devices = result.Others[0].(devices).left()
+	d := result.Others[0].(devices)
+	result.Devices, result.given = d.left(), d.given
 	return result, nil
+}
+
+// After is the node with a pod on it, where [Admit] of this node and pod placed it. n does not
+// change.
+func (n *Node) After(pod *v1.Pod, r Result) *Node {
+	next := *n
+	if n.Placement != nil {
+		p := *n.Placement
+		p.State = r.State
+		next.Placement = &p
+	}
+	if len(r.given) > 0 {
+		next.Devices, next.taken = r.Devices, maps.Clone(n.taken)
+		if next.taken == nil {
+			next.taken = map[types.UID]map[string]map[int]int{}
+		}
+		next.taken[pod.UID] = r.given
+	}
+	return &next
+}
+
+// Without is the node after a pod gave back what [Node.After] gave it: CPUs, memory and
+// devices. A pod that has nothing changes nothing. n does not change.
+func (n *Node) Without(uid types.UID) *Node {
+	next := *n
+	if n.Placement != nil {
+		p := *n.Placement
+		p.State = p.Without(string(uid))
+		next.Placement = &p
+	}
+	if given := n.taken[uid]; given != nil {
+		next.Devices, next.taken = n.Devices.less(given, -1), maps.Clone(n.taken)
+		delete(next.taken, uid)
+	}
+	return &next
 }
 
 // RejectionOf is the Rejection for an error of [Fit] and [Placement.Place], nil for nil.

@@ -190,3 +190,51 @@ func ExampleAdmit() {
 	fmt.Println(rejection)
 	// Output: OutOfcpu: Node didn't have enough resource: cpu, requested: 1000000, used: 0, capacity: 4000
 }
+
+// Pods come and go in any order; what the last one gives back is what there was at first, and no
+// value that was asked changes.
+func TestNodeAfterAndWithout(t *testing.T) {
+	machine := numa.Uniform(2, 1, 8, 2, 64<<30)
+	placement, err := fit.NewPlacement(fit.PlacementConfig{
+		Machine: machine, CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{MilliCPU: 2000}, TopologyPolicy: topology.NameBestEffort,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := fit.Devices{"example.com/gpu": {0: {Total: 2, Free: 2}, 1: {Total: 2, Free: 1}}}
+	empty := &fit.Node{
+		Allocatable: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("30"), v1.ResourceMemory: resource.MustParse("120Gi"), v1.ResourcePods: resource.MustParse("110"),
+			"example.com/gpu": resource.MustParse("3"),
+		},
+		Placement: &placement, Machine: machine, Devices: all,
+	}
+	want := fmt.Sprint(empty.Devices, placement.State)
+	node, there := empty, []*v1.Pod(nil)
+	for _, name := range []string{"a", "b", "c"} {
+		p := guaranteed(name, "2", "1Gi")
+		p.Namespace = "default"
+		p.Spec.Containers[0].Resources.Limits["example.com/gpu"] = resource.MustParse("1")
+		r, rejection := fit.Admit(node, p, there)
+		if rejection != nil {
+			t.Fatal(rejection)
+		}
+		node, there = node.After(p, r), append(there, p)
+	}
+	free := 0
+	for _, n := range node.Devices["example.com/gpu"] {
+		free += n.Free
+	}
+	if free != 0 || node.Without("nobody").Devices["example.com/gpu"][0] != node.Devices["example.com/gpu"][0] {
+		t.Errorf("%d devices are free, want 0", free)
+	}
+	for _, uid := range []types.UID{"b", "c", "a", "a"} {
+		node = node.Without(uid)
+	}
+	if got := fmt.Sprint(node.Devices, node.Placement.State); got != want {
+		t.Errorf("at the end %s\nwant       %s", got, want)
+	}
+	if got := fmt.Sprint(empty.Devices, placement.State); got != want {
+		t.Errorf("the first value has changed: %s", got)
+	}
+}

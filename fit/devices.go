@@ -158,13 +158,16 @@ func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, err
 
 // left returns the devices without those that the pod has taken, for its whole life: what
 // is spare is its own still.
-func (d devices) left() Devices {
-	out := maps.Clone(d.all)
-	for name, nodes := range d.given {
+func (d devices) left() Devices { return d.all.less(d.given, 1) }
+
+// less returns the devices with times as many free ones less as are given.
+func (d Devices) less(given map[string]map[int]int, times int) Devices {
+	out := maps.Clone(d)
+	for name, nodes := range given {
 		out[name] = maps.Clone(out[name])
 		for node, n := range nodes {
 			c := out[name][node]
-			c.Free -= n
+			c.Free -= times * n
 			out[name][node] = c
 		}
 	}

@@ -26,6 +26,45 @@ func guaranteed(name, cpu, memory string) *v1.Pod {
 	}
 }
 
+// A simulation: a pod takes CPUs and devices of a node, ends and gives them back.
+func ExampleNode_Without() {
+	machine := numa.Uniform(2, 1, 8, 2, 64<<30)
+	placement, err := fit.NewPlacement(fit.PlacementConfig{
+		Machine: machine, CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{MilliCPU: 2000}, TopologyPolicy: topology.NameSingleNUMANode,
+	})
+	if err != nil {
+		panic(err)
+	}
+	allocatable := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("30"), v1.ResourceMemory: resource.MustParse("120Gi"), v1.ResourcePods: resource.MustParse("110"),
+		"example.com/gpu": resource.MustParse("2"),
+	}
+	node := &fit.Node{
+		Allocatable: allocatable, Placement: &placement, Machine: machine, Devices: fit.Devices{"example.com/gpu": {1: {Total: 2, Free: 2}}},
+	}
+	pod := func(name string) *v1.Pod {
+		p := guaranteed(name, "8", "16Gi")
+		p.Namespace = "default"
+		p.Spec.Containers[0].Resources.Limits["example.com/gpu"] = resource.MustParse("2") // requests too: it is the same list
+		return p
+	}
+	train, next := pod("train"), pod("next")
+	result, rejection := fit.Admit(node, train, nil)
+	busy := node.After(train, result)
+	fmt.Println(rejection, result.Containers[0].CPUs, busy.Devices)
+
+	_, rejection = fit.Admit(busy, next, []*v1.Pod{train})
+	fmt.Println(rejection.Reason)
+
+	idle := busy.Without(train.UID)
+	_, rejection = fit.Admit(idle, next, nil)
+	fmt.Println(rejection, idle.Devices)
+	// Output:
+	// <nil> 8-11,24-27 map[example.com/gpu:map[1:{2 0}]]
+	// OutOfexample.com/gpu
+	// <nil> map[example.com/gpu:map[1:{2 2}]]
+}
+
 // A scheduler asks three nodes where they would place a pod, and learns of those
 // that cannot why. Nothing is taken by asking.
 func ExampleFit() {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podmeta"
@@ -48,6 +49,8 @@ type Node struct {
 	// Devices are placed with them, on the Machine's NUMA nodes; none are not looked at.
 	Devices Devices
 	Machine numa.Machine
+
+	taken map[types.UID]map[string]map[int]int // of Devices, by pod; see After
 }
 
 // Admit returns nil, or the first reason why pod may not run beside others, in the order

@@ -153,6 +153,8 @@ type Result struct {
 	State State
 	// Devices are those of the Node without those that the pod takes; of [Admit] alone.
 	Devices Devices
+
+	given map[string]map[int]int // how many of them the pod takes, by resource and NUMA node
 }
 
 // Fit returns the placement that a pod would get. The error is a *topology.Rejection that says
