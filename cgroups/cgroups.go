@@ -15,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Manager keeps the cgroups of a node's pods. Its methods may be called from
-// any goroutine; those for one pod take turns. The locks starting and
-// podEntry.lock may be held across calls of the kernel; mu never is.
+// Manager creates, limits and removes the cgroups of a node's pods. Its methods may
+// be called from any goroutine; calls for the same pod run one after the other. The
+// locks starting and podEntry.lock may be held across calls of the kernel; mu never
+// is.
 type Manager struct {
 	cfg Config
 	// met is never nil: without a registerer its metrics count unexported.
@@ -43,13 +44,13 @@ type Manager struct {
 	troubles map[string]error // what could not be enforced, by what
 }
 
-// podEntry is the state of one pod. Its lock keeps calls for the pod in turn,
-// so that a resize and a Destroy of the same cgroup never interleave, while
-// calls for other pods go on. All fields but users are guarded by lock.
+// podEntry is the state of one pod. Its lock serializes the calls for the pod, so
+// that a resize and a Destroy of the same cgroup never interleave; calls for other
+// pods do not wait. All fields but users are guarded by lock.
 type podEntry struct {
-	lock    chan struct{} // capacity 1: holds a token while somebody works on it
-	users   int           // who hold it or wait for it; guarded by Manager.mu
-	applied *Resources    // what its cgroup was given last; nil if not known
+	lock    chan struct{} // capacity 1: holds a token during a call
+	users   int           // number of calls that hold lock or wait for it; guarded by Manager.mu
+	applied *Resources    // values written to the cgroup last; nil if not known
 	// class is the tier that the cgroup was made in. It has a meaning only
 	// together with applied.
 	class v1.PodQOSClass
@@ -67,7 +68,7 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cgroups: %w", err)
 	}
-	percent, _ := cfg.reservePercent() // it has been checked
+	percent, _ := cfg.reservePercent() // checked by validate
 	return &Manager{
 		cfg: cfg, met: met, tree: newTree(cfg.Root), sums: newSums(), percent: percent,
 		kick:     make(chan struct{}, 1),
@@ -78,9 +79,10 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// CgroupParent is the path of the pod's cgroup below the mount points, in the
-// form that runtimes want for a sandbox's parent. It is "" if the runtime is to
-// choose, or the pod's UID cannot be part of a name; Ensure then says why.
+// CgroupParent returns the path of the pod's cgroup below the mount points, in the
+// form that runtimes expect as a sandbox's parent. It returns "" with
+// Config.NoPodCgroups, which leaves the choice to the runtime, and for a UID that
+// cannot be part of a name: Ensure returns an error for such a pod.
 func (m *Manager) CgroupParent(pod *v1.Pod) string {
 	if m.cfg.NoPodCgroups {
 		return ""
@@ -96,7 +98,7 @@ func (m *Manager) CgroupParent(pod *v1.Pod) string {
 	return p
 }
 
-// Root is the path of the cgroup that all pods are in.
+// Root returns the path of the cgroup that contains all pods.
 func (m *Manager) Root() string {
 	p, err := m.literal(m.tree.node)
 	if err != nil || m.cfg.NoPodCgroups {
@@ -106,8 +108,8 @@ func (m *Manager) Root() string {
 }
 
 // literal returns the path of n in the form of the configured driver. Unlike
-// driver.literal it works before the driver is there, which CgroupParent and
-// Root need: they must not block.
+// driver.literal it works before the driver exists: CgroupParent and Root must not
+// block.
 func (m *Manager) literal(n Name) (string, error) {
 	if m.cfg.Driver == Systemd {
 		return n.Systemd()
@@ -115,9 +117,8 @@ func (m *Manager) literal(n Name) (string, error) {
 	return n.Cgroupfs(), nil
 }
 
-// Healthy returns nil, or what could not be enforced when it was tried last. It
-// does not look at the kernel itself, and so does not block; Run keeps the
-// answer current.
+// Healthy returns the errors of the last attempts to enforce limits, or nil. It
+// does not block: it returns stored errors, which Run keeps current.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,9 +129,9 @@ func (m *Manager) Healthy() error {
 	return errors.Join(errs...)
 }
 
-// trouble records the outcome of a step of Run for Healthy, and reports whether
-// it differs from the one before. A failure that repeats with the same text is
-// no news: it would fill the log at every retry.
+// trouble stores the outcome of a step of Run for Healthy, and reports whether it
+// differs from the stored one. A failure that repeats with the same text is not
+// reported again, to keep it from filling the log at every retry.
 func (m *Manager) trouble(what string, err error) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,22 +144,22 @@ func (m *Manager) trouble(what string, err error) (news bool) {
 	return before == nil || before.Error() != err.Error()
 }
 
-// start makes what pods need to be there, once: the cgroups of the node and of
-// its tiers. What fails is tried again by the next caller.
+// start creates the cgroups of the node and of its tiers, once, and returns the
+// driver. After a failure the next caller tries again.
 func (m *Manager) start(ctx context.Context) (*driver, error) {
 	// Nearly every call takes this path, without a lock.
 	if d := m.started.Load(); d != nil {
 		return d, nil
 	}
-	// A channel instead of a mutex: a caller whose ctx ends is not held up by
-	// another one that waits for the kernel or systemd.
+	// A channel instead of a mutex: a caller whose ctx ends does not wait any
+	// longer for another caller that is blocked in the kernel or systemd.
 	select {
 	case m.starting <- struct{}{}:
 		defer func() { <-m.starting }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	// Another caller may have finished while this one waited for its turn.
+	// Another caller may have finished while this one waited.
 	if d := m.started.Load(); d != nil {
 		return d, nil
 	}
@@ -166,15 +167,15 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The root itself is never made: a missing root is most often a wrong
-	// configuration, and making it would put pods where nobody looks for them.
+	// The root itself is never made. A missing root is most often a wrong
+	// configuration, and making it would hide the mistake.
 	root, err := m.literal(parseCgroupfs(m.cfg.Root))
 	if err != nil {
 		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
 	}
 	err = d.exists(ctx, root)
 	if lacks := new(ControllerError); errors.As(err, &lacks) && d.on.version == V2 {
-		err = d.enable(ctx, root) // those above it may have them to give
+		err = d.enable(ctx, root) // the cgroups above may be able to pass controllers down
 	}
 	if err != nil {
 		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
@@ -185,8 +186,8 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 			return nil, err
 		}
 	}
-	// Before started is set, so that no pod is counted by its spec first and by
-	// the kernel's older values after.
+	// Before started is set: otherwise a pod could be counted by its spec first and
+	// then by the kernel's older values.
 	if err := m.adopt(ctx, d); err != nil {
 		return nil, err
 	}
@@ -226,9 +227,9 @@ func (m *Manager) newDriver(ctx context.Context) (*driver, error) {
 	return d, nil
 }
 
-// adopt counts the pods that are there from before by what the kernel has for
-// them, until somebody says what they are to have: after a restart no tier is
-// to sink below what its pods hold.
+// adopt counts existing pods in the tiers' sums by the values that the kernel has
+// for them, until Ensure is called for each of them. Without that, a tier's limits
+// would drop below the requests of its running pods after a restart.
 func (m *Manager) adopt(ctx context.Context, d *driver) error {
 	// A failure here stops the start: tiers that begin with a sum of zero would
 	// take CPU time and protected memory from running pods.
@@ -240,12 +241,12 @@ func (m *Manager) adopt(ctx context.Context, d *driver) error {
 		// One unreadable pod must not keep the others from being counted.
 		have, err := d.level(ctx, p.Path)
 		if err != nil {
-			m.cfg.Log.Warn("cgroup of a pod from before cannot be read", zap.String("cgroup", p.Path), zap.Error(err))
+			m.cfg.Log.Warn("failed to read cgroup of existing pod", zap.String("cgroup", p.Path), zap.Error(err))
 			continue
 		}
-		// Sums are kept in thousandths of a CPU, to which both versions convert; the
-		// conversion of a weight loses some of the precision, until the pod's spec
-		// replaces it.
+		// Sums are kept in thousandths of a CPU, to which both versions convert.
+		// The conversion of a weight loses precision; the value counts until the
+		// pod's spec replaces it.
 		shares := have.share
 		if d.on.version == V2 {
 			shares = sharesOfWeight(shares)
@@ -255,21 +256,21 @@ func (m *Manager) adopt(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// poke asks Run to look at the tiers.
+// poke makes Run update the tiers.
 func (m *Manager) poke() {
-	// The channel holds one request. More than one at a time would make Run do the
-	// same round again.
+	// The channel holds one request: Run would do the same round again for a second
+	// one.
 	select {
 	case m.kick <- struct{}{}:
 	default:
 	}
 }
 
-// hold takes the turn for a pod; the function that it returns gives it back.
+// hold locks the entry of a pod. The returned function unlocks it.
 func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), error) {
-	// Registering as a user before waiting keeps the entry in the map: without it
-	// the one who holds it could drop it, and a third caller would make another
-	// entry and not wait at all.
+	// Registering as a user before waiting keeps the entry in the map. Otherwise
+	// the holder could drop the entry, and a third caller would create another one
+	// and not wait.
 	m.mu.Lock()
 	e := m.pods[uid]
 	if e == nil {
@@ -278,8 +279,8 @@ func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), e
 	}
 	e.users++
 	m.mu.Unlock()
-	// An entry with applied set outlives its users: it is the record of the values
-	// given last.
+	// An entry with applied set is kept without users: it records the values that
+	// were written last.
 	leave := func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -287,8 +288,8 @@ func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), e
 			delete(m.pods, uid)
 		}
 	}
-	// The wait ends with ctx: the call before may hang in the kernel for as long
-	// as Config.CallTimeout.
+	// The wait ends with ctx: the call that holds the lock may be blocked in the
+	// kernel for Config.CallTimeout.
 	select {
 	case e.lock <- struct{}{}:
 		return e, func() { <-e.lock; leave() }, nil

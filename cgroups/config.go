@@ -15,50 +15,50 @@ import (
 // Config holds what a Manager needs. Nothing is required; the zero value of
 // every field means the default named beside it.
 type Config struct {
-	// Root is the cgroup that kubepods is made in, as cgroupfs has it. It has
-	// to be there, unless it is the root of all. Pods of several nodes on one
-	// machine need different roots: Sweep removes all pods' cgroups below its own.
+	// Root is the cgroup, as a path of cgroupfs, in which kubepods is created. It
+	// must exist, unless it is "/". Several nodes on one machine need different
+	// roots: Sweep removes the cgroups of all unknown pods below its own.
 	Root   string // /
 	Driver Driver // Cgroupfs
-	// Units is systemd, for Driver Systemd, such as [SystemdUnits].
+	// Units creates slices of systemd, for Driver Systemd: see [SystemdUnits].
 	Units Units
-	// Version is what the machine must have; 0 takes either.
+	// Version is the version that the machine must have; 0 accepts either.
 	Version Version
 	// FailOnV1 makes cgroup v1 an error instead of a warning.
 	FailOnV1 bool
-	// NoPodCgroups leaves all of it to the runtime: every call succeeds and
-	// does nothing.
+	// NoPodCgroups leaves pod cgroups to the runtime: Ensure, Update, Raise, Lower
+	// and Destroy succeed and do nothing.
 	NoPodCgroups bool
 
-	// Node is the machine. Without capacity its cgroup gets no limits.
+	// Node describes the machine. Without capacity its cgroup gets no limits.
 	Node Node
-	// CPUs is the set of all CPUs, written to the cgroup of all pods. On v2
-	// systemd takes the cpuset controller from slices that name no CPUs, so it
-	// is to be set where nobody else hands out CPUs.
+	// CPUs lists all CPUs, such as 0-7; the list is written to the cgroup of all
+	// pods. On v2 systemd removes the cpuset controller from slices that name no
+	// CPUs: set CPUs unless a CPU manager writes cpusets.
 	CPUs string
-	// Enforce says who is held to what is left for it, or reserved.
+	// Enforce names the cgroups that are limited to their part of the node.
 	Enforce []Enforcement // pods
-	// SystemReservedCgroup and KubeReservedCgroup are cgroups that are there
-	// already, as cgroupfs has them; they are never made.
+	// SystemReservedCgroup and KubeReservedCgroup are existing cgroups, as paths of
+	// cgroupfs; they are never created.
 	SystemReservedCgroup, KubeReservedCgroup string
-	// QOSReserved is what percentage of requested memory is kept from pods of
-	// lesser classes, such as memory: 50%. It is the kubelet's qosReserved; nil or
-	// empty keeps nothing.
+	// QOSReserved is the percentage of requested memory that pods of lower QoS
+	// classes cannot use, such as memory: 50%. It is the kubelet's qosReserved; nil
+	// or empty reserves nothing.
 	QOSReserved map[v1.ResourceName]string
 
-	// PodOptions are the same for all pods.
+	// PodOptions apply to all pods.
 	PodOptions
 
-	// Event is told what happens to the node: a type and a reason of v1.Event,
-	// in the kubelet's words. It must not block. Nil informs nobody.
+	// Event is called with events of the node: a type and a reason of v1.Event, in
+	// the kubelet's words. It must not block. Nil drops the events.
 	Event func(eventType, reason, message string)
 
-	// A call that is given up goes on in its goroutine: nothing can interrupt a
-	// thread inside the kernel.
+	// CallTimeout limits one call of the kernel or systemd; 10s. An abandoned call
+	// continues in its goroutine: nothing can interrupt a thread inside the kernel.
 	CallTimeout time.Duration // of one call of the kernel or systemd; 10s
 	TierDelay   time.Duration // between two updates of the QoS tiers; 100ms
 
-	// The next three are for tests and for machines behind another interface; each
+	// The next three are for tests and for machines behind another interface. Each
 	// is called from many goroutines.
 	FS       FS                  // the machine's
 	Notifier Notifier            // the machine's kernel
@@ -77,8 +77,8 @@ func (c Config) withDefaults() Config {
 	if c.Driver == "" {
 		c.Driver = Cgroupfs
 	}
-	// Only nil takes the default: an empty list enforces nothing, and without
-	// pods' cgroups there is nothing to enforce on.
+	// Only nil takes the default: an empty list enforces nothing. Without pod
+	// cgroups there is nothing to limit.
 	if c.Enforce == nil && !c.NoPodCgroups {
 		c.Enforce = []Enforcement{EnforcePods}
 	}
@@ -106,14 +106,13 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns all faults of c joined, so that a configuration can be
-// mended in one go. It looks at no file: what the machine lacks shows when the
-// Manager starts.
+// validate returns all faults of c joined. It reads no file: a controller that the
+// machine lacks is an error of the first call that needs cgroups.
 func (c Config) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// Paths are joined with those of the mount points; with .. in them they could
-	// leave the hierarchy.
+	// Paths are joined with the mount points: with .. in them they could leave the
+	// hierarchy.
 	for field, p := range map[string]string{
 		"Root": c.Root, "SystemReservedCgroup": c.SystemReservedCgroup, "KubeReservedCgroup": c.KubeReservedCgroup,
 	} {
@@ -126,8 +125,8 @@ func (c Config) validate() error {
 		bad("Config.Driver is %q; want %q or %q", c.Driver, Cgroupfs, Systemd)
 	case c.Driver == Systemd && c.Units == nil:
 		bad("Config.Units is required with Config.Driver %q", Systemd)
-	// An underscore in a slice's name stands for a dash, so that the name of such
-	// a root could not be read back.
+	// In a slice's name an underscore stands for a dash, so that the name of such a
+	// root could not be read back.
 	case c.Driver == Systemd && strings.Contains(c.Root, "_"):
 		bad("Config.Root is %q; want a name without _ for the driver %q", c.Root, Systemd)
 	}

@@ -14,21 +14,22 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// How often a cgroup's removal is tried, and how long between the first two
-// tries and between the last; each wait is twice the one before: 1.3 seconds in
-// all. A killed process stays in its cgroup until it has exited, so that a
-// first rmdir after a kill often finds the cgroup busy.
+// destroyTries is how often a removal is tried. The first wait is destroyWait; each
+// wait is twice the one before, up to lastDestroyWait: 1.3 seconds in all. A killed
+// process stays in its cgroup until it has exited, so that the first rmdir after a
+// kill often fails.
 const (
 	destroyTries    = 9
 	destroyWait     = 5 * time.Millisecond
 	lastDestroyWait = 640 * time.Millisecond
 )
 
-// destroy kills what is in a cgroup and removes it with all below it. One that
-// is not there is removed. On failure it says which processes are left.
+// destroy kills the processes of a cgroup and removes it with all below it. A
+// cgroup that does not exist is a success. On failure it returns the remaining
+// processes.
 func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) error) (left []int, err error) {
-	// Nothing that holds processes can be removed, so that this harms nobody;
-	// systemd would end them.
+	// rmdir fails while there are processes, and so is safe to try first. systemd,
+	// however, would kill them.
 	if d.units == nil {
 		if err = d.remove(ctx, cgroup); err == nil || errors.Is(err, ErrNoAnswer) {
 			return nil, err
@@ -39,8 +40,8 @@ func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) 
 		if try > 0 && !wait.Wait(ctx) {
 			return left, errors.Join(ctx.Err(), err)
 		}
-		// Processes are listed anew each time: a fork may have escaped the kill
-		// before, where cgroup.kill is not available.
+		// Processes are listed anew each time: where cgroup.kill is missing, a fork
+		// may have escaped the previous kill.
 		if left, err = d.pids(ctx, cgroup); err != nil {
 			return nil, err
 		}
@@ -52,18 +53,18 @@ func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) 
 		if len(left) > 0 {
 			err = d.killAll(ctx, cgroup, left, kill)
 			if err != nil {
-				// Removing right away would fail for certain; the next try lists those that
-				// remain.
+				// A removal now would fail for certain; the next try lists the
+				// processes that remain.
 				continue
 			}
 		}
-		// With nobody left, or killed just now, the removal is worth a try before the
+		// Without processes, or right after a kill, a removal is tried before the
 		// wait.
 		if err = d.remove(ctx, cgroup); err == nil {
 			return nil, nil
 		}
-		// A call that hangs blocks further ones for the same directory; trying again
-		// would only wait for nothing.
+		// A hung call blocks further ones for the same directory: another try would
+		// fail too.
 		if errors.Is(err, ErrNoAnswer) {
 			return left, err
 		}
@@ -71,8 +72,8 @@ func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) 
 	return left, err
 }
 
-// killAll kills the processes of a cgroup, on v2 all at one stroke that no fork
-// escapes (cgroup.kill, since Linux 5.14).
+// killAll kills the processes of a cgroup. On v2 the file cgroup.kill (since Linux
+// 5.14) kills all at once, so that no fork escapes.
 func (d *driver) killAll(ctx context.Context, cgroup string, pids []int, kill func(pid int) error) error {
 	// Only a missing file falls through to single kills, on kernels before 5.14.
 	if d.on.version == V2 {
@@ -82,18 +83,18 @@ func (d *driver) killAll(ctx context.Context, cgroup string, pids []int, kill fu
 		}
 	}
 	var errs []error
-	// All are tried: one process that cannot be killed must not save the others.
+	// A process that cannot be killed does not stop the others from being killed.
 	for _, pid := range pids {
 		errs = append(errs, kill(pid))
 	}
 	return errors.Join(errs...)
 }
 
-// remove removes a cgroup in every hierarchy, and all below it. It kills
-// nobody; with systemd, stopping the unit does.
+// remove removes a cgroup and all below it in every hierarchy. It kills nothing
+// itself; systemd kills the processes of a unit that it stops.
 func (d *driver) remove(ctx context.Context, cgroup string) error {
-	// systemd goes first: if directories went away below it, it would keep a unit
-	// of a cgroup that is not there.
+	// systemd goes first: if the directories were removed before, it would keep the
+	// unit.
 	if d.units != nil {
 		unit, parent := unitOf(cgroup)
 		if err := d.do(ctx, "stop", unit, func() error { return d.units.Stop(ctx, unit, parent) }); err != nil {
@@ -102,23 +103,23 @@ func (d *driver) remove(ctx context.Context, cgroup string) error {
 	}
 	var errs []error
 	// systemd removes only the directories that it manages itself. On v1 some
-	// hierarchies may be busy; the others are emptied all the same.
+	// hierarchies may be busy; the others are removed nevertheless.
 	for _, dir := range d.on.dirsToo(cgroup) {
 		errs = append(errs, d.removeDir(ctx, dir))
 	}
 	return errors.Join(errs...)
 }
 
-// removeDir removes a directory with all below it. Most have no children, so
-// that rmdir comes first and the directory is listed only if it fails. A
-// directory that is not there is removed.
+// removeDir removes a directory with all below it. It lists the children only after
+// rmdir failed, since most directories have none. A directory that does not exist
+// is a success.
 func (d *driver) removeDir(ctx context.Context, dir string) error {
 	err := d.rmdir(ctx, dir)
 	switch {
 	case err == nil || gone(err):
 		return nil
-	// The kernel says EBUSY for a cgroup with children or processes; ENOTEMPTY is
-	// what other file systems say.
+	// The kernel returns EBUSY for a cgroup with children or processes; other file
+	// systems return ENOTEMPTY.
 	case !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY):
 		return err
 	}
@@ -126,11 +127,11 @@ func (d *driver) removeDir(ctx context.Context, dir string) error {
 	if gone(listErr) {
 		return nil
 	}
-	// Busy without children: processes are in it, which is for the caller to end.
+	// Busy without children: it has processes, which the caller has to end.
 	if listErr != nil || len(children) == 0 {
 		return errors.Join(err, listErr)
 	}
-	// Depth is bounded by what the container made of its own cgroup.
+	// The depth is that of the cgroups that the container created.
 	for _, c := range children {
 		if err := d.removeDir(ctx, path.Join(dir, c)); err != nil {
 			return err

@@ -56,16 +56,14 @@
 //
 // # Slices of systemd
 //
-// [SystemdUnits] makes the slices of systemd in which package cgroups keeps
-// pods, over D-Bus and through opencontainers/cgroups. It stands apart so that
-// those who drive cgroups themselves link no D-Bus.
+// [SystemdUnits] creates the slices of systemd, over D-Bus and through
+// opencontainers/cgroups. Programs that use [Cgroupfs] and do not name it link no
+// D-Bus.
 //
 //	m, err := cgroups.New(cgroups.Config{Driver: cgroups.Systemd, Units: cgroups.SystemdUnits{Version: cgroups.V2}})
 //
-// The calls of that library have no deadline; cgroups.Manager waits for them no
-// longer than Config.CallTimeout.
-//
-// It is there on Linux alone.
+// The calls of that library have no deadline; a Manager waits for them no longer
+// than Config.CallTimeout. SystemdUnits exists only on Linux.
 //
 // Tier: beta.
 package cgroups

@@ -11,9 +11,9 @@ import (
 	"syscall"
 )
 
-// Driver describes who makes cgroups. It has to be the one that the container
-// runtime is configured with: both would otherwise put containers in different
-// trees.
+// Driver says which program creates the cgroups. The container runtime must be
+// configured with the same one: otherwise containers end up in another tree than
+// their pods.
 type Driver string
 
 // The drivers, in the kubelet's words (cgroupDriver).
@@ -22,37 +22,37 @@ const (
 	Systemd  Driver = "systemd"
 )
 
-// Units are the slices of systemd, called with the name of a unit and of the
-// slice that it is in, such as kubepods-burstable.slice. Methods may be called
-// from any goroutine and may block for as long as systemd takes; a Manager
-// gives them up after Config.CallTimeout.
+// Units creates and removes slices of systemd. Its methods get the name of a unit
+// and of the slice above it, such as kubepods-burstable.slice. They may be called
+// from any goroutine and may block; a Manager abandons a call after
+// Config.CallTimeout.
 type Units interface {
-	// Start makes the slice unit below the slice parent. One that is there is
-	// left as it is.
+	// Start creates the slice unit below the slice parent. A slice that exists is
+	// not changed.
 	Start(ctx context.Context, unit, parent string) error
-	// Set gives a unit what it may use, as far as systemd knows of it. The rest of
-	// r is written to files by the Manager, after a look at what is missing.
+	// Set applies those values of r for which systemd has a property. The Manager
+	// writes the rest to files.
 	Set(ctx context.Context, unit, parent string, r Resources) error
-	// Stop ends a unit. One that is not there has ended. systemd kills the
-	// processes in it.
+	// Stop stops a unit; systemd kills its processes. A unit that does not exist is
+	// a success.
 	Stop(ctx context.Context, unit, parent string) error
 }
 
-// driver makes, changes and removes cgroups. It holds no state of cgroups, and
-// so needs no lock: each method reads what it has to know. Calls for the same
-// cgroup are kept in turn by the Manager.
+// driver creates, changes and removes cgroups. It has no state and needs no lock:
+// each method reads the current values. The Manager serializes the calls for the
+// same cgroup.
 type driver struct {
 	files
 	on    *machine
-	units Units // nil: there is no systemd to ask
+	units Units // nil with Cgroupfs
 	page  int64 // bytes of a page
-	// root is how many components names have that are never made. Making or
-	// changing those would be meddling with cgroups of others.
+	// root is the number of leading components that belong to Config.Root. Those
+	// cgroups are never created or changed.
 	root int
 }
 
-// together calls f with a driver whose calls are made in one batch. See
-// calls.together for what holds when it returns ErrNoAnswer.
+// together calls f with a driver that makes its calls in one batch. See
+// calls.together for the state after ErrNoAnswer.
 func (d *driver) together(ctx context.Context, f func(*driver) error) error {
 	return d.calls.together(ctx, func(b *batch) error {
 		batched := *d
@@ -70,10 +70,10 @@ func (d *driver) literal(n Name) (string, error) {
 	return n.Systemd()
 }
 
-// exists returns nil if a cgroup is there with every controller that has to be,
-// an error of ErrNotExist if it is not there at all, and otherwise one
-// ControllerError for each controller that it lacks. On v1 a cgroup is several
-// directories, some of which may be missing.
+// exists returns nil if a cgroup exists with all required controllers, ErrNotExist
+// if it does not exist at all, and otherwise one ControllerError for each
+// controller that it lacks. On v1 a cgroup is several directories, some of which
+// may be missing.
 func (d *driver) exists(ctx context.Context, cgroup string) error {
 	if d.on.version == V2 {
 		data, err := d.read(ctx, path.Join(d.on.points[0], cgroup, "cgroup.controllers"))
@@ -88,8 +88,8 @@ func (d *driver) exists(ctx context.Context, cgroup string) error {
 	var missing []error
 	there := false
 	for _, c := range required[V1] {
-		// Every cgroup of v1 has that file, and its content is one digit, however
-		// many processes there are.
+		// Every cgroup of v1 has that file, and its content is one digit, so that
+		// it is cheap to read.
 		_, err := d.read(ctx, path.Join(d.on.of[c], cgroup, "notify_on_release"))
 		switch {
 		case gone(err):
@@ -106,8 +106,8 @@ func (d *driver) exists(ctx context.Context, cgroup string) error {
 	return errors.Join(missing...)
 }
 
-// lacks names the controllers that a cgroup of v2 is to have and has not.
-// Controllers that the machine does not offer are not asked for.
+// lacks returns an error for the controllers that a cgroup of v2 lacks and that the
+// machine has.
 func (d *driver) lacks(cgroup string, has []string) error {
 	var errs []error
 	for _, c := range []string{"cpu", "cpuset", "memory", "pids", "hugetlb"} {
@@ -118,20 +118,20 @@ func (d *driver) lacks(cgroup string, has []string) error {
 	return errors.Join(errs...)
 }
 
-// create makes the cgroup, and those above it that are missing down from the
-// root. It reports whether there was any to be made. It is safe to call for a
-// cgroup that is there: missing directories and controllers are made up for.
+// create creates the cgroup and the missing ones above it, and reports whether any
+// was missing. For a cgroup that exists it adds missing directories and
+// controllers.
 func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	cgroup, err := d.literal(n)
 	if err != nil {
 		return false, err
 	}
-	// Cgroups of the root are checked and never made.
+	// Cgroups of Config.Root are checked and never created.
 	if len(n) <= d.root {
 		return false, d.exists(ctx, cgroup)
 	}
-	// systemd makes directories only in hierarchies that it manages; mkdir below
-	// makes those of the rest.
+	// systemd creates directories only in hierarchies that it manages; mkdir below
+	// creates those of the rest.
 	if d.units != nil {
 		if made, err = d.startUnit(ctx, n, cgroup); err != nil {
 			return made, err
@@ -139,8 +139,8 @@ func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	}
 	for _, dir := range d.on.dirs(cgroup) {
 		err := d.mkdir(ctx, dir)
-		// The parent is missing: made on demand, instead of one check for each level
-		// at each call.
+		// The parent is created on demand, instead of checking each level at each
+		// call.
 		if errors.Is(err, fs.ErrNotExist) {
 			if _, err := d.create(ctx, n[:len(n)-1]); err != nil {
 				return made, err
@@ -155,17 +155,16 @@ func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 			return made, err
 		}
 	}
-	// A directory alone is not enough on either version: on v2 its controllers
-	// have to be enabled above, on v1 its cpuset has to be filled.
+	// The directory alone is not enough: on v2 its controllers have to be enabled
+	// in the parent, on v1 its cpuset has to be filled.
 	if d.on.version == V2 {
 		return made, d.enable(ctx, cgroup)
 	}
 	return made, d.inheritCPUSet(ctx, cgroup)
 }
 
-// startUnit starts the slice of n, and those above it first, unless the cgroup
-// is there with all its controllers. It reports whether it asked systemd for
-// it.
+// startUnit starts the slice of n, after those above it, unless the cgroup exists
+// with all its controllers. It reports whether it called systemd.
 func (d *driver) startUnit(ctx context.Context, n Name, cgroup string) (made bool, err error) {
 	if err := d.exists(ctx, cgroup); err == nil {
 		return false, nil
@@ -179,11 +178,9 @@ func (d *driver) startUnit(ctx context.Context, n Name, cgroup string) (made boo
 	return true, d.do(ctx, "start", unit, func() error { return d.units.Start(ctx, unit, parent) })
 }
 
-// enable hands the controllers down to a cgroup of v2 from those above it.
-// Controllers are enabled from the top down, as the kernel demands
-// (Documentation/admin-guide/cgroup-v2.rst, "Enabling and Disabling"), in every
-// ancestor and not in the cgroup itself. Failures of controllers that pods can
-// do without are dropped.
+// enable enables the controllers for a cgroup of v2 in every ancestor, from the top
+// down, as the kernel demands (Documentation/admin-guide/cgroup-v2.rst, "Enabling
+// and Disabling"). Failures of optional controllers are ignored.
 func (d *driver) enable(ctx context.Context, cgroup string) error {
 	point := d.on.points[0]
 	data, err := d.read(ctx, path.Join(point, cgroup, "cgroup.controllers"))
@@ -197,8 +194,9 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 			errs = append(errs, d.enableIn(ctx, path.Join(point, above)))
 			above = path.Join(above, c)
 		}
-		// Errors of single writes prove nothing: others may enable the same
-		// controllers at the same time. What the cgroup has in the end decides.
+		// Errors of single writes prove nothing: other programs may enable the same
+		// controllers at the same time. The controllers that the cgroup has
+		// afterwards decide.
 		if data, err = d.read(ctx, path.Join(point, cgroup, "cgroup.controllers")); err != nil {
 			return err
 		}
@@ -206,11 +204,11 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 	if err := d.lacks(cgroup, strings.Fields(string(data))); err != nil {
 		return errors.Join(append([]error{err}, errs...)...)
 	}
-	return nil // what else did not work was not needed
+	return nil // only optional controllers failed
 }
 
-// missing returns the controllers that this machine has, that children are to
-// get, and that are not among those listed in has.
+// missing returns the controllers that the machine has, that children need, and
+// that has does not list.
 func (d *driver) missing(has string) []string {
 	var out []string
 	for _, c := range used {
@@ -221,9 +219,8 @@ func (d *driver) missing(has string) []string {
 	return out
 }
 
-// enableIn enables the missing controllers for the children of a directory.
-// Each is a write of its own: of several in one write the kernel takes all or
-// none.
+// enableIn enables the missing controllers for the children of a directory, with
+// one write for each: of several in one write the kernel takes all or none.
 func (d *driver) enableIn(ctx context.Context, dir string) error {
 	file := path.Join(dir, "cgroup.subtree_control")
 	data, err := d.read(ctx, file)
@@ -237,10 +234,9 @@ func (d *driver) enableIn(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// inheritCPUSet gives a cgroup of v1 the CPUs and memory nodes of its parent if
-// it has none: nothing can run where there are none. A cpuset of v1 starts out
-// empty, unlike one of v2, and the kernel then refuses every process
-// (cgroup-v1/cpusets).
+// inheritCPUSet copies the CPUs and memory nodes of the parent to a cgroup of v1
+// that has none. A cpuset of v1 starts out empty, unlike one of v2, and the kernel
+// refuses every process in an empty one (cgroup-v1/cpusets).
 func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 	if cgroup == "/" {
 		return nil
@@ -251,14 +247,14 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		if err != nil {
 			return err
 		}
-		// Whatever was set before, by a CPU policy for example, stays.
+		// A value that is set, by a CPU policy for example, is kept.
 		if has != "" {
 			continue
 		}
 		if has, err = d.cpuset(ctx, parent, file); err != nil {
 			return err
 		}
-		// The parent may be as new as its child; the recursion ends at the root,
+		// The parent may be as new as its child. The recursion ends at the root,
 		// which always has values.
 		if has == "" {
 			if err := d.inheritCPUSet(ctx, parent); err != nil {
@@ -274,31 +270,30 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		filled = true
 	}
 	if filled && len(parseCgroupfs(parent)) > d.root {
-		// From now on the kernel does the same for the parent's children, and theirs, those
-		// of containers too, when they are made. With each write it lays out its scheduling
-		// domains anew. Where it does not take that, the next child is filled as this one.
+		// With clone_children the kernel copies the cpuset to new children itself,
+		// those of containers included. That saves writes, each of which makes the
+		// kernel rebuild its scheduling domains. If the write fails, the next child
+		// is filled like this one.
 		_ = d.write(ctx, d.file("cpuset", parent, "cgroup.clone_children"), "1")
 	}
 	return nil
 }
 
-// fill gives a cgroup that was just made what r says, without a look at what it
-// has: nothing yet. Reading each file first would double the calls on the path
-// that a pod's start waits for.
+// fill writes r to a cgroup that was just created. It reads nothing first: that
+// would double the calls that a pod's start waits for.
 func (d *driver) fill(ctx context.Context, cgroup string, r Resources) error {
-	// systemd has to be asked first, which apply does.
+	// systemd has to be called first, which apply does.
 	if d.units != nil {
 		return d.apply(ctx, cgroup, r)
 	}
 	return errors.Join(d.writeAll(ctx, cgroup, d.on.version.writes(r, d.on.pages, noLimits))...)
 }
 
-// apply gives a cgroup what r says, as far as it has not got it. A value that
-// the kernel does not take keeps none of the others back. Values that are right
-// already are not written: a write to memory.max may reclaim memory, and a
-// change of a unit is a call over D-Bus.
+// apply writes the values of r that differ from the current ones. A value that the
+// kernel refuses does not stop the others. Equal values are not written: a write to
+// memory.max may reclaim memory, and a change of a unit is a call over D-Bus.
 func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
-	// Only v1 has values whose order of writing depends on what is there.
+	// Only v1 has values whose order depends on the current ones.
 	have := level{memorySwap: Unlimited}
 	if d.on.version == V1 && (r.CPUQuota != nil || r.MemorySwap != nil) {
 		var err error
@@ -307,9 +302,9 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 		}
 	}
 	todo, errs := d.diff(ctx, cgroup, d.on.version.writes(r, d.on.pages, have))
-	// systemd goes before the files: it would write its own values over them when
-	// it applies the unit's properties. What it did not set, or does not know of,
-	// is written after it.
+	// systemd goes before the files: when it applies the unit's properties, it
+	// writes its own values to the files. The values that it does not know are
+	// written afterwards.
 	if len(todo) > 0 && d.units != nil {
 		unit, parent := unitOf(cgroup)
 		err := d.do(ctx, "set", unit, func() error { return d.units.Set(ctx, unit, parent, r) })
@@ -321,9 +316,9 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 	return errors.Join(append(errs, d.writeAll(ctx, cgroup, todo)...)...)
 }
 
-// writeAll writes what it can. A missing file of an optional value is no error;
-// EBUSY of the memory controller, which v1 reports for a limit below the usage,
-// becomes ErrInUse.
+// writeAll writes all values that the kernel takes and returns the errors of the
+// others. A missing file of an optional value is no error. EBUSY of the memory
+// controller, which v1 returns for a limit below the usage, becomes ErrInUse.
 func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (errs []error) {
 	for _, w := range todo {
 		dir, ok := d.on.dir(w.controller, cgroup)
@@ -345,9 +340,9 @@ func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (err
 	return errs
 }
 
-// diff are the writes that would change anything. Values whose files cannot be
-// read are left out of todo and reported in errs. A missing file of an optional
-// value is neither.
+// diff returns the writes that change a value. Values whose files cannot be read
+// are left out of todo and are in errs. A missing file of an optional value is left
+// out of both.
 func (d *driver) diff(ctx context.Context, cgroup string, all []write) (todo []write, errs []error) {
 	for _, w := range all {
 		dir, ok := d.on.dir(w.controller, cgroup)

@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Destroy kills what is left in the pod's cgroup and removes it. One that is
-// not there is destroyed. A StragglersError says which processes remain. It is
-// safe to repeat, and blocks until the processes have ended, for a little more
-// than a second at most beside calls that hang. The caller sees to it that
-// nothing starts in the pod any more.
+// Destroy kills the processes of the pod's cgroup and removes it. A cgroup that
+// does not exist is a success. A StragglersError names the processes that remain.
+// Destroy may be repeated. It blocks until the processes have ended, for a little
+// more than a second plus the time of calls that hang. The caller must not start
+// anything in the pod any more.
 func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	if m.cfg.NoPodCgroups {
 		return nil
@@ -29,11 +29,11 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	}
 	defer release()
 	defer m.timed("destroy")()
-	// After a restart nobody knows in which tier the pod was made, and its spec
-	// may be gone: all tiers are looked at.
+	// After a restart the pod's tier is not known, and its spec may be gone: all
+	// tiers are searched.
 	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
 	if e.applied != nil {
-		classes = []v1.PodQOSClass{e.class} // it was made here
+		classes = []v1.PodQOSClass{e.class} // created by this Manager
 	}
 	for _, class := range classes {
 		n, err := m.tree.pod(class, uid)
@@ -48,15 +48,15 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 			continue
 		}
 		if left, err := d.destroy(ctx, cgroup, m.cfg.Kill); err != nil {
-			// The pod stays counted for its tier: what is left of it may still run.
+			// The pod stays counted in its tier: its processes may still run.
 			m.met.stragglers.Inc()
 			return &StragglersError{UID: uid, Path: cgroup, Pids: left, Err: err}
 		}
 	}
-	// Only now: hold drops the entry once nobody uses it and nothing is applied.
+	// Only now: hold drops an entry without users once applied is nil.
 	e.applied = nil
-	// Watches may not hear of the removal from the kernel, which reports nothing
-	// for a file that is gone.
+	// Watches are ended here: the kernel reports nothing for a file that is
+	// removed.
 	m.endWatches(uid)
 	if m.sums.remove(uid) {
 		m.poke()
@@ -64,10 +64,10 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// anywhere reports whether there is any directory of a cgroup. One that does
-// not answer counts as there: to take it for gone would leave it behind for
-// good. One directory of several is enough, so that what an interrupted removal
-// left on v1 is removed as well.
+// anywhere reports whether the cgroup exists in any hierarchy. A directory that
+// does not answer counts as existing, since the cgroup would otherwise never be
+// removed. One directory of several is enough: an interrupted removal on v1 may
+// have left it.
 func (d *driver) anywhere(ctx context.Context, cgroup string) bool {
 	return slices.ContainsFunc(d.on.dirsToo(cgroup), func(dir string) bool {
 		_, err := d.read(ctx, path.Join(dir, "cgroup.procs"))
@@ -75,10 +75,10 @@ func (d *driver) anywhere(ctx context.Context, cgroup string) bool {
 	})
 }
 
-// ReduceCPU leaves the pod the least share of CPU: its containers have ended,
-// and its cgroup stays only for what it is still charged with. Memory of its
-// emptyDir volumes on tmpfs, for example, would be charged to the parent if the
-// cgroup went first; the kubelet keeps it for that reason too.
+// ReduceCPU gives the pod the smallest CPU share. It is for a pod whose containers
+// have ended and whose cgroup is kept for the memory that is still charged to it,
+// such as that of emptyDir volumes on tmpfs: if the cgroup were removed first, that
+// memory would be charged to the parent. The kubelet does the same.
 func (m *Manager) ReduceCPU(ctx context.Context, uid types.UID) error {
 	d, cgroup, err := m.locate(ctx, uid)
 	if err != nil || d == nil {
@@ -92,8 +92,7 @@ func (m *Manager) ReduceCPU(ctx context.Context, uid types.UID) error {
 	defer m.timed("update")()
 	least := Resources{CPUShares: ptr(uint64(minShares))}
 	if e.applied != nil {
-		// Otherwise Ensure would take the reduction for a change by others, and undo
-		// it.
+		// Otherwise Ensure would restore the share.
 		e.applied = ptr(e.applied.with(least))
 	}
 	return d.apply(ctx, cgroup, least)

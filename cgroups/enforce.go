@@ -10,11 +10,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Enforcement names a part of the node that is held to what it may use.
+// Enforcement names a part of the node whose cgroup is limited.
 type Enforcement string
 
-// What can be enforced; the words are the kubelet's (enforceNodeAllocatable).
-// The compressible ones limit the share of CPU alone.
+// The parts that can be limited, in the kubelet's words (enforceNodeAllocatable).
+// The compressible ones limit only the CPU share.
 const (
 	EnforcePods               Enforcement = "pods"
 	EnforceSystem             Enforcement = "system-reserved"
@@ -29,9 +29,9 @@ var enforcements = []Enforcement{
 	EnforcePods, EnforceSystem, EnforceKube, EnforceSystemCompressible, EnforceKubeCompressible, EnforceNone,
 }
 
-// validateEnforce applies the kubelet's rules for enforceNodeAllocatable: known
-// words, none twice, none beside "none", not both kinds for one reservation,
-// and a cgroup named for each reservation that is enforced.
+// validateEnforce applies the kubelet's rules for enforceNodeAllocatable: only
+// known words, none twice, none beside "none", not both kinds for one reservation,
+// and a cgroup named for each reservation.
 func (c Config) validateEnforce() error {
 	var errs []error
 	seen := map[Enforcement]bool{}
@@ -40,14 +40,14 @@ func (c Config) validateEnforce() error {
 		case !slices.Contains(enforcements, e):
 			errs = append(errs, fmt.Errorf("Config.Enforce: %q; want one of %q", e, enforcements))
 		case seen[e]:
-			errs = append(errs, fmt.Errorf("Config.Enforce: %q is there twice", e))
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q is listed twice", e))
 		case e != EnforceNone && c.NoPodCgroups:
-			errs = append(errs, fmt.Errorf("Config.Enforce: %q takes cgroups of pods, and Config.NoPodCgroups is set", e))
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q needs pod cgroups; Config.NoPodCgroups is set", e))
 		}
 		seen[e] = true
 	}
 	if seen[EnforceNone] && len(c.Enforce) > 1 {
-		errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be together with others", EnforceNone))
+		errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be combined with others", EnforceNone))
 	}
 	// Both kinds would write different values to the same cgroup.
 	for _, family := range []struct {
@@ -58,26 +58,25 @@ func (c Config) validateEnforce() error {
 		{EnforceKube, EnforceKubeCompressible, "KubeReservedCgroup", c.KubeReservedCgroup},
 	} {
 		if seen[family.plain] && seen[family.compressible] {
-			errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be together with %q", family.plain, family.compressible))
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be combined with %q", family.plain, family.compressible))
 		}
 		if (seen[family.plain] || seen[family.compressible]) && family.cgroup == "" {
-			errs = append(errs, fmt.Errorf("field Config.%s is required for what Config.Enforce says", family.field))
+			errs = append(errs, fmt.Errorf("Config.%s is required by Config.Enforce", family.field))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// reservedCgroup is one that others made and that is held to its reservation.
+// reservedCgroup is a cgroup of other programs that is limited to its reservation.
 type reservedCgroup struct {
 	key       Enforcement
 	path      string // as cgroupfs has it
 	resources Resources
-	err       error // why it cannot be held
+	err       error // why it cannot be limited
 }
 
-// reservedCgroups are those that Config.Enforce names. Faults of an entry are
-// kept in its err, so that one that cannot be held keeps none of the others
-// back.
+// reservedCgroups returns the cgroups that Config.Enforce names. A faulty entry has
+// its error in err, so that the others are limited nevertheless.
 func (c Config) reservedCgroups() []reservedCgroup {
 	var out []reservedCgroup
 	add := func(key Enforcement, path string, list v1.ResourceList, compressible bool) {
@@ -85,13 +84,13 @@ func (c Config) reservedCgroups() []reservedCgroup {
 			return
 		}
 		r := reservedCgroup{key: key, path: path, resources: OfList(list)}
-		// Nil is different from empty: enforcing a reservation that nobody made is a
-		// fault of the configuration.
+		// Nil differs from empty: enforcing a reservation that is not configured is
+		// a fault.
 		if list == nil {
 			r.err = fmt.Errorf("%s: nothing is reserved", key)
 		}
 		switch {
-		// A limit of memory or processes could end a system service; a share of CPU
+		// A limit of memory or processes could end a system service; a CPU share
 		// only slows it down.
 		case compressible:
 			r.resources = Resources{CPUShares: r.resources.CPUShares}
@@ -108,9 +107,9 @@ func (c Config) reservedCgroups() []reservedCgroup {
 	return out
 }
 
-// nodeResources returns the values for the cgroup of all pods. A cgroup that is
-// not enforced is held to the capacity, as the kubelet does it: that clears an
-// older, lower limit. There is no CPU quota for it, only a share.
+// nodeResources returns the values for the cgroup of all pods. If pods are not
+// enforced, it is limited to the capacity, as the kubelet does it: that removes an
+// older, lower limit. It gets a CPU share and no CPU quota.
 func (c Config) nodeResources() Resources {
 	list := c.Node.Capacity
 	if len(list) == 0 {
@@ -135,9 +134,9 @@ func parsePercent(s string) (int64, error) {
 	return int64(n), nil
 }
 
-// reservePercent is what of the memory that pods of better classes request is
-// kept from those of lesser ones; -1 for nothing. Memory is the only resource
-// for which the kubelet knows it.
+// reservePercent returns the percentage of the memory requested by pods of higher
+// QoS classes that is kept from lower ones; -1 for none. Memory is the only
+// resource that the kubelet supports.
 func (c Config) reservePercent() (int64, error) {
 	percent := int64(-1)
 	var errs []error

@@ -11,19 +11,19 @@ import (
 var (
 	// ErrNotExist means that there is no such cgroup.
 	ErrNotExist = errors.New("cgroup does not exist")
-	// ErrInUse means that a memory limit was refused because as much is in
-	// use, or it is not known how much.
+	// ErrInUse means that a memory limit was refused because the usage is as high,
+	// or is not known.
 	ErrInUse = errors.New("memory in use")
-	// ErrNoAnswer means that the kernel, or systemd, did not come back from a
-	// call in time. It goes on there; until it ends, calls for the same file
-	// fail at once.
+	// ErrNoAnswer means that a call of the kernel or systemd did not return in
+	// time. The call continues; until it returns, calls for the same file fail at
+	// once.
 	ErrNoAnswer = errors.New("no answer")
-	// ErrUnsupported means that the machine has no such thing.
+	// ErrUnsupported means that the machine or the configuration lacks the feature.
 	ErrUnsupported = errors.New("not supported by this machine")
 )
 
-// ControllerError is a controller that has to be there and is not. Several may
-// be joined in one error: errors.As finds the first.
+// ControllerError is a required controller that is missing. Several may be joined
+// in one error: errors.As finds the first.
 type ControllerError struct {
 	Controller string
 	Path       string // of the cgroup; "" for the whole machine
@@ -31,13 +31,13 @@ type ControllerError struct {
 
 func (e *ControllerError) Error() string {
 	if e.Path == "" {
-		return fmt.Sprintf("cgroup controller %s is missing: the kernel has it not, or it is not mounted", e.Controller)
+		return fmt.Sprintf("cgroup controller %s is missing: the kernel lacks it, or it is not mounted", e.Controller)
 	}
 	return fmt.Sprintf("cgroup controller %s is missing in %s", e.Controller, e.Path)
 }
 
-// StragglersError is a cgroup that was not removed because processes stayed in
-// it. The removal can be tried again with another call of Destroy.
+// StragglersError is a cgroup that was not removed because it still has processes.
+// Destroy may be called again.
 type StragglersError struct {
 	UID types.UID
 	// Path is below the mount points.

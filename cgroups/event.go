@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// EventType describes what happened to a cgroup. Those of memory are the counters of
-// memory.events (cgroup-v2.rst); of these v1 has OOMKill alone.
+// EventType describes what happened to a cgroup. The memory events are the counters
+// of memory.events (cgroup-v2.rst); v1 has only OOMKill.
 type EventType string
 
-// What happens to a cgroup.
+// The types of events.
 const (
 	OOMKill    EventType = "OOMKill"    // the kernel killed a process to free memory
 	OOM        EventType = "OOM"        // an allocation was about to fail at the limit (v2)
@@ -23,22 +23,22 @@ const (
 	Gone       EventType = "Gone"       // the cgroup was removed; the last event
 )
 
-// Event is something that happened to a pod's cgroup, its containers included.
-// Events of one type that nobody received in time arrive as one.
+// Event is an event of a pod's cgroup or of its containers. Events of one type are
+// added up until they are received.
 type Event struct {
 	UID  types.UID
 	Type EventType
-	// Count is how often, since the last event of that type.
+	// Count is the number of occurrences since the last event of the same type.
 	Count uint64
-	// Trigger is the one that was pulled, and Pressure what the kernel shows
-	// now, if Type is Stalled.
+	// Trigger is the trigger that fired, and Pressure the current pressure, if Type
+	// is Stalled.
 	Trigger  Trigger
 	Pressure Pressure
 }
 
-// Trigger is how long tasks may wait before it is told (the kernel's
-// accounting/psi document). Processes without CAP_SYS_RESOURCE are restricted
-// by the kernel to windows of whole multiples of 2s.
+// Trigger is a threshold of waiting time at which a Stalled event is reported (the
+// kernel's accounting/psi document). Without CAP_SYS_RESOURCE the kernel accepts
+// only windows that are multiples of 2s.
 type Trigger struct {
 	Resource string // cpu, memory or io
 	Full     bool   // all tasks that are not idle, instead of at least one
@@ -46,14 +46,14 @@ type Trigger struct {
 	Window   time.Duration // 500ms to 10s; Stall is at most that
 }
 
-// The bounds of a trigger's window are the kernel's (accounting/psi): shorter
-// ones would cost too much, and longer ones are what the averages are for.
+// minWindow and maxWindow are the kernel's bounds of a trigger's window
+// (accounting/psi).
 const (
 	minWindow = 500 * time.Millisecond
 	maxWindow = 10 * time.Second
 )
 
-// validate finds faults that the kernel would report as a bare EINVAL.
+// validate finds faults for which the kernel would return a bare EINVAL.
 func (t Trigger) validate() error {
 	switch {
 	case !slices.Contains([]string{"cpu", "memory", "io"}, t.Resource):
@@ -76,23 +76,23 @@ func (t Trigger) String() string {
 	return who + " " + strconv.FormatInt(t.Stall.Microseconds(), 10) + " " + strconv.FormatInt(t.Window.Microseconds(), 10)
 }
 
-// Signal is what the kernel is asked to tell of. There are three kinds: a file
-// that reports by itself, one that takes a trigger, and one of v1 that reports
-// through an eventfd.
+// Signal describes a kernel file that reports changes. There are three kinds: a
+// file that reports by itself, a file to which a trigger is written, and a file of
+// v1 that reports through an eventfd.
 type Signal struct {
 	File string
-	// Arg is written to File, for it to tell of that.
+	// Arg is the trigger that is written to File or, with Control, the argument of
+	// the v1 registration.
 	Arg string
-	// Control is the cgroup.event_control of v1 through which File reports; ""
-	// if it says by itself.
+	// Control is the cgroup.event_control file of v1 through which File reports; ""
+	// if File reports by itself.
 	Control string
 }
 
-// Notifier asks the kernel to tell of changes. Notify calls wake whenever the
-// kernel reports the signal, and maybe without, until stop is called. wake
-// does not block. It may call wake from a goroutine of its own, with locks
-// held, so that wake must not call stop. Notify may be called from any
-// goroutine.
+// Notifier waits for signals of the kernel. Notify calls wake whenever the kernel
+// reports the signal, and possibly at other times, until stop is called. wake does
+// not block. Notify may call wake from its own goroutine with locks held, so that
+// wake must not call stop. Notify may be called from any goroutine.
 type Notifier interface {
 	Notify(s Signal, wake func()) (stop func(), err error)
 }

@@ -8,31 +8,32 @@ import (
 	"slices"
 )
 
-// Facts are what a machine's cgroups can do. Others decide by them: whether a
-// container's resources may name values of v2, or swap. They do not change
-// while the machine is up.
+// Facts describes the capabilities of the machine's cgroups, such as whether a
+// container's resources may have values of v2, or swap. They do not change while
+// the machine is up.
 type Facts struct {
 	Version Version
-	// Controllers are those that there are, by name, sorted.
+	// Controllers are the available controllers by name, sorted.
 	Controllers []string
-	// Swap reports that swap can be limited: where it cannot, no limit of it is
-	// to be asked for (KEP-2400).
+	// Swap reports whether swap can be limited. Where it cannot, no swap limit may
+	// be set (KEP-2400).
 	Swap bool
-	// Pressure reports that cgroups tell how long tasks wait.
+	// Pressure reports whether cgroups report pressure (PSI).
 	Pressure bool
-	// Hugepages are the sizes of page that can be limited, in bytes, ascending.
+	// Hugepages are the page sizes that can be limited, in bytes, ascending.
 	Hugepages []int64
 }
 
-// Facts returns what this machine's cgroups can do. It makes the node's cgroups if
-// they are not there yet, since limits of swap show only below the root. Files
-// that are missing mean "cannot"; other failures are errors.
+// Facts returns the capabilities of this machine's cgroups. It creates the node's
+// cgroups if they do not exist, since swap limits are visible only below the root.
+// A missing file means that the machine lacks the feature; other failures are
+// errors.
 func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	d := m.started.Load()
 	if d == nil {
 		var err error
 		if m.cfg.NoPodCgroups {
-			d, err = m.newDriver(ctx) // and no cgroup is made
+			d, err = m.newDriver(ctx) // creates no cgroup
 		} else {
 			d, err = m.start(ctx)
 		}
@@ -43,7 +44,7 @@ func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	out := Facts{
 		Version: d.on.version, Controllers: slices.Sorted(maps.Keys(d.on.of)), Hugepages: slices.Clone(d.on.pages),
 	}
-	// The file is there only if the kernel accounts for swap (the boot parameter
+	// The file exists only if the kernel accounts for swap (boot parameter
 	// swapaccount=1).
 	if d.on.version == V1 {
 		err := d.has(ctx, path.Join(d.on.of["memory"], "memory.memsw.limit_in_bytes"))

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Exists reports whether the pod has a cgroup that is whole: nil, an error of
-// ErrNotExist, or a ControllerError for each controller that it lacks. With
-// Config.NoPodCgroups every pod's exists.
+// Exists returns nil if the pod's cgroup exists with all controllers, ErrNotExist
+// if there is none, or a ControllerError for each controller that it lacks. With
+// Config.NoPodCgroups it returns nil for every pod.
 func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
 	d, cgroup, err := m.locate(ctx, uid)
 	if err != nil || d == nil {
@@ -24,8 +24,8 @@ func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
 	return d.exists(ctx, cgroup)
 }
 
-// Pids are the processes in the pod's cgroup and below it, ascending. Those of
-// the containers are among them. The list is a snapshot: processes come and go
+// Pids returns the processes in the pod's cgroup and below it, ascending; those of
+// the containers are included. The list is a snapshot: processes start and end
 // while it is read.
 func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
 	d, cgroup, err := m.locate(ctx, uid)
@@ -35,9 +35,9 @@ func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
 	return d.pids(ctx, cgroup)
 }
 
-// locate finds the pod's cgroup by its UID in all tiers, because callers may
-// have no spec from which to tell the class. With Config.NoPodCgroups it
-// returns a nil driver and no error; callers have to check for that.
+// locate searches for the pod's cgroup by UID in all tiers: callers may have no
+// spec that tells the class. With Config.NoPodCgroups it returns a nil driver and
+// no error; callers must check for that.
 func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, error) {
 	if m.cfg.NoPodCgroups {
 		return nil, "", nil
@@ -63,16 +63,15 @@ func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, e
 	return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, ErrNotExist)
 }
 
-// Pod is a pod's cgroup that was found.
+// Pod is a pod's cgroup found on the machine.
 type Pod struct {
 	UID   types.UID
 	Class v1.PodQOSClass
 	Path  string // below the mount points
 }
 
-// Pods returns the cgroups of pods that there are, of this root alone, whether
-// this Manager made them or an earlier process. It is nil with
-// Config.NoPodCgroups.
+// Pods returns the existing cgroups of pods below Config.Root, whether this Manager
+// or an earlier process created them. It returns nil with Config.NoPodCgroups.
 func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
 	if m.cfg.NoPodCgroups {
 		return nil, nil
@@ -84,9 +83,9 @@ func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
 	return m.find(ctx, d)
 }
 
-// find lists the directories of all tiers and keeps those that are named like a
-// pod's. It takes the driver as an argument because start calls it before the
-// driver is published.
+// find lists the directories of all tiers and returns those that are named like a
+// pod's. The driver is an argument because start calls find before it stores the
+// driver.
 func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error) {
 	out := map[types.UID]Pod{}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
@@ -107,7 +106,8 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 			}
 			for _, c := range children {
 				n := append(slices.Clone(m.tree.tier(class)), c)
-				// Scopes and services that containers have beside the slices are no pods.
+				// Scopes and services, which containers have beside the slices, are
+				// not pods.
 				if d.units != nil {
 					if !strings.HasSuffix(c, sliceSuffix) {
 						continue
@@ -115,8 +115,8 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 					n = parseSystemd(c)
 				}
 				uid, of, ok := m.tree.podOf(n)
-				// Systemd's names carry their whole path, so that a slice's name can claim
-				// another tier than the one that it is in.
+				// A systemd name contains the whole path, so that a slice could
+				// claim another tier than the one in which it was found.
 				if ok && of == class {
 					out[uid] = Pod{uid, class, path.Join(tier, c)}
 				}
@@ -126,10 +126,10 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 	return out, nil
 }
 
-// Sweep destroys the cgroups of pods that keep does not want to keep, of this
-// root alone, and says which they were. It goes on when one fails. It blocks
-// until all are destroyed, one after the other. keep is called without locks
-// held.
+// Sweep destroys the cgroups below Config.Root of pods for which keep returns
+// false, and returns the UIDs of those pods. After a failure it continues with the
+// next pod. It blocks until all are destroyed, one after the other. keep is called
+// without locks held.
 func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
 	found, err := m.Pods(ctx)
 	if err != nil {
@@ -146,7 +146,7 @@ func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types
 			errs = append(errs, err)
 			continue
 		}
-		m.cfg.Log.Info("cgroup of a pod that nobody wants is removed", zap.String("uid", string(uid)))
+		m.cfg.Log.Info("removed cgroup of unknown pod", zap.String("uid", string(uid)))
 		m.met.swept.Inc()
 		removed = append(removed, uid)
 	}

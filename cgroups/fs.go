@@ -15,40 +15,38 @@ import (
 // Manager waits no longer than Config.CallTimeout.
 type FS interface {
 	Read(path string) ([]byte, error)
-	// Write hands value to a file that is there already, in one call. The kernel
-	// takes each write as one value: a value cut in two would be two of them. The
-	// file is not created or truncated.
+	// Write writes value to an existing file in one call: the kernel takes each
+	// write as one value. The file is not created or truncated.
 	Write(path, value string) error
 	Mkdir(path string) error
-	// Rmdir removes one directory; the files of a cgroup do not count.
+	// Rmdir removes one directory; the files of a cgroup do not keep it from being
+	// removed.
 	Rmdir(path string) error
-	// Dirs names the directories in a directory.
+	// Dirs returns the names of the directories in a directory.
 	Dirs(path string) ([]string, error)
 }
 
-// calls bounds calls that may hang: a write to memory.max reclaims memory
-// first, and D-Bus has no deadline of its own. A hung call cannot be ended; the
-// goroutine that made it is given up and counted.
+// calls limits the time of calls that may hang: a write to memory.max reclaims
+// memory first, and D-Bus has no deadline of its own. A hung call cannot be ended;
+// its goroutine is abandoned and counted.
 type calls struct {
 	timeout time.Duration
 	met     *metrics
 
-	// mu guards stuck, and is held by a call's goroutine while it hands over its
-	// result.
+	// mu guards stuck. A call's goroutine holds it while it hands over its result.
 	mu sync.Mutex
-	// Only calls that were given up are in here, by target: a file or a unit.
-	stuck map[string]time.Time // what has not come back, and when it was called
+	// stuck has only abandoned calls, by target: a file or a unit.
+	stuck map[string]time.Time // target to start time
 }
 
 func newCalls(timeout time.Duration, met *metrics) *calls {
 	return &calls{timeout: timeout, met: met, stuck: map[string]time.Time{}}
 }
 
-// do calls f and waits for it no longer than the timeout, or ctx. What goes on
-// after that keeps other calls for the same target from starting, so that no
-// more than one hangs for each. It returns ErrNoAnswer for a call that was
-// given up, and at once for one whose target is stuck. A call may have its
-// effect after that.
+// do calls f and waits for it until the timeout or the end of ctx. It returns
+// ErrNoAnswer for a call that it abandons, and at once while an abandoned call for
+// the same target has not returned: at most one call hangs for each target. An
+// abandoned call may still take effect.
 func (c *calls) do(ctx context.Context, what, target string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s %s: %w", what, target, err)
@@ -60,16 +58,15 @@ func (c *calls) do(ctx context.Context, what, target string, f func() error) err
 		return refused(what, target, since)
 	}
 	start := time.Now()
-	// With room for the result, the goroutine ends even if nobody waits any more.
+	// The buffer lets the goroutine end without a receiver.
 	done := make(chan error, 1)
 	go func() {
 		err := f()
 		// Clearing the mark and handing over the result are one step under mu.
-		// Otherwise a mark could be set after the call had come back, and its target
-		// would be refused for good.
+		// Otherwise a mark could be set after the call had returned, and its target
+		// would be refused forever.
 		c.mu.Lock()
-		// The mark may be that of another call for the same target, which still
-		// hangs.
+		// The mark may belong to another call for the same target that still hangs.
 		if c.stuck[target].Equal(start) {
 			delete(c.stuck, target)
 			c.met.stuck.Set(float64(len(c.stuck)))
@@ -91,11 +88,11 @@ func (c *calls) do(ctx context.Context, what, target string, f func() error) err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
-	case err := <-done: // after all
+	case err := <-done: // it returned just in time
 		return wrap(what, target, err)
 	default:
 	}
-	// Two calls that began at the same time may both hang; the older mark stays.
+	// Two calls that began at the same time may both hang; the older mark is kept.
 	if _, other := c.stuck[target]; !other {
 		c.stuck[target] = start
 		c.met.stuck.Set(float64(len(c.stuck)))
@@ -103,8 +100,7 @@ func (c *calls) do(ctx context.Context, what, target string, f func() error) err
 	return fmt.Errorf("%s %s: %w", what, target, why)
 }
 
-// wrap adds what was done to what, unless err is a PathError and says so
-// itself.
+// wrap adds action and target, unless err is a PathError, which has both.
 func wrap(what, target string, err error) error {
 	var named *fs.PathError
 	if err == nil || errors.As(err, &named) {
@@ -113,22 +109,23 @@ func wrap(what, target string, err error) error {
 	return fmt.Errorf("%s %s: %w", what, target, err)
 }
 
-// batch makes calls one after the other on one goroutine. Each still has the whole
-// timeout, and a mark of its own if it does not come back; but they cost one goroutine
-// and one timer together. A pod's cgroup takes twenty calls on v1.
+// batch makes calls one after the other on one goroutine. Each call has the whole
+// timeout, and is marked as stuck if it does not return. All of them share one
+// goroutine and one timer: a pod's cgroup takes twenty calls on v1.
 type batch struct {
 	*calls
 
-	// Guarded by calls.mu: the call that is under way, or was the last one, and whether
-	// the batch was given up. Then no further call is made.
+	// Guarded by calls.mu: the current or last call, and whether the batch was
+	// abandoned. An abandoned batch makes no further call.
 	what, target string
 	start        time.Time
 	gone         bool
 }
 
-// together calls f, which makes its calls by the batch, and waits until it returns, one
-// of the calls has not come back within the timeout, or ctx ends. What f writes to must
-// not be looked at after an error of ErrNoAnswer: f may be in the middle.
+// together calls f, which makes its calls through the batch. It returns when f
+// returns, when one of the calls has not returned within the timeout, or when ctx
+// ends. After ErrNoAnswer the caller must not read variables that f writes: f may
+// still run.
 func (c *calls) together(ctx context.Context, f func(*batch) error) error {
 	b := &batch{calls: c, start: time.Now()}
 	done := make(chan error, 1)
@@ -153,7 +150,8 @@ func (c *calls) together(ctx context.Context, f func(*batch) error) error {
 	}
 }
 
-// abandon gives the batch up, with the call that is under way, unless that has time left.
+// abandon gives the batch up together with its current call, unless that call has
+// time left.
 func (b *batch) abandon(ctx context.Context, why error) (left time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,9 +160,9 @@ func (b *batch) abandon(ctx context.Context, why error) (left time.Duration, err
 	}
 	b.gone = true
 	if b.target == "" {
-		return 0, why // none was made yet
+		return 0, why // no call was made yet
 	}
-	// Others may hang at the same target; the older mark is kept.
+	// Other calls may hang at the same target; the older mark is kept.
 	if _, other := b.stuck[b.target]; !other {
 		b.stuck[b.target] = b.start
 		b.met.stuck.Set(float64(len(b.stuck)))
@@ -172,7 +170,7 @@ func (b *batch) abandon(ctx context.Context, why error) (left time.Duration, err
 	return 0, fmt.Errorf("%s %s: %w", b.what, b.target, why)
 }
 
-// do makes one call of the batch. It returns what calls.do does.
+// do makes one call of the batch, with the results of calls.do.
 func (b *batch) do(ctx context.Context, what, target string, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s %s: %w", what, target, err)
@@ -190,12 +188,12 @@ func (b *batch) do(ctx context.Context, what, target string, f func() error) err
 		}
 		return fmt.Errorf("%s %s: %w", what, target, ErrNoAnswer)
 	}
-	// The time between two calls is nobody's.
+	// The time between two calls does not count against the timeout.
 	b.start = time.Now()
 	return wrap(what, target, err)
 }
 
-// begin notes that a call is under way.
+// begin records the start of a call.
 func (b *batch) begin(what, target string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -209,13 +207,13 @@ func (b *batch) begin(what, target string) error {
 	return nil
 }
 
-// refused is the error of a call whose target is stuck.
+// refused returns the error of a call whose target is stuck.
 func refused(what, target string, since time.Time) error {
 	return fmt.Errorf("%s %s: %w to a call of %v ago", what, target, ErrNoAnswer, time.Since(since).Round(time.Second))
 }
 
-// files are the calls of an FS, each bounded by calls. They return the errors
-// of the FS, or ErrNoAnswer.
+// files makes the calls of an FS, each limited by calls. They return the errors of
+// the FS, or ErrNoAnswer.
 type files struct {
 	*calls
 	fs FS

@@ -12,21 +12,21 @@ import (
 	"syscall"
 )
 
-// Host is what runs on a node beside its pods: the agent, the runtime, the rest
-// of the system. The zero value is this machine. Methods may run concurrently,
-// and look at the machine's hierarchies anew at each call. They use cgroupfs,
-// never systemd.
+// Host manages the cgroups of processes outside pods: the agent, the runtime, the
+// rest of the system. The zero value is this machine. Methods may run concurrently,
+// and read the machine's hierarchies at each call. They use cgroupfs, never
+// systemd.
 type Host struct {
 	FS FS // the machine's
-	// Kernel distinguishes a thread of the kernel, which cannot be moved, from a
-	// process; it is asked for /proc/PID/exe, which the kernel's have not.
+	// Kernel reports whether pid is a kernel thread, which cannot be moved. Nil
+	// looks for /proc/PID/exe, which kernel threads lack.
 	Kernel func(pid int) bool
 }
 
-// Join moves a process with all its threads into a cgroup of every hierarchy.
-// The cgroup, as cgroupfs has it, is made if it is not there. Children that the
-// process has already stay where they are. On v1 it goes on if one hierarchy
-// refuses, and returns all errors.
+// Join moves a process with all its threads into a cgroup in every hierarchy. The
+// cgroup is a path of cgroupfs; it is created if it does not exist. Existing
+// children of the process stay in their cgroups. On v1 Join continues after one
+// hierarchy refuses, and returns all errors.
 func (h Host) Join(ctx context.Context, cgroup string, pid int) error {
 	d, err := h.made(ctx, cgroup)
 	if err != nil {
@@ -41,8 +41,8 @@ func (h Host) Join(ctx context.Context, cgroup string, pid int) error {
 	return errors.Join(errs...)
 }
 
-// Remove removes a cgroup, with those below it, from every hierarchy. It is an error
-// if there are processes in them, and none if it is not there.
+// Remove removes a cgroup and those below it from every hierarchy. It returns an
+// error if they have processes, and nil if the cgroup does not exist.
 func (h Host) Remove(ctx context.Context, cgroup string) error {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -51,15 +51,14 @@ func (h Host) Remove(ctx context.Context, cgroup string) error {
 	return d.remove(ctx, cgroup)
 }
 
-// gatherRounds is how often Gather looks again for processes that were started
-// meanwhile. A machine that keeps starting processes in the root must not hold
-// it forever.
+// gatherRounds limits how often Gather searches for processes that started
+// meanwhile. A machine that keeps starting processes in the root must not block
+// Gather forever.
 const gatherRounds = 10
 
-// Gather moves the processes that are in the root of a hierarchy, and so in no
-// cgroup, into one that is made if it is not there: all but the first process
-// of the machine and the threads of the kernel. It returns how many moves it
-// made. Processes that end meanwhile are no errors.
+// Gather moves the processes in the root of each hierarchy into a cgroup, which is
+// created if it does not exist. Process 1 and kernel threads are not moved. It
+// returns the number of moves. Processes that end meanwhile are no errors.
 func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) {
 	d, err := h.made(ctx, cgroup)
 	if err != nil {
@@ -76,7 +75,7 @@ func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) 
 	// On v1 each hierarchy has a root of its own, with other processes in it.
 	for _, point := range d.on.points {
 		// A child that was forked between the read and the move stays in the root;
-		// another round finds it.
+		// the next round finds it.
 		for range gatherRounds {
 			data, err := d.read(ctx, path.Join(point, "cgroup.procs"))
 			if err != nil {
@@ -104,9 +103,9 @@ func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) 
 	return moved, errors.Join(errs...)
 }
 
-// Of is the cgroup of a process, as cgroupfs has it. It is an error if the
-// hierarchies of memory and of CPU time do not agree. On v1 both have to be the
-// same, because statistics of a process are read from one path.
+// Of returns the cgroup of a process as a path of cgroupfs. It is an error if the
+// hierarchies of memory and of CPU time differ: on v1 the statistics of a process
+// are read from one path.
 func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -133,8 +132,8 @@ func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	return memory, nil
 }
 
-// Exists returns nil if a cgroup is there, and ErrNotExist if it is not. A
-// cgroup that lacks a controller is a ControllerError.
+// Exists returns nil if a cgroup exists, ErrNotExist if not, and a ControllerError
+// if it lacks a controller.
 func (h Host) Exists(ctx context.Context, cgroup string) error {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -143,8 +142,8 @@ func (h Host) Exists(ctx context.Context, cgroup string) error {
 	return d.exists(ctx, cgroup)
 }
 
-// made makes a cgroup with those above it, unless it is there, and returns the
-// driver to use it with.
+// made creates a cgroup and those above it unless it exists, and returns the driver
+// for it.
 func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -156,9 +155,8 @@ func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
 	return d, nil
 }
 
-// driver returns a driver for the version that the machine has, with metrics
-// that nobody collects and the default timeout. Its root is empty: any cgroup
-// may be made.
+// driver returns a driver for the machine's version, with metrics that are not
+// exported and the default timeout. Its root is empty: it may create any cgroup.
 func (h Host) driver(ctx context.Context) (*driver, error) {
 	met, err := newMetrics(nil)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A level is the cpu and memory values of a cgroup, in the terms of its
-// version. It is what resizes compare: whether a value grows or shrinks decides
-// the order of the writes.
+// A level is the CPU and memory values of a cgroup, in the terms of its version.
+// Resizes compare two levels: the order of the writes depends on which values grow.
 type level struct {
 	share      uint64 // cpu.shares on v1, cpu.weight on v2
 	quota      int64  // microseconds of period, or Unlimited
@@ -18,11 +17,11 @@ type level struct {
 	min, low   int64 // v2: bytes that are protected
 }
 
-// noLimits is what a cgroup has that was just made.
+// noLimits is the level of a new cgroup.
 var noLimits = level{quota: Unlimited, period: defaultPeriod, memory: Unlimited, memorySwap: Unlimited}
 
-// levelOf is what a cgroup with r has. A limit that r does not name is none.
-// Values of Unified that are no numbers count as 0.
+// levelOf returns the level of a cgroup with the values r. A limit that r does not
+// name is unlimited. Values of Unified that are not numbers count as 0.
 func (v Version) levelOf(r Resources) level {
 	out := noLimits
 	if r.CPUShares != nil {
@@ -45,21 +44,20 @@ func (v Version) levelOf(r Resources) level {
 	return out
 }
 
-// A part is what of a resource is changed in one go.
+// A part is a value of a resource that is changed in one step.
 type part struct {
 	resource v1.ResourceName
 	limit    bool // or else the request
 }
 
-// partsUp are the parts of a resource that grow from have to want: the limit
-// before the request. In between the cgroup has a limit at or above its
-// request; the other way round it would for a moment be promised more than it
-// may use.
+// partsUp returns the parts of a resource that grow from have to want: the limit
+// before the request. In the other order the request would exceed the limit for a
+// moment.
 func partsUp(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, 1, part{name, true}, part{name, false})
 }
 
-// partsDown are those that shrink: the request before the limit.
+// partsDown returns the parts that shrink: the request before the limit.
 func partsDown(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, -1, part{name, false}, part{name, true})
 }
@@ -76,9 +74,9 @@ func changed(have, want level, sign int, parts ...part) []part {
 	return out
 }
 
-// compare returns whether part p of l is less than, equal to or more than that
-// of o, as cmp.Compare does. Memory is compared in pages: the kernel shows a
-// rounded value, which would look like a change at every comparison.
+// compare compares part p of l with that of o, like cmp.Compare. Memory is compared
+// in pages: the kernel shows a rounded value, which would look like a change at
+// every comparison.
 func (l level) compare(o level, p part) int {
 	switch {
 	case p.resource == v1.ResourceCPU && p.limit:
@@ -87,13 +85,13 @@ func (l level) compare(o level, p part) int {
 		// The bound keeps odd values within an int64.
 		return cmpLimit(int64(min(l.share, maxShares)), int64(min(o.share, maxShares)))
 	case p.resource == v1.ResourceMemory && p.limit:
-		const page = 4096 // the least there is; the kernel rounds down to its own
+		const page = 4096 // the smallest; the kernel rounds down to its own
 		if l.memory >= 0 && o.memory >= 0 && l.memory/page == o.memory/page {
 			return 0
 		}
 		return cmpLimit(l.memory, o.memory)
-	// Which of both files protects memory follows from the class; a pod has only
-	// one of them.
+	// The class decides which of the two files protects memory; a pod has only one
+	// of them.
 	case p.resource == v1.ResourceMemory:
 		const page = 4096
 		return cmpLimit((l.min+l.low)/page, (o.min+o.low)/page)
@@ -101,9 +99,9 @@ func (l level) compare(o level, p part) int {
 	return 0
 }
 
-// part returns the values of r that belong to p, and no others. A limit or a
-// protection that r does not name is set to none, so that a resize can take it
-// away: a nil field would leave the old one.
+// part returns only the values of r that belong to p. A limit or protection that r
+// does not name is set to none, so that a resize removes it: a nil field would keep
+// the old one.
 func (r Resources) part(p part) Resources {
 	var out Resources
 	switch p {
@@ -130,12 +128,12 @@ func (r Resources) part(p part) Resources {
 	return out
 }
 
-// adopted is what of want a cgroup gets of which nobody knows what it was
-// given: all but limits, and protection of memory, that would shrink. Those may
-// be what its containers still have, which are about to be resized. No limit at
-// all is not spared: nobody resizes from there. all reports that nothing was left
-// out. If something was, Ensure records nothing as applied, and so comes here
-// again the next time.
+// adopted returns the values of want for a cgroup whose last written values are not
+// known, as after a restart. It leaves out limits, and memory protection, that
+// would shrink: the containers may still have the old values until they are
+// resized. A cgroup without a limit gets it at once, since no resize starts from
+// none. all reports that nothing was left out. If something was, Ensure records
+// nothing as applied and calls adopted again the next time.
 func (v Version) adopted(have level, want Resources) (give Resources, all bool) {
 	to := v.levelOf(want)
 	give, all = want.clone(), true

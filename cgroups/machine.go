@@ -10,34 +10,33 @@ import (
 	"strings"
 )
 
-// Mounts are those of this process's mount namespace: no others can be opened
+// Mounts are read from this process's mount namespace: others cannot be opened
 // here.
 const (
 	mountinfo = "/proc/self/mountinfo"
 	hugepages = "/sys/kernel/mm/hugepages" // a directory for each size: hugepages-2048kB
 )
 
-// controllersV1 are all that can be in the options of a mount.
+// controllersV1 are all controllers that a mount's options can name.
 var controllersV1 = []string{
 	"cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb", "devices", "freezer", "blkio",
 	"net_cls", "net_prio", "perf_event", "rdma", "misc", "name=systemd",
 }
 
-// required are the controllers without which pods cannot be held to anything: a
-// machine that lacks one is refused at the start. Without the others some
-// values have no effect.
+// required are the controllers that limits of pods need: start fails on a machine
+// that lacks one. Without other controllers some values have no effect.
 var required = map[Version][]string{
 	V1: {"cpu", "cpuacct", "cpuset", "memory", "pids"},
 	V2: {"cpu", "memory"},
 }
 
-// used are the controllers of v2 that children get, as far as the root has
-// them. Each controller costs the kernel memory and time for every cgroup, so
-// that others stay off.
+// used are the controllers of v2 that are enabled for children if the root has
+// them. Each controller costs the kernel memory and time in every cgroup, so that
+// no others are enabled.
 var used = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 
-// A machine is where this kernel has its cgroups. It is read once, at the
-// start, and does not change after that.
+// A machine describes the cgroup mounts of this kernel. It is read once, at the
+// start.
 type machine struct {
 	version Version
 	// points are the mount points: one on v2, one for each set of controllers
@@ -52,9 +51,9 @@ type machine struct {
 	pages []int64
 }
 
-// detect finds out where cgroups are. want is the version that must be there,
-// 0 if it does not matter. A machine is of version 2 only if v1 has neither cpu
-// nor memory: where both are mounted (hybrid), the controllers are those of v1.
+// detect finds the mounts of cgroups. want is the required version, 0 for any. The
+// version is 2 only if v1 has neither cpu nor memory: where both are mounted
+// (hybrid), the controllers are those of v1.
 func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	data, err := f.read(ctx, mountinfo)
 	if err != nil {
@@ -90,9 +89,8 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	return m, nil
 }
 
-// machineV1 maps each controller to its hierarchy. It looks at all mounts,
-// those of cgroup2 included, so that detect can tell from its result which
-// version rules.
+// machineV1 maps each controller to its hierarchy. It reads all mounts, those of
+// cgroup2 included, so that detect can tell the version from its result.
 func machineV1(mounts []mount) *machine {
 	m := &machine{version: V1, of: map[string]string{}}
 	for _, mnt := range mounts {
@@ -116,8 +114,8 @@ func machineV1(mounts []mount) *machine {
 	return m
 }
 
-// machineV2 asks the root which controllers there are. Those that a hybrid v1
-// holds are not among them, even if the kernel has them.
+// machineV2 reads the available controllers from the root. Controllers that a
+// hybrid v1 uses are not among them.
 func machineV2(ctx context.Context, f files, point string) (*machine, error) {
 	m := &machine{version: V2, points: []string{point}, of: map[string]string{}}
 	data, err := f.read(ctx, path.Join(point, "cgroup.controllers"))
@@ -132,8 +130,8 @@ func machineV2(ctx context.Context, f files, point string) (*machine, error) {
 	return m, nil
 }
 
-// shorter is the mount point with the shorter path: others are mounts of the
-// same hierarchy inside containers.
+// shorter returns the mount point with the shorter path: longer ones are mounts of
+// the same hierarchy inside containers.
 func shorter(a, b string) string {
 	if a == "" || len(b) < len(a) {
 		return b
@@ -142,7 +140,7 @@ func shorter(a, b string) string {
 }
 
 // parsePageSizes reads names such as hugepages-2048kB and returns the sizes in
-// bytes, ascending. Other names are passed over.
+// bytes, ascending. Other names are ignored.
 func parsePageSizes(dirs []string) []int64 {
 	var out []int64
 	for _, d := range dirs {
@@ -157,9 +155,9 @@ func parsePageSizes(dirs []string) []int64 {
 	return out
 }
 
-// dir is the directory of a cgroup in the hierarchy of a controller. On v1 it
-// is false if the machine does not have the controller; on v2 one directory is
-// that of all controllers.
+// dir returns the directory of a cgroup in the hierarchy of a controller. On v1 it
+// returns false if the machine lacks the controller; on v2 all controllers share
+// one directory.
 func (m *machine) dir(controller, cgroup string) (string, bool) {
 	point, ok := m.of[controller]
 	if !ok && m.version == V2 { // files such as cgroup.kill are of none
@@ -168,8 +166,8 @@ func (m *machine) dir(controller, cgroup string) (string, bool) {
 	return path.Join(point, cgroup), ok
 }
 
-// dirs are all directories of a cgroup. Processes have to be moved and
-// directories made in each of them.
+// dirs returns all directories of a cgroup. Directories are created, and processes
+// moved, in each of them.
 func (m *machine) dirs(cgroup string) []string {
 	out := make([]string, 0, len(m.points)+1)
 	for _, p := range m.points {
@@ -178,9 +176,9 @@ func (m *machine) dirs(cgroup string) []string {
 	return out
 }
 
-// dirsToo returns all directories, those included that others make: runtimes
-// put containers in the unified hierarchy beside v1 too. They are looked for
-// and removed, and never made here.
+// dirsToo returns all directories, with those that only other programs create:
+// runtimes put containers in the unified hierarchy beside v1 too. Such directories
+// are searched and removed, and never created here.
 func (m *machine) dirsToo(cgroup string) []string {
 	out := m.dirs(cgroup)
 	if m.version == V1 && m.unified != "" {

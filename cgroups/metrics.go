@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics have the kubelet's names where it has such metrics, so that its
-// dashboards work, and nodewright's elsewhere.
+// metrics use the kubelet's names where it has the same metrics, so that its
+// dashboards work, and the prefix nodewright elsewhere.
 type metrics struct {
 	duration                 *prometheus.HistogramVec // by operation: create, update, destroy
 	version, nodeMin, lowSum prometheus.Gauge
@@ -18,9 +18,9 @@ type metrics struct {
 	stragglers, swept        prometheus.Counter
 }
 
-// newMetrics registers the metrics with reg. If another Manager in the process
-// has registered the same ones, both share them. Nil leaves them out of every
-// registry; they still count.
+// newMetrics registers the metrics with reg. If another Manager in the process has
+// registered the same ones, both share them. With a nil reg the metrics count
+// without being exported.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -35,9 +35,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		version:    gauge("kubelet_cgroup_version", "Version of cgroups on this machine: 1 or 2."),
 		nodeMin:    gauge("kubelet_memory_qos_node_memory_min_bytes", "Memory that Guaranteed pods request, protected."),
 		lowSum:     gauge("kubelet_memory_qos_node_memory_low_bytes", "Memory that Burstable pods request, protected."),
-		stuck:      gauge("nodewright_cgroups_stuck_calls", "Calls of the kernel or systemd that have not come back in time."),
-		stragglers: counter("nodewright_cgroups_stragglers_total", "Cgroups of pods that could not be removed in one go."),
-		swept:      counter("nodewright_cgroups_leftovers_removed_total", "Cgroups of pods that nobody wanted any more."),
+		stuck:      gauge("nodewright_cgroups_stuck_calls", "Calls of the kernel or systemd that did not return in time and still run."),
+		stragglers: counter("nodewright_cgroups_stragglers_total", "Cgroups of pods that were not removed at the first attempt."),
+		swept:      counter("nodewright_cgroups_leftovers_removed_total", "Removed cgroups of unknown pods."),
 	}
 	if reg == nil {
 		return m, nil
@@ -51,7 +51,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// took is called once per operation, whether it succeeded or not.
+// took observes the duration of an operation, successful or not.
 func (m *metrics) took(operation string, start time.Time) {
 	m.duration.WithLabelValues(operation).Observe(time.Since(start).Seconds())
 }

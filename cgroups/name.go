@@ -10,22 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Name is a cgroup's place in the hierarchy, whoever drives it: the components
-// from the root down. The root has none. Values are never changed in place;
-// functions that extend one copy it.
+// Name is a cgroup's place in the hierarchy, independent of the driver: the
+// components from the root down. The root has none. Values are never changed in
+// place; functions that extend a Name copy it.
 type Name []string
 
-// NameError is a component that cannot be part of a name: empty, or with a
-// slash or an underscore in it.
+// NameError is a component that cannot be part of a name: empty, or with a slash or
+// an underscore.
 type NameError struct{ Component string }
 
 func (e *NameError) Error() string {
 	return fmt.Sprintf("cgroup name component %q: want one or more characters other than / and _", e.Component)
 }
 
-// Child is the name below n. It shares nothing with n. A component may be
-// neither empty nor hold a slash or an underscore, which stands for the dash in
-// the names of systemd. A slash would reach into another cgroup.
+// Child returns the name below n. It shares no memory with n. A component may be
+// neither empty nor contain a slash, which would lead into another cgroup, or an
+// underscore, which stands for the dash in the names of systemd.
 func (n Name) Child(components ...string) (Name, error) {
 	for _, c := range components {
 		if c == "" || strings.ContainsAny(c, "/_") {
@@ -35,11 +35,11 @@ func (n Name) Child(components ...string) (Name, error) {
 	return slices.Concat(n, components), nil
 }
 
-// Cgroupfs is the path as cgroupfs has it.
+// Cgroupfs returns the path of n in the form of cgroupfs.
 func (n Name) Cgroupfs() string { return path.Clean("/" + strings.Join(n, "/")) }
 
-// parseCgroupfs reads a path of cgroupfs. "/" and "" are the root. A slash at
-// the end makes an empty last component, which Child and Systemd refuse.
+// parseCgroupfs reads a path of cgroupfs. "/" and "" are the root. A trailing slash
+// makes an empty last component, which Child and Systemd refuse.
 func parseCgroupfs(s string) Name {
 	s = strings.TrimPrefix(s, "/")
 	if s == "" {
@@ -48,10 +48,9 @@ func parseCgroupfs(s string) Name {
 	return strings.Split(s, "/")
 }
 
-// Systemd is the path that systemd makes of the slice with that name:
-// /a.slice/a-b.slice for a, b. Each slice is named by all components up to it,
-// as systemd demands (systemd.slice(5)); dashes within a component become
-// underscores, since the dash is what separates components.
+// Systemd returns the path of the slice: /a.slice/a-b.slice for a, b. A slice's
+// name contains all components up to it (systemd.slice(5)). Dashes within a
+// component become underscores, since the dash separates components.
 func (n Name) Systemd() (string, error) {
 	if len(n) == 0 || len(n) == 1 && n[0] == "" {
 		return "/", nil
@@ -72,12 +71,12 @@ func (n Name) Systemd() (string, error) {
 	return out.String(), nil
 }
 
-// sliceSuffix is what the names of systemd's slices end in.
+// sliceSuffix is the suffix of the names of systemd's slices.
 const sliceSuffix = ".slice"
 
-// parseSystemd reads the last element of a path as the name of a slice. "/" is
-// no slice: it is taken for a component of that name. It is the inverse of
-// Systemd for every name but the root.
+// parseSystemd reads the last element of a path as the name of a slice. It is the
+// inverse of Systemd for every name but the root: "/" becomes a component of that
+// name.
 func parseSystemd(s string) Name {
 	base := strings.TrimSuffix(path.Base(s), sliceSuffix)
 	parts := strings.Split(base, "-")
@@ -87,8 +86,8 @@ func parseSystemd(s string) Name {
 	return parts
 }
 
-// unitOf is the slice of a path that systemd makes, and the slice that it is
-// in. The root slice is called "-.slice".
+// unitOf returns the slice of a path of systemd, and the slice above it. The root
+// slice is called "-.slice".
 func unitOf(p string) (unit, parent string) {
 	unit, parent = path.Base(p), path.Base(path.Dir(p))
 	if parent == "/" {
@@ -103,12 +102,11 @@ const (
 	podPrefix     = "pod"
 )
 
-// tiers are the QoS classes that have a cgroup of their own. Guaranteed pods
-// are in the node's.
+// tiers are the QoS classes that have a cgroup of their own. Guaranteed pods are
+// directly in the node's.
 var tiers = []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// tree describes where the cgroups of a node are. It knows names only, and is the
-// same for both drivers and versions.
+// tree names the cgroups of a node. It is the same for both drivers and versions.
 type tree struct {
 	node Name // of all pods
 }
@@ -119,7 +117,7 @@ func newTree(root string) tree {
 	return tree{slices.Concat(parseCgroupfs(path.Clean("/"+root)), Name{nodeComponent})}
 }
 
-// tier is where the pods of a class are.
+// tier returns the cgroup that contains the pods of a class.
 func (t tree) tier(class v1.PodQOSClass) Name {
 	if slices.Contains(tiers, class) {
 		return slices.Concat(t.node, Name{strings.ToLower(string(class))})
@@ -127,8 +125,8 @@ func (t tree) tier(class v1.PodQOSClass) Name {
 	return t.node
 }
 
-// pod returns the name of a pod's cgroup. It returns a NameError for a UID that
-// could be part of no name: pods of files and tests have UIDs of any form.
+// pod returns the name of a pod's cgroup, or a NameError for a UID that cannot be
+// part of a name: pods of files and tests have UIDs of any form.
 func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 	if uid == "" {
 		return nil, &NameError{podPrefix}
@@ -136,10 +134,10 @@ func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 	return t.tier(class).Child(podPrefix + string(uid))
 }
 
-// podOf returns which pod a name is the cgroup of. What is elsewhere, deeper, or
-// not named like a pod's is none. It compares the whole parent, not only the
-// depth: Sweep removes what this accepts, and other programs may have cgroups
-// with the prefix too.
+// podOf returns the pod whose cgroup has the name n. It returns false for a name
+// elsewhere, deeper, or in another form. It compares the whole parent, not only the
+// depth: Sweep removes the cgroups that podOf accepts, and other programs may use
+// the prefix too.
 func (t tree) podOf(n Name) (types.UID, v1.PodQOSClass, bool) {
 	if len(n) == 0 {
 		return "", "", false

@@ -15,35 +15,34 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// resourcePID is the node's process IDs, as a resource.
+// resourcePID is the resource name of process IDs.
 const resourcePID v1.ResourceName = "pid"
 
-// Node is what a machine has, and what of it is not for pods. It is
-// configuration: nothing here is measured, and a Manager does not change it.
+// Node describes the capacity of a machine and the part of it that is reserved. It
+// is configuration: nothing is measured, and a Manager does not change it.
 type Node struct {
-	// Capacity is all that the machine has: cpu, memory, hugepages-*, pid and
-	// ephemeral-storage, as far as it is to be divided up.
+	// Capacity is the machine's whole amount of cpu, memory, hugepages-*, pid and
+	// ephemeral-storage. Resources that are not named are not limited.
 	Capacity v1.ResourceList
 	// SystemReserved is for the system's services, KubeReserved for the agent and
 	// the runtime; nil reserves nothing.
 	SystemReserved, KubeReserved v1.ResourceList
-	// HardEviction are the least amounts below which pods are evicted, by
-	// signal: a quantity, or a percentage of the capacity. Of the signals
-	// memory.available and nodefs.available count here. Others are accepted and
-	// ignored.
+	// HardEviction are the thresholds below which pods are evicted, by signal: a
+	// quantity, or a percentage of the capacity. Only memory.available and
+	// nodefs.available are used here; other signals are ignored.
 	HardEviction map[string]string
 }
 
-// evictionResources are the resources of the signals that count: those whose
-// thresholds the kubelet takes off what schedulers may give away.
+// evictionResources maps the used signals to resources: the kubelet subtracts their
+// thresholds from allocatable.
 var evictionResources = map[string]v1.ResourceName{
 	"memory.available": v1.ResourceMemory,
 	"nodefs.available": v1.ResourceEphemeralStorage,
 }
 
-// ForPods is what all pods may use together: the capacity without the
-// reservations. The eviction thresholds are not taken off: the kernel is not
-// to act before the eviction does. Nothing goes below zero.
+// ForPods returns the amount that all pods may use together: the capacity minus the
+// reservations, at least zero. The eviction thresholds are not subtracted: eviction
+// has to act before the kernel does.
 func (n Node) ForPods() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range n.Capacity {
@@ -55,10 +54,10 @@ func (n Node) ForPods() v1.ResourceList {
 	return out
 }
 
-// Reserved is what schedulers are not to give to pods: the reservations and
-// the eviction thresholds. Entries of 0 are left out. Resources without a
-// capacity are left out, and thresholds that are no quantities count as none:
-// New refuses those.
+// Reserved returns the amount that schedulers must not give to pods: the
+// reservations and the eviction thresholds. It leaves out entries of 0 and
+// resources without a capacity. Thresholds that are not quantities count as none:
+// New refuses them.
 func (n Node) Reserved() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range n.Capacity {
@@ -78,9 +77,8 @@ func (n Node) Reserved() v1.ResourceList {
 	return out
 }
 
-// Allocatable is what a node reports in its status: the capacity without what
-// is reserved, and memory without the huge pages. Devices of plugins are not in
-// it; whoever reports the status adds them.
+// Allocatable returns the allocatable amount of a node's status: the capacity minus
+// Reserved, and memory minus huge pages. Devices of plugins are not included.
 func (n Node) Allocatable() v1.ResourceList {
 	reserved, out := n.Reserved(), v1.ResourceList{}
 	for name, q := range n.Capacity {
@@ -91,9 +89,9 @@ func (n Node) Allocatable() v1.ResourceList {
 	return podmeta.LeftOfMemory(out, n.Capacity)
 }
 
-// validate returns what of the node does not add up. Reservations of a resource
-// that the machine does not have are no fault: one configuration may serve
-// machines of several kinds.
+// validate returns the faults of the node's amounts. Reservations of a resource
+// that the machine lacks are accepted: one configuration may serve different
+// machines.
 func (n Node) validate() error {
 	var errs []error
 	// Sorted, here and below, so that the same fault gives the same text each
@@ -114,9 +112,8 @@ func (n Node) validate() error {
 	return errors.Join(errs...)
 }
 
-// threshold returns what s stands for: a quantity, or a percentage of the
-// capacity, which may have a fraction. NaN fails the comparison with 0 and is
-// refused with it.
+// threshold parses s: a quantity, or a percentage of the capacity, which may have a
+// fraction. NaN fails the comparison with 0 and is refused.
 func threshold(s string, capacity resource.Quantity) (resource.Quantity, error) {
 	if digits, ok := strings.CutSuffix(s, "%"); ok {
 		percent, err := strconv.ParseFloat(digits, 64)
@@ -132,8 +129,8 @@ func threshold(s string, capacity resource.Quantity) (resource.Quantity, error) 
 	return q, nil
 }
 
-// atLeastZero returns q, or zero of the same format for less than that: a
-// negative amount means nothing to the kernel or to a scheduler.
+// atLeastZero returns q, or zero in the same format if q is negative: neither the
+// kernel nor a scheduler takes negative amounts.
 func atLeastZero(q resource.Quantity) resource.Quantity {
 	if q.Sign() < 0 {
 		return resource.Quantity{Format: q.Format}
@@ -141,10 +138,9 @@ func atLeastZero(q resource.Quantity) resource.Quantity {
 	return q
 }
 
-// OfList are the resources of a cgroup for what a list says: cpu as a share,
-// memory, pid and huge pages. A nil list says nothing. Huge pages of sizes that
-// it does not name get 0, as pods do: pages that were not divided up belong to
-// nobody.
+// OfList returns the resources of a cgroup for a list: cpu as a share, memory, pid
+// and huge pages. A nil list gives the zero value. Huge pages of sizes that the
+// list does not name get 0, as in pods.
 func OfList(list v1.ResourceList) Resources {
 	var out Resources
 	if list == nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier waits for all signals in one goroutine, which is there, on a thread
-// of its own, while there are signals. The runtime's poller cannot wait in its
-// stead: it asks an epoll instance whether there is anything, which a PSI
-// trigger answers once only, and then there is nothing left to fetch.
+// notifier waits for all signals in one goroutine with a thread of its own, which
+// exists while there are signals. Go's poller cannot be used: it asks an epoll
+// instance whether there is anything, a PSI trigger answers that only once, and
+// then nothing is left to fetch.
 type notifier struct {
 	// mu guards all fields and the closing of descriptors: the kernel reuses their
 	// numbers at once. It is held while wake is called.
@@ -30,9 +30,9 @@ type poll struct{ epoll, quit int }
 // signal is one call of Notify that has not been stopped.
 type signal struct {
 	wake func()
-	// On v1 the second is the file that the eventfd reports on, which has to stay
+	// On v1 the second is the file on which the eventfd reports; it has to stay
 	// open.
-	fds []int // the first is waited for
+	fds []int // epoll waits for the first
 }
 
 func newNotifier() *notifier { return &notifier{signals: map[int32]*signal{}} }
@@ -53,8 +53,8 @@ func (n *notifier) Notify(s Signal, wake func()) (stop func(), err error) {
 	return sync.OnceFunc(func() { n.remove(sig) }), nil
 }
 
-// add starts the goroutine if there is none and has it wait for sig too. It is
-// called with mu held.
+// add starts the goroutine if there is none, and registers sig with epoll. mu is
+// held.
 func (n *notifier) add(sig *signal, events uint32) error {
 	if n.poll == nil {
 		p, err := newPoll()
@@ -65,7 +65,7 @@ func (n *notifier) add(sig *signal, events uint32) error {
 		go n.run(p)
 	}
 	if err := n.poll.add(sig.fds[0], events); err != nil {
-		// Nothing to wait for may be left, if this was to be the first.
+		// Releases the poll if sig would have been its first signal.
 		n.release()
 		return err
 	}
@@ -84,9 +84,8 @@ func (n *notifier) remove(sig *signal) {
 	n.release()
 }
 
-// release ends the goroutine if there is nothing to wait for. It is called with
-// mu held, and does not wait for the end: the next Notify starts another
-// goroutine with a poll of its own.
+// release ends the goroutine if there are no signals. mu is held. It does not wait
+// for the end: the next Notify starts another goroutine with a poll of its own.
 func (n *notifier) release() {
 	if len(n.signals) == 0 {
 		_, _ = unix.Write(n.poll.quit, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // an eventfd with room takes it
@@ -94,22 +93,22 @@ func (n *notifier) release() {
 	}
 }
 
-// run wakes those that the kernel reports until it is told to quit. It blocks a
-// thread in epoll_wait.
+// run calls wake for the signals that the kernel reports, until it reads from quit.
+// It blocks a thread in epoll_wait.
 func (n *notifier) run(p *poll) {
 	defer p.close()
 	events := make([]unix.EpollEvent, 32)
 	for {
-		// Other errors mean that the instance is of no use any more; no signal would
-		// be reported again in either case.
+		// Other errors mean that the instance is unusable; no signal would be
+		// reported again in either case.
 		count, err := unix.EpollWait(p.epoll, events, -1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
 		n.mu.Lock()
-		// Descriptors are looked up under mu: one that was closed since the wait is
-		// not in the map, or is that of another signal, which is then woken for
-		// nothing.
+		// Descriptors are looked up under mu. One that was closed since the wait is
+		// not in the map, or belongs to another signal, which is then woken
+		// needlessly.
 		current := n.poll == p
 		for _, ev := range events[:max(count, 0)] {
 			if sig := n.signals[ev.Fd]; sig != nil && current {
@@ -123,7 +122,7 @@ func (n *notifier) run(p *poll) {
 	}
 }
 
-// newPoll makes the instance with its eventfd in it already, so that a
+// newPoll creates the epoll instance with its eventfd registered, so that a
 // goroutine can always be ended. On failure nothing stays open.
 func newPoll() (*poll, error) {
 	quit, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -143,8 +142,8 @@ func newPoll() (*poll, error) {
 	return p, nil
 }
 
-// add has the kernel report each event once (EPOLLET): nobody reads the files
-// to clear what they show, and a level would wake the loop without end.
+// add makes the kernel report each event once (EPOLLET): nothing reads the files to
+// clear them, and a level trigger would wake the loop without end.
 func (p *poll) add(fd int, events uint32) error {
 	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)})
 }
@@ -154,16 +153,16 @@ func (p *poll) close() {
 	_ = unix.Close(p.quit)
 }
 
-// close gives the descriptors back, which also ends a trigger: the kernel keeps
-// it for as long as its file is open.
+// close closes the descriptors, which also removes a trigger: the kernel keeps it
+// only while its file is open.
 func (s *signal) close() {
 	for _, fd := range s.fds {
 		_ = unix.Close(fd)
 	}
 }
 
-// open asks the kernel for a signal, and says by which events of epoll it
-// comes. The first descriptor of the signal is the one to wait for.
+// open registers a signal with the kernel and returns the epoll events by which it
+// is reported. The first descriptor of the signal is the one to wait for.
 func open(s Signal) (*signal, uint32, error) {
 	mode := unix.O_RDONLY
 	// A trigger is written to the file that reports it; the others are only read.
@@ -178,14 +177,14 @@ func open(s Signal) (*signal, uint32, error) {
 		return openV1(s, fd)
 	}
 	if s.Arg != "" {
-		// The kernel takes it with its terminating zero.
+		// The kernel expects the terminating zero.
 		if _, err := unix.Write(fd, append([]byte(s.Arg), 0)); err != nil {
 			_ = unix.Close(fd)
 			return nil, 0, &os.PathError{Op: "write " + s.Arg + " to", Path: s.File, Err: err}
 		}
 		return &signal{fds: []int{fd}}, unix.EPOLLPRI, nil
 	}
-	// What was before is not told: reading makes it known.
+	// Earlier events are not reported: a read clears them.
 	if _, err := unix.Read(fd, make([]byte, 4096)); err != nil && !errors.Is(err, syscall.EAGAIN) {
 		_ = unix.Close(fd)
 		return nil, 0, &os.PathError{Op: "read", Path: s.File, Err: err}
@@ -193,8 +192,8 @@ func open(s Signal) (*signal, uint32, error) {
 	return &signal{fds: []int{fd}}, unix.EPOLLPRI, nil
 }
 
-// openV1 has the kernel count into an eventfd (cgroup-v1/memory, "Memory
-// thresholds" and "OOM Control"). It takes over fd, and closes it on failure.
+// openV1 registers an eventfd with the kernel (cgroup-v1/memory, "Memory
+// thresholds" and "OOM Control"). It owns fd, and closes it on failure.
 func openV1(s Signal, fd int) (*signal, uint32, error) {
 	count, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// parseProcs reads the process IDs of a cgroup.procs, ascending and each once.
-// The kernel promises neither order nor uniqueness (cgroup-v2.rst,
-// "cgroup.procs").
+// parseProcs reads the process IDs of a cgroup.procs, ascending and each once. The
+// kernel guarantees neither (cgroup-v2.rst, "cgroup.procs").
 func parseProcs(data []byte) ([]int, error) {
 	var out []int
 	for line := range strings.Lines(string(data)) {
@@ -32,9 +31,8 @@ func parseProcs(data []byte) ([]int, error) {
 	return slices.Compact(out), nil
 }
 
-// parseFlat reads a file of lines of a key and a number, such as cpu.stat and
-// memory.events. Keys that the kernel gives no number are left out. A value of
-// newer kernels that is no number must not cost those that are.
+// parseFlat reads a file with a key and a number in each line, such as cpu.stat and
+// memory.events. Lines without a number are ignored: newer kernels may add them.
 func parseFlat(data []byte) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(string(data)) {
@@ -49,13 +47,13 @@ func parseFlat(data []byte) map[string]uint64 {
 	return out
 }
 
-// unlimitedV1 and more is what v1 shows for no memory limit: the most that the
-// kernel's page counter holds, whatever the size of a page. Pages have at most
-// 64 KiB on the architectures that Go supports.
+// unlimitedV1 is the smallest value that v1 shows for "no memory limit": the
+// maximum of the kernel's page counter for pages of 64 KiB, the largest on the
+// architectures that Go supports.
 const unlimitedV1 = math.MaxInt64 >> 17 << 17
 
-// parseLimit reads a value of bytes or processes that may be unlimited. -1 is
-// how v1 shows a CPU quota that is off.
+// parseLimit reads a value of bytes or processes that may be unlimited. v1 shows an
+// unset CPU quota as -1.
 func parseLimit(data []byte) (int64, error) {
 	s := strings.TrimSpace(string(data))
 	if s == "max" || s == "-1" {
@@ -90,22 +88,22 @@ func parseCPUMax(data []byte) (quota int64, period uint64, err error) {
 // Pressure is how long tasks waited for a resource (PSI, the kernel's
 // accounting/psi document). The zero value means no waiting.
 type Pressure struct {
-	// Some is when at least one task waited, Full when all did that were not
-	// idle. Full of cpu stays zero for the whole machine, where the kernel does
-	// not define it.
+	// Some is the time in which at least one task waited, Full the time in which
+	// all tasks that were not idle did. Full of cpu is zero for the whole machine,
+	// where the kernel does not define it.
 	Some, Full Stall
 }
 
-// Stall is a share of time, in percent over the last 10, 60 and 300 seconds,
-// and all of it since the cgroup was made.
+// Stall is a share of time, in percent over the last 10, 60 and 300 seconds, and
+// its total since the cgroup was created.
 type Stall struct {
 	Avg10, Avg60, Avg300 float64
 	Total                time.Duration
 }
 
-// ParsePressure reads a file such as memory.pressure. Lines and keys that it
-// does not know are passed over, so that a newer kernel does no harm; known
-// keys with odd values are errors.
+// ParsePressure reads a file such as memory.pressure. Unknown lines and keys are
+// ignored, since a newer kernel may add them; malformed values of known keys are
+// errors.
 func ParsePressure(data []byte) (Pressure, error) {
 	var p Pressure
 	for line := range strings.Lines(string(data)) {
@@ -166,9 +164,8 @@ type mount struct {
 	options       []string // of the file system: on v1 its controllers
 }
 
-// parseMountinfo picks the cgroup hierarchies. Optional fields, of which there
-// is any number, end with " - ": what follows is type, source and options of
-// the file system.
+// parseMountinfo returns the cgroup hierarchies. Any number of optional fields ends
+// with " - "; type, source and options of the file system follow.
 func parseMountinfo(data []byte) []mount {
 	var out []mount
 	for line := range strings.Lines(string(data)) {
@@ -182,8 +179,8 @@ func parseMountinfo(data []byte) []mount {
 	return out
 }
 
-// unescape resolves the octal escapes of mountinfo: the kernel writes spaces,
-// tabs, newlines and backslashes in paths so.
+// unescape resolves the octal escapes in which the kernel writes spaces, tabs,
+// newlines and backslashes of paths.
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -199,9 +196,8 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// SwapOn reports whether /proc/swaps with that content names any swap: it has
-// more than its heading. Whether swap can be limited for a cgroup is another
-// question: see Facts.Swap.
+// SwapOn reports whether procSwaps, the content of /proc/swaps, lists any swap.
+// Facts.Swap reports whether it can be limited.
 func SwapOn(procSwaps []byte) bool {
 	lines := 0
 	for line := range strings.Lines(string(procSwaps)) {
@@ -212,11 +208,10 @@ func SwapOn(procSwaps []byte) bool {
 	return lines > 1
 }
 
-// ParseProcCgroup reads /proc/PID/cgroup and says in which cgroup of each
-// controller the process is (cgroups(7)). The key of cgroup v2 is "", that of a
-// named hierarchy name=NAME. A cgroup that was removed while the process was in it
-// is named without the kernel's mark " (deleted)". A line of another form is an
-// error.
+// ParseProcCgroup reads /proc/PID/cgroup and returns the process's cgroup by
+// controller (cgroups(7)). The key of cgroup v2 is "", that of a named hierarchy
+// name=NAME. The kernel's mark " (deleted)" of a removed cgroup is cut off. A
+// malformed line is an error.
 func ParseProcCgroup(data []byte) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(string(data)) {

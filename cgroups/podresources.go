@@ -10,53 +10,51 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// PodOptions say how pods' requests and limits become values of a cgroup. The
-// zero value enforces CPU limits and nothing else that is optional.
+// PodOptions configures how requests and limits of pods become values of a cgroup.
+// The zero value enforces CPU limits and nothing else that is optional.
 type PodOptions struct {
-	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
-	// measured in, 0 means 100ms.
+	// NoCPUQuota ignores CPU limits. CPUPeriod is the period of quotas; 0 means
+	// 100ms.
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
-	// Pids is how many processes a pod may have; 0 and less set no limit.
+	// Pids is the maximum number of processes of a pod; 0 and less set no limit.
 	Pids int64
-	// ExclusiveCPUs reports that a pod has CPUs of its own, which a quota would
-	// only take time from. Nil means that none has. It is called during Ensure and
-	// resizes, from any goroutine, and must not block for long.
+	// ExclusiveCPUs reports whether a pod has exclusive CPUs; such a pod gets no
+	// quota. Nil means that none has. It is called during Ensure and resizes, from
+	// any goroutine, and must not block for long.
 	ExclusiveCPUs func(*v1.Pod) bool
-	// ReserveMemory protects what pods request from being reclaimed, on
+	// ReserveMemory protects the memory that pods request from being reclaimed, on
 	// cgroup v2 (KEP-2570, policy TieredReservation).
 	ReserveMemory bool
 }
 
-// OfPod are the resources of the cgroup that holds all containers of a pod.
-// The pod is not changed. It looks at no machine: values that a machine cannot
-// take are left out when they are written.
+// OfPod returns the resources of the cgroup that contains all containers of a pod.
+// The pod is not changed. The result does not depend on the machine: values that it
+// does not support are left out when they are written.
 func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	class := podmeta.QOS(pod)
 	requests := podmeta.FilledRequests(pod)
-	// Huge pages have to be requested: sizes that the pod does not name are
-	// limited to 0.
+	// Huge pages have to be requested: sizes that the pod does not name are limited
+	// to 0.
 	zero := int64(0)
 	out := Resources{CPUShares: ptr(sharesOf(milli(requests.Cpu()))), OtherHugepages: &zero}
 	if class == v1.PodQOSBestEffort {
 		out.CPUShares = ptr(uint64(minShares))
 	}
 	limits, cpuLimited, memoryLimited := limitsOf(pod)
-	// The class says that all limits are there, whatever the look at single
-	// containers finds.
+	// The class implies that all limits are set, whatever single containers name.
 	if class == v1.PodQOSGuaranteed {
 		cpuLimited, memoryLimited = true, true
 	}
-	// A quota below the sum of what containers may use would hold back one that
-	// has no limit; that is why every container needs one.
+	// Only if every container has a limit: a quota of the sum would limit a
+	// container that has none.
 	if cpuLimited && class != v1.PodQOSBestEffort {
 		period := uint64(defaultPeriod)
 		if us := o.CPUPeriod.Microseconds(); us > 0 {
 			period = uint64(us)
 		}
 		quota := quotaOf(milli(limits.Cpu()), period)
-		// Unlimited is written, rather than nothing, to take away a quota from
-		// before.
+		// Unlimited is written, rather than nothing, to remove an earlier quota.
 		if o.NoCPUQuota || o.ExclusiveCPUs != nil && o.ExclusiveCPUs(pod) {
 			quota = Unlimited
 		}
@@ -70,7 +68,7 @@ func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	if o.Pids > 0 {
 		out.Pids = ptr(o.Pids)
 	}
-	// Requests and limits of huge pages are the same; the API server sees to it.
+	// Requests and limits of huge pages are equal; the API server checks that.
 	out.Hugepages = hugepagesOf(requests)
 	// memory.min is never reclaimed, and memory.low only if nothing unprotected is
 	// left to reclaim.
@@ -84,13 +82,12 @@ func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	return out
 }
 
-// limitsOf returns what a pod's containers may use together, its overhead
-// included, and whether each of them has a limit of cpu and of memory, or the
-// pod itself.
+// limitsOf returns the limits of a pod, its overhead included, and whether cpu and
+// memory are limited: by the pod itself or by each of its containers.
 func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 	cpu, memory = true, true
 	// The limits are put in the place of requests of a made-up pod, so that the
-	// rules for summing up init containers and sidecars are applied to them too.
+	// rules for init containers and sidecars apply to them too.
 	as := func(list []v1.Container) []v1.Container {
 		out := make([]v1.Container, len(list))
 		for i := range list {
@@ -104,7 +101,7 @@ func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 	summed := &v1.Pod{Spec: v1.PodSpec{
 		InitContainers: as(pod.Spec.InitContainers), Containers: as(pod.Spec.Containers),
 	}}
-	// A limit of the pod holds all its containers (KEP-2837), so that none of them
+	// A limit of the pod limits all its containers (KEP-2837), so that none of them
 	// needs its own.
 	if r := pod.Spec.Resources; r != nil {
 		summed.Spec.Resources = &v1.ResourceRequirements{Requests: r.Limits}
@@ -112,7 +109,7 @@ func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 		memory = memory || !r.Limits.Memory().IsZero()
 	}
 	limits = podmeta.Requests(summed)
-	// Overhead widens a limit, and makes none.
+	// Overhead raises a limit that is set.
 	for name, q := range pod.Spec.Overhead {
 		if have, ok := limits[name]; ok && !have.IsZero() {
 			have.Add(q)
@@ -122,8 +119,8 @@ func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 	return limits, cpu, memory
 }
 
-// milli is a quantity in thousandths, or the most that an int64 holds.
-// MilliValue would overflow for larger quantities.
+// milli returns a quantity in thousandths, at most the largest int64: MilliValue
+// would overflow.
 func milli(q *resource.Quantity) int64 {
 	const most = 1<<63 - 1
 	if q.CmpInt64(most/milliPerCPU) > 0 {

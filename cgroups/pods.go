@@ -17,11 +17,11 @@ func (m *Manager) nameOf(pod *v1.Pod) (Name, error) {
 	return m.tree.pod(podmeta.QOS(pod), pod.UID)
 }
 
-// Ensure makes the pod's cgroup and gives it what the pod is to have. One that
-// is there already gets back what it had been given, if that was changed; what
-// the pod is to have anew of cpu and memory is for Raise and Lower, in step
-// with its containers, or for Update. It is meant to be called at each sync of
-// the pod, and then costs little more than a read of each file.
+// Ensure creates the pod's cgroup and writes its values. For a cgroup that exists
+// it restores the values that were written last, if others changed them. New
+// requests and limits of cpu and memory are not written: Raise and Lower write
+// them, in step with the containers, or Update. It is meant to be called at each
+// sync of the pod, and then costs little more than a read of each file.
 func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 	return m.onPod(ctx, "create", pod, func(d *driver, e *podEntry, n Name, cgroup string) error {
 		made, err := d.create(ctx, n)
@@ -31,8 +31,8 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		want := OfPod(pod, m.cfg.PodOptions)
 		e.class = podmeta.QOS(pod)
 		if made {
-			m.poke() // what is above it may be new as well
-			// Whatever was recorded was that of a cgroup which somebody removed.
+			m.poke() // the cgroups above may be new as well
+			// The record belongs to a cgroup that was removed by others.
 			e.applied = nil
 			if err := d.fill(ctx, cgroup, want); err != nil {
 				return err
@@ -44,7 +44,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		switch {
 		case e.applied != nil:
 			give = want.keeping(*e.applied)
-		// An agent that has restarted does not know what was applied, and reads it.
+		// After a restart the written values are not known: they are read.
 		default:
 			have, err := d.level(ctx, cgroup)
 			if err != nil {
@@ -52,10 +52,10 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 			}
 			give, all = d.on.version.adopted(have, want)
 		}
-		// The rest of the values is written all the same: a share of CPU must not
-		// wait for memory to be freed.
+		// The other values are written nevertheless: a CPU share must not wait
+		// until memory is freed.
 		if err := d.lowers(ctx, cgroup, give); err != nil {
-			m.cfg.Log.Warn("memory limit waits", zap.String("cgroup", cgroup), zap.Error(err))
+			m.cfg.Log.Warn("postponed lower memory limit", zap.String("cgroup", cgroup), zap.Error(err))
 			give.Memory, give.MemorySwap, all = nil, nil, false
 		}
 		err = d.apply(ctx, cgroup, give)
@@ -67,9 +67,8 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 	})
 }
 
-// Update gives the pod's cgroup all that the pod is to have, at once. It
-// refuses a memory limit at or below what is in use. That refusal is an error
-// of ErrInUse, and nothing is written then.
+// Update writes all values of the pod's cgroup at once. It returns ErrInUse, and
+// writes nothing, if the memory limit is at or below the usage.
 func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 	return m.onPod(ctx, "update", pod, func(d *driver, e *podEntry, _ Name, cgroup string) error {
 		have, err := d.level(ctx, cgroup)
@@ -77,8 +76,7 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 		want := OfPod(pod, m.cfg.PodOptions)
-		// Limits that the pod has not are set to none, instead of being left as they
-		// are.
+		// Limits that the pod does not have are set to none, instead of being kept.
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			want = want.with(want.part(part{name, true}))
 		}
@@ -88,13 +86,13 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 				return err
 			}
 		}
-		// Only if it differs: where memory is not reserved, other programs' values
-		// would be cleared without need.
+		// Only if it differs: where memory is not reserved, values of other
+		// programs would be cleared without need.
 		if to.min+to.low != have.min+have.low {
 			want = want.with(want.part(part{v1.ResourceMemory, false}))
 		}
-		// Nil while the write goes on: if it fails in the middle, nobody knows what
-		// the cgroup has.
+		// Nil during the write: after a failure in the middle, the cgroup's values
+		// are not known.
 		e.applied = nil
 		if err := d.apply(ctx, cgroup, want); err != nil {
 			return err
@@ -104,27 +102,26 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 	})
 }
 
-// Raise raises what the pod's cgroup has less of a resource, cpu or memory,
-// than the pod is to have: the limit, then the request. It is to be called
-// before the containers are given more: the kernel does not let children use
-// more than their parent.
+// Raise raises the values of cpu or memory of the pod's cgroup that are below those
+// of the pod: the limit, then the request. Call it before the containers are
+// raised: the kernel does not let children use more than their parent.
 func (m *Manager) Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
 	return m.resize(ctx, pod, resource, partsUp)
 }
 
-// Lower lowers what it has more of: the request, then the limit. It refuses a
-// memory limit at or below what is in use. It is to be called after the
-// containers were given less.
+// Lower lowers the values of cpu or memory of the pod's cgroup that are above those
+// of the pod: the request, then the limit. It returns ErrInUse for a memory limit
+// at or below the usage. Call it after the containers were lowered.
 func (m *Manager) Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
 	return m.resize(ctx, pod, resource, partsDown)
 }
 
-// resize writes, part by part, those values of a resource that parts names. It
-// stops at the first failure; what was written before stays and is recorded.
+// resize writes the parts of a resource that parts returns, one after the other. It
+// stops at the first failure; the parts written before are kept and recorded.
 func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceName, parts func(have, want level, name v1.ResourceName) []part) error {
 	return m.onPod(ctx, "update", pod, func(d *driver, e *podEntry, _ Name, cgroup string) error {
-		// The kernel's values decide on the direction, not the ones recorded: an
-		// earlier resize may have been cut short.
+		// The kernel's values decide on the direction, not the recorded ones: an
+		// earlier resize may have been interrupted.
 		have, err := d.level(ctx, cgroup)
 		if err != nil {
 			return err
@@ -141,8 +138,8 @@ func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceN
 			if err := d.apply(ctx, cgroup, want.part(p)); err != nil {
 				return err
 			}
-			// Each part is recorded on its own, so that Ensure does not undo half of a
-			// resize. With no record at all there is nothing to add to.
+			// Each part is recorded on its own, so that Ensure does not undo half a
+			// resize. Without a record there is nothing to add to.
 			if e.applied != nil {
 				e.applied = ptr(e.applied.with(want.part(p)))
 			}
@@ -151,9 +148,9 @@ func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceN
 	})
 }
 
-// lowers returns an error of ErrInUse for resources whose memory limit is lower
-// than the present one and at or below what is in use. A limit that stays or
-// grows is fine without a look at the usage: a cgroup may well be at its limit.
+// lowers returns ErrInUse if r lowers the memory limit to the usage or below. A
+// limit that is kept or grows is accepted without reading the usage: a cgroup may
+// be at its limit.
 func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
 	if r.Memory == nil || *r.Memory < 0 {
 		return nil
@@ -169,14 +166,14 @@ func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
 	return d.room(ctx, cgroup, *r.Memory)
 }
 
-// room refuses a memory limit at or below what is in use: it would be the end
-// of what runs there. On v2 the kernel takes such a limit and kills; on v1 it
-// refuses it. Where the usage cannot be read, it is taken for too high. Between
-// the look and the write usage may still grow.
+// room returns ErrInUse for a memory limit at or below the usage. On v2 the kernel
+// would accept such a limit and kill processes; on v1 it refuses it. A usage that
+// cannot be read counts as too high. The usage may still grow between the check and
+// the write.
 func (d *driver) room(ctx context.Context, cgroup string, limit int64) error {
 	used, err := d.memoryUsed(ctx, cgroup)
 	if err != nil {
-		return fmt.Errorf("%w: limit %d: how much is not known: %w", ErrInUse, limit, err)
+		return fmt.Errorf("%w: limit %d: the usage is not known: %w", ErrInUse, limit, err)
 	}
 	if used >= limit {
 		return fmt.Errorf("%w: attempting to set a memory limit (%d) below current usage (%d) of %s", ErrInUse, limit, used, cgroup)
@@ -184,9 +181,9 @@ func (d *driver) room(ctx context.Context, cgroup string, limit int64) error {
 	return nil
 }
 
-// onPod calls f in the pod's turn, and counts the pod for its tier. It returns
-// nil at once with Config.NoPodCgroups. It blocks while another call for the
-// pod goes on, until ctx ends.
+// onPod calls f with the pod's entry locked, and then counts the pod in its tier.
+// It returns nil at once with Config.NoPodCgroups. It blocks until other calls for
+// the pod have ended, or ctx ends.
 func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f func(d *driver, e *podEntry, n Name, cgroup string) error) error {
 	if m.cfg.NoPodCgroups {
 		return nil
@@ -212,19 +209,19 @@ func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f fu
 	}
 	defer release()
 	defer m.timed(operation)()
-	// On a record of its own: a call that does not come back leaves f in the middle.
+	// f works on a copy: an abandoned call continues to write to it.
 	record := &podEntry{applied: e.applied, class: e.class}
 	err = d.together(ctx, func(d *driver) error { return f(d, record, n, cgroup) })
 	if errors.Is(err, ErrNoAnswer) {
-		e.applied = nil // it may have been given anything
+		e.applied = nil // the state of the cgroup is not known
 		return fail(err)
 	}
 	e.applied, e.class = record.applied, record.class
 	if err != nil {
 		return fail(err)
 	}
-	// Only after success: a pod whose cgroup is not there takes nothing of its
-	// tier. Updates of the tiers are left to Run, so that no pod waits for them.
+	// Only after success: a pod without a cgroup uses nothing of its tier. Run
+	// updates the tiers, so that pods do not wait for it.
 	if m.sums.set(pod.UID, shareOf(pod)) {
 		m.poke()
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// file returns the path of a cgroup's file, in the hierarchy of controller. It
-// is of no use for a controller that the machine lacks.
+// file returns the path of a cgroup's file in the hierarchy of controller, which
+// the machine must have.
 func (d *driver) file(controller, cgroup, name string) string {
 	dir, _ := d.on.dir(controller, cgroup)
 	return path.Join(dir, name)
@@ -23,9 +23,9 @@ func (d *driver) cpuset(ctx context.Context, cgroup, name string) (string, error
 	return strings.TrimSpace(string(data)), err
 }
 
-// number reads a file of one number, or of no limit. On v1 a controller that
-// the machine lacks is a ControllerError. A missing file is ErrNotExist, which
-// on v2 may also mean that the controller is not enabled for the cgroup.
+// number reads a file with one number, or with no limit. On v1 a controller that
+// the machine lacks is a ControllerError. A missing file is ErrNotExist; on v2 that
+// may also mean that the controller is not enabled for the cgroup.
 func (d *driver) number(ctx context.Context, controller, cgroup, name string) (int64, error) {
 	if _, ok := d.on.dir(controller, cgroup); !ok {
 		return 0, &ControllerError{controller, cgroup}
@@ -44,8 +44,8 @@ func (d *driver) number(ctx context.Context, controller, cgroup, name string) (i
 	return n, nil
 }
 
-// numberOr returns or where the file or its controller is missing, and number's
-// result otherwise. It is for values that not every kernel has.
+// numberOr returns number's result, or the value or if the file or its controller
+// is missing. It is for values that not every kernel has.
 func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, or int64) (int64, error) {
 	n, err := d.number(ctx, controller, cgroup, name)
 	var lacks *ControllerError
@@ -55,8 +55,8 @@ func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, 
 	return n, err
 }
 
-// level reads what a cgroup has of cpu and memory. All files are read even if
-// one fails; the errors are joined.
+// level reads the CPU and memory values of a cgroup. It reads all files even if one
+// fails; the errors are joined.
 func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 	if d.on.version == V2 {
 		return d.levelV2(ctx, cgroup)
@@ -66,8 +66,8 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 		errs = append(errs, err)
 		return n
 	}
-	// Shares and memory are what no v1 lacks; quotas depend on CFS bandwidth
-	// control, and memsw on swap accounting.
+	// Every v1 has shares and memory; quotas depend on CFS bandwidth control, and
+	// memsw on swap accounting.
 	out := level{
 		share:      uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.shares")), 0)),
 		quota:      must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_quota_us", Unlimited)),
@@ -103,8 +103,7 @@ func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
 	return out, errors.Join(errs...)
 }
 
-// memoryLimit returns how many bytes a cgroup may be charged with, or
-// Unlimited.
+// memoryLimit returns the memory limit of a cgroup in bytes, or Unlimited.
 func (d *driver) memoryLimit(ctx context.Context, cgroup string) (int64, error) {
 	if d.on.version == V2 {
 		return d.number(ctx, "memory", cgroup, "memory.max")
@@ -112,7 +111,7 @@ func (d *driver) memoryLimit(ctx context.Context, cgroup string) (int64, error) 
 	return d.number(ctx, "memory", cgroup, "memory.limit_in_bytes")
 }
 
-// memoryUsed is how many bytes are charged to a cgroup. The page cache counts.
+// memoryUsed returns the bytes charged to a cgroup, page cache included.
 func (d *driver) memoryUsed(ctx context.Context, cgroup string) (int64, error) {
 	if d.on.version == V2 {
 		return d.number(ctx, "memory", cgroup, "memory.current")
@@ -120,8 +119,8 @@ func (d *driver) memoryUsed(ctx context.Context, cgroup string) (int64, error) {
 	return d.number(ctx, "memory", cgroup, "memory.usage_in_bytes")
 }
 
-// walk calls f for a directory and all below it, those below first. What goes
-// meanwhile is passed over. The first error ends it.
+// walk calls f for a directory and all below it, children first. Directories that
+// are removed meanwhile are skipped. The first error ends it.
 func (d *driver) walk(ctx context.Context, dir string, f func(dir string) error) error {
 	children, err := d.list(ctx, dir)
 	if gone(err) {
@@ -138,9 +137,8 @@ func (d *driver) walk(ctx context.Context, dir string, f func(dir string) error)
 	return f(dir)
 }
 
-// pids are the processes in a cgroup and below it, ascending. On v1 all
-// hierarchies are read: a process can be in the pod's cgroup in one of them
-// only.
+// pids returns the processes in a cgroup and below it, ascending. On v1 it reads
+// all hierarchies: a process may be in the pod's cgroup in only one of them.
 func (d *driver) pids(ctx context.Context, cgroup string) ([]int, error) {
 	var out []int
 	for _, dir := range d.on.dirsToo(cgroup) {

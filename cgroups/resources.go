@@ -10,29 +10,27 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Unlimited is no limit, where a limit may be.
+// Unlimited is the value of a limit that is not set.
 const Unlimited = -1
 
-// Resources are what the processes in a cgroup may use. A field that is nil,
-// or empty, is left as it is. Pointers and maps are shared by copies; clone and
-// with make new maps, and nothing writes through the pointers.
+// Resources are the values of a cgroup. A field that is nil or empty keeps the
+// current value. Copies share pointers and maps; clone and with create new maps,
+// and nothing writes through the pointers.
 type Resources struct {
 	CPUShares *uint64 // relative weight, 2 to 262144; becomes cpu.weight on v2
 	CPUQuota  *int64  // microseconds in each period, or Unlimited
 	CPUPeriod *uint64 // microseconds
 	CPUSet    string  // CPUs, such as 0-3,8
 	Memory    *int64  // bytes, or Unlimited
-	// MemorySwap is how many bytes of swap there are beyond Memory, or
-	// Unlimited.
+	// MemorySwap is the limit of swap in bytes, not counting Memory, or Unlimited.
 	MemorySwap *int64
 	Pids       *int64 // processes, or Unlimited
-	// Hugepages are bytes for each size of page, in bytes. Sizes that the
-	// kernel has and that are not named are left as they are, unless
-	// OtherHugepages is set: then they get that many.
+	// Hugepages are limits in bytes by page size in bytes. Sizes of the kernel that
+	// are not named keep their limit, or get OtherHugepages if it is set.
 	Hugepages      map[int64]int64
 	OtherHugepages *int64
-	// Unified are values of cgroup v2 by file, written as they are. On v1 they
-	// are ignored.
+	// Unified are values of cgroup v2 by file name, written unchanged. v1 ignores
+	// them.
 	Unified map[string]string
 }
 
@@ -43,7 +41,7 @@ func (r Resources) clone() Resources {
 	return out
 }
 
-// with is r with what o says otherwise. Maps of r are not changed. Hugepages
+// with returns r with the fields that o sets. Maps of r are not changed. Hugepages
 // are replaced as a whole, Unified file by file.
 func (r Resources) with(o Resources) Resources {
 	out := r.clone()
@@ -69,7 +67,7 @@ func (r Resources) with(o Resources) Resources {
 	return out
 }
 
-// setIf sets *to unless v is nil, which means "not named".
+// setIf sets *to unless v is nil.
 func setIf[T any](to **T, v *T) {
 	if v != nil {
 		*to = v
@@ -83,9 +81,9 @@ const (
 	memoryLow = "memory.low"
 )
 
-// keeping is r with what o says of cpu and memory, and with nothing of what o
-// does not say. Ensure writes the result: new values of cpu and memory have to
-// wait for Raise and Lower, in step with the containers.
+// keeping returns r with the values of cpu and memory of o, and none that o does
+// not set. Ensure writes the result: new values of cpu and memory are written by
+// Raise and Lower, in step with the containers.
 func (r Resources) keeping(o Resources) Resources {
 	out := r.clone()
 	out.CPUShares, out.CPUQuota, out.CPUPeriod = o.CPUShares, o.CPUQuota, o.CPUPeriod
@@ -99,9 +97,8 @@ func (r Resources) keeping(o Resources) Resources {
 	return out
 }
 
-// hugepagesOf are the bytes of huge pages in a list, by size of page. Names
-// that spell the same size are summed; what is no size is ignored. The result
-// is never nil.
+// hugepagesOf returns the bytes of huge pages in a list, by page size. Names that
+// spell the same size are summed; others are ignored. The result is never nil.
 func hugepagesOf(list v1.ResourceList) map[int64]int64 {
 	out := map[int64]int64{}
 	for name, q := range list {
@@ -123,8 +120,8 @@ func pageSize(name v1.ResourceName) (int64, bool) {
 	return q.Value(), err == nil && q.Value() > 0
 }
 
-// hugetlbUnits are how files of the hugetlb controller count, each 1024 of the
-// one before.
+// hugetlbUnits are the units in file names of the hugetlb controller, each 1024 of
+// the one before.
 var hugetlbUnits = []string{"B", "KB", "MB", "GB"}
 
 // hugetlbSize writes a page size as the files of the hugetlb controller have
@@ -138,9 +135,9 @@ func hugetlbSize(size int64) string {
 	return strconv.FormatInt(size, 10) + hugetlbUnits[n]
 }
 
-// parseHugetlbFile returns the page size in a file's name such as
-// hugetlb.2MB.max, in bytes. It is the inverse of hugetlbSize, and false for
-// other files and for sizes that an int64 may not hold.
+// parseHugetlbFile returns the page size, in bytes, in a file's name such as
+// hugetlb.2MB.max. It is the inverse of hugetlbSize, and returns false for other
+// files and for sizes that may not fit an int64.
 func parseHugetlbFile(file, suffix string) (int64, bool) {
 	s, ok := strings.CutPrefix(file, "hugetlb.")
 	if !ok {
@@ -149,7 +146,7 @@ func parseHugetlbFile(file, suffix string) (int64, bool) {
 	if s, ok = strings.CutSuffix(s, suffix); !ok {
 		return 0, false
 	}
-	// From the longest unit on: every one of them ends in B.
+	// From the longest unit on: all of them end in B.
 	for n := len(hugetlbUnits) - 1; n >= 0; n-- {
 		if digits, ok := strings.CutSuffix(s, hugetlbUnits[n]); ok {
 			size, err := strconv.ParseInt(digits, 10, 64)

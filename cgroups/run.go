@@ -13,25 +13,24 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// The first wait before a failed round is tried again, and the longest. The
-// limit may be refused until evictions have freed memory, which can take
-// minutes.
+// firstRetry and lastRetry are the first and the longest wait after a failed round.
+// A limit may be refused until evictions have freed memory, which can take minutes.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
 )
 
-// Run holds pods and what is reserved to what Config says, and the tiers to
-// what their pods request: when a pod came, changed or went, not by the clock.
-// What fails is tried again with back-off. It blocks until ctx has ended, and
-// then returns nil. It may be called once. Without it pods get their cgroups,
-// but neither the node nor the tiers get limits and shares.
+// Run writes the limits that Config demands for the node's cgroups, and adjusts the
+// tiers to the requests of their pods when a pod is added, changed or removed.
+// Failures are retried with back-off. It blocks until ctx ends, and then returns
+// nil. It may be called once. Without Run pods get their cgroups, but neither the
+// node nor the tiers get limits and shares.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.cfg.NoPodCgroups {
 		<-ctx.Done()
 		return nil
 	}
-	// The first round comes without a pod.
+	// The first round does not wait for a pod.
 	m.poke()
 	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	told := false
@@ -54,29 +53,30 @@ func (m *Manager) Run(ctx context.Context) error {
 			timer.Stop()
 			wait.Reset()
 		}
-		// Pods that come in a burst, as after a start, are taken together: their
-		// requests wait in kick meanwhile.
+		// Pods that are added in a burst, as after a start, share one round: kick
+		// holds their requests meanwhile.
 		if !retry.Sleep(ctx, m.cfg.TierDelay) {
 			return nil
 		}
 	}
 }
 
-// round does what there is to do, which mends what others changed as well. It
-// reports whether any of it failed. timed says that something had failed before,
-// and told that the node's limits were told of as enforced.
+// round writes the values of the node and the tiers once, also where other programs
+// changed them, and reports whether anything failed. timed says that the round is a
+// retry. told stores whether the event NodeAllocatableEnforced was sent since the
+// last failure.
 func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed bool) {
 	news := false
-	// A failure because of the end of ctx is none, and must not show in Healthy.
+	// A failure caused by the end of ctx must not show in Healthy.
 	note := func(what string, err error) bool {
 		if ctx.Err() != nil {
 			return false
 		}
 		if news = m.trouble(what, err); news {
 			if err != nil {
-				m.cfg.Log.Warn("cgroups are not as they should be", zap.String("what", what), zap.Error(err))
+				m.cfg.Log.Warn("failed to enforce limits of cgroups", zap.String("what", what), zap.Error(err))
 			} else {
-				m.cfg.Log.Info("cgroups are as they should be again", zap.String("what", what))
+				m.cfg.Log.Info("enforced limits of cgroups after failure", zap.String("what", what))
 			}
 		}
 		return err != nil
@@ -89,8 +89,8 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 	if err != nil {
 		return false
 	}
-	// A failure is an event once, and again at each timed retry, as the kubelet
-	// sends it; rounds that pods caused in between are silent.
+	// A failure is an event once, and again at each timed retry, as in the kubelet;
+	// rounds for pods send no event.
 	err = d.together(ctx, func(d *driver) error { return m.enforce(ctx, d) })
 	switch failed = note("enforce", err); {
 	case failed && (news || timed):
@@ -108,16 +108,15 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 	return note("tiers", d.together(ctx, func(d *driver) error { return m.updateTiers(ctx, d) })) || failed
 }
 
-// enforce holds all pods to what is left for them, and others to what is
-// reserved for them. Once the cgroup of all pods is there, one failure keeps
-// none of the others back.
+// enforce limits all pods and the cgroups of reservations. After the cgroup of all
+// pods exists, a failure does not stop the others.
 func (m *Manager) enforce(ctx context.Context, d *driver) error {
 	var errs []error
 	node, err := m.literal(m.tree.node)
 	if err != nil {
 		return err
 	}
-	// Somebody may have removed the cgroup since the start.
+	// Another program may have removed the cgroup.
 	if _, err := d.create(ctx, m.tree.node); err != nil {
 		return err
 	}
@@ -130,8 +129,8 @@ func (m *Manager) enforce(ctx context.Context, d *driver) error {
 	return errors.Join(errs...)
 }
 
-// enforceReserved holds one cgroup of others to its reservation. The cgroup is
-// never made: a missing one means that the configuration names the wrong one.
+// enforceReserved limits one cgroup of other programs to its reservation. It does
+// not create the cgroup: a missing one is a wrong configuration.
 func (m *Manager) enforceReserved(ctx context.Context, d *driver, r reservedCgroup) error {
 	if r.err != nil {
 		return r.err
@@ -149,9 +148,8 @@ func (m *Manager) enforceReserved(ctx context.Context, d *driver, r reservedCgro
 	return nil
 }
 
-// updateTiers gives the tiers what their pods request together. It sums nothing
-// up itself: sums is kept current pod by pod, so that the cost does not grow
-// with the pods.
+// updateTiers writes the sums of the pods' requests to the tiers. The sums are kept
+// current pod by pod, so that the cost does not grow with the number of pods.
 func (m *Manager) updateTiers(ctx context.Context, d *driver) error {
 	t := m.sums.totals()
 	policy := tierPolicy{reserve: m.cfg.ReserveMemory, percent: m.percent}
@@ -165,7 +163,7 @@ func (m *Manager) updateTiers(ctx context.Context, d *driver) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// The kubelet's gauges are 0 while nothing is reserved.
+	// The kubelet's gauges are 0 unless memory is reserved.
 	if !policy.reserve {
 		t = totals{}
 	}
@@ -174,9 +172,9 @@ func (m *Manager) updateTiers(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// updateTier gives one tier what it is to have. A limit below what is in use
-// becomes as much as is in use; the rest comes when there is less. The error
-// remains for that long, so that Run tries again with back-off.
+// updateTier writes the values of one tier. A limit below the usage becomes the
+// usage; the error remains until the usage falls, so that Run retries with
+// back-off.
 func (m *Manager) updateTier(ctx context.Context, d *driver, class v1.PodQOSClass, r Resources) error {
 	n := m.tree.tier(class)
 	cgroup, err := m.literal(n)
@@ -184,8 +182,8 @@ func (m *Manager) updateTier(ctx context.Context, d *driver, class v1.PodQOSClas
 		return err
 	}
 	var tooMuch error
-	// On v2 the kernel would take the limit and kill until it is kept.
-	// A tier that somebody removed has nothing to lower, and is made below.
+	// On v2 the kernel would accept the limit and kill processes. A removed tier
+	// has nothing to lower, and is created below.
 	if tooMuch = d.lowers(ctx, cgroup, r); errors.Is(tooMuch, ErrNotExist) {
 		tooMuch = nil
 	} else if tooMuch != nil {
@@ -193,12 +191,12 @@ func (m *Manager) updateTier(ctx context.Context, d *driver, class v1.PodQOSClas
 		if err != nil {
 			return err
 		}
-		// One page above the usage, rounded: a limit at the usage would be too low as
-		// soon as a page is added.
+		// One page above the usage: a limit at the usage would be too low as soon
+		// as a page is added.
 		r = r.with(Resources{Memory: ptr(used/d.page*d.page + d.page)})
 	}
 	err = d.apply(ctx, cgroup, r)
-	if errors.Is(err, ErrNotExist) { // somebody removed it
+	if errors.Is(err, ErrNotExist) { // another program removed it
 		if _, err = d.create(ctx, n); err == nil {
 			err = d.apply(ctx, cgroup, r)
 		}

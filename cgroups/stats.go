@@ -12,37 +12,37 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stats is what a cgroup has used, with all below it. The values are read file
-// by file, and so are not of one moment.
+// Stats is the usage of a cgroup with all cgroups below it. Each file is read at a
+// slightly different time.
 type Stats struct {
-	// Path is below the mount points.
+	// Path is the path below the mount points.
 	Path   string
 	CPU    CPUStats
 	Memory MemoryStats
-	// Pids is how many processes and threads there are.
+	// Pids is the number of processes and threads.
 	Pids int64
-	// Hugepages are bytes in use, by size of page in bytes.
+	// Hugepages is the usage in bytes by page size in bytes.
 	Hugepages map[int64]int64
-	// Pressure is nil where the kernel does not tell.
+	// Pressure is nil if the kernel has no PSI.
 	Pressure *PressureStats
 }
 
-// CPUStats is time on CPUs since the cgroup was made. Values only grow; a
-// cgroup that was removed and made again starts from 0.
+// CPUStats is CPU time since the cgroup was created. The values only grow; a cgroup
+// that was removed and created again starts at 0.
 type CPUStats struct {
 	Usage, User, System time.Duration
-	// Periods are those with a quota in which there was something to run, and
-	// Throttled those in which the quota did not suffice, for ThrottledTime in
-	// all.
+	// Periods is the number of quota periods in which the cgroup was active,
+	// Throttled the number of those in which the quota was used up, and
+	// ThrottledTime the time that tasks waited for the next period.
 	Periods, Throttled uint64
 	ThrottledTime      time.Duration
 }
 
-// MemoryStats are bytes, and events since the cgroup was made.
+// MemoryStats is usage in bytes, and events since the cgroup was created.
 type MemoryStats struct {
 	Usage int64
-	// WorkingSet is what the kernel cannot easily do without: Usage less the
-	// inactive part of the page cache. Eviction and usage metrics go by it.
+	// WorkingSet is Usage minus the inactive page cache, which the kernel can
+	// easily free. Eviction and usage metrics use it.
 	WorkingSet                  int64
 	RSS                         int64 // anonymous memory
 	Limit                       int64 // Unlimited if there is none
@@ -51,19 +51,18 @@ type MemoryStats struct {
 	Events                      MemoryEvents
 }
 
-// MemoryEvents is how often a cgroup came to its limits (memory.events of the
-// kernel's cgroup-v2 document). On v1, Max is memory.failcnt and there is
-// nothing but that and the kills. On v2 events of the cgroups below are
-// included, as the kernel counts them there.
+// MemoryEvents counts how often a cgroup reached its limits (memory.events of the
+// kernel's cgroup-v2 document). On v1, Max is memory.failcnt, and only Max and
+// OOMKill are counted. On v2 events of the cgroups below are included.
 type MemoryEvents struct {
 	Low, High, Max, OOM, OOMKill uint64
 }
 
-// PressureStats is how long tasks waited for each resource.
+// PressureStats is the time for which tasks waited, by resource.
 type PressureStats struct{ CPU, Memory, IO Pressure }
 
-// Stats reads what the pod uses. It is an error of ErrNotExist if the pod has
-// no cgroup, and of ErrUnsupported with Config.NoPodCgroups.
+// Stats reads the usage of the pod. It returns ErrNotExist if the pod has no
+// cgroup, and ErrUnsupported with Config.NoPodCgroups.
 func (m *Manager) Stats(ctx context.Context, uid types.UID) (Stats, error) {
 	d, cgroup, err := m.locate(ctx, uid)
 	if err != nil {
@@ -75,14 +74,13 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) (Stats, error) {
 	return d.stats(ctx, cgroup)
 }
 
-// TierStats reads what the pods of a class use together; for Guaranteed, what
-// all pods use.
+// TierStats reads the usage of all pods of a class; for Guaranteed, of all pods.
 func (m *Manager) TierStats(ctx context.Context, class v1.PodQOSClass) (Stats, error) {
 	return m.statsAt(ctx, m.tree.tier(class))
 }
 
-// StatsOf reads what the cgroup with that name uses, whoever made it: the
-// root's is the machine's.
+// StatsOf reads the usage of any cgroup by name; the root has the usage of the
+// machine.
 func (m *Manager) StatsOf(ctx context.Context, n Name) (Stats, error) { return m.statsAt(ctx, n) }
 
 // statsAt reads a cgroup by name, in the form of the configured driver.
@@ -101,10 +99,9 @@ func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
 	return d.stats(ctx, cgroup)
 }
 
-// reader reads the files of one cgroup and keeps the errors, so that a single
-// bad file costs its value and not the rest. A file that is missing counts as
-// empty: not every kernel, and no root, has all of them. It is used by one
-// goroutine.
+// reader reads the files of one cgroup and collects the errors, so that a bad file
+// costs only its value. A missing file counts as empty: kernels differ, and the
+// root lacks many files. It is used by one goroutine.
 type reader struct {
 	*driver
 	ctx    context.Context
@@ -119,8 +116,8 @@ func (r *reader) number(controller, name string) int64 {
 	return n
 }
 
-// flat returns the keys of a file such as cpu.stat. It may be nil, which reads
-// as 0 for each key.
+// flat returns the keys and values of a file such as cpu.stat; nil if it is missing
+// or unreadable.
 func (r *reader) flat(controller, name string) map[string]uint64 {
 	dir, ok := r.on.dir(controller, r.cgroup)
 	if !ok {
@@ -137,8 +134,8 @@ func (r *reader) flat(controller, name string) map[string]uint64 {
 // be read are returned as well.
 func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	var lacks *ControllerError
-	// Missing files count as 0, so that a cgroup which is not there would look
-	// like an idle one. That it lacks a controller is no reason to say nothing.
+	// Missing files count as 0, so that a missing cgroup would look like an idle
+	// one. A missing controller is no reason to return nothing.
 	if err := d.exists(ctx, cgroup); err != nil && !errors.As(err, &lacks) {
 		return Stats{}, err
 	}
@@ -161,17 +158,15 @@ func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	return out, errors.Join(r.errs...)
 }
 
-// micro returns n microseconds, or the longest time whose microseconds a
-// Duration holds.
+// micro returns n microseconds, or the longest Duration.
 func micro(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// bytes returns n, or the most that an int64 holds.
+// bytes returns n, or the largest int64.
 func bytes(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// cpuV2 reads cpu.stat. Its first three values are there even without the cpu
-// controller.
+// cpuV2 reads cpu.stat. Its first three values exist without the cpu controller.
 func (r *reader) cpuV2() CPUStats {
 	s := r.flat("cpu", "cpu.stat")
 	return CPUStats{
@@ -230,8 +225,8 @@ func (r *reader) memoryV1() MemoryStats {
 	return out
 }
 
-// pressure is nil on kernels without PSI, and on those where it is switched
-// off: the files of the root can then not be opened, or are missing.
+// pressure returns nil on kernels without PSI or with PSI switched off: then the
+// files of the root are missing or cannot be opened.
 func (r *reader) pressure() *PressureStats {
 	var out PressureStats
 	for file, into := range map[string]*Pressure{
@@ -239,7 +234,7 @@ func (r *reader) pressure() *PressureStats {
 	} {
 		dir, _ := r.on.dir("", r.cgroup)
 		data, err := r.read(r.ctx, dir+"/"+file)
-		// One file stands for all three: the kernel has them together or not at all.
+		// One file stands for all three: the kernel has all or none.
 		if noPressure(err) {
 			return nil
 		}
@@ -251,9 +246,8 @@ func (r *reader) pressure() *PressureStats {
 	return &out
 }
 
-// noPressure reports whether an error of opening or reading a file of PSI means
-// that the kernel does not have it, or has it switched off (the boot parameter
-// psi=0).
+// noPressure reports whether an error of opening or reading a PSI file means that
+// the kernel lacks PSI or has it switched off (boot parameter psi=0).
 func noPressure(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotSupported)
 }

@@ -10,13 +10,13 @@ import (
 	ocisystemd "github.com/opencontainers/cgroups/systemd"
 )
 
-// ErrSystemdNotRunning means that this system was not booted with systemd.
+// ErrSystemdNotRunning means that the machine was not booted with systemd.
 var ErrSystemdNotRunning = errors.New("systemd is not running")
 
-// SystemdUnits are the slices of the machine's systemd. Its methods may be called from
-// any goroutine.
+// SystemdUnits is the Units of the machine's systemd. Its methods may be called
+// from any goroutine.
 type SystemdUnits struct {
-	// Version is that of the machine's cgroups; 0 finds out.
+	// Version is the version of the machine's cgroups; 0 detects it.
 	Version Version
 }
 
@@ -74,7 +74,7 @@ func (u SystemdUnits) manager(ctx context.Context, unit, parent string) (oci.Man
 	return ocisystemd.NewLegacyManager(config, nil)
 }
 
-// properties are what systemd knows of r. The rest is for files.
+// properties returns the values of r that have a systemd property.
 func properties(v Version, r Resources) *oci.Resources {
 	out := &oci.Resources{
 		SkipDevices: true, SkipFreezeOnSet: true,

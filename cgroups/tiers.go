@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// share is what one pod adds to its tier. It is comparable, so that a pod that
-// did not change can be told from one that did.
+// share is the amount that one pod adds to its tier. It is comparable, to detect
+// changes.
 type share struct {
 	class  v1.PodQOSClass
 	cpu    int64 // thousandths
@@ -25,14 +25,14 @@ func shareOf(pod *v1.Pod) share {
 	return share{podmeta.QOS(pod), milli(requests.Cpu()), requests.Memory().Value()}
 }
 
-// sums are what the pods of each class request together. They are kept up to
-// date pod by pod, at a cost that does not depend on how many there are.
-// Methods may be called from any goroutine.
+// sums are the requests of the pods of each class. They are updated pod by pod, at
+// a cost that does not depend on the number of pods. Methods may be called from any
+// goroutine.
 type sums struct {
 	// mu guards the maps. It is never held across other locks or calls.
 	mu sync.Mutex
-	// pods is what was added for each pod, so that exactly this can be taken off
-	// again.
+	// pods is the amount that was added for each pod, and that is subtracted when
+	// the pod is removed.
 	pods   map[types.UID]share
 	cpu    map[v1.PodQOSClass]int64
 	memory map[v1.PodQOSClass]int64
@@ -44,9 +44,8 @@ func newSums() *sums {
 	}
 }
 
-// set counts the pod with s, and reports whether that is news. The pod's former
-// share is taken off first; a pod not known before has the zero share, of which
-// nothing is taken.
+// set counts the pod with s instead of its earlier share, and reports whether the
+// sums changed.
 func (t *sums) set(uid types.UID, s share) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,9 +60,9 @@ func (t *sums) set(uid types.UID, s share) bool {
 	return true
 }
 
-// adopt counts the pod with s unless it is counted already. Nobody else counts
-// pods while the Manager starts, so that the look and the change need not be
-// one step.
+// adopt counts the pod with s unless it is counted already. Only one goroutine
+// counts pods while the Manager starts, so that the check and the change need not
+// be one step.
 func (t *sums) adopt(uid types.UID, s share) {
 	t.mu.Lock()
 	_, known := t.pods[uid]
@@ -73,7 +72,7 @@ func (t *sums) adopt(uid types.UID, s share) {
 	}
 }
 
-// remove takes the pod off, and reports whether it was counted.
+// remove subtracts the pod's share, and reports whether it was counted.
 func (t *sums) remove(uid types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,14 +82,14 @@ func (t *sums) remove(uid types.UID) bool {
 	return known
 }
 
-// sub takes a share off. It is called with mu held.
+// sub subtracts a share. mu is held.
 func (t *sums) sub(s share) {
 	t.cpu[s.class] -= s.cpu
 	t.memory[s.class] -= s.memory
 }
 
-// totals are the sums at one moment. What tiers need is in them: BestEffort
-// pods request nothing, and the share of Guaranteed pods is each pod's own.
+// totals are the sums at one moment that tiers need: BestEffort pods request
+// nothing, and Guaranteed pods have their CPU share in their own cgroup.
 type totals struct {
 	burstableCPU                      int64 // thousandths
 	guaranteedMemory, burstableMemory int64 // bytes
@@ -102,25 +101,25 @@ func (t *sums) totals() totals {
 	return totals{t.cpu[v1.PodQOSBurstable], t.memory[v1.PodQOSGuaranteed], t.memory[v1.PodQOSBurstable]}
 }
 
-// tierPolicy describes what tiers get beside their shares. Both parts are off by
-// default in the kubelet.
+// tierPolicy is the configuration of the tiers beside their shares. Both parts are
+// off by default in the kubelet.
 type tierPolicy struct {
 	reserve     bool  // memory.min and memory.low (KEP-2570)
-	percent     int64 // of requests kept from lesser classes; -1 for none
+	percent     int64 // of requests kept from lower classes; -1 for none
 	allocatable int64 // bytes of memory; 0 if not known
 }
 
-// tierHugepages is no limit for huge pages, as the kubelet writes it: the
-// hugetlb controller is bounded by the pods and the node, not by the tiers.
+// tierHugepages is the value for no limit of huge pages, as the kubelet writes it:
+// pods and the node limit them, not the tiers.
 const tierHugepages = int64(1) << 62
 
-// resources are what each tier is to have. The cgroup of the node's is the tier
-// of Guaranteed pods; its share of CPU is not the tiers' to say. A value of 0
-// is written too where nothing is reserved, to take away an older one.
+// resources returns the values of each tier. The node's cgroup is the tier of
+// Guaranteed pods; its CPU share is not set here. Where nothing is reserved, 0 is
+// written to remove older values.
 func (p tierPolicy) resources(t totals) map[v1.PodQOSClass]Resources {
 	guaranteed, low := int64(0), int64(0)
-	// The node's cgroup protects what both tiers below it need: protection is only
-	// as good as that of the parent.
+	// The node's cgroup protects the sum of both tiers: the kernel protects no more
+	// than the parent's value.
 	if p.reserve {
 		guaranteed, low = t.guaranteedMemory+t.burstableMemory, t.burstableMemory
 	}
@@ -137,8 +136,8 @@ func (p tierPolicy) resources(t totals) map[v1.PodQOSClass]Resources {
 		return out
 	}
 	// A hundredth is taken before the product, and of the remainder after it, so
-	// that no product overflows. Lesser classes get what the better ones did not
-	// keep: BestEffort loses both parts.
+	// that no product overflows. Burstable loses the part of Guaranteed, BestEffort
+	// both parts.
 	burstable := max(p.allocatable-t.guaranteedMemory/100*p.percent-t.guaranteedMemory%100*p.percent/100, 0)
 	bestEffort := max(burstable-t.burstableMemory/100*p.percent-t.burstableMemory%100*p.percent/100, 0)
 	for class, bytes := range map[v1.PodQOSClass]int64{

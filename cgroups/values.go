@@ -10,28 +10,27 @@ import (
 	"strings"
 )
 
-// Version is that of the kernel's cgroup interface.
+// Version is the version of the kernel's cgroup interface.
 type Version int
 
-// V1 and V2 are the versions; the zero value of a Version is whichever the
-// machine has.
+// V1 and V2 are the versions; the zero Version means the machine's.
 const (
 	V1 Version = 1
 	V2 Version = 2
 )
 
-// A write is one value for one file of a controller. For all of them see the
+// A write is one value for one file of a controller. The files are described in the
 // kernel's documents cgroup-v1 and cgroup-v2.rst.
 type write struct {
 	controller, file, value string
-	// optional values are for files that not every kernel has. Their absence is no
-	// error, and their value is lost.
+	// An optional value is dropped without an error where the kernel lacks the
+	// file.
 	optional bool
 }
 
-// writes returns what is to be written for r, in an order in which the kernel
-// takes it. have is what is there by now, for those values whose order matters.
-// sizes are the sizes of huge pages that the machine has, in bytes.
+// writes returns the writes for r in an order that the kernel accepts. have are the
+// current values, for those whose order matters. sizes are the machine's huge page
+// sizes in bytes.
 func (v Version) writes(r Resources, sizes []int64, have level) []write {
 	if v == V1 {
 		return writesV1(r, sizes, have)
@@ -63,10 +62,9 @@ func writesV1(r Resources, sizes []int64, have level) []write {
 	return out
 }
 
-// cfsV1 orders quota and period so that their ratio on the way from one pair
-// to the other is between both: the kernel allows no cgroup more than its
-// parent, nor less than its children. Whether a parent is exceeded shows after
-// each of the two writes, not at the end.
+// cfsV1 orders quota and period so that their ratio between the two writes lies
+// between the old and the new one: the kernel checks after each write that a cgroup
+// has no more than its parent and no less than its children.
 func cfsV1(r Resources, have level) []write {
 	var quota, period []write
 	if r.CPUQuota != nil {
@@ -82,8 +80,8 @@ func cfsV1(r Resources, have level) []write {
 		if lo.cmpCPU(hi) > 0 {
 			lo, hi = hi, lo
 		}
-		// With the period first the ratio would leave the range; with the quota first
-		// it stays within.
+		// With the period first the ratio would leave the range; with the quota
+		// first it does not.
 		if between.cmpCPU(lo) < 0 || between.cmpCPU(hi) > 0 {
 			return append(quota, period...)
 		}
@@ -91,24 +89,22 @@ func cfsV1(r Resources, have level) []write {
 	return append(period, quota...)
 }
 
-// memoryV1 orders the limits so that the one of memory alone is never above
-// the one of memory and swap together. The kernel refuses a limit of memory
-// above that of both, and a limit of both below that of memory
-// (cgroup-v1/memory).
+// memoryV1 orders the two limits so that the limit of memory is never above the
+// limit of memory and swap together: the kernel refuses that (cgroup-v1/memory).
 func memoryV1(r Resources, have level) []write {
 	var memory, swap []write
 	if r.Memory != nil {
 		memory = []write{{"memory", "memory.limit_in_bytes", limit(*r.Memory, "-1"), false}}
 	}
 	if r.MemorySwap != nil {
-		// v1 counts memory and swap together, Resources apart.
+		// v1 counts memory and swap together, Resources separately.
 		sum := int64(Unlimited)
 		if *r.MemorySwap >= 0 && r.Memory != nil && *r.Memory >= 0 {
 			sum = *r.Memory + *r.MemorySwap
 		}
 		swap = []write{{"memory", "memory.memsw.limit_in_bytes", limit(sum, "-1"), true}}
-		// When growing, the larger limit makes room first; when shrinking, the
-		// smaller one goes first.
+		// When growing, the larger limit is written first; when shrinking, the
+		// smaller one.
 		if cmpLimit(sum, have.memorySwap) > 0 {
 			return append(swap, memory...)
 		}
@@ -116,9 +112,8 @@ func memoryV1(r Resources, have level) []write {
 	return append(memory, swap...)
 }
 
-// writesV2 is writes for v2, where quota and period are one file and swap is
-// apart, so that the order does not matter; it is fixed, for the sake of tests
-// and logs.
+// writesV2 is writes for v2. Quota and period are one file and swap is separate, so
+// that the order does not matter; it is fixed for tests and logs.
 func writesV2(r Resources, sizes []int64) []write {
 	var out []write
 	add := func(file, value string, optional bool) {
@@ -157,7 +152,7 @@ func writesV2(r Resources, sizes []int64) []write {
 	return out
 }
 
-// limit returns n as text, or unlimited, the version's word for none, if n is
+// limit returns n as text, or unlimited, the version's word for no limit, if n is
 // negative.
 func limit(n int64, unlimited string) string {
 	if n < 0 {
@@ -169,8 +164,8 @@ func limit(n int64, unlimited string) string {
 // hugepageLimit is a limit for one size of page, both in bytes.
 type hugepageLimit struct{ size, bytes int64 }
 
-// hugepageLimits are the limits for the sizes that the kernel has, smallest
-// size first. What is asked for of others, nobody can have.
+// hugepageLimits returns the limits for the sizes that the kernel has, smallest
+// size first. Other sizes are left out.
 func hugepageLimits(r Resources, sizes []int64) []hugepageLimit {
 	var out []hugepageLimit
 	for _, size := range slices.Sorted(slices.Values(sizes)) {
@@ -186,9 +181,9 @@ func hugepageLimits(r Resources, sizes []int64) []hugepageLimit {
 	return out
 }
 
-// same reports whether a file that shows have was written want. The kernel rounds
-// bytes down to pages. Without that rounding, a limit that is no multiple would
-// be written at every look.
+// same reports whether have is the file's content after a write of want. The kernel
+// rounds bytes down to pages; without rounding, a limit that is no multiple would
+// be written every time.
 func (w write) same(have string, page int64) bool {
 	have = strings.TrimSpace(have)
 	if have == w.value {
@@ -203,7 +198,7 @@ func (w write) same(have string, page int64) bool {
 	case "pids":
 		page = 1
 	case "memory":
-	// Only numbers can be rounded; other values have to be the same text.
+	// Only numbers are rounded; other values have to be equal.
 	default:
 		return false
 	}
@@ -215,8 +210,8 @@ func (w write) same(have string, page int64) bool {
 	return a == b || a >= 0 && b >= 0 && a/page == b/page
 }
 
-// cmpLimit compares two limits, of which a negative one is none. No limit is
-// more than any limit.
+// cmpLimit compares two limits. A negative one is unlimited, and more than any
+// other.
 func cmpLimit(a, b int64) int {
 	switch {
 	case a < 0 && b < 0:
@@ -229,7 +224,7 @@ func cmpLimit(a, b int64) int {
 	return cmp.Compare(a, b)
 }
 
-// cmpCPU compares how much time two levels leave. It compares quota/period by
+// cmpCPU compares the CPU time of two levels. It compares quota/period by
 // cross-multiplying, which is exact; the products may exceed 64 bits.
 func (l level) cmpCPU(o level) int {
 	if l.quota < 0 || o.quota < 0 {

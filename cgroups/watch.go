@@ -13,10 +13,9 @@ import (
 )
 
 // Watch reports events of the pod's cgroup until ctx ends or the cgroup is
-// destroyed; then the channel is closed. What nobody takes is added up. Triggers
-// take cgroup v2. Events of before the call are not reported. Several watches
-// of one pod do not disturb each other. Where the kernel has no PSI, triggers
-// are an error of ErrUnsupported.
+// destroyed; then the channel is closed. Events that are not received are added up.
+// Events before the call are not reported. Triggers need cgroup v2; a kernel
+// without PSI gives ErrUnsupported. Several watches of one pod are independent.
 func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger) (<-chan Event, error) {
 	fail := func(err error) (<-chan Event, error) {
 		return nil, fmt.Errorf("watch cgroup of pod %s: %w", uid, err)
@@ -37,8 +36,8 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 		m: m, d: d, uid: uid, cgroup: cgroup, triggers: triggers,
 		woken: make(chan struct{}, 1), pulled: make([]bool, len(triggers)), out: make(chan Event),
 	}
-	// The counts are read before the kernel is asked to report, so that nothing is
-	// lost in between: the first look compares with them.
+	// The counts are read before the kernel is asked to report: the first
+	// comparison finds events in between.
 	if w.seen, err = d.events(ctx, cgroup); err != nil {
 		return fail(err)
 	}
@@ -48,20 +47,20 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 	}
 	// From here on Destroy ends the watch.
 	m.watching(uid, w, true)
-	w.wake() // to look whether it went meanwhile
+	w.wake() // checks whether the cgroup was removed meanwhile
 	go w.run(ctx)
 	return w.out, nil
 }
 
-// watch is one call of Watch. Its goroutine, run, owns the fields up to seen;
-// the kernel's reports and Destroy only set the last three and wake it.
+// watch is one call of Watch. Its goroutine, run, owns the fields up to seen; the
+// kernel's reports and Destroy only set the last three and call wake.
 type watch struct {
 	m        *Manager
 	d        *driver
 	uid      types.UID
 	cgroup   string
 	triggers []Trigger
-	// stops end the notifications, one for each signal.
+	// stops ends the notifications, one for each signal.
 	stops []func()
 	out   chan Event
 	// seen are the counts that were reported last.
@@ -74,8 +73,8 @@ type watch struct {
 	gone   bool
 }
 
-// arm asks the kernel for all that is to be told. On failure some of it may be
-// armed already; disarm undoes that.
+// arm registers all signals with the kernel. On failure some may be registered;
+// disarm removes them.
 func (w *watch) arm(ctx context.Context) error {
 	memory := Signal{File: w.d.file("memory", w.cgroup, "memory.events")}
 	// v1 reports a cgroup out of memory through an eventfd (cgroup-v1/memory, "OOM
@@ -91,7 +90,7 @@ func (w *watch) arm(ctx context.Context) error {
 	}
 	for i, t := range w.triggers {
 		s := Signal{File: w.d.file(t.Resource, w.cgroup, t.Resource+".pressure"), Arg: t.String()}
-		// The notifier calls this with a lock held: only flags are set here.
+		// The notifier calls this with a lock held: it only sets flags.
 		err := w.signal(ctx, s, func() {
 			w.mu.Lock()
 			w.pulled[i] = true
@@ -105,12 +104,12 @@ func (w *watch) arm(ctx context.Context) error {
 	return nil
 }
 
-// signal asks the notifier for one signal, within Config.CallTimeout. A kernel
-// without that file is ErrUnsupported.
+// signal registers one signal, within Config.CallTimeout. A kernel without the file
+// gives ErrUnsupported.
 func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
-	// The answer may come after the call has been given up: whoever is second of the
-	// two, the answer or the end of the wait, sees the other, and nothing that was
-	// asked for stays behind.
+	// The answer may arrive after the call was abandoned. The later of the two, the
+	// answer or the end of the wait, sees the earlier one, so that no registration
+	// is left behind.
 	var (
 		mu      sync.Mutex
 		stop    func()
@@ -136,7 +135,7 @@ func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	case err == nil:
 		w.stops = append(w.stops, stop)
-	case stop != nil: // it came between the end of the wait and here
+	case stop != nil: // answered between the end of the wait and here
 		stop()
 	default:
 		givenUp = true
@@ -144,14 +143,15 @@ func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
 	return err
 }
 
-// disarm ends all notifications. None of them wakes w after it.
+// disarm ends all notifications. None of them calls wake afterwards.
 func (w *watch) disarm() {
 	for _, stop := range w.stops {
 		stop()
 	}
 }
 
-// wake has run look again. It does not block, and may be called from anywhere.
+// wake makes run read the counts again. It does not block, and may be called from
+// anywhere.
 func (w *watch) wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -159,8 +159,8 @@ func (w *watch) wake() {
 	}
 }
 
-// end makes the next look report that the cgroup is gone, even if another one
-// of the same name is there by then.
+// end makes run report that the cgroup is gone, even if a new one has the same
+// name.
 func (w *watch) end() {
 	w.mu.Lock()
 	w.gone = true
@@ -168,16 +168,16 @@ func (w *watch) end() {
 	w.wake()
 }
 
-// On v1 the kernel reports before it kills, and counts after it. These are the
-// first and the last wait for the count. The waits double in between: five
-// seconds in all.
+// lateFirst and lateLast are the first and the last wait for a count of v1: the
+// kernel reports before it kills, and counts after it. The waits double in between:
+// five seconds in all.
 const (
 	lateFirst = 10 * time.Millisecond
 	lateLast  = 2560 * time.Millisecond
 )
 
-// run reports until ctx ends or the cgroup is gone. The channel is closed last,
-// after the watch is out of the Manager's list.
+// run sends events until ctx ends or the cgroup is gone. It closes the channel
+// last, after the watch is removed from the Manager's list.
 func (w *watch) run(ctx context.Context) {
 	defer close(w.out)
 	defer w.m.watching(w.uid, w, false)
@@ -196,13 +196,13 @@ func (w *watch) run(ctx context.Context) {
 			late *= 2
 		}
 		told := w.look(ctx)
-		// v1 was early; v2 counts before it reports.
+		// v1 reported before it counted; v2 counts first.
 		if w.d.on.version == V1 && len(told) == 0 && late <= lateLast {
 			again.Reset(late)
 		}
 		gone := false
-		// While nobody receives, no look is taken: the kernel's counters add up what
-		// happens meanwhile.
+		// Without a receiver the counters are not read: the kernel adds up the
+		// events.
 		for _, ev := range told {
 			select {
 			case w.out <- ev:
@@ -217,12 +217,12 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look finds out what happened since the last look. It is called by run alone.
+// look returns the events since the last call. Only run calls it.
 func (w *watch) look(ctx context.Context) []Event {
 	var out []Event
 	w.mu.Lock()
-	// Flags are taken before the counters are read: a report that comes in between
-	// leads to another look, instead of being lost.
+	// Flags are read before the counters: a report in between leads to another
+	// look.
 	gone, pulled := w.gone, slices.Clone(w.pulled)
 	clear(w.pulled)
 	w.mu.Unlock()
@@ -233,7 +233,7 @@ func (w *watch) look(ctx context.Context) []Event {
 	// The next report of the kernel leads to another look, with the same counts to
 	// compare with.
 	case err != nil:
-		w.m.cfg.Log.Warn("events of a cgroup cannot be read", zap.String("cgroup", w.cgroup), zap.Error(err))
+		w.m.cfg.Log.Warn("failed to read events of cgroup", zap.String("cgroup", w.cgroup), zap.Error(err))
 	default:
 		out = append(out, news(w.uid, w.seen, now)...)
 		w.seen = now
@@ -244,15 +244,15 @@ func (w *watch) look(ctx context.Context) []Event {
 		}
 		ev := Event{UID: w.uid, Type: Stalled, Count: 1, Trigger: t}
 		if data, err := w.d.read(ctx, w.d.file(t.Resource, w.cgroup, t.Resource+".pressure")); err == nil {
-			ev.Pressure, _ = ParsePressure(data) // it is told of all the same
+			ev.Pressure, _ = ParsePressure(data) // the event is reported even without it
 		}
 		out = append(out, ev)
 	}
 	return out
 }
 
-// news returns the events between two looks. Counts that went back are those of
-// another cgroup of the name, and report nothing. There is no event for Low.
+// news returns the events between two looks. Counts that decreased belong to a new
+// cgroup of the same name, and give no event. There is no event for Low.
 func news(uid types.UID, before, now MemoryEvents) []Event {
 	var out []Event
 	add := func(t EventType, before, now uint64) {
@@ -267,8 +267,8 @@ func news(uid types.UID, before, now MemoryEvents) []Event {
 	return out
 }
 
-// events reads how often a cgroup came to its limits, as far as it is told of.
-// It is ErrNotExist if the cgroup is gone.
+// events reads the event counters of a cgroup. It returns ErrNotExist if the cgroup
+// is gone.
 func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error) {
 	name := "memory.events"
 	if d.on.version == V1 {
@@ -298,8 +298,8 @@ func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
 	}
 }
 
-// endWatches informs those who watch a pod that its cgroup is gone. The list is
-// copied, because a watch that ends takes itself off under mu.
+// endWatches ends the watches of a pod. The list is copied, because a watch that
+// ends removes itself under mu.
 func (m *Manager) endWatches(uid types.UID) {
 	m.mu.Lock()
 	list := slices.Clone(m.watches[uid])

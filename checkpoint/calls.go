@@ -5,41 +5,41 @@ import (
 	"sync"
 )
 
-// maxInFlight is how many calls of the disk are under way at a time: each holds a
-// thread for as long as the disk does not answer.
+// maxInFlight limits the concurrent disk calls: each holds a thread for as long as
+// the disk does not answer.
 const maxInFlight = 64
 
-// calls are those of a disk that may not answer. Those for one key come one after the
-// other, also if nobody waits for them any more; those for others do not wait for
-// them. Without that order, a write that was given up could replace the value of a
-// later one.
+// calls runs calls of a disk that may not answer. Calls for one key run one after
+// the other, also after their callers have given up; calls for other keys do not
+// wait for them. Without that order, an abandoned write could replace the value of
+// a later one.
 type calls struct {
-	slots chan struct{} // has a token for each that is under way
+	slots chan struct{} // has a token for each running call
 
 	mu    sync.Mutex
 	lanes map[string]*lane
 }
 
-// lane are the calls for one key.
+// lane is the queue of calls for one key.
 type lane struct {
-	turn  chan struct{} // has a token while one is under way
-	users int           // that are under way, or wait; guarded by calls.mu
+	turn  chan struct{} // has a token during a call
+	users int           // number of running and waiting calls; guarded by calls.mu
 }
 
 func newCalls() *calls {
 	return &calls{slots: make(chan struct{}, maxInFlight), lanes: map[string]*lane{}}
 }
 
-// do returns the error of call, or the cause of ctx's end if that comes first. Then
-// call either has not begun, and does not, or goes on and nobody learns its error.
+// do returns the error of call, or the cause of ctx's end if that comes first. In
+// that case call either never starts, or continues and its error is dropped.
 func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	l := c.join(key)
 	select {
-	// The turn comes before the slot: calls that wait for their key hold no slot that
-	// others could use.
+	// The turn is taken before the slot: calls that wait for their key hold no
+	// slot.
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
 		c.leave(key, l)
@@ -55,8 +55,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 		end()
 		return context.Cause(ctx)
 	}
-	// Room for the result: the goroutine ends also if nobody waits for it. It gives
-	// back slot and turn itself, as the caller may be gone.
+	// Buffered: the goroutine ends without a receiver. It releases slot and turn
+	// itself, as the caller may have returned.
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -73,8 +73,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	}
 }
 
-// join returns the lane of a key and counts one more user of it. Each join has a
-// leave, which forgets the lane after the last user.
+// join returns the lane of a key and counts one user. Each join needs a leave,
+// which removes the lane after the last user.
 func (c *calls) join(key string) *lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()

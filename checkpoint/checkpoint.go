@@ -12,39 +12,38 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// MaxValue is the most bytes that a value may have. No more is ever read of a file. A
+// MaxValue is the largest size of a value in bytes. Larger files are not read. A
 // value is in memory twice while it is written.
 const MaxValue = 64 << 20
 
-// defaultTimeout is longer than a slow disk takes for its syncs, and shorter than
-// people wait.
+// defaultTimeout is longer than the syncs of a slow disk take.
 const defaultTimeout = 30 * time.Second
 
 // Config holds what a Store needs. Dir is required; the zero value of every other
 // field means the default named beside it.
 type Config struct {
-	// Dir is made, for its owner alone, if it is not there.
+	// Dir is created with mode 0700 if it does not exist.
 	Dir string
-	// Timeout bounds the calls that take no context; 30s.
+	// Timeout limits the calls that take no context; 30s.
 	Timeout time.Duration
-	// OnCorrupt is told of each value that was found damaged and where it was set
-	// aside ("" if not even that was possible), from any goroutine and for several
-	// keys at a time; nobody is told. It is called while the key's other calls wait,
-	// so that it must not make one itself.
+	// OnCorrupt is called for each damaged value, with the name under which the
+	// file was set aside, or "" if the rename failed. It may be called from any
+	// goroutine and for several keys at once. Other calls for the key wait until it
+	// returns, so that it must not call the Store for the same key. Nil drops the
+	// reports.
 	OnCorrupt func(key, setAside string, err error)
-	// NoSync is for values that need not outlast a failure of the power or
-	// the kernel: what dies with the machine anyway, such as facts about
-	// running containers. Nothing is synced, which on a slow disk makes a
-	// Write a hundred times faster. Against a crash of the process it is as
-	// atomic as ever; after one of the machine a value may be the old one,
-	// the new one, or damaged, which is told and counts as not there.
+	// NoSync skips all syncs, which on a slow disk makes Write a hundred times
+	// faster. It is for values that need not survive a crash of the machine, such
+	// as facts about running containers. A crash of the process still leaves the
+	// old or the new value. After a crash of the machine a value may be damaged;
+	// that is reported to OnCorrupt, and the value counts as missing.
 	NoSync bool
 
-	// files is the operating system; tests put another in its place.
+	// files is the operating system; tests replace it.
 	files durable.Disk
 }
 
-// ErrCorrupt is in the tree of the error that Config.OnCorrupt gets.
+// ErrCorrupt is wrapped by the error that Config.OnCorrupt gets.
 var ErrCorrupt = errors.New("checkpoint is damaged")
 
 // Store is a directory of values.
@@ -54,8 +53,8 @@ type Store struct {
 	calls *calls
 }
 
-// Open makes the directory ready and clears away what a crash left behind. It waits
-// for the disk: see [Lazy].
+// Open prepares the directory and removes the temporary files of an interrupted
+// process. It blocks on the disk; [Lazy] does not.
 func Open(cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -68,9 +67,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// withDefaults checks the configuration and returns it with every field set but
-// OnCorrupt. Files and the directory are for their owner alone, as values may have
-// secrets.
+// withDefaults checks the configuration and sets every field but OnCorrupt. Files
+// and the directory are readable only by their owner, as values may have secrets.
 func (c Config) withDefaults() (Config, error) {
 	if c.Dir == "" {
 		return c, errors.New("checkpoint: Config.Dir is required")
@@ -87,9 +85,9 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// checkKey refuses what cannot be a file name of its own: 200 bytes leave room for
-// the suffixes of temporary and set-aside files in a name of 255, and names with
-// those suffixes would be cleared away or hidden.
+// checkKey refuses keys that cannot be file names. 200 bytes leave space for the
+// suffixes of temporary and set-aside files in a name of 255. Names with those
+// suffixes would be removed or hidden.
 func checkKey(key string) error {
 	ok := key != "" && len(key) <= 200 && key[0] != '.' &&
 		!strings.HasSuffix(key, durable.TempSuffix) && !strings.Contains(key, durable.AsideSuffix)
@@ -103,17 +101,17 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Write keeps a value under a key. When it returns nil, the value outlasts a
-// crash (with Config.NoSync, one of the process); otherwise the old value is
-// still there, or the new one already.
+// Write stores a value under a key. When it returns nil, the value survives a crash
+// of the machine (with Config.NoSync, only of the process). After an error, Read
+// returns the old or the new value.
 func (s *Store) Write(key string, value []byte) error {
 	ctx, cancel := s.bound()
 	defer cancel()
 	return s.WriteContext(ctx, key, value)
 }
 
-// WriteContext is Write until ctx ends. Then the value may be written yet, when the
-// disk answers, but before any call for its key that comes after.
+// WriteContext is Write with a context. When ctx ends first, the value may still be
+// written later, but before any later call for its key.
 func (s *Store) WriteContext(ctx context.Context, key string, value []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -121,22 +119,21 @@ func (s *Store) WriteContext(ctx context.Context, key string, value []byte) erro
 	if len(value) > MaxValue {
 		return fmt.Errorf("checkpoint: write %s: value has %d bytes; want at most %d", key, len(value), MaxValue)
 	}
-	file := encode(value) // the caller may change its value when it does not wait any more
+	file := encode(value) // a copy: the caller may change its value after ctx has ended
 	if err := s.calls.do(ctx, key, func() error { return s.dir.Replace(key, file) }); err != nil {
 		return fmt.Errorf("checkpoint: write %s: %w", key, err)
 	}
 	return nil
 }
 
-// Read returns a value. The error is fs.ErrNotExist if there is none, or none
-// that is whole.
+// Read returns a value. A missing or damaged value gives fs.ErrNotExist.
 func (s *Store) Read(key string) ([]byte, error) {
 	ctx, cancel := s.bound()
 	defer cancel()
 	return s.ReadContext(ctx, key)
 }
 
-// ReadContext is Read until ctx ends.
+// ReadContext is Read with a context.
 func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -151,8 +148,8 @@ func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
-// read is the work of a Read, in the key's turn: a value that is damaged is set aside
-// before any other call for its key.
+// read reads a value with the key's turn held: a damaged value is set aside before
+// any other call for its key.
 func (s *Store) read(key string) ([]byte, error) {
 	raw, err := s.dir.Read(key)
 	var value []byte
@@ -170,8 +167,8 @@ func (s *Store) read(key string) ([]byte, error) {
 }
 
 // setAside renames the file of a damaged value and calls Config.OnCorrupt, with the
-// key's turn held: a call for the same key from there would wait for itself. where is
-// "" if the file cannot be renamed; then the next Read reports it again.
+// key's turn held. where is "" if the rename failed; then the next Read reports the
+// value again.
 func (s *Store) setAside(key string, err error) (where string) {
 	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {
@@ -180,8 +177,8 @@ func (s *Store) setAside(key string, err error) (where string) {
 	return where
 }
 
-// SetAside puts a value out of the way that its reader does not understand, as if
-// it were damaged: Config.OnCorrupt gets the cause.
+// SetAside moves a value out of the way that its reader cannot decode, as if it
+// were damaged: Config.OnCorrupt gets the cause.
 func (s *Store) SetAside(key string, cause error) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -199,15 +196,15 @@ func (s *Store) SetAside(key string, cause error) error {
 	return nil
 }
 
-// Delete drops a value; one that is not there is no error.
+// Delete removes a value. A missing value is a success.
 func (s *Store) Delete(key string) error {
 	ctx, cancel := s.bound()
 	defer cancel()
 	return s.DeleteContext(ctx, key)
 }
 
-// DeleteContext is Delete until ctx ends. Then the value may go yet, as with
-// WriteContext.
+// DeleteContext is Delete with a context. When ctx ends first, the value may still
+// be removed later, as with WriteContext.
 func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -218,18 +215,18 @@ func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	return nil
 }
 
-// Keys lists the keys that have a value, in order. Whether it is whole shows
-// when it is read.
+// Keys returns the keys that have a value, sorted. It does not read the values:
+// they may be damaged.
 func (s *Store) Keys() ([]string, error) {
 	ctx, cancel := s.bound()
 	defer cancel()
 	return s.KeysContext(ctx)
 }
 
-// KeysContext is Keys until ctx ends.
+// KeysContext is Keys with a context.
 func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	var names []string
-	if err := s.calls.do(ctx, "", func() (err error) { // which is no key
+	if err := s.calls.do(ctx, "", func() (err error) { // the empty key is no valid key
 		names, err = s.dir.List()
 		return err
 	}); err != nil {
@@ -244,7 +241,7 @@ func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// bound is the context of calls that take none: they end with Config.Timeout.
+// bound returns the context of calls that take none: it ends after Config.Timeout.
 func (s *Store) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.cfg.Timeout)
 }

@@ -15,18 +15,18 @@
 //
 // # Faults
 //
-// A file whose checksum does not fit is never returned and never stops the
-// program: it is renamed to name.corrupt-N, where a person can look at it, the
-// caller is told through Config.OnCorrupt, and the value counts as not there.
-// What a crash left half-written is cleared away when the store is opened.
+// A file with a wrong checksum is renamed to name.corrupt-N, reported to
+// Config.OnCorrupt, and counts as missing. It is never returned, and never stops
+// the program. Temporary files of an interrupted write are removed when the store
+// is opened.
 //
-// Values that die with the machine anyway, such as facts about running
-// containers, can do without the syncing: Config.NoSync.
+// Values that need not survive a crash of the machine, such as facts about running
+// containers, can skip the syncs: Config.NoSync.
 //
-// A file of more than [MaxValue] bytes is damaged, too, and is not read; so is what
-// is no regular file. A disk that does not answer holds up nobody for longer than the
-// context of a call, or Config.Timeout, and one key does not wait for another: calls
-// go on without their callers, at most 64 at a time and one for each key.
+// A file of more than [MaxValue] bytes, or that is no regular file, counts as
+// damaged and is not read. A disk that does not answer blocks a call no longer than
+// its context or Config.Timeout. Calls for different keys do not wait for each
+// other. Abandoned calls continue, at most 64 at a time and one for each key.
 //
 // A Store may be used from any goroutine. Two stores must not share a
 // directory.

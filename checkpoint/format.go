@@ -15,7 +15,7 @@ const (
 	headerSize = len(magic) + lengthSize + sha256.Size
 )
 
-// encode makes a file of a value. The value is copied.
+// encode returns the file of a value. The value is copied.
 func encode(value []byte) []byte {
 	out := make([]byte, headerSize, headerSize+len(value))
 	copy(out, magic)
@@ -34,14 +34,15 @@ func checksum(file []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// decode returns the value in a file, which shares the file's memory. Every error is
-// an ErrCorrupt. The length finds a file that was cut before the sum is computed.
+// decode returns the value in a file, which shares the file's memory. Every error
+// is an ErrCorrupt. The length is checked before the sum, to detect a truncated
+// file early.
 func decode(file []byte) ([]byte, error) {
 	if len(file) < headerSize || !bytes.HasPrefix(file, []byte(magic)) {
-		return nil, fmt.Errorf("%w: %d bytes without its header", ErrCorrupt, len(file))
+		return nil, fmt.Errorf("%w: %d bytes; want at least a header", ErrCorrupt, len(file))
 	}
 	if n := binary.BigEndian.Uint64(file[len(magic):]); n != uint64(len(file)-headerSize) {
-		return nil, fmt.Errorf("%w: %d bytes of value where %d were written", ErrCorrupt, len(file)-headerSize, n)
+		return nil, fmt.Errorf("%w: value has %d bytes; want %d", ErrCorrupt, len(file)-headerSize, n)
 	}
 	sum := checksum(file)
 	if !bytes.Equal(sum[:], file[len(magic)+lengthSize:headerSize]) {

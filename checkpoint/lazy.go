@@ -9,33 +9,32 @@ import (
 	"sync"
 )
 
-// Lazy is a [Store] whose directory is made when the first value is written:
-// until then reading finds nothing, and nothing is made. Its methods may be
-// called from any goroutine.
+// Lazy is a [Store] that creates its directory when the first value is written;
+// until then reads find nothing. Its methods may be called from any goroutine.
 type Lazy struct {
 	cfg     Config
 	opening *calls
 
-	mu    sync.Mutex // held over no call of the disk
+	mu    sync.Mutex // never held during a call of the disk
 	store *Store
 }
 
-// NewLazy returns a store that is opened when it is needed. An error of opening
-// it is the error of each call that needs it.
+// NewLazy returns a store that is opened by the first call that needs it. That call
+// returns the error if opening fails, and the next call tries again.
 func NewLazy(cfg Config) *Lazy { return &Lazy{cfg: cfg, opening: newCalls()} }
 
-// Dir is the directory, which may not be there.
+// Dir returns the directory, which may not exist.
 func (l *Lazy) Dir() string { return l.cfg.Dir }
 
-// open returns the store; nil, if it has no directory and create does not ask
-// for one.
+// open returns the store. It returns nil if the directory does not exist and create
+// is false.
 func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 	if s := l.opened(); s != nil {
 		return s, nil
 	}
 	var out *Store
 	if err := l.opening.do(ctx, "", func() (err error) {
-		// Somebody else may have opened it while this call waited for its turn.
+		// Another call may have opened it while this one waited.
 		if out = l.opened(); out != nil {
 			return nil
 		}
@@ -44,9 +43,8 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 				return nil
 			}
 		}
-		// A directory that is there is opened also for reading: a crash may have left
-		// something to clear away. A failure is not remembered, and the next call
-		// tries again.
+		// An existing directory is opened also for reading, to remove temporary
+		// files. A failure is not stored: the next call tries again.
 		s, err := Open(l.cfg)
 		if err != nil {
 			return err
@@ -61,14 +59,14 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 	return out, nil
 }
 
-// opened returns the store if it has been opened, without asking the disk.
+// opened returns the store if it is open, without calling the disk.
 func (l *Lazy) opened() *Store {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.store
 }
 
-// bound is for calls that take no context.
+// bound returns the context of calls that take none.
 func (l *Lazy) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), cmp.Or(max(l.cfg.Timeout, 0), defaultTimeout))
 }

@@ -6,25 +6,25 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// sharedSyncs is a disk on which those who change a directory at the same time share a
-// sync of it: one that begins when all their files have been renamed is that of each. It
-// is for one directory.
+// sharedSyncs is a disk on which concurrent calls share a sync of a directory: one
+// sync that begins after all their renames serves all of them. It is for one
+// directory.
 type sharedSyncs struct {
 	durable.Disk
 
 	mu   sync.Mutex
-	now  *dirSync // under way; nil: none is
-	next *dirSync // begins after it, for those who came meanwhile; nil: nobody did
+	now  *dirSync // the running sync; nil if none
+	next *dirSync // the sync after it, for later callers; nil if none
 }
 
 // dirSync is one sync of the directory.
 type dirSync struct {
-	done chan struct{} // closed at its end
-	err  error         // set before that
+	done chan struct{} // closed when the sync has ended
+	err  error         // set before done is closed
 }
 
-// SyncDir returns when a sync that began after the call has ended. The one under way may
-// have passed over what the caller did.
+// SyncDir returns when a sync that began after the call has ended. A running sync
+// may have missed the caller's change.
 func (s *sharedSyncs) SyncDir(path string) error {
 	s.mu.Lock()
 	before, mine := s.now, s.next
@@ -41,7 +41,7 @@ func (s *sharedSyncs) SyncDir(path string) error {
 	}
 	s.mu.Unlock()
 	if before != nil {
-		<-before.done // which has made this one s.now
+		<-before.done // which has set s.now to this one
 	}
 	mine.err = s.Disk.SyncDir(path)
 	s.mu.Lock()
