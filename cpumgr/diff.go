@@ -7,28 +7,27 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Step says that the cpuset of a container has to be set.
+// Step is one change of a container's cpuset.
 type Step struct {
-	// Pod is its UID and Container the name. Both are "" for all containers
-	// of the shared pool.
+	// Pod is the UID and Container the name. Both are "" for all containers of the
+	// shared pool.
 	Pod, Container string
-	// CPUs are empty where a shared pool has none left, as strict reservation
-	// allows: a kernel has no such cpuset, and those containers have to go.
+	// CPUs is the new cpuset. It is empty if strict reservation leaves the shared
+	// pool no CPU: the kernel has no empty cpuset for tasks, so that those
+	// containers have to be stopped.
 	CPUs numa.CPUSet
 }
 
-// Diff lists what has to be done to running containers when one state follows
-// another. In this order, nobody enters CPUs that are to be another's own before
-// all others have left them: first all shrink, then those that get CPUs grow. A
-// container that moves altogether does so between the two; only where several do,
-// which no method of this package makes them do, may they meet for a moment.
+// Diff returns the cpuset changes of running containers between two states. Their
+// order keeps CPUs exclusive: first all cpusets that lose CPUs shrink, then those
+// that get CPUs grow, and containers that move completely do so in between. Only if
+// several containers move at once, which no method of this package causes, may two
+// share a CPU for a moment.
 //
-// Containers that do not run need no step, and start with their [State.Wanted]
-// once the steps are done. A container that has had CPUs of its own and has none
-// now, since it was released, is told to join the shared pool. Steps for one
-// container may be two: to leave some CPUs first, and to enter others later. It
-// compares decisions; whether a container has the cpuset that from says is the
-// caller's to know.
+// A container may need two steps: to leave CPUs first, and to enter others later. A
+// container whose CPUs were released joins the shared pool. Containers that do not
+// run need no step; they start with [State.Wanted] after the steps. Diff compares
+// states only: the caller has to know whether the current cpusets match from.
 func Diff(from, to State) []Step {
 	type ranked struct {
 		Step
@@ -44,8 +43,7 @@ func Diff(from, to State) []Step {
 		if pod == "" {
 			first = 0
 		}
-		// Nothing can be kept, and the container is to leave as early as those that
-		// shrink.
+		// No CPU is kept; the container leaves as early as those that shrink.
 		if b.Empty() {
 			all = append(all, ranked{Step{pod, container, b}, first})
 			return
@@ -76,8 +74,7 @@ func Diff(from, to State) []Step {
 	return steps
 }
 
-// containersOf goes over the containers of which one of two states knows, in
-// order.
+// containersOf iterates over the containers of either state, in order.
 func containersOf(a, b State) func(yield func(uid, name string) bool) {
 	return func(yield func(uid, name string) bool) {
 		uids := slices.Compact(slices.Sorted(slices.Values(append(a.Pods(), b.Pods()...))))

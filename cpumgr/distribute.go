@@ -9,16 +9,16 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// maxExact is the number of nodes with free CPUs up to which the search for an
-// even distribution looks at all sets of nodes: 3^8 = 6561 cases at most. Beyond,
-// it looks at the nodes with the most free CPUs alone. The kubelet searches all
-// of them, at a cost that grows exponentially with the nodes.
+// maxExact is the number of nodes with free CPUs up to which the search for an even
+// distribution tries all sets of nodes: 3^8 = 6561 cases at most. With more nodes
+// it tries only those with the most free CPUs. The kubelet tries all sets, at a
+// cost that grows exponentially with the nodes.
 const maxExact = 8
 
-// distribute takes n CPUs evenly from as few nodes as can give them, in groups
-// that are not split between nodes. Of the ways to do so it takes the one which
-// leaves nodes the most alike. Where there is none, it packs. It is the
-// kubelet's algorithm for distribute-cpus-across-numa.
+// distribute takes n CPUs evenly from as few nodes as possible, in groups that are
+// not split between nodes. Among several ways it takes the one that leaves the
+// nodes most alike. Without an even distribution it packs. It is the kubelet's
+// algorithm for distribute-cpus-across-numa.
 func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.CPUSet, error) {
 	if n%group != 0 || n == 0 || n > free.Len() {
 		return l.pack(free, n, spread, false)
@@ -57,9 +57,9 @@ func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.C
 	return l.pack(free, n, spread, false)
 }
 
-// fewestNodes is how many nodes of the machine hold n CPUs in groups, were all
-// of them free. It goes by the machine and not by free CPUs, as in the kubelet:
-// on a busy machine the search begins with fewer nodes than can do.
+// fewestNodes returns the number of nodes that hold n CPUs in groups if all CPUs
+// are free. Like the kubelet it ignores the used CPUs: on a busy machine the search
+// starts with fewer nodes than needed.
 func (l *layout) fewestNodes(n, group int) int {
 	groups := make([]int, len(l.nodes))
 	for i, u := range l.nodes {
@@ -73,23 +73,22 @@ func (l *layout) fewestNodes(n, group int) int {
 	return k
 }
 
-// division looks for the evenest way to take a number of CPUs from nodes. Nodes
-// are named by their places in free.
+// division searches for the most even way to take a number of CPUs from nodes.
+// Nodes are identified by their index in free.
 type division struct {
 	free        []int // by node, in order
 	need, group int
 }
 
-// portion is one way: share CPUs from each of some nodes, and one group more from
-// each in extra, which may name a node more than once.
+// portion is a distribution: share CPUs from each of some nodes, and one more group
+// from each node in extra, which may name a node more than once.
 type portion struct {
 	nodes, extra []int
 	share        int
 	score        float64
 }
 
-// among finds the best way to take from k nodes. Of ways that are as good, the
-// first is taken.
+// among finds the best distribution over k nodes; of equal ones the first.
 func (d division) among(k int) (best portion, found bool) {
 	// The share is rounded down to whole groups; the groups that are left over go
 	// to some of the nodes.
@@ -135,8 +134,8 @@ func (d division) among(k int) (best portion, found bool) {
 	return best, found
 }
 
-// holds reports whether nodes have a share each, and all that is needed
-// together. Parts of groups do not count, since a group is not split.
+// holds reports whether each node has share free CPUs, and all together have
+// enough. Parts of groups do not count, since a group is not split.
 func (d division) holds(nodes []int, share int) bool {
 	sum := 0
 	for _, i := range nodes {
@@ -148,8 +147,8 @@ func (d division) holds(nodes []int, share int) bool {
 	return sum >= d.need
 }
 
-// dealOut takes what is left to give from some nodes, a group from each in
-// turn. It fails if no node has a group left, and changes left.
+// dealOut takes the remaining CPUs from some nodes, one group from each in turn. It
+// returns false if no node has a group left. It changes left.
 func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	for rest > 0 {
 		before := rest
@@ -167,8 +166,8 @@ func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	return extra, true
 }
 
-// choices are the sets of k of some nodes in lexicographic order, or beyond
-// [maxExact] nodes the one set of those with the most free CPUs.
+// choices yields the sets of k of some nodes in lexicographic order, or beyond
+// [maxExact] nodes the one set of nodes with the most free CPUs.
 func (d division) choices(of []int, k int) iter.Seq[[]int] {
 	if len(d.free) <= maxExact {
 		return combinations(of, k)
@@ -185,8 +184,8 @@ func (d division) choices(of []int, k int) iter.Seq[[]int] {
 	}
 }
 
-// combinations are those of k elements, in lexicographic order. What is yielded
-// is good until the next one. It makes none of them in advance: there can be
+// combinations yields the sets of k elements, in lexicographic order. A yielded
+// slice is valid until the next one. None are computed in advance: there can be
 // many, and the search often ends early.
 func combinations(of []int, k int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
@@ -215,10 +214,9 @@ func combinations(of []int, k int) iter.Seq[[]int] {
 	}
 }
 
-// deviation is the standard deviation of some counts. Like the kubelet's, it and
-// the mean are rounded to three digits, so that the same ways are as good as each
-// other. It is of the population: all nodes with free CPUs count, those that
-// give nothing included.
+// deviation returns the standard deviation of some counts. As in the kubelet, the
+// deviation and the mean are rounded to three digits, so that distributions tie as
+// they do there. All nodes with free CPUs count, those that give nothing included.
 func deviation(counts []int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	sum := 0

@@ -1,9 +1,8 @@
-// Package cpumgr decides which containers get CPUs of their own, and which.
+// Package cpumgr decides which containers get exclusive CPUs, and which CPUs.
 //
-// It is arithmetic, without an agent: a [State] and a pod go in, a decision and a
-// new State come out. Nothing is read, written, started or locked. A scheduler asks
-// it whether and where a pod would fit; an NRI plugin takes [Take] alone; an agent
-// keeps the State and sets cpusets.
+// It is pure: functions take a [State] and a pod, and return a decision and a new
+// State. They read, write, start and lock nothing. A scheduler can compute whether
+// and where a pod fits; an NRI plugin can use [Take] alone; an agent stores the
 //
 //	static, err := cpumgr.NewStatic(machine, cpumgr.Reservation{MilliCPU: 500}, cpumgr.Options{})
 //	if err != nil {
@@ -15,24 +14,24 @@
 //	cpus := next.Wanted(pod.UID, pod.Containers[0].Name)
 //	for _, step := range cpumgr.Diff(state, next) { ... }     // cpusets to set, in this order
 //
-// [Policy] is what it does for an agent; [Static] and [NewNone] are the kubelet's
-// two, and who wants another brings it.
+// [Policy] is the interface that an agent uses. [Static] and [NewNone] are the
+// kubelet's two policies; others can be added.
 //
 // # State
 //
-// What is known of a pod is a small value, [PodCPUs]: [State.EncodePod] writes it,
+// The CPUs of a pod are a small value, [PodCPUs]: [State.EncodePod] writes it and
 // [DecodePod] reads it, one file for each pod. CPUs that init containers leave to
-// later containers are found from it too, so that they are not forgotten over a
-// restart. The shared pool is written nowhere: it is what is left.
+// later containers are derived from it, so that a restart does not lose them. The
+// shared pool is not stored: it is the rest.
 //
 // # Faults
 //
-// A file that cannot be read is that pod's matter. [Rebuild] makes a state out of
-// files, or of the cpusets of live cgroups where there are none: what fits keeps
-// just the CPUs it has, and what does not (offline, reserved or taken CPUs, another
-// number than asked for, another policy) is reported and shares. There is no state
-// with which an agent could not start. Containers that have CPUs keep them until
-// they are released or resized: no method moves them.
+// A file that cannot be read affects only its pod. [Rebuild] builds a state from
+// files or, without files, from the cpusets of live cgroups. Valid CPUs are kept.
+// Invalid ones (offline, reserved or taken, another number than requested, another
+// policy) are reported, and their containers share. No state keeps an agent from
+// starting. Containers keep their CPUs until they are released or resized: no
+// method moves them.
 //
 // Tier: beta.
 package cpumgr

@@ -10,11 +10,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// encodingVersion is that of the format which EncodePod writes. DecodePod takes
-// no other; see [Rebuild] for pods whose file cannot be read.
+// encodingVersion is the version of EncodePod's format. DecodePod refuses others;
+// [Rebuild] handles pods whose file cannot be read.
 const encodingVersion = 1
 
-// encodedPod is what is kept of a pod, as JSON. Names of fields and kinds are
+// encodedPod is the stored form of a pod, as JSON. Names of fields and kinds are
 // part of the format.
 type encodedPod struct {
 	Version    int                `json:"version"`
@@ -36,9 +36,9 @@ func kindNames() [3]string {
 	return [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
 }
 
-// EncodePod writes down what a pod has, as a line of JSON, to be kept for
-// [DecodePod] and [Rebuild]. What is the same is written the same. The error reports
-// that the pod has nothing.
+// EncodePod returns the CPUs of a pod as a line of JSON, for [DecodePod] and
+// [Rebuild]. Equal pods give equal bytes. It returns an error if the pod has no
+// CPUs.
 func (s State) EncodePod(uid string) ([]byte, error) {
 	p, ok := s.pods[uid]
 	if !ok {
@@ -55,15 +55,16 @@ func (s State) EncodePod(uid string) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-// DecodePod reads what [State.EncodePod] wrote. It takes nothing that cannot have
-// been written so; whether the CPUs are there and free is [Rebuild]'s question.
+// DecodePod reads the output of [State.EncodePod]. It refuses everything that
+// EncodePod cannot have written; [Rebuild] checks whether the CPUs exist and are
+// free.
 func DecodePod(data []byte) (PodCPUs, error) {
 	var e encodedPod
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if err := dec.Decode(&e); err != nil {
 		return PodCPUs{}, fmt.Errorf("CPUs of a pod: %w", err)
 	}
-	// Two lines in one file are the mark of a write that went wrong.
+	// Two lines in one file are a sign of a failed write.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return PodCPUs{}, errors.New("CPUs of a pod: there is more behind the end")
 	}

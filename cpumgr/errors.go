@@ -10,17 +10,16 @@ import (
 // NodeCPUs counts CPUs of a NUMA node.
 type NodeCPUs struct{ Node, CPUs int }
 
-// InsufficientError reports that there are fewer free CPUs than a container asks
-// for.
+// InsufficientError reports that fewer CPUs are free than a container requests.
 type InsufficientError struct {
 	Requested int
 	Free      int        // CPUs
-	Cores     int        // how many cores are free with all their CPUs
+	Cores     int        // number of cores whose CPUs are all free
 	Nodes     []NodeCPUs // the free CPUs of each node that has CPUs
 }
 
-// insufficient returns the error for n CPUs of those that are free, with the
-// counts from which an operator sees why: free CPUs, whole cores, and nodes.
+// insufficient returns the error for a request of n CPUs, with counts that show the
+// reason: free CPUs, whole cores, and nodes.
 func (l *layout) insufficient(free numa.CPUSet, n int) error {
 	cores := 0
 	for _, c := range l.cores {
@@ -44,25 +43,26 @@ func perNode(nodes []NodeCPUs) string {
 	return strings.Join(parts, ", ")
 }
 
-// SMTAlignmentError reports that a request cannot be served with whole cores, as
-// [Options].FullPCPUsOnly wants it.
+// SMTAlignmentError reports that a request cannot be served with whole cores, which
+// [Options].FullPCPUsOnly demands.
 type SMTAlignmentError struct {
 	Requested int // CPUs
-	// PerCore is the smallest of the machine's cores, where they differ.
-	PerCore int // CPUs of a core
-	// Physical reports that the number is right, but not so many CPUs are free
-	// in whole cores: only Available, which Nodes has for each node.
+	// PerCore is the number of threads of a core; the smallest, if cores differ.
+	PerCore int
+	// Physical reports that the request is a multiple of PerCore, but too few whole
+	// cores are free: Available CPUs, of which Nodes has the number by node.
 	Physical  bool
 	Available int
 	Nodes     []NodeCPUs
 }
 
-// misaligned returns what there is instead of n CPUs: whole cores.
+// misaligned returns the error for a request of n CPUs, with the number of CPUs in
+// free cores.
 func (l *layout) misaligned(whole numa.CPUSet, n int) error {
 	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
 }
 
-// Reason is what the kubelet says of a pod that it rejects for this.
+// Reason returns the kubelet's reason for rejecting such a pod.
 func (*SMTAlignmentError) Reason() string { return "SMTAlignmentError" }
 
 func (e *SMTAlignmentError) Error() string {
@@ -72,36 +72,35 @@ func (e *SMTAlignmentError) Error() string {
 	return fmt.Sprintf("%d CPUs requested; want a multiple of %d, the CPUs of a core", e.Requested, e.PerCore)
 }
 
-// EmptyPodSharedPoolError reports that containers of a pod with CPUs of its own
-// take all of them, so that nothing is left for the container that it names.
-// Such a container would have no CPU to run on.
+// EmptyPodSharedPoolError reports that containers of a pod with pod-level CPUs take
+// all of them exclusively, so that no CPU is left for Container.
 type EmptyPodSharedPoolError struct {
 	Container string
 	Total     int // CPUs of the pod
-	Exclusive int // of which so many are containers' own
+	Exclusive int // CPUs that are exclusive to containers
 }
 
-// Reason is what the kubelet says of a pod that it rejects for this.
+// Reason returns the kubelet's reason for rejecting such a pod.
 func (*EmptyPodSharedPoolError) Reason() string { return "EmptyPodSharedPoolError" }
 
 func (e *EmptyPodSharedPoolError) Error() string {
-	// Up to the colon it is the kubelet's, which tools look for.
+	// The text up to the colon is the kubelet's: tools search for it.
 	return fmt.Sprintf("pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers: container %q; the pod asks for %d CPUs, its other containers for %d",
 		e.Container, e.Total, e.Exclusive)
 }
 
-// ResizeError reports that a container keeps the CPUs it has. It is not a
-// failure of the node: the request cannot be met while the pod lives.
+// ResizeError reports that a resize is refused and the container keeps its CPUs.
+// The request will not succeed later either.
 type ResizeError struct {
 	Container string
 	From, To  int64 // thousandths of a CPU
 	Why       string
 }
 
-// Reason is the reason of the pod's condition PodResizePending.
+// Reason returns the reason of the pod's condition PodResizePending.
 func (*ResizeError) Reason() string { return "Infeasible" }
 
-// Detail is the value of the kubelet's label reason_detail for this.
+// Detail returns the value of the kubelet's metric label reason_detail.
 func (*ResizeError) Detail() string { return "guaranteed_pod_cpu_manager_static_policy" }
 
 func (e *ResizeError) Error() string {

@@ -5,12 +5,12 @@ import "github.com/nodewright/nodewright/numa"
 // resource is the name of CPUs among hints.
 const resource = "cpu"
 
-// anyHints notes that there is no preference: the container takes no CPUs for
-// itself. It differs from an empty list, which means that nothing can serve it.
+// anyHints returns hints without a preference, for a container without exclusive
+// CPUs. An empty list, in contrast, means that the request cannot be served.
 func anyHints() numa.Hints { return numa.Hints{Resource: resource, Any: true} }
 
-// candidate is a set of nodes that hints look at, with the numbers that do not
-// depend on the state: they are counted once per machine.
+// candidate is a set of nodes for hints, with the numbers that do not depend on the
+// state: they are computed once per machine.
 type candidate struct {
 	nodes   numa.NodeSet
 	places  []int // of the nodes in the layout
@@ -18,9 +18,8 @@ type candidate struct {
 	sockets int   // that they lie in
 }
 
-// candidates are those of the machine's sets of nodes that have CPUs on each
-// node, in ascending order of size. A set with a node that has only memory
-// would look larger than it is.
+// candidates returns the machine's sets of nodes in which each node has CPUs,
+// smallest first. A node with only memory would make a set look larger than it is.
 func (l *layout) candidates() []candidate {
 	place := map[int]int{}
 	for i, n := range l.nodes {
@@ -48,10 +47,10 @@ sets:
 	return all
 }
 
-// Hints returns which nodes can serve a container, or with [WholePod] a pod. Those
-// that it prefers are as few as could serve it if nothing else ran, as in the
-// kubelet: on a busy machine there may be hints but no preferred ones. It
-// changes nothing, and its cost grows with the number of candidates.
+// Hints returns the sets of nodes that can serve a container or, with [WholePod], a
+// pod. As in the kubelet, a hint is preferred if it has as few nodes as an idle
+// machine would need: on a busy machine there may be hints but no preferred ones.
+// The cost grows with the number of candidates.
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	if container == WholePod {
 		return p.podHints(s, pod)
@@ -64,7 +63,8 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	if n == 0 {
 		return anyHints()
 	}
-	// Asked again, as after a restart, it answers with what has been given.
+	// A repeated request, as after a restart, gets the CPUs that were allocated
+	// before.
 	if own, ok := s.pods[pod.UID].container(c.Name); ok {
 		return p.again(own.CPUs, n)
 	}
@@ -99,7 +99,7 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 		own, ok := s.pods[pod.UID].container(c.Name)
 		switch wants := p.wants(pod, c); {
 		case ok && own.CPUs.Len() != wants:
-			return numa.Hints{Resource: resource} // what it has is not what it asks for
+			return numa.Hints{Resource: resource} // the container has another number of CPUs than it requests
 		case ok:
 			assigned = assigned.Union(own.CPUs)
 		case wants > 0:
@@ -109,14 +109,14 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if complete {
 		return p.hints(assigned, assigned, min(n, assigned.Len()))
 	}
-	// What some containers have already has to be part of any answer: containers
-	// do not move.
+	// The nodes of CPUs that containers of the pod have already must be in every
+	// hint: containers do not move.
 	must := s.Reusable(pod.UID).Union(assigned)
 	return p.hints(p.free(s, pod.UID).Union(assigned), must, n)
 }
 
-// total is how many CPUs of their own the containers of a pod have at the same
-// time, at most: those that run side by side, or an init container and the
+// total returns the largest number of exclusive CPUs that containers of a pod use
+// at the same time: those that run side by side, or an init container and the
 // sidecars started before it.
 func (p *Static) total(pod numa.Pod) int {
 	staying, sidecars, most := 0, 0, 0
@@ -135,8 +135,8 @@ func (p *Static) total(pod numa.Pod) int {
 	return max(most, staying)
 }
 
-// again returns what serves a container or a pod that is served already; nothing if
-// it asks for another number than it has.
+// again returns the hints for a container or pod that has CPUs already; none if it
+// requests another number.
 func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	if has.Len() != n {
 		return numa.Hints{Resource: resource}
@@ -185,8 +185,8 @@ func (p *Static) fewestNodes(n int) int {
 	return len(p.l.nodes)
 }
 
-// fillsSockets reports whether a candidate lies in as few sockets as hold some
-// number of nodes.
+// fillsSockets reports whether a candidate lies in the smallest number of sockets
+// that can hold some number of nodes.
 func (p *Static) fillsSockets(c candidate, nodes int) bool {
 	perSocket := len(p.l.nodes) / len(p.l.sockets)
 	return c.sockets == (nodes+perSocket-1)/perSocket

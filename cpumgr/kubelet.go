@@ -8,19 +8,18 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Assignments are who has which CPUs by the word of a kubelet: its
-// cpu_manager_state. They let an agent take over a node from a kubelet, by
-// [Rebuild].
+// Assignments are the CPU assignments of a kubelet, read from its
+// cpu_manager_state. With [Rebuild] an agent can take over a node from a kubelet.
 type Assignments struct {
 	Policy string
 	Shared numa.CPUSet
-	// Pods are the CPUs of containers by UID and name. Those under the name ""
-	// are the pod's pool; see [PodCPUs.ByContainer].
+	// Pods has the CPUs of containers by UID and name. The name "" stands for the
+	// pod's pool; see [PodCPUs.ByContainer].
 	Pods map[string]map[string]numa.CPUSet
 }
 
-// kubeletFile is cpu_manager_state as its JSON is. The second version has no
-// PodEntries. The order of its fields is that of the kubelet's own.
+// kubeletFile is the JSON of cpu_manager_state, with the kubelet's order of fields.
+// The second version has no PodEntries.
 type kubeletFile struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -29,15 +28,15 @@ type kubeletFile struct {
 	Checksum      uint64                       `json:"checksum"`
 }
 
-// kubeletPod is what the file says of a pod's pool.
+// kubeletPod is the JSON of a pod's pool.
 type kubeletPod struct {
 	CPUSet numa.CPUSet `json:"cpuSet"`
 }
 
-// checksum is the kubelet's: FNV-1a over a dump of what the file says. The dump
-// is the one that the kubelet's checkpoint library makes of its own type, with
-// the checksum itself as 0; names of types are part of it. With pools, the
-// field of the pod-level managers is part of it too.
+// checksum returns the kubelet's checksum: FNV-1a over a dump of the file's
+// content. The dump is the one that the kubelet's checkpoint library makes of its
+// own type, with the checksum as 0; it contains names of types and, with pools, the
+// field of the pod-level managers.
 func (f kubeletFile) checksum(pools bool) uint64 {
 	d := &kubeletsum.Dump{}
 	d.Add("(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)", f.PolicyName, f.DefaultCPUSet)
@@ -68,8 +67,8 @@ func orEmpty[V any](m map[string]V) map[string]V {
 	return m
 }
 
-// DecodeKubelet reads a kubelet's cpu_manager_state, as Kubernetes has written it
-// since 1.18. The error reports that it is damaged, or none.
+// DecodeKubelet reads a kubelet's cpu_manager_state in the formats of Kubernetes
+// 1.18 and later. It returns an error for a file that is damaged or no such file.
 func DecodeKubelet(b []byte) (Assignments, error) {
 	var f kubeletFile
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -108,10 +107,9 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	return out, nil
 }
 
-// EncodeKubelet writes a state down as the cpu_manager_state of a kubelet with a
-// policy of that name, which goes on from there. What is the same is written
-// the same. Kinds of containers are not in it: the kubelet knows them from the
-// pods.
+// EncodeKubelet returns the state as the cpu_manager_state of a kubelet with that
+// policy, which can continue from it. Equal states give equal bytes. Kinds of
+// containers are not included: the kubelet takes them from the pods.
 func (s State) EncodeKubelet(policy string) ([]byte, error) {
 	f := kubeletFile{PolicyName: policy, DefaultCPUSet: s.shared.String(), Entries: map[string]map[string]string{}, PodEntries: map[string]kubeletPod{}}
 	for uid, pod := range s.pods {

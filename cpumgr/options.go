@@ -9,47 +9,46 @@ import (
 	"strings"
 )
 
-// Options are those of the static policy. The zero value is the kubelet's
-// default. Fields up to PreferUncoreCache are cpuManagerPolicyOptions; their
-// comments give the kubelet's names.
+// Options configures the static policy. The zero value is the kubelet's default.
+// Fields up to PreferUncoreCache are cpuManagerPolicyOptions; their comments give
+// the kubelet's names.
 type Options struct {
-	// FullPCPUsOnly ("full-pcpus-only") gives whole cores, or nothing.
+	// FullPCPUsOnly ("full-pcpus-only") allocates only whole cores.
 	FullPCPUsOnly bool
-	// DistributeAcrossNUMA ("distribute-cpus-across-numa") takes the same
-	// number of CPUs from each node, where one node has not enough.
+	// DistributeAcrossNUMA ("distribute-cpus-across-numa") takes the same number of
+	// CPUs from each node if one node has too few.
 	DistributeAcrossNUMA bool
-	// AlignBySocket ("align-by-socket") takes a socket for as good as a node.
+	// AlignBySocket ("align-by-socket") prefers CPUs of one socket, even of several
+	// nodes.
 	AlignBySocket bool
 	// DistributeAcrossCores ("distribute-cpus-across-cores") takes CPUs of
-	// different cores rather than of the same.
+	// different cores.
 	DistributeAcrossCores bool
 	// StrictReservation ("strict-cpu-reservation") keeps the containers of the
 	// shared pool off the reserved CPUs.
 	StrictReservation bool
-	// PreferUncoreCache ("prefer-align-cpus-by-uncorecache") tries to stay
-	// within few last-level caches.
+	// PreferUncoreCache ("prefer-align-cpus-by-uncorecache") tries to use few
+	// last-level caches.
 	PreferUncoreCache bool
 
-	// PodLevel lets a pod have CPUs of its own, which its containers take
-	// theirs from and share the others (the kubelet's feature gate
-	// PodLevelResourceManagers, alpha). Without it, pods with resources of
-	// their own share the pool.
+	// PodLevel gives exclusive CPUs to pods with pod-level resources: containers
+	// get their exclusive CPUs from them and share the rest (the kubelet's feature
+	// gate PodLevelResourceManagers, alpha). Without it, such pods use the shared
+	// pool.
 	PodLevel bool
-	// ResizeExclusive lets containers with CPUs of their own grow and shrink
-	// (the feature gate InPlacePodVerticalScalingExclusiveCPUs, alpha).
+	// ResizeExclusive allows containers with exclusive CPUs to be resized (the
+	// feature gate InPlacePodVerticalScalingExclusiveCPUs, alpha).
 	ResizeExclusive bool
 }
 
-// Gates tell which groups of options may be used: the kubelet's feature gates
-// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions. By default the
-// kubelet has Beta alone; see [DefaultGates].
+// Gates says which groups of options may be used: the kubelet's feature gates
+// CPUManagerPolicyAlphaOptions and CPUManagerPolicyBetaOptions.
 type Gates struct{ Alpha, Beta bool }
 
-// DefaultGates are those of the kubelet.
+// DefaultGates returns the kubelet's defaults: only Beta.
 func DefaultGates() Gates { return Gates{Beta: true} }
 
-// option is one that is known: where it is kept, and which gate it needs, if
-// any.
+// option describes a known option: its field, and the gate that it needs, if any.
 type option struct {
 	field       func(*Options) *bool
 	alpha, beta bool
@@ -69,8 +68,8 @@ func knownOptions() map[string]option {
 }
 
 // ParseOptions reads cpuManagerPolicyOptions of a KubeletConfiguration: the
-// kubelet's names, with values that [strconv.ParseBool] takes. It reports
-// everything that is wrong.
+// kubelet's names, with values that [strconv.ParseBool] accepts. The error names
+// every mistake.
 func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 	known := knownOptions()
 	var o Options
@@ -99,9 +98,9 @@ func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 	return o, errors.Join(append(errs, o.validate())...)
 }
 
-// validate reports options that exclude each other. Spreading over cores
-// contradicts what keeps CPUs together, and the search for caches knows nothing
-// of an even distribution.
+// validate returns an error for options that exclude each other. Spreading over
+// cores contradicts the options that keep CPUs together, and the search for caches
+// does not distribute evenly.
 func (o Options) validate() error {
 	var errs []error
 	for _, pair := range []struct {
@@ -120,9 +119,10 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// GoesWith reports options that a topology policy, given by the kubelet's name,
-// excludes: a socket is no single NUMA node.
-func (o Options) GoesWith(topologyPolicy string) error {
+// Conflicts returns an error if an option contradicts a topology policy, given by
+// the kubelet's name: CPUs of a socket may lie in several NUMA nodes, which
+// single-numa-node forbids.
+func (o Options) Conflicts(topologyPolicy string) error {
 	if o.AlignBySocket && topologyPolicy == "single-numa-node" {
 		return fmt.Errorf("CPU manager policy option %q and topology manager policy %q exclude each other", "align-by-socket", topologyPolicy)
 	}

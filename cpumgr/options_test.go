@@ -49,10 +49,10 @@ func TestParseOptions(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"x"`) {
 		t.Errorf("not all is reported: %v", err)
 	}
-	if err := (Options{AlignBySocket: true}).GoesWith("single-numa-node"); err == nil {
+	if err := (Options{AlignBySocket: true}).Conflicts("single-numa-node"); err == nil {
 		t.Error("align-by-socket goes with single-numa-node")
 	}
-	if err := (Options{AlignBySocket: true}).GoesWith("restricted"); err != nil {
+	if err := (Options{AlignBySocket: true}).Conflicts("restricted"); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// The order in which units are looked at is the same on every level: those with
-// the fewest free CPUs first, and of those with as many the lower ID. Inner units
-// follow the order of the outer ones that they lie in. Units without a free CPU
-// are left out.
+// The order of units is the same on every level: fewest free CPUs first, and lower
+// ID first among equals. Inner units follow the order of the outer ones in which
+// they lie. Units without a free CPU are left out.
 
-// nodes are those with free CPUs, in the order described above; sockets, cores
-// and caches are alike.
+// nodes returns the nodes with free CPUs, in the order described above; sockets,
+// cores and caches do the same.
 func (r *run) nodes() []int {
 	if r.l.nodesFirst {
 		return r.rank(nil, r.l.nodes, every(len(r.l.nodes)))
@@ -35,8 +34,8 @@ func (r *run) cores() []int {
 
 func (r *run) caches() []int { return r.within(r.nodes(), r.l.nodeCaches, r.l.caches) }
 
-// within ranks the units inside each of some others, and names each once: where
-// a socket lies in two nodes, say, it is met with the first.
+// within ranks the units inside each of some others, and returns each once: a
+// socket in two nodes, for example, at the first.
 func (r *run) within(outer []int, inside [][]int, table []unit) []int {
 	order := make([]int, 0, len(table))
 	met := make([]bool, len(table))
@@ -51,7 +50,7 @@ func (r *run) within(outer []int, inside [][]int, table []unit) []int {
 	return order
 }
 
-// rank appends those of some units of a table that have free CPUs, in order.
+// rank appends the units of a table that have free CPUs, in order.
 func (r *run) rank(to []int, table []unit, among []int) []int {
 	type ranked struct{ free, place int }
 	ranks := make([]ranked, 0, len(among))

@@ -20,7 +20,7 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 		return next, nil
 	}
 	n := p.wantsWhole(pod)
-	// A pod that has CPUs keeps them, in whichever way it got them.
+	// A pod that has CPUs keeps them, whichever way it got them.
 	if _, has := s.pods[pod.UID]; has || n == 0 {
 		return s, nil
 	}
@@ -39,10 +39,10 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 	return s.WithPod(PodCPUs{UID: pod.UID, Pool: pool, Containers: containers}), nil
 }
 
-// checkPodShares makes sure that no container which shares its pod's CPUs finds
-// that all of them are other containers' own. Init containers that share run
-// beside the sidecars started before them; regular ones run beside all that
-// stay.
+// checkPodShares returns an error if a container that shares its pod's CPUs would
+// have none, because other containers have all of them exclusively. Init containers
+// that share run beside the sidecars started before them; regular ones run beside
+// all sidecars and regular containers.
 func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 	sidecars, staying := 0, 0
 	var sharing []string
@@ -67,12 +67,11 @@ func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 	return nil
 }
 
-// partition divides a pod's pool among its containers. What sidecars and regular
-// containers get is theirs; init containers use what sidecars before them leave,
-// and those that share have the rest. Containers are placed in their order,
-// which is that of their starts.
+// partition divides a pod's pool among its containers, in the order of their
+// starts. Sidecars and regular containers get exclusive CPUs; init containers use
+// the CPUs that sidecars before them leave; containers that share get the rest.
 func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, error) {
-	left := pool // less what sidecars and regular containers have
+	left := pool // without the CPUs of sidecars and regular containers
 	all := make([]ContainerCPUs, 0, len(pod.Containers))
 	for _, c := range pod.Containers {
 		own := ContainerCPUs{Name: c.Name, Kind: c.Kind}
@@ -80,12 +79,11 @@ func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, err
 		var err error
 		switch {
 		case n == 0:
-			own.CPUs, own.Pooled = left, true // of those that stay, see below
+			own.CPUs, own.Pooled = left, true // of sidecars and regular containers, see below
 		case n > left.Len():
 			err = p.l.insufficient(left, n)
 		default:
-			// Only the pod is sure to have whole cores: its containers may
-			// share one.
+			// Only the pod is guaranteed whole cores: its containers may share one.
 			o := p.o
 			o.FullPCPUsOnly = false
 			own.CPUs, err = p.l.take(left, n, 0, o)
@@ -100,7 +98,7 @@ func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, err
 		}
 		all = append(all, own)
 	}
-	// Only now it is known what all those that stay leave over.
+	// Only now the rest is known that sidecars and regular containers leave.
 	for i := range all {
 		if all[i].Pooled && all[i].Kind != numa.Init {
 			all[i].CPUs = left

@@ -10,17 +10,17 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Problem describes what is wrong with CPUs that a container is said to have. It is
-// a report and no failure: the state that comes with it is good.
+// Problem describes existing CPUs that a container cannot keep. It is a report and
+// no failure: the returned state is valid.
 type Problem struct {
-	// Pod is its UID and Container the name, which is "" where the CPUs are
-	// the whole pod's. Both are "" where the shared pool is meant.
+	// Pod is the UID and Container the name, which is "" for the whole pod. Both
+	// are "" for the shared pool.
 	Pod, Container string
 	CPUs           numa.CPUSet
 	Err            error
 }
 
-// Error is the problem in a line.
+// Error returns the problem in one line.
 func (p Problem) Error() string {
 	who := "shared pool"
 	if p.Pod != "" {
@@ -35,18 +35,17 @@ func (p Problem) Error() string {
 // Unwrap returns Err.
 func (p Problem) Unwrap() error { return p.Err }
 
-// Rebuild makes a state from what pods have: from the cpusets of their live
-// cgroups, or from what was kept of them ([PodCPUs.ByContainer]), by UID and
-// container name. CPUs under the name "" are the pod's, and none that it has no
-// pool; where the name is missing, the CPUs of its containers tell.
+// Rebuild builds a state from the existing CPUs of pods: the cpusets of their live
+// cgroups, or stored ones ([PodCPUs.ByContainer]), by UID and container name. The
+// name "" has the pod's pool, and no CPUs if it has none; without that name, the
+// pool is derived from the CPUs of its containers.
 //
-// Containers that are to have CPUs of their own keep just those they have. The
-// exceptions are reported and share the pool: CPUs that are offline, reserved or
-// another's, and numbers that are not what the container asks for. Where two
-// pods have the same CPU, the one that comes first in pods keeps it: those that a
-// file reports are better first than those that only a cpuset reports. The state is
-// good whatever the problems. Pods that are terminating have to be among pods: the
-// CPUs of those that are not are given to others.
+// Containers that are entitled to exclusive CPUs keep exactly those they have.
+// Exceptions are reported, and share the pool: CPUs that are offline, reserved or
+// taken, and numbers that differ from the request. If two pods have the same CPU,
+// the earlier one in pods keeps it: put pods with a file before those with only a
+// cpuset. The state is valid whatever the problems. pods must include terminating
+// pods: the CPUs of missing pods are free.
 func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (State, []Problem) {
 	s := p.Start()
 	var problems []Problem
@@ -71,17 +70,17 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 		}
 		for _, name := range sorted(has[uid]) {
 			if cpus := has[uid][name]; !cpus.Empty() {
-				problems = append(problems, Problem{uid, name, cpus, errors.New("there is no such pod")})
+				problems = append(problems, Problem{uid, name, cpus, errors.New("pod is not on this node")})
 			}
 		}
 	}
 	return s, problems
 }
 
-// Adopt lets containers of a pod keep CPUs. See [Policy] and [Rebuild].
+// Adopt records existing CPUs of a pod's containers. See [Policy] and [Rebuild].
 //
-// FullPCPUsOnly and the nodes that CPUs are on matter to what is given anew, and
-// are no reason to take CPUs from what runs.
+// FullPCPUsOnly and the NUMA nodes of the CPUs are not checked: they matter for new
+// allocations, and are no reason to take CPUs from a running container.
 func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem) {
 	if n := p.wantsWhole(pod); n > 0 {
 		if next, problems, ok := p.adoptPool(s, pod, has, n); ok {
@@ -107,12 +106,12 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 	return s, problems
 }
 
-// adoptPool lets a pod keep a pool of its own. It says false where there is none:
-// then containers may have CPUs of their own nevertheless.
+// adoptPool records the existing pool of a pod. It returns false if there is none:
+// its containers may have exclusive CPUs nevertheless.
 func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n int) (State, []Problem, bool) {
 	pool, named := has[""]
-	// Cpusets of cgroups name no pool; if the containers have together just as
-	// many CPUs as the pod is to have, these are it.
+	// Cgroups do not show a pool. If the containers together have exactly as many
+	// CPUs as the pod requests, these are the pool.
 	if !named {
 		for _, c := range pod.Containers {
 			pool = pool.Union(has[c.Name])
@@ -128,7 +127,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	}
 	rec := PodCPUs{UID: pod.UID, Pool: pool}
 	var problems []Problem
-	var staying numa.CPUSet // what sidecars and regular containers have for themselves
+	var staying numa.CPUSet // exclusive CPUs of sidecars and regular containers
 	for _, c := range pod.Containers {
 		cpus, ok := has[c.Name]
 		if !ok {
@@ -142,7 +141,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 		case cpus.Empty() || !cpus.SubsetOf(pool):
 			err = fmt.Errorf("the pod's are %q", pool)
 		case cpus.IntersectLen(staying) > 0:
-			err = fmt.Errorf("CPUs %s are another container's own", cpus.Intersect(staying))
+			err = fmt.Errorf("CPUs %s are exclusive to another container", cpus.Intersect(staying))
 		}
 		if err != nil {
 			problems = append(problems, Problem{pod.UID, c.Name, cpus, err})
@@ -156,8 +155,8 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	return s.WithPod(rec), problems, true
 }
 
-// adoptable returns why a container cannot keep CPUs, or nil. The checks go from
-// what no change of other pods could mend to what depends on them.
+// adoptable returns the reason why a container cannot keep CPUs, or nil. Reasons
+// that do not depend on other pods are checked first.
 func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPUSet, n int) error {
 	if offline := cpus.Minus(p.l.all); !offline.Empty() {
 		return fmt.Errorf("CPUs %s are offline", offline)
@@ -189,7 +188,7 @@ func (s State) ownerOf(cpus numa.CPUSet) string {
 	return "not free"
 }
 
-// ByContainer is what a pod has, in the form that [Rebuild] takes.
+// ByContainer returns the CPUs of a pod in the form that [Rebuild] takes.
 func (p PodCPUs) ByContainer() map[string]numa.CPUSet {
 	has := map[string]numa.CPUSet{"": p.Pool}
 	for _, c := range p.Containers {
@@ -198,9 +197,8 @@ func (p PodCPUs) ByContainer() map[string]numa.CPUSet {
 	return has
 }
 
-// Validate reports what a state must not be. States that came from p are good;
-// this is for those of unknown origin. An empty list means that the state is
-// good.
+// Validate returns the faults of a state of unknown origin; none if it is valid.
+// States returned by p are valid.
 func (p *Static) Validate(s State) []Problem {
 	var problems []Problem
 	report := func(pod, container string, cpus numa.CPUSet, why string) {
@@ -237,8 +235,8 @@ func (p *Static) Validate(s State) []Problem {
 			}
 		}
 	}
-	// CPUs that nobody has would never be given to anybody again.
-	report("", "", p.pool().Minus(s.shared).Minus(assigned), "nobody has them")
+	// Unassigned CPUs outside the shared pool would never be allocated again.
+	report("", "", p.pool().Minus(s.shared).Minus(assigned), "assigned to no container and not shared")
 	return problems
 }
 

@@ -28,7 +28,7 @@ func TestRebuild(t *testing.T) {
 		{"the kernel took a CPU away", machineS(), Options{}, "a2", "a=1", "", []string{"they are 1, and 2 are asked for"}},
 		{"it has shared until now", machineS(), Options{}, "a2 b2", "a=0-7 b=0-7", "", []string{"they are 8", "they are 8"}},
 		{"no cpuset", machineS(), Options{}, "a2", "a=", "", []string{"they are 0"}},
-		{"unknown pods", machineS(), Options{}, "a2", "a=1,5 x=2,6", "a=1,5", []string{`pod x, container "0": CPUs "2,6": there is no such pod`}},
+		{"unknown pods", machineS(), Options{}, "a2", "a=1,5 x=2,6", "a=1,5", []string{`pod x, container "0": CPUs "2,6": pod is not on this node`}},
 		{"a pod twice", machineS(), Options{}, "a2 a2", "a=1,5", "a=1,5", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestRebuildPodLevel(t *testing.T) {
 		{"a pool of another size", "=1-2 0=1", "", `pod a: CPUs "1-2": they are 2, and 4 are asked for`},
 		{"beyond the pool", "=1-2,5-6 0=3,7 1=2,6", "1=2,6", `container "0": CPUs "3,7": the pod's are "1-2,5-6"`},
 		{"another number", "=1-2,5-6 0=1,2,5 1=6", "1=6", "they are 3, and the container asks for 2"},
-		{"overlap", "=1-2,5-6 0=1,5 1=1-2,5-6", "0=1,5", "CPUs 1,5 are another container's own"},
+		{"overlap", "=1-2,5-6 0=1,5 1=1-2,5-6", "0=1,5", "CPUs 1,5 are exclusive to another container"},
 		{"no pool, as it was kept", "= 0=1,5 1=2,6", "0=1,5", ""},
 		{"no pool that would fit", "0=1,5 1=0,2-4,6-7", "0=1,5", ""},
 	} {
@@ -128,7 +128,7 @@ func TestValidate(t *testing.T) {
 		{"reserved not in the pool", "4,2-3,6-7", []PodCPUs{one("a", "1,5")}, false, `CPUs "0": they are reserved, and missing`},
 		{"an unknown CPU in the pool", "0,4,2-3,6-7,12", []PodCPUs{one("a", "1,5")}, false, `CPUs "12": the machine does not have them`},
 		{"an unknown CPU of a pod", "0,4,1-3,5-7", []PodCPUs{one("a", "12")}, false, `pod a: CPUs "12": the machine does not have them`},
-		{"a CPU of nobody", "0,4,2-3,6", []PodCPUs{one("a", "1,5")}, false, `shared pool: CPUs "7": nobody has them`},
+		{"a CPU of nobody", "0,4,2-3,6", []PodCPUs{one("a", "1,5")}, false, `shared pool: CPUs "7": assigned to no container and not shared`},
 		{"a CPU in the pool and given", "0-7", []PodCPUs{one("a", "1,5")}, false, `pod a: CPUs "1,5": they are in the shared pool`},
 		{"a CPU of two pods", "0,4,2,6-7", []PodCPUs{one("a", "1,5"), one("b", "3,5")}, false, `pod b: CPUs "5": other pods have them too`},
 		{"reserved and given", "0,2-3,6-7", []PodCPUs{one("a", "4,1,5")}, false, `pod a: CPUs "4": they are reserved`},

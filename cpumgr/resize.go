@@ -6,14 +6,14 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Resize returns the CPUs of a container with a new request, in
-// thousandths of a CPU. pod is the pod as it is, with the old one.
+// Resize returns the state in which a container has the CPUs of a new request, in
+// thousandths of a CPU. pod has the old request.
 //
-// As in the kubelet, a Guaranteed pod keeps its CPU requests: the error is a
-// [*ResizeError]. With Options.ResizeExclusive, the container gets what the new
-// request would get it at admission, except that it moves as little as can be: it
-// grows by CPUs near to those it has, and shrinks to some of them. A pod with CPUs
-// of its own keeps them even so. A failure leaves the state as it was.
+// As in the kubelet, a Guaranteed pod cannot change its CPU requests: the error is
+// a [*ResizeError]. With Options.ResizeExclusive the container keeps as many of its
+// CPUs as possible: it grows by CPUs near to them, or shrinks to some of them. A
+// pod with pod-level CPUs is refused even then. After an error the state is
+// unchanged.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
 		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
@@ -36,7 +36,7 @@ func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (S
 	resized := c
 	resized.MilliCPU = milliCPU
 	n := p.wants(pod, resized)
-	// The new request is no whole number: the container shares from now on.
+	// The new request is not a whole number: the container shares from now on.
 	if n == 0 {
 		return s.Without(pod.UID, c.Name), nil
 	}
@@ -66,8 +66,8 @@ func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
 	return p.l.take(has, n, 0, p.o)
 }
 
-// grow adds free CPUs to those that a container has, from the nodes that these
-// are on first, until there are n.
+// grow adds free CPUs to those of a container until there are n, first from the
+// same nodes.
 func (p *Static) grow(s State, podUID string, has numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
 		if err := p.checkSMT(n, s.shared.Minus(p.siblings).Union(s.Reusable(podUID)).Union(has)); err != nil {

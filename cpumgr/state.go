@@ -8,9 +8,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// State describes who has which CPUs. It is a value: it never changes, methods return
-// new states that share what they have in common, and any number of goroutines
-// may use one. The zero value has no CPUs; a policy's Start makes the first one.
+// State is the assignment of CPUs to containers. It is an immutable value: methods
+// return new states, which share unchanged parts, and any number of goroutines may
+// use one. The zero value has no CPUs; a policy's Start makes the first state.
 type State struct {
 	shared numa.CPUSet
 	pods   map[string]PodCPUs // by UID
@@ -19,10 +19,10 @@ type State struct {
 // PodCPUs are the CPUs of one pod.
 type PodCPUs struct {
 	UID string
-	// Pool are those of the pod as a whole (KEP-5526, pod-level resource
+	// Pool is the CPUs of the pod as a whole (KEP-5526, pod-level resource
 	// managers); empty if it has none.
 	Pool numa.CPUSet
-	// Containers are those that have CPUs, in ascending order of name. The
+	// Containers are the containers with CPUs, in ascending order of name. The
 	// slice is shared and read-only.
 	Containers []ContainerCPUs
 }
@@ -32,30 +32,30 @@ type ContainerCPUs struct {
 	Name string
 	Kind numa.Kind
 	CPUs numa.CPUSet
-	// Pooled reports that it shares them with other containers of its pod.
-	// Otherwise they are its own.
+	// Pooled reports that other containers of the pod share the CPUs. Otherwise
+	// they are exclusive.
 	Pooled bool
 }
 
-// NewState is the state of a machine where nothing is assigned yet and all
-// containers share some CPUs. It is for those who bring a policy of their own.
+// NewState returns the state of a machine without assignments, where all containers
+// share some CPUs. It is for policies outside this package.
 func NewState(shared numa.CPUSet) State { return State{shared: shared} }
 
-// Shared are the CPUs of all containers that have none of their own. The empty
-// set means that such containers are not bound to any (policy none), or that no
-// CPU is left for them (strict reservation alone lets this happen).
+// Shared returns the CPUs of all containers without exclusive CPUs. The empty set
+// means that such containers may use all CPUs (policy none), or that no CPU is left
+// for them (possible only with strict reservation).
 func (s State) Shared() numa.CPUSet { return s.shared }
 
-// Pods are the pods that have CPUs, in ascending order of UID.
+// Pods returns the UIDs of pods that have CPUs, in ascending order.
 func (s State) Pods() []string { return slices.Sorted(maps.Keys(s.pods)) }
 
-// Pod is what a pod has, and whether it has something.
+// Pod returns the CPUs of a pod, and whether it has any.
 func (s State) Pod(uid string) (PodCPUs, bool) {
 	p, ok := s.pods[uid]
 	return p, ok
 }
 
-// Exclusive are the CPUs that are a container's own; none if it shares.
+// Exclusive returns the exclusive CPUs of a container; none if it shares.
 func (s State) Exclusive(podUID, container string) numa.CPUSet {
 	if c, ok := s.pods[podUID].container(container); ok && !c.Pooled {
 		return c.CPUs
@@ -63,8 +63,8 @@ func (s State) Exclusive(podUID, container string) numa.CPUSet {
 	return numa.CPUSet{}
 }
 
-// Wanted is what the cpuset of a container has to be: its own CPUs, those it
-// shares with its pod, or the shared pool.
+// Wanted returns the cpuset for a container: its exclusive CPUs, those it shares
+// with its pod, or the shared pool.
 func (s State) Wanted(podUID, container string) numa.CPUSet {
 	if c, ok := s.pods[podUID].container(container); ok {
 		return c.CPUs
@@ -72,9 +72,9 @@ func (s State) Wanted(podUID, container string) numa.CPUSet {
 	return s.shared
 }
 
-// Reusable are the CPUs of a pod's init containers that no container which stays
-// has: later containers of the pod may take them. A pod with a pool has none:
-// its pool was divided when it was given.
+// Reusable returns the CPUs of a pod's init containers that later containers of the
+// pod may take: those that no sidecar or regular container has. A pod with a pool
+// has none: its pool is divided when it is allocated.
 func (s State) Reusable(podUID string) numa.CPUSet {
 	p := s.pods[podUID]
 	if !p.Pool.Empty() {
@@ -91,11 +91,11 @@ func (s State) Reusable(podUID string) numa.CPUSet {
 	return init.Minus(staying)
 }
 
-// Isolation describes how alone a container is on its CPUs.
+// Isolation says with which containers a container shares its CPUs.
 type Isolation int
 
-// Containers share CPUs with the machine or with their pod, or have their own.
-// Those with their own need no CFS quota, which would throttle them in vain (the
+// Containers share CPUs with the machine, share them with their pod, or have
+// exclusive CPUs. Exclusive CPUs need no CFS quota, which would only throttle (the
 // kubelet's DisableCPUQuotaWithExclusiveCPUs).
 const (
 	SharesHost Isolation = iota
@@ -103,7 +103,7 @@ const (
 	OwnCPUs
 )
 
-// Isolation returns how alone a container is on its CPUs.
+// Isolation returns with which containers a container shares its CPUs.
 func (s State) Isolation(podUID, container string) Isolation {
 	switch c, ok := s.pods[podUID].container(container); {
 	case !ok:
@@ -115,9 +115,9 @@ func (s State) Isolation(podUID, container string) Isolation {
 	}
 }
 
-// WithPod is s, but with these CPUs for a pod. What it had and has no more goes
-// back to the shared pool, and what it has now leaves it. A pod without containers
-// is removed. s is not changed; maps and slices that differ are copied.
+// WithPod returns s with the CPUs of a pod replaced. CPUs that the pod lost return
+// to the shared pool; CPUs that it gained leave it. A pod without containers is
+// removed. s is not changed; maps and slices that differ are copied.
 func (s State) WithPod(p PodCPUs) State {
 	if len(p.Containers) == 0 {
 		p.Pool = numa.CPUSet{}
@@ -143,10 +143,10 @@ func (s State) with(podUID string, c ContainerCPUs) State {
 	return s.WithPod(p)
 }
 
-// Without is s, but the CPUs of a container, or of a pod with all its containers
-// if the name is "", are back in the shared pool. CPUs that other containers of
-// the pod have too stay theirs, and a pod's pool stays until its last container is
-// gone.
+// Without returns s with the CPUs of a container back in the shared pool; with the
+// name "", those of all containers of the pod. CPUs that other containers of the
+// pod also have stay assigned, and a pod's pool stays until its last container is
+// removed.
 func (s State) Without(podUID, container string) State {
 	p, ok := s.pods[podUID]
 	if !ok {
@@ -161,12 +161,12 @@ func (s State) Without(podUID, container string) State {
 	return s.WithPod(p.without(container))
 }
 
-// Equal reports whether s and t say the same.
+// Equal reports whether s and t have the same assignments.
 func (s State) Equal(t State) bool {
 	return s.shared.Equal(t.shared) && maps.EqualFunc(s.pods, t.pods, PodCPUs.Equal)
 }
 
-// Equal reports whether p and q say the same.
+// Equal reports whether p and q have the same assignments.
 func (p PodCPUs) Equal(q PodCPUs) bool {
 	return p.UID == q.UID && p.Pool.Equal(q.Pool) && slices.EqualFunc(p.Containers, q.Containers, func(a, b ContainerCPUs) bool {
 		return a.Name == b.Name && a.Kind == b.Kind && a.Pooled == b.Pooled && a.CPUs.Equal(b.CPUs)
@@ -183,7 +183,7 @@ func (p PodCPUs) held() numa.CPUSet {
 	return all
 }
 
-// container finds what a container has, and whether it has something.
+// container returns the CPUs of a container, and whether it has any.
 func (p PodCPUs) container(name string) (ContainerCPUs, bool) {
 	for _, c := range p.Containers {
 		if c.Name == name {

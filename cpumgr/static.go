@@ -7,33 +7,34 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Reservation defines which CPUs are never given to a container alone, because the
-// system needs them.
+// Reservation is the CPUs that are reserved for the system and never assigned to a
+// container exclusively.
 type Reservation struct {
-	// MilliCPU is how much is reserved, in thousandths of a CPU: the sum of
-	// systemReserved, kubeReserved and the hard eviction threshold. It is
-	// rounded up to whole CPUs, which are taken as those of a container are.
+	// MilliCPU is the reserved amount in thousandths of a CPU: the sum of
+	// systemReserved, kubeReserved and the hard eviction threshold. It is rounded
+	// up to whole CPUs, which are chosen like those of a container.
 	MilliCPU int64
-	// CPUs says which (the kubelet's reservedSystemCPUs); empty for any. If
-	// MilliCPU is not 0, they must be as many as it says.
+	// CPUs lists the reserved CPUs (the kubelet's reservedSystemCPUs); empty lets
+	// the policy choose. If MilliCPU is not 0, their number must match it.
 	CPUs numa.CPUSet
 }
 
-// Static is the kubelet's policy static: a container of a Guaranteed pod whose
-// request is a whole number of CPUs gets them for itself, and all others share
-// the rest. It never changes and may be used by any number of goroutines.
+// Static is the kubelet's policy static: a container of a Guaranteed pod that
+// requests a whole number of CPUs gets them exclusively; all other containers share
+// the rest. It is immutable and may be used by any number of goroutines.
 type Static struct {
 	l        *layout
 	o        Options
 	reserved numa.CPUSet
-	// siblings are the CPUs of all cores with a reserved one. They are counted out
-	// where only whole cores are given.
+	// siblings are the CPUs of all cores with a reserved CPU. They are excluded
+	// where only whole cores are allocated.
 	siblings numa.CPUSet
-	// candidates are counted once, for all hints.
+	// candidates are computed once, for all hints.
 	candidates []candidate
 }
 
-// NewStatic checks what it is given, and reports all that is wrong.
+// NewStatic checks its arguments and returns the policy. The error names every
+// fault.
 func NewStatic(m numa.Machine, r Reservation, o Options) (*Static, error) {
 	errs := []error{m.Validate(), o.validate()}
 	if errors.Join(errs...) != nil {
@@ -58,9 +59,9 @@ func NewStatic(m numa.Machine, r Reservation, o Options) (*Static, error) {
 	return p, nil
 }
 
-// reserve chooses the CPUs for the system, or checks those that are named. The
-// same machine and reservation give the same CPUs after each restart, which no
-// file has to remember.
+// reserve chooses the reserved CPUs, or checks the configured ones. The same
+// machine and reservation give the same CPUs after each restart, so that no file
+// has to store them.
 func (p *Static) reserve(r Reservation) (numa.CPUSet, error) {
 	if unknown := r.CPUs.Minus(p.l.all); !unknown.Empty() {
 		return numa.CPUSet{}, fmt.Errorf("reserved CPUs %s: the machine has no CPU %s; want some of %s", r.CPUs, unknown, p.l.all)
@@ -86,10 +87,10 @@ func (p *Static) reserve(r Reservation) (numa.CPUSet, error) {
 	return r.CPUs, nil
 }
 
-// Start is the state in which all containers share.
+// Start returns the state in which all containers share.
 func (p *Static) Start() State { return NewState(p.pool()) }
 
-// pool is what there is to share while nothing is assigned.
+// pool returns the shared CPUs of a machine without assignments.
 func (p *Static) pool() numa.CPUSet {
 	if p.o.StrictReservation {
 		return p.Allocatable()
@@ -97,21 +98,21 @@ func (p *Static) pool() numa.CPUSet {
 	return p.l.all
 }
 
-// Reserved are the CPUs that no container gets for itself.
+// Reserved returns the CPUs that are never allocated to a container.
 func (p *Static) Reserved() numa.CPUSet { return p.reserved }
 
-// Allocatable are all others.
+// Allocatable returns the CPUs that are not reserved.
 func (p *Static) Allocatable() numa.CPUSet { return p.l.all.Minus(p.reserved) }
 
-// free are the CPUs that can still be given to containers of a pod. Those that
-// an init container of the pod leaves over are among them.
+// free returns the CPUs that can be assigned to containers of a pod, with those
+// that an init container of the pod leaves.
 func (p *Static) free(s State, podUID string) numa.CPUSet {
 	return s.shared.Minus(p.reserved).Union(s.Reusable(podUID))
 }
 
-// wants is how many CPUs of its own a container of a pod gets; 0 for none. In a
-// pod with resources of its own, only a container whose CPU and memory are
-// bound gets CPUs, as in the kubelet.
+// wants returns the number of exclusive CPUs that a container gets; 0 for none. In
+// a pod with pod-level resources, only a container with equal requests and limits
+// of CPU and memory gets CPUs, as in the kubelet.
 func (p *Static) wants(pod numa.Pod, c numa.Container) int {
 	if !pod.Guaranteed || pod.Resources != nil && (!p.o.PodLevel || !c.Bound) {
 		return 0
@@ -128,11 +129,11 @@ func (p *Static) wantsWhole(pod numa.Pod) int {
 	return pod.Resources.WholeCPUs()
 }
 
-// Allocate gives a container its CPUs. See [Policy].
+// Allocate assigns CPUs to a container. See [Policy].
 //
-// With [WholePod], a pod with resources of its own gets a pool of its own (if
-// Options.PodLevel is set), which its containers take theirs from; of other
-// pods, each container is given its CPUs, or none is.
+// With [WholePod], a pod with pod-level resources gets a pool (if Options.PodLevel
+// is set), from which its containers get theirs. In other pods either all
+// containers get their CPUs or none does.
 func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error) {
 	if container == WholePod {
 		return p.allocatePod(s, pod, hint)
@@ -182,7 +183,7 @@ func (p *Static) checkSMT(n int, countable numa.CPUSet) error {
 	return nil
 }
 
-// Release takes back the CPUs of a container, or of a whole pod if the name is "".
+// Release frees the CPUs of a container, or of a whole pod if the name is "".
 func (p *Static) Release(s State, podUID, container string) State {
 	return s.Without(podUID, container)
 }

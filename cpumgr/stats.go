@@ -2,24 +2,23 @@ package cpumgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// Stats are the numbers of a state, in the kubelet's meaning of its metrics.
+// Stats are the figures of a state for the kubelet's metrics.
 type Stats struct {
-	// SharedMilliCPU is what containers without CPUs of their own have, less
-	// the reserved CPUs, in thousandths of a CPU
-	// (cpu_manager_shared_pool_size_millicores).
+	// SharedMilliCPU is the size of the shared pool without the reserved CPUs, in
+	// thousandths of a CPU (cpu_manager_shared_pool_size_millicores).
 	SharedMilliCPU int64
-	// Exclusive counts the CPUs that are not shared by all
-	// (cpu_manager_exclusive_cpu_allocation_count), and Nodes those of each
-	// node that has CPUs, nodes with none assigned included
-	// (cpu_manager_allocation_per_numa).
+	// Exclusive is the number of CPUs outside the shared pool
+	// (cpu_manager_exclusive_cpu_allocation_count), and Nodes their number on each
+	// node that has CPUs, 0 included (cpu_manager_allocation_per_numa).
 	Exclusive int
 	Nodes     []NodeCPUs
-	// Containers counts those with CPUs of their own, and the others count
-	// how many of them are aligned in which way.
+	// Containers is the number of containers with exclusive CPUs. The other three
+	// count those among them whose CPUs are whole cores, within one last-level
+	// cache, and on one NUMA node: see Alignment.
 	Containers, AlignedCores, AlignedCache, AlignedNode int
 }
 
-// Stats counts what a state says.
+// Stats returns the figures of a state.
 func (p *Static) Stats(s State) Stats {
 	st := Stats{SharedMilliCPU: int64(s.shared.Minus(p.reserved).Len()) * 1000}
 	var assigned numa.CPUSet
@@ -49,16 +48,17 @@ func one(yes bool) int {
 	return 0
 }
 
-// Alignment describes what a set of CPUs keeps together: the boundaries of the
-// kubelet's metric container_aligned_compute_resources_count.
+// Alignment says which boundaries a set of CPUs respects, for the kubelet's metric
+// container_aligned_compute_resources_count.
 type Alignment struct {
 	Cores bool // physical_cpu: whole cores only
 	Cache bool // uncore_cache: one last-level cache
 	Node  bool // numa_node: one NUMA node
 }
 
-// Alignment returns how well CPUs lie together. A single CPU, like none, is within
-// one cache and one node; a CPU that the machine does not have is in no place.
+// Alignment returns the alignment of a set of CPUs. A single CPU, like none, is
+// within one cache and one node; a CPU that the machine does not have is within
+// none.
 func (p *Static) Alignment(cpus numa.CPUSet) Alignment {
 	if !cpus.SubsetOf(p.l.all) {
 		one := cpus.Len() <= 1

@@ -9,18 +9,18 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Take chooses n of some free CPUs of a machine: the assignment of the static
-// policy, alone. Of the options it follows those that say which CPUs to choose:
-// FullPCPUsOnly, DistributeAcrossNUMA, DistributeAcrossCores and
-// PreferUncoreCache. The same arguments give the same CPUs.
+// Take chooses n of some free CPUs of a machine, like the static policy but without
+// a state. It uses the options that affect the choice: FullPCPUsOnly,
+// DistributeAcrossNUMA, DistributeAcrossCores and PreferUncoreCache. The same
+// arguments give the same CPUs.
 //
 // Without options it packs: whole NUMA nodes and sockets, then whole cores, then
-// single CPUs of cores that are in use already; of each kind, what has the fewest
-// free CPUs goes first, and then the lowest number.
+// single CPUs of cores that are partly used; among units of a kind, the one with
+// the fewest free CPUs first, and then the lowest number.
 //
-// The error is an [*InsufficientError] where there are fewer free CPUs than n,
-// and an [*SMTAlignmentError] where FullPCPUsOnly cannot be kept. It makes a
-// layout each time; who asks often keeps a [Static].
+// The error is an [*InsufficientError] if fewer than n CPUs are free, and an
+// [*SMTAlignmentError] if FullPCPUsOnly cannot be satisfied. Take computes the
+// machine's layout at each call; a [Static] computes it once.
 func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
 	if err := errors.Join(m.Validate(), o.validate()); err != nil {
 		return numa.CPUSet{}, err
@@ -29,8 +29,8 @@ func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, erro
 	return l.take(free.Intersect(l.all), n, 0, o)
 }
 
-// take chooses n CPUs: from some nodes first, and then from all; 0 nodes mean
-// any. It is Take for those who have a layout.
+// take chooses n CPUs, first from the nodes near and then from all; an empty near
+// means any.
 func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
 	if n < 0 {
 		return numa.CPUSet{}, fmt.Errorf("%d CPUs requested; want 0 or more", n)
@@ -111,9 +111,9 @@ func (l *layout) choose(free numa.CPUSet, n int, o Options) (numa.CPUSet, error)
 	return l.pack(free, n, o.DistributeAcrossCores, o.PreferUncoreCache)
 }
 
-// pack takes whole units from large to small, and single CPUs last. With spread
-// it takes no whole cores, and single CPUs of different ones. With uncore it tries
-// between large and small to stay within few last-level caches.
+// pack takes whole units from large to small, and single CPUs last. With spread it
+// takes no whole cores, and single CPUs of different cores. With uncore it tries,
+// after the large units, to use few last-level caches.
 func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet, error) {
 	if n > free.Len() {
 		return numa.CPUSet{}, l.insufficient(free, n)
@@ -132,8 +132,7 @@ func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet
 	return r.got, nil
 }
 
-// run is one packing under way. It is used by one goroutine, and thrown away
-// after.
+// run is one packing. It is used by one goroutine and then dropped.
 type run struct {
 	l    *layout
 	free numa.CPUSet
@@ -141,7 +140,7 @@ type run struct {
 	got  numa.CPUSet
 }
 
-// take moves CPUs from the free ones to those that were got.
+// take moves CPUs from the free ones to the result.
 func (r *run) take(cpus numa.CPUSet) {
 	r.free = r.free.Minus(cpus)
 	r.got = r.got.Union(cpus)
@@ -159,9 +158,9 @@ func (r *run) takeLarge() {
 	}
 }
 
-// takeWhole walks over units and takes those that are all free and fit. No two
-// units of a table have a CPU in common, and order names each once. A unit that
-// is too large is passed over, and a later one may fit.
+// takeWhole walks over units and takes those that are completely free and not
+// larger than the need. Units of a table do not overlap, and order names each once.
+// A unit that is too large is skipped; a later one may fit.
 func (r *run) takeWhole(table []unit, order []int) {
 	var ids []int
 	need := r.need
@@ -175,8 +174,8 @@ func (r *run) takeWhole(table []unit, order []int) {
 }
 
 // takeSingles takes single CPUs until there are enough. In the order of cores,
-// those in use already come first, since they have the fewest free CPUs. Socket
-// by socket, the lowest numbers come first, which on most machines are of
+// partly used cores come first, since they have the fewest free CPUs. With spread
+// it goes socket by socket in ascending order, which on most machines gives CPUs of
 // different cores.
 func (r *run) takeSingles(spread bool) {
 	table, order := r.l.cores, r.cores

@@ -6,10 +6,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// takeCaches tries to stay within few last-level caches: it takes whole ones
-// that are free and fit, and for what remains a part of one, if that part fits
-// just so. What then is still missing is for pack to take, without regard to
-// caches.
+// takeCaches tries to use few last-level caches: it takes whole free caches that
+// fit, and for the rest a part of one cache, if that part fits exactly. pack takes
+// the CPUs that are still missing, without regard to caches.
 func (r *run) takeCaches() {
 	for _, i := range r.caches() {
 		// In each round, because the need has become less, and the order another.
@@ -24,10 +23,10 @@ func (r *run) takeCaches() {
 	}
 }
 
-// takePart takes all that is needed from one cache, or nothing. It looks at as
-// many cores as the need has, those of the lowest numbers, and at what is free of
-// them: it has to be just as many CPUs, or one more for half a core. A part
-// that does not fit just so is left to others, which is the kubelet's rule.
+// takePart takes all needed CPUs from one cache, or none. It checks the free CPUs
+// of as many cores as needed, lowest numbers first: they have to be exactly the
+// needed number, or one more for half a core. Other parts are not taken, which is
+// the kubelet's rule.
 func (r *run) takePart(cache int) {
 	cores := (r.need + r.l.threads - 1) / r.l.threads
 	var ids []int

@@ -109,7 +109,7 @@ func static(cfg PlacementConfig) (cpumgr.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, cfg.CPUOptions.GoesWith(cfg.TopologyPolicy)
+	return p, cfg.CPUOptions.Conflicts(cfg.TopologyPolicy)
 }
 
 // newTopology makes the topology manager; an empty policy is none, as in the kubelet.

@@ -130,7 +130,7 @@ func cpuOptions(c *v1beta1.KubeletConfiguration, bad reporter) cpumgr.Options {
 	o, err := cpumgr.ParseOptions(c.CPUManagerPolicyOptions, gates)
 	switch {
 	case err == nil:
-		err = o.GoesWith(c.TopologyManagerPolicy)
+		err = o.Conflicts(c.TopologyManagerPolicy)
 	case !each:
 		err = nil // it is reported already
 	}

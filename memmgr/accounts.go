@@ -7,23 +7,23 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// accounts are what a state means for the machine's nodes. Nodes that serve the
-// same blocks are one group with one account: which node of a group a byte
-// comes from is the kernel's choice.
+// accounts are the used amounts of the machine's nodes in a state. Nodes that serve
+// the same blocks are one group with one account: the kernel chooses the node of
+// the group for each byte.
 type accounts struct {
 	taken numa.NodeSet // nodes in any group
 	of    [numa.MaxNodes]*group
 }
 
-// group is some nodes, and what is used of them. No node is in two.
+// group is some nodes, and the amounts used on them. Each node is in one group.
 type group struct {
 	nodes numa.NodeSet
 	used  []uint64 // for each of Static.resources
 	mixed bool     // blocks within it have different nodes; nothing more is given then
 }
 
-// accounts sums up what pods are charged. What it returns depends on the
-// assignments alone, not on the order in which they came about.
+// accounts sums up the charges of all pods. The result depends only on the
+// assignments, not on their order.
 func (p *Static) accounts(s State) *accounts {
 	a := &accounts{}
 	for _, e := range s.pods {
@@ -67,7 +67,7 @@ func (a *accounts) join(nodes numa.NodeSet, resources int) *group {
 	return all
 }
 
-// groups are those that have some of the nodes.
+// groups returns the groups that have some of the nodes.
 func (a *accounts) groups(nodes numa.NodeSet) []*group {
 	var list []*group
 	for rest := a.taken & nodes; rest != 0; {
@@ -78,8 +78,8 @@ func (a *accounts) groups(nodes numa.NodeSet) []*group {
 	return list
 }
 
-// open reports whether a block on just these nodes keeps to the rule that a node
-// is in one group: none of them is in use, or all are by blocks on the same.
+// open reports whether a block on exactly these nodes keeps each node in one group:
+// none of them is in use, or all are used by blocks on the same nodes.
 func (a *accounts) open(nodes numa.NodeSet) bool {
 	if nodes&a.taken == 0 {
 		return nodes != 0
@@ -88,8 +88,8 @@ func (a *accounts) open(nodes numa.NodeSet) bool {
 	return g != nil && !g.mixed
 }
 
-// used is what is taken of one resource by blocks on just these nodes, of which
-// there is at least one.
+// used returns the amount of one resource that blocks on exactly these nodes use;
+// nodes is not empty.
 func (a *accounts) used(nodes numa.NodeSet, resource int) uint64 {
 	if g := a.exactly(nodes); g != nil {
 		return g.used[resource]

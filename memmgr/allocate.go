@@ -6,14 +6,14 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Allocate gives a container its memory from the hint's nodes. If these have
-// too little left, or serve others as part of a larger set, the best larger set
-// is taken instead, unless the hint is preferred and that set would not be. An
+// Allocate assigns memory to a container from the hint's nodes. If they have too
+// little left, or serve other containers as part of a larger set, it uses the best
+// larger set; but if the hint is preferred, that set has to be preferred too. An
 // error is a [*PlacementError] or a [*EmptyPodSharedPoolError].
 //
-// The kubelet looks for what is free without what the pod may use again, and so
-// can turn away a pod for memory that it holds itself. It also lets a container
-// into a single node of a larger set. Neither is so here.
+// Two differences from the kubelet: memory that the pod can reuse counts as free,
+// so that a pod is not rejected for memory that it holds itself; and a container
+// cannot use a single node of a larger set.
 func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error) {
 	if container >= 0 {
 		return p.allocateContainer(s, pod, container, hint)

@@ -6,13 +6,13 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// charges are what containers take from the machine together, by nodes and
-// resource. Init containers run one after the other and end before the regular
-// ones start, so memory is used again: of all moments, the one counts in which
-// the most is held. These are, for each init container, its own start with the
-// sidecars before it, and in the end all sidecars and regular containers.
+// charges returns the amounts that containers take from the machine together, by
+// nodes and resource: the largest amount that they hold at any moment. Init
+// containers run one after the other and end before the regular ones start, so that
+// their memory is reused. The moments are the run of each init container beside the
+// sidecars before it, and the run of all sidecars and regular containers.
 //
-// Only containers on the same nodes use each other's memory again.
+// Only containers on the same nodes reuse each other's memory.
 func charges(holders []holder) []Block {
 	var peaks, lasting []Block // same indices
 	for _, h := range holders {
@@ -33,8 +33,8 @@ func charges(holders []holder) []Block {
 	return peaks
 }
 
-// extra is what one more container takes from the machine, beyond what the pod
-// holds, for each amount on some nodes.
+// extra returns, for each amount, the part that one more container takes from the
+// machine beyond the pod's charges.
 func (e *entry) extra(nodes numa.NodeSet, h holder, ask []Amount) []Amount {
 	if e == nil || !slices.ContainsFunc(e.charges, func(b Block) bool { return b.Nodes == nodes }) {
 		return ask

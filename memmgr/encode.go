@@ -10,12 +10,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// version is that of the saved form. It changes whenever an older agent would
-// misread a newer form, or the other way round.
+// version is the version of the saved format. It changes whenever an older agent
+// would misread a newer file, or a newer agent an older file.
 const version = 1
 
-// ErrPolicy means that a pod was saved under another policy. What runs reports
-// more about it than the file does, see [Static.Rebuild].
+// ErrPolicy means that a pod was saved under another policy. [Static.Rebuild]
+// restores such a pod from its cgroups.
 var ErrPolicy = errors.New("saved under another policy")
 
 type savedPod struct {
@@ -42,9 +42,9 @@ type savedBlock struct {
 // kinds are the saved names of numa.Kind.
 var kinds = [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
 
-// EncodePod is what to save of a pod, marked with the name of the policy. It is
-// a few hundred bytes of JSON, and nil if the pod holds nothing. Equal
-// assignments are equal bytes.
+// EncodePod returns the saved form of a pod, marked with the name of the policy: a
+// few hundred bytes of JSON, and nil if the pod holds nothing. Equal assignments
+// give equal bytes.
 func (s State) EncodePod(uid, policy string) ([]byte, error) {
 	e := s.entry(uid)
 	if e == nil {
@@ -65,13 +65,13 @@ func saveBlocks(blocks []Block) []savedBlock {
 	return saved
 }
 
-// DecodePod is the state with a pod as it was saved by [State.EncodePod]; what
-// the state knew of it is replaced. With an error, which is [ErrPolicy] or says
-// what is wrong with data, the state is returned as it was.
+// DecodePod returns the state with a pod as [State.EncodePod] saved it; an
+// assignment of that pod in s is replaced. With an error, which is [ErrPolicy] or
+// describes the fault in data, the returned state is s.
 func (s State) DecodePod(uid, policy string, data []byte) (State, error) {
 	var saved savedPod
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields() // what is not understood would be lost
+	dec.DisallowUnknownFields() // unknown fields would be lost
 	if err := dec.Decode(&saved); err != nil {
 		return s, fmt.Errorf("saved memory of pod %s: %w", uid, err)
 	}

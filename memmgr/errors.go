@@ -10,29 +10,28 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// What a [PlacementError] comes down to; ask with errors.Is.
+// The causes of a [PlacementError], for errors.Is.
 var (
-	// ErrNoRoom means that no nodes have enough left.
+	// ErrNoRoom means that no set of nodes has enough memory left.
 	ErrNoRoom = errors.New("no NUMA nodes with enough memory")
-	// ErrNotPreferred means that the request could be served, but from nodes
-	// that are more or others than those which all resources agreed on.
+	// ErrNotPreferred means that only nodes outside the preferred hint have enough
+	// memory.
 	ErrNotPreferred = errors.New("only NUMA nodes that are not preferred have enough memory")
-	// ErrGroups means that some of the hint's nodes serve containers on other
-	// nodes than just these, and that nothing larger will do.
+	// ErrGroups means that nodes of the hint serve containers on other sets of
+	// nodes, and that no larger set can be used.
 	ErrGroups = errors.New("NUMA nodes are in use by containers on other sets of nodes")
 )
 
-// PlacementError describes why a request was not served, with all numbers. The
-// kubelet reports such as UnexpectedAdmissionError.
+// PlacementError describes why a request failed, with the figures of the nodes. The
+// kubelet reports such an error as UnexpectedAdmissionError.
 type PlacementError struct {
-	// Pod is the UID, and Container the name; that is empty for the pod as a
-	// whole.
+	// Pod is the UID, and Container the name; "" for the pod as a whole.
 	Pod, Container string
-	// Asked is what was requested.
+	// Asked is the request.
 	Asked []Amount
-	// Hint is what was passed to Allocate.
+	// Hint is the hint passed to Allocate.
 	Hint numa.Hint
-	// Nodes is what there was on all nodes.
+	// Nodes has the figures of all nodes.
 	Nodes []NodeStats
 
 	cause error
@@ -42,8 +41,8 @@ type PlacementError struct {
 // bytes.
 const listed = 8
 
-// Error has the figures of all nodes, or on large machines of those with the
-// most left.
+// Error includes the figures of all nodes, or on large machines of those with the
+// most memory left.
 func (e *PlacementError) Error() string {
 	var b strings.Builder
 	if e.Container != "" {
@@ -90,7 +89,7 @@ func comma(i int) string {
 
 func (e *PlacementError) asks(r Resource) bool { return of(e.Asked, r) > 0 }
 
-// free is what a node has left of the first resource that was asked for.
+// free returns the amount of the first requested resource that a node has left.
 func (e *PlacementError) free(n NodeStats) uint64 {
 	for _, r := range n.Resources {
 		if r.Resource == e.Asked[0].Resource {
@@ -100,36 +99,35 @@ func (e *PlacementError) free(n NodeStats) uint64 {
 	return 0
 }
 
-// Unwrap is one of [ErrNoRoom], [ErrNotPreferred] and [ErrGroups].
+// Unwrap returns [ErrNoRoom], [ErrNotPreferred] or [ErrGroups].
 func (e *PlacementError) Unwrap() error { return e.cause }
 
-// EmptyPodSharedPoolError means that a pod's own memory is all taken by
-// containers that keep theirs to themselves, with another container left that
-// should share the rest.
+// EmptyPodSharedPoolError means that containers with exclusive memory take all of a
+// pod's pod-level memory, so that another container of the pod has none.
 type EmptyPodSharedPoolError struct {
-	// Pod is the UID, and Container the one that is left with nothing.
+	// Pod is the UID, and Container the one without memory.
 	Pod, Container string
-	// Resource is what there is none left of.
+	// Resource is the resource that is used up.
 	Resource Resource
-	// Total is what the pod asks for, and Exclusive what containers take of it,
-	// in bytes.
+	// Total is the request of the pod, and Exclusive the part that its containers
+	// take, in bytes.
 	Total, Exclusive uint64
 }
 
-// Reason is that of the pod's rejection.
+// Reason returns the kubelet's reason for rejecting such a pod.
 func (*EmptyPodSharedPoolError) Reason() string { return "EmptyPodSharedPoolError" }
 
 func (e *EmptyPodSharedPoolError) Error() string {
-	// Up to the colon it is the kubelet's, which tools look for.
+	// The text up to the colon is the kubelet's: tools search for it.
 	return fmt.Sprintf("pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers: container %s of pod %s; the pod asks for %d bytes, its other containers for %d",
 		e.Resource, e.Container, e.Pod, e.Total, e.Exclusive)
 }
 
-// InfeasibleError means that a resize will never be possible.
+// InfeasibleError means that a resize will never succeed.
 type InfeasibleError struct {
 	// Pod is the UID.
 	Pod string
-	// Detail is the value that the kubelet counts such resizes under.
+	// Detail is the value of the kubelet's metric label for such resizes.
 	Detail string
 }
 

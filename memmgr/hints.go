@@ -6,23 +6,21 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Hints are the sets of nodes which have enough left of everything that is
-// requested; those are preferred that are as small as they could be on the
-// machine with nothing given. One list stands for memory and huge pages
-// alike, since each container has all of them on the same nodes.
+// Hints returns the sets of nodes that have enough left of every requested
+// resource. Those are preferred that are as small as possible on an idle machine.
+// One list stands for memory and huge pages alike, since a container has all of
+// them on the same nodes.
 //
-// What gets no memory of its own has no preference: pods that are not
-// Guaranteed, and containers without a request. Who holds memory already has
-// one hint, for where it is; if it does not hold what it requests now, it has
-// no preference, and keeps what it has.
+// Pods that are not Guaranteed, and containers without a request, get no memory
+// assigned and have no preference. A container that has memory has one hint, with
+// its nodes. If its request has changed, it has no preference and keeps its memory.
 //
-// The kubelet takes an unsatisfiable request for one without preference, and
-// fails later with UnexpectedAdmissionError; here the list is empty. So the
-// topology policies restricted and single-numa-node reject the pod with
-// TopologyAffinityError, and with the others Allocate fails as in the kubelet.
-// The list is also empty, in the kubelet too, for a pod with resources of its own
-// whose containers leave nothing to those that share: Allocate has
-// [EmptyPodSharedPoolError].
+// For an unsatisfiable request the list is empty: the topology policies restricted
+// and single-numa-node reject the pod with TopologyAffinityError, and with the
+// others Allocate fails. The kubelet, in contrast, returns no preference, so that
+// every policy fails later with UnexpectedAdmissionError. The list is also empty,
+// as in the kubelet, for a pod with pod-level resources whose containers leave
+// nothing to those that share: Allocate returns [EmptyPodSharedPoolError].
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	hints := numa.Hints{Resource: string(Memory)}
 	ask := p.request(pod, container)
@@ -38,8 +36,8 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	return hints
 }
 
-// held reports whether who asks has an assignment, and the nodes of it if it is
-// what is requested. Init containers that are over count as if they had one.
+// held reports whether a container or pod has an assignment, and returns its nodes
+// if it equals the request. Init containers that have ended count as assigned.
 func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.NodeSet, bool) {
 	e := s.entry(pod.UID)
 	if e == nil {
@@ -70,15 +68,15 @@ func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.
 	return nodes, true
 }
 
-// over reports an init container that holds nothing any more: one that comes
-// after it does.
+// over reports whether an init container has ended and passed its memory on: a
+// container after it holds memory.
 func (p *Static) over(s State, pod numa.Pod, container int) bool {
 	return pod.Containers[container].Kind == numa.Init &&
 		s.find(pod.UID, pod.Containers[container].Name).name == "" &&
 		slices.ContainsFunc(s.holders(pod.UID), func(h holder) bool { return h.index > container && h.kind == numa.Regular })
 }
 
-// matching are the nodes of blocks that are just what is asked for, or 0.
+// matching returns the nodes of blocks that equal a request, or 0.
 func matching(blocks []Block, ask []Amount) numa.NodeSet {
 	if len(blocks) != len(ask) {
 		return 0
@@ -97,10 +95,10 @@ func matching(blocks []Block, ask []Amount) numa.NodeSet {
 type question struct {
 	policy   *Static
 	accounts *accounts
-	entry    *entry // what the pod has
-	holder   holder // who asks
+	entry    *entry // the pod's assignment
+	holder   holder // the container that requests
 	ask      []Amount
-	index    []int // of what is asked for, in Static.resources; -1 for what the machine does not have
+	index    []int // indices of the request in Static.resources; -1 for a resource that the machine lacks
 }
 
 func (p *Static) question(s State, pod numa.Pod, container int, ask []Amount) question {
@@ -131,7 +129,7 @@ func (q question) offers() []numa.Hint {
 	return hints
 }
 
-// within reports whether nodes would have enough if nothing was given.
+// within reports whether nodes would have enough on an idle machine.
 func (q question) within(room []uint64) bool {
 	for i, a := range q.ask {
 		if q.index[i] < 0 || a.Bytes > room[q.index[i]] {
@@ -141,8 +139,8 @@ func (q question) within(room []uint64) bool {
 	return true
 }
 
-// fits reports whether nodes may be given now: they keep to the groups, and have
-// enough left beyond what the pod's own init containers leave to be used again.
+// fits reports whether nodes can be assigned now: they keep to the groups, and have
+// enough left, not counting memory of the pod's init containers that is reused.
 func (q question) fits(mems numa.NodeSet, room []uint64) bool {
 	if !q.accounts.open(mems) {
 		return false

@@ -11,27 +11,26 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// MaxKubeletFile is the size in bytes of the largest memory_manager_state that
-// [DecodeKubelet] reads: 250 pods of 20 containers with memory and huge pages
-// make a third of it. The third format says everything twice.
+// MaxKubeletFile is the largest memory_manager_state, in bytes, that
+// [DecodeKubelet] reads: three times the file of 250 pods with 20 containers with
+// memory and huge pages. The third format contains everything twice.
 const MaxKubeletFile = 4 << 20
 
-// Assignments are who has which memory by the word of a kubelet: its
-// memory_manager_state. They let an agent take over a node from a kubelet, by
-// [Static.Rebuild].
+// Assignments are the memory assignments of a kubelet, read from its
+// memory_manager_state. With [Static.Rebuild] an agent can take over a node from a
+// kubelet.
 type Assignments struct {
 	Policy string
-	// Pods are the blocks of containers by UID and name, memory first. Those under
-	// the name "" are the pod's, if it was given its memory as a whole; see
-	// [State.Whole]. An init container has what [State.Shares] shows, which is a
-	// block of 0 bytes where later containers took all over.
+	// Pods has the blocks of containers by UID and name, memory first. The name ""
+	// stands for the pod, if it has its memory as a whole; see [State.Whole]. An
+	// init container has the blocks of [State.Shares]: a block of 0 bytes if later
+	// containers took all of it over.
 	Pods map[string]map[string][]Block
 }
 
-// Nodes are the nodes of a pod's blocks by container, as [Static.Rebuild] wants
-// them: the name "" is there for every pod, with no nodes for one that was not
-// given its memory as a whole. Containers that hold nothing any more are left
-// out.
+// Nodes returns the nodes of a pod's blocks by container, as [Static.Rebuild] takes
+// them. The name "" is always present, with no nodes if the pod does not have its
+// memory as a whole. Containers that hold nothing are left out.
 func (a Assignments) Nodes(pod string) map[string]numa.NodeSet {
 	nodes := map[string]numa.NodeSet{"": 0}
 	for name, blocks := range a.Pods[pod] {
@@ -44,8 +43,8 @@ func (a Assignments) Nodes(pod string) map[string]numa.NodeSet {
 	return nodes
 }
 
-// kubeletState is who has what, and what that leaves of the nodes, as the kubelet
-// has it in JSON. The first format has no PodEntries.
+// kubeletState is the assignments and the rest of the nodes in the kubelet's JSON.
+// The first format has no PodEntries.
 type kubeletState struct {
 	PolicyName   string                               `json:"policyName"`
 	MachineState map[int]*kubeletNode                 `json:"machineState"`
@@ -53,10 +52,10 @@ type kubeletState struct {
 	PodEntries   map[string]kubeletPod                `json:"podEntries,omitempty"`
 }
 
-// kubeletFile is memory_manager_state. The first two formats are a state and its
-// Checksum; they differ in whether PodEntries are part of both. In the third, of
-// Kubernetes 1.37, Data is a state as text, and a file of the first format around
-// it serves kubelets that do not know the third.
+// kubeletFile is the JSON of memory_manager_state. The first two formats are a
+// state and its Checksum; the second includes PodEntries in both. In the third, of
+// Kubernetes 1.37, Data is a state as text, within a file of the first format for
+// older kubelets.
 type kubeletFile struct {
 	kubeletState
 	Checksum     uint64 `json:"checksum"`
@@ -88,26 +87,26 @@ type kubeletPod struct {
 	Blocks []kubeletBlock `json:"memoryBlocks,omitempty"`
 }
 
-// newKubeletState has what a file that does not name it leaves as it is: the
-// kubelet sums up an empty map and a null one differently.
+// newKubeletState returns a state with empty maps, which decoding keeps for missing
+// fields: the kubelet's checksums of an empty and a null map differ.
 func newKubeletState() kubeletState {
 	return kubeletState{
 		MachineState: map[int]*kubeletNode{}, Entries: map[string]map[string][]kubeletBlock{}, PodEntries: map[string]kubeletPod{},
 	}
 }
 
-// DecodeKubelet reads a kubelet's memory_manager_state, in each of the formats that
-// Kubernetes has had: that of 1.21, the one with podEntries, and the one that 1.37
-// writes. As in the kubelet, a file in the third format is never read as an older
-// one, and the checksum may be missing (0) in the first. The error reports that the
-// file is damaged, or none, or larger than [MaxKubeletFile]. What is read may be
-// more than the machine has; see [Static.Validate].
+// DecodeKubelet reads a kubelet's memory_manager_state in each of the formats of
+// Kubernetes: that of 1.21, the one with podEntries, and that of 1.37. As in the
+// kubelet, a file of the third format is never read as an older one, and the
+// checksum may be missing (0) in the first. It returns an error for a file that is
+// damaged, no such file, or larger than [MaxKubeletFile]. The assignments may
+// exceed the machine; see [Static.Validate].
 func DecodeKubelet(b []byte) (Assignments, error) {
 	if len(b) > MaxKubeletFile {
 		return Assignments{}, fmt.Errorf("file has %d bytes; want %d at most", len(b), MaxKubeletFile)
 	}
-	// NB: nothing here nests deeper than the types do; encoding/json bounds the
-	// depth of what it skips.
+	// NB: the types limit the depth of nesting; encoding/json limits the depth of
+	// skipped values.
 	f := kubeletFile{kubeletState: newKubeletState()}
 	if err := json.Unmarshal(b, &f); err != nil {
 		return Assignments{}, err
@@ -125,8 +124,7 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	return s.assignments()
 }
 
-// older is what a file of the second or the first format says, whichever its
-// checksum goes with.
+// older reads a file of the second or the first format; the checksum decides which.
 func (f kubeletFile) older() (Assignments, error) {
 	if f.Checksum == f.sum(true) {
 		return f.assignments()
@@ -198,11 +196,11 @@ func fromKubelet(list []kubeletBlock) ([]Block, error) {
 	return blocks, nil
 }
 
-// EncodeKubelet writes a state down as the memory_manager_state of a kubelet of
-// Kubernetes 1.37 with the same policy, which goes on from there; older ones read
-// the part that they know. Equal states are equal bytes. Under policy [Static] it
-// has what is left of the policy's machine: a kubelet does not start with a file
-// that counts otherwise than it does itself. Other policies leave that out.
+// EncodeKubelet returns the state as the memory_manager_state of a kubelet of
+// Kubernetes 1.37 with the same policy, which can continue from it; older kubelets
+// read the part that they know. Equal states give equal bytes. For [Static] the
+// file includes the rest of the machine's nodes: a kubelet does not start with
+// figures that differ from its own. For other policies it does not.
 func (s State) EncodeKubelet(p Policy) ([]byte, error) {
 	state := newKubeletState()
 	state.PolicyName = p.Name()
@@ -228,7 +226,7 @@ func (s State) EncodeKubelet(p Policy) ([]byte, error) {
 		return nil, err
 	}
 	f := kubeletFile{kubeletState: state, Data: string(data), DataChecksum: kubeletsum.OfText(string(data))}
-	f.PodEntries = nil // unknown to those that read this part
+	f.PodEntries = nil // readers of this part do not know it
 	f.Checksum = f.sum(false)
 	return json.Marshal(f)
 }
@@ -241,10 +239,10 @@ func toKubelet(blocks []Block) []kubeletBlock {
 	return list
 }
 
-// kubeletNodes are the machine's nodes with what blocks take of them. The kubelet
-// counts the blocks of the pod as a whole if there are any, and those of its
-// containers otherwise; a block fills its nodes one after the other, and counts as
-// an assignment of each of them even if it has no bytes left.
+// kubeletNodes returns the machine's nodes with the amounts that blocks take. Like
+// the kubelet it counts the blocks of the pod as a whole if there are any, and
+// those of its containers otherwise. A block fills its nodes one after the other,
+// and counts as an assignment of each of them even if it has no bytes left.
 func (p *Static) kubeletNodes(s kubeletState) map[int]*kubeletNode {
 	nodes := map[int]*kubeletNode{}
 	for at, n := range p.machine.Nodes {

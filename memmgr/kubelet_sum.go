@@ -2,11 +2,11 @@ package memmgr
 
 import "github.com/nodewright/nodewright/internal/kubeletsum"
 
-// sum is the kubelet's checksum of a file in the first format, or with pods in the
-// second: FNV-1a over a dump of what it says, with the checksum itself as 0. The dump
+// sum returns the kubelet's checksum of a file in the first format, or with pods in
+// the second: FNV-1a over a dump of the content, with the checksum as 0. The dump
 // is the one that the kubelet's checkpoint library makes of its own type, under the
-// name that the type had at first; names of types are part of it, and so is whether
-// a map or a list is empty or null.
+// type's original name; it contains names of types, and distinguishes empty maps
+// and lists from null ones.
 func (s kubeletState) sum(pods bool) uint64 {
 	d := &dump{}
 	d.Add("(*state.MemoryManagerCheckpoint){PolicyName:(string)%s MachineState:(state.NUMANodeMap)", s.PolicyName)

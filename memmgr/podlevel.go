@@ -2,8 +2,8 @@ package memmgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// allocatePod gives a pod with resources of its own all of them at once, on the
-// same nodes, and divides them among its containers.
+// allocatePod assigns all pod-level resources of a pod at once, on the same nodes,
+// and divides them among its containers.
 func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, error) {
 	ask := p.request(pod, -1)
 	if len(ask) == 0 {
@@ -29,10 +29,10 @@ func wholePod(pod numa.Pod, ask []Amount, nodes numa.NodeSet) *entry {
 	return newEntry(whole, partition(pod, whole))
 }
 
-// partition divides a pod's own resources. Containers that are bound to a
-// request of memory and CPU have just that for themselves. The others share:
-// init containers what sidecars before them have left, and those that last what
-// all others that last have left.
+// partition divides the pod-level resources among the containers. Containers with
+// equal requests and limits of memory and CPU get exactly their request. The others
+// share: an init container what the sidecars before it leave, the rest what all
+// sidecars and regular containers leave.
 func partition(pod numa.Pod, whole []Block) []holder {
 	var holders []holder
 	lasting := exclusive(pod, len(pod.Containers))
@@ -58,8 +58,8 @@ func partition(pod numa.Pod, whole []Block) []holder {
 	return holders
 }
 
-// exclusive is what the first n containers keep to themselves for as long as
-// the pod runs.
+// exclusive returns the amounts that the first n containers hold exclusively until
+// the pod ends.
 func exclusive(pod numa.Pod, n int) map[Resource]uint64 {
 	sum := map[Resource]uint64{}
 	for i, c := range pod.Containers[:n] {

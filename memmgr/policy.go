@@ -6,35 +6,33 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Policy decides whose memory comes from which nodes. It changes nothing: it is
-// told a state and returns the next one. Its methods may be called by any
-// number of goroutines at once; whoever keeps the state takes care that each
-// decision starts from the outcome of the one before.
+// Policy decides from which nodes containers get memory. It is pure: methods take a
+// state and return the next one. They may be called concurrently; the keeper of the
+// state must base each decision on the result of the one before.
 //
-// Bring your own by writing these four methods. [Static] and [None] are those
-// of the kubelet.
+// Other policies can be added by implementing these four methods. [Static] and
+// [None] are the kubelet's.
 type Policy interface {
-	// Name is what saved states are marked with, see [State.EncodePod].
+	// Name is the name that marks saved states, see [State.EncodePod].
 	Name() string
-	// Hints says which nodes would do for a container, by its index in the
-	// pod, or with container -1 for the pod as a whole. A request that cannot
-	// be served has an empty list and not Any.
+	// Hints returns the sets of nodes that can serve a container, by its index in
+	// the pod, or with container -1 the pod as a whole. For a request that cannot
+	// be served List is empty and Any false.
 	Hints(s State, pod numa.Pod, container int) numa.Hints
-	// Allocate gives a container its memory, or with container -1 all
-	// containers of the pod at once. The hint is what came of merging those of
-	// all resources; no nodes mean that any will do. Who holds memory already
-	// keeps it. With an error the state is the one that was passed in.
+	// Allocate assigns memory to a container, or with container -1 to all
+	// containers of the pod at once. The hint is the merged hint of all resources;
+	// without nodes it means any. An existing assignment is kept. With an error the
+	// returned state is s.
 	Allocate(s State, pod numa.Pod, container int, hint numa.Hint) (State, error)
-	// Release takes back what a container holds; it is no error if that is
-	// nothing.
+	// Release frees the memory of a container; without memory it does nothing.
 	Release(s State, podUID, container string) State
 }
 
-// Resizer is a [Policy] that has a say in resizes of running pods. Without it,
-// they are none of the policy's business.
+// Resizer is a [Policy] that can refuse resizes of running pods. Other policies
+// allow all.
 type Resizer interface {
-	// Resize reports whether the state allows a pod to become what it is in want;
-	// an error says why not, and never will.
+	// Resize returns an error if the pod have cannot be resized to want. The
+	// refusal is final.
 	Resize(s State, have, want numa.Pod) error
 }
 
@@ -44,7 +42,7 @@ const (
 	StaticName = "Static"
 )
 
-// New makes a policy by the name it has in a KubeletConfiguration.
+// New returns a policy by its name in a KubeletConfiguration.
 func New(name string, cfg Config) (Policy, error) {
 	switch name {
 	case NoneName:
@@ -61,18 +59,18 @@ func New(name string, cfg Config) (Policy, error) {
 	return nil, fmt.Errorf("memory manager policy %q is not known; want %s or %s", name, NoneName, StaticName)
 }
 
-// None is the policy by which memory comes from wherever the kernel takes it.
+// None is the policy that assigns no memory: the kernel chooses the nodes.
 type None struct{}
 
-// Name is that of a KubeletConfiguration.
+// Name returns the policy's name in a KubeletConfiguration.
 func (None) Name() string { return NoneName }
 
-// Hints has no preference.
+// Hints returns no preference.
 func (None) Hints(State, numa.Pod, int) numa.Hints {
 	return numa.Hints{Resource: string(Memory), Any: true}
 }
 
-// Allocate gives nothing.
+// Allocate returns s.
 func (None) Allocate(s State, _ numa.Pod, _ int, _ numa.Hint) (State, error) { return s, nil }
 
 // Release is [State.Without].

@@ -9,11 +9,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Problem is something about a state that does not fit the machine or what
-// runs on it. None keeps an agent from starting.
+// Problem is a fault of a state: it does not match the machine or the running
+// containers. No problem keeps an agent from starting.
 type Problem struct {
-	// Pod is the UID, and Container the name. A pod as a whole has no container,
-	// and a set of nodes neither.
+	// Pod is the UID, and Container the name. Container is "" for a pod as a whole,
+	// and both are "" for a set of nodes.
 	Pod, Container string
 	Err            error
 }
@@ -29,16 +29,16 @@ func (p Problem) String() string {
 	return fmt.Sprintf("container %s of pod %s: %v", p.Container, p.Pod, p.Err)
 }
 
-// Validate drops pods with nodes or resources that the machine does not have,
-// and says so. It also reports nodes of which more was given than there is, or
-// that serve different sets of nodes; the pods in question stay, and such nodes
-// give nothing more until enough of them are gone.
+// Validate removes pods with nodes or resources that the machine does not have, and
+// reports them. It also reports nodes whose assignments exceed their memory, and
+// nodes that serve different sets of nodes. The pods of such nodes are kept;
+// nothing more is allocated from the nodes until enough of the pods are gone.
 func (p *Static) Validate(s State) (State, []Problem) {
 	s, problems := p.drop(s)
 	return s, append(problems, p.conflicts(s)...)
 }
 
-// drop does away with what the machine cannot have given.
+// drop removes assignments that the machine cannot have.
 func (p *Static) drop(s State) (State, []Problem) {
 	var problems []Problem
 	for _, uid := range s.Pods() {
@@ -66,13 +66,13 @@ func (p *Static) foreign(e *entry) error {
 	return nil
 }
 
-// conflicts reports what should not be, but is.
+// conflicts reports nodes with conflicting or excessive assignments.
 func (p *Static) conflicts(s State) []Problem {
 	var problems []Problem
 	a := p.accounts(s)
 	for _, g := range a.groups(a.taken) {
 		if g.mixed {
-			problems = append(problems, Problem{Err: fmt.Errorf("nodes %s serve different sets of nodes; they give nothing more until one is left", g.nodes)})
+			problems = append(problems, Problem{Err: fmt.Errorf("nodes %s serve different sets of nodes; nothing is allocated from them until one set is left", g.nodes)})
 		}
 		for i, has := range p.room(g.nodes) {
 			if g.used[i] > has {
@@ -85,20 +85,19 @@ func (p *Static) conflicts(s State) []Problem {
 
 var errUnpinned = errors.New("runs on any node, so its memory is not accounted for")
 
-// Rebuild completes a state by what runs. It is for the start of an agent: s is
-// what could be read back, possibly nothing at all, pods are those that were
-// admitted, and running has the cpuset.mems of their live containers, by UID
-// and name. Those are 0 for a container that was not given any (with cgroup v2,
-// the file is empty then).
+// Rebuild completes a state after a restart from the running containers. s is the
+// state read from files, possibly empty. pods are the admitted pods. running has
+// the cpuset.mems of their live containers, by UID and name: 0 for a container
+// without assigned memory (with cgroup v2 the file is empty then).
 //
-// What a live container runs on is what it was given. A container that should
-// run, but is between two starts, gets what is left, on the nodes of its pod if
-// possible. Whatever cannot be made out is a problem and not accounted for.
+// A live container keeps its nodes. A container that should run but does not at the
+// moment gets remaining memory, on the nodes of its pod if possible. Containers
+// whose nodes cannot be determined are reported, and not accounted for.
 //
-// What a kubelet gave goes into running as well, see [Assignments.Nodes]: the nodes
-// of a pod as a whole are those of the name "" there. NB: without that name, it is
-// taken for certain that a pod with resources of its own was given them as a whole
-// if a container that shares them has nodes.
+// running may also have the nodes that a kubelet assigned, see [Assignments.Nodes]:
+// the name "" has the nodes of the pod as a whole. NB: without that name, a pod
+// with pod-level resources counts as assigned as a whole if a container that shares
+// them has nodes.
 func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
 	pods = slices.Clone(pods)
 	slices.SortFunc(pods, func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
@@ -129,7 +128,7 @@ func (p *Static) missing(s State, pod numa.Pod) []int {
 	return list
 }
 
-// observe notes what a pod's live containers hold.
+// observe records the nodes of a pod's live containers.
 func (p *Static) observe(s State, pod numa.Pod, live map[string]numa.NodeSet) (State, []Problem) {
 	if nodes := p.sharing(pod, live); nodes != 0 && s.entry(pod.UID) == nil {
 		return s.with(pod.UID, wholePod(pod, p.request(pod, -1), nodes)), nil

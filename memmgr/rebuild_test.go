@@ -82,7 +82,7 @@ func TestRebuild(t *testing.T) {
 			name: "different sets of nodes", pods: []numa.Pod{crashing},
 			running:  mems{"crashing": {"a": nodes(0), "b": nodes(0, 1)}},
 			want:     map[string]string{"crashing": "0 memory 2, 0-1 memory 3"},
-			problems: []string{"nodes 0-1 serve different sets of nodes; they give nothing more until one is left"},
+			problems: []string{"nodes 0-1 serve different sets of nodes; nothing is allocated from them until one set is left"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// request is what a container asks for, or with container -1 the pod as a
-// whole. It is empty for what gets no memory of its own.
+// request returns the request of a container, or with container -1 of the pod as a
+// whole. It is empty for containers and pods that get no memory assigned.
 func (p *Static) request(pod numa.Pod, container int) []Amount {
 	switch {
 	case !pod.Guaranteed, pod.Resources != nil && !p.podLevel:
@@ -28,8 +28,7 @@ func (p *Static) request(pod numa.Pod, container int) []Amount {
 	return sum
 }
 
-// containerRequest leaves out containers that share what the pod as a whole is
-// given.
+// containerRequest returns nothing for containers that share pod-level resources.
 func containerRequest(pod numa.Pod, container int) []Amount {
 	c := pod.Containers[container]
 	if pod.Resources != nil && !c.Bound {

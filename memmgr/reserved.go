@@ -10,14 +10,13 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Reserved is memory that no container is given, in bytes, by the ID of a node
-// and by resource: what the system and the agent use, and what eviction keeps
-// free.
+// Reserved is the memory that is never assigned to a container, in bytes, by the ID
+// of a node and by resource: for the system, the agent and the eviction threshold.
 type Reserved map[int]map[Resource]uint64
 
-// Add notes one entry of a configuration. It is an error for the resource to
-// be neither memory nor huge pages, for bytes to be 0 and for the node to have
-// that resource already.
+// Add adds one entry of a configuration. It returns an error if the resource is
+// neither memory nor huge pages, if bytes is 0, or if the node has an entry for the
+// resource.
 func (r Reserved) Add(node int, resource Resource, bytes uint64) error {
 	if !resource.known() {
 		return badResource(node, resource)
@@ -36,7 +35,7 @@ func (r Reserved) Add(node int, resource Resource, bytes uint64) error {
 }
 
 func badResource(node int, r Resource) error {
-	return fmt.Errorf("reserved memory of node %d: %q is no resource that is reserved; want %s or %s<size>, such as %s", node, r, Memory, hugePrefix, HugePages(2<<20))
+	return fmt.Errorf("reserved memory of node %d: resource %q; want %s or %s<size>, such as %s", node, r, Memory, hugePrefix, HugePages(2<<20))
 }
 
 func zeroReserved(node int, r Resource) error {
@@ -78,13 +77,12 @@ func (r Reserved) check(m numa.Machine) error {
 	return errors.Join(errs...)
 }
 
-// ValidateReserved reports everything by which r does not belong to m, or does
-// not add up to total: what is set aside of the node as a whole, that is the
-// reservations for the system and for the agent and the thresholds of hard
-// eviction. The two are equal to the byte, as the kubelet demands; what is
-// missing in one of them counts as 0.
+// ValidateReserved returns an error for everything in r that does not match the
+// machine m or the sums in total: the reservations of the whole node for the system
+// and the agent plus the hard eviction thresholds. As in the kubelet the sums must
+// be equal to the byte; a missing entry counts as 0.
 //
-// [Spread] makes a list that passes.
+// [Spread] returns a valid Reserved.
 func ValidateReserved(m numa.Machine, r Reserved, total map[Resource]uint64) error {
 	errs := []error{r.check(m)}
 	sums := r.sums()
@@ -98,10 +96,10 @@ func ValidateReserved(m numa.Machine, r Reserved, total map[Resource]uint64) err
 	return errors.Join(errs...)
 }
 
-// Spread distributes what is reserved of the node as a whole over m's nodes,
-// for those who give no list: in proportion to what each has, in whole pages.
-// Memory is taken from the nodes with CPUs, since there the system runs, and
-// from others only if those have too little. An error says that m has too
+// Spread distributes the reservation of the whole node over m's nodes, in
+// proportion to their memory and in whole pages. It is for configurations without a
+// list by node. Memory is taken from the nodes with CPUs, where the system runs,
+// and from others only if those have too little. It returns an error if m has too
 // little of a resource.
 func Spread(m numa.Machine, total map[Resource]uint64) (Reserved, error) {
 	r := Reserved{}
@@ -155,7 +153,7 @@ func withCPUs(m numa.Machine) []numa.Node {
 	return nodes
 }
 
-// holders are the nodes that have some of a resource, and what they have.
+// holders returns the nodes that have some of a resource, and their sum.
 func holders(nodes []numa.Node, r Resource) (have []numa.Node, sum uint64) {
 	for _, n := range nodes {
 		if bytes := capacity(n, r); bytes > 0 {
@@ -166,8 +164,8 @@ func holders(nodes []numa.Node, r Resource) (have []numa.Node, sum uint64) {
 	return have, sum
 }
 
-// capacity is what a node has of a resource. Huge pages are no part of its
-// memory.
+// capacity returns the amount of a resource that a node has. Huge pages do not
+// count as memory.
 func capacity(n numa.Node, r Resource) uint64 {
 	if size, huge := r.PageSize(); huge {
 		return times(n.HugePages[size], size)

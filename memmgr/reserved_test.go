@@ -42,7 +42,7 @@ func TestAddReserved(t *testing.T) {
 		{1, "memory", 5, ""},
 		{0, "memory", 6, "given twice, as 5 and as 6 bytes"},
 		{1, "hugepages-1Gi", 0, "is 0 bytes"},
-		{1, "cpu", 1, `"cpu" is no resource`},
+		{1, "cpu", 1, `resource "cpu"`},
 	} {
 		err := r.Add(tc.node, tc.resource, tc.bytes)
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
@@ -73,7 +73,7 @@ func TestValidateReserved(t *testing.T) {
 		{"huge pages", memmgr.Reserved{0: {"memory": 10, "hugepages-1Gi": gi}}, totals{"memory": 10, "hugepages-1Gi": 2 * gi}, "hugepages-1Gi is 1073741824 bytes over all nodes; want 2147483648"},
 		{"no such node", memmgr.Reserved{2: {"memory": 10}}, totals{"memory": 10}, "node 2: the machine has nodes 0-1"},
 		{"no such pages", memmgr.Reserved{1: {"hugepages-1Gi": gi}}, totals{"hugepages-1Gi": gi}, "the node has 0"},
-		{"no such resource", memmgr.Reserved{1: {"cpu": 1}}, totals{"cpu": 1}, `"cpu" is no resource`},
+		{"no such resource", memmgr.Reserved{1: {"cpu": 1}}, totals{"cpu": 1}, `resource "cpu"`},
 		{"zero", memmgr.Reserved{1: {"memory": 0}}, nil, "is 0 bytes; want more"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

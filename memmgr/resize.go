@@ -9,9 +9,8 @@ import (
 // staticResize is the detail under which the kubelet counts refused resizes.
 const staticResize = "guaranteed_pod_memory_manager_static_policy"
 
-// Resize refuses to change memory or huge pages of a Guaranteed pod with an
-// [*InfeasibleError], as the kubelet does: what was given cannot grow or shrink
-// while processes use it.
+// Resize returns an [*InfeasibleError] if memory or huge pages of a Guaranteed pod
+// change, as the kubelet does: an assignment cannot change while processes use it.
 func (p *Static) Resize(_ State, have, want numa.Pod) error {
 	if !have.Guaranteed || sameRequests(have, want) {
 		return nil

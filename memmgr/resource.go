@@ -10,11 +10,10 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Resource is [Memory] or huge pages of one size, by the names that Kubernetes
-// has for them.
+// Resource is [Memory] or huge pages of one size, by its Kubernetes name.
 type Resource string
 
-// Memory is what is left of a node's memory when huge pages are set aside.
+// Memory is a node's memory without its huge pages.
 const Memory Resource = "memory"
 
 const hugePrefix = "hugepages-"
@@ -25,8 +24,8 @@ var units = [...]struct {
 	bytes  uint64
 }{{"Ei", 1 << 60}, {"Pi", 1 << 50}, {"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}, {"", 1}}
 
-// HugePages names huge pages by the size of a page in bytes: 2 MiB are
-// "hugepages-2Mi".
+// HugePages returns the name of huge pages by the page size in bytes:
+// "hugepages-2Mi" for 2 MiB.
 func HugePages(size uint64) Resource {
 	for _, u := range units {
 		if size >= u.bytes && size%u.bytes == 0 {
@@ -36,8 +35,8 @@ func HugePages(size uint64) Resource {
 	return hugePrefix + "0"
 }
 
-// PageSize is the size in bytes that r names, and whether r is the name of huge
-// pages as [HugePages] writes it.
+// PageSize returns the page size in bytes, and whether r is a name that [HugePages]
+// returns.
 func (r Resource) PageSize() (uint64, bool) {
 	text, ok := strings.CutPrefix(string(r), hugePrefix)
 	if !ok {
@@ -57,7 +56,7 @@ func (r Resource) PageSize() (uint64, bool) {
 	return 0, false
 }
 
-// known reports whether r is a resource at all.
+// known reports whether r is a valid resource.
 func (r Resource) known() bool {
 	_, huge := r.PageSize()
 	return r == Memory || huge
@@ -70,13 +69,13 @@ func compareResources(a, b Resource) int {
 	return cmp.Or(cmp.Compare(sizeA, sizeB), cmp.Compare(a, b))
 }
 
-// Amount is some bytes of a resource.
+// Amount is a number of bytes of a resource.
 type Amount struct {
 	Resource Resource
 	Bytes    uint64
 }
 
-// amounts lists what r requests, without zeros, in the order of
+// amounts returns the requests in r without zeros, in the order of
 // compareResources.
 func amounts(r numa.Resources) []Amount {
 	list := make([]Amount, 0, 1+len(r.HugePages))
@@ -92,7 +91,7 @@ func amounts(r numa.Resources) []Amount {
 	return list
 }
 
-// plus adds, and stays at the largest number instead of passing it.
+// plus adds, and returns the largest number instead of overflowing.
 func plus(a, b uint64) uint64 {
 	if a > math.MaxUint64-b {
 		return math.MaxUint64
@@ -100,5 +99,5 @@ func plus(a, b uint64) uint64 {
 	return a + b
 }
 
-// minus subtracts, and stays at 0.
+// minus subtracts, and returns 0 instead of a negative number.
 func minus(a, b uint64) uint64 { return a - min(a, b) }

@@ -7,12 +7,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// State describes who was given what. It is an immutable value: all methods leave
-// it as it is, and any number of goroutines may use it at once. The zero State
-// is that of a machine on which nothing was given.
+// State is the assignment of memory to pods. It is an immutable value: methods do
+// not change it, and any number of goroutines may use it. The zero State has no
+// assignments.
 //
-// It holds assignments and nothing else. What a node has left is worked out
-// from them each time, so there are no accounts that could drift.
+// It stores only assignments. The free memory of a node is computed from them each
+// time, so that it cannot drift.
 type State struct {
 	pods []named // sorted; never written to once it is part of a State
 }
@@ -22,17 +22,17 @@ type named struct {
 	*entry
 }
 
-// Block is some bytes on some nodes, for one container or one pod.
+// Block is a number of bytes on some nodes, for one container or one pod.
 type Block struct {
 	Nodes numa.NodeSet
 	Amount
 }
 
-// entry is what a pod was given. It is never changed once it is made.
+// entry is the assignment of a pod. It is immutable.
 type entry struct {
 	whole      []Block  // of the pod as a whole, if it was given as such
 	containers []holder // in the order of the pod
-	charges    []Block  // what all this takes from the machine
+	charges    []Block // the amounts that the entry takes from the machine
 }
 
 // holder is a container that was given something.
@@ -52,7 +52,7 @@ func newEntry(whole []Block, containers []holder) *entry {
 	return e
 }
 
-// Pods are the UIDs of all that were given something, sorted.
+// Pods returns the UIDs of all pods with an assignment, sorted.
 func (s State) Pods() []string {
 	uids := make([]string, len(s.pods))
 	for i, p := range s.pods {
@@ -61,7 +61,8 @@ func (s State) Pods() []string {
 	return uids
 }
 
-// Containers names those of a pod that hold something, in the pod's order.
+// Containers returns the names of a pod's containers with an assignment, in the
+// pod's order.
 func (s State) Containers(pod string) []string {
 	var names []string
 	for _, h := range s.holders(pod) {
@@ -70,8 +71,8 @@ func (s State) Containers(pod string) []string {
 	return names
 }
 
-// Nodes are those that a container's memory comes from: what belongs into its
-// cpuset.mems. It is 0, that is any node, for a container that was given none.
+// Nodes returns the nodes for a container's cpuset.mems. It is 0, any node, for a
+// container without an assignment.
 func (s State) Nodes(pod, container string) numa.NodeSet {
 	var nodes numa.NodeSet
 	for _, b := range s.find(pod, container).blocks {
@@ -80,15 +81,15 @@ func (s State) Nodes(pod, container string) numa.NodeSet {
 	return nodes
 }
 
-// Blocks are what a container was given: a block for each resource that it
-// requests, memory first. Containers that run one after the other may have been
-// given the same bytes; [State.Shares] counts them once.
+// Blocks returns the assignment of a container: a block for each resource that it
+// requests, memory first. Containers that run one after the other may have the same
+// bytes; [State.Shares] counts them once.
 func (s State) Blocks(pod, container string) []Block {
 	return slices.Clone(s.find(pod, container).blocks)
 }
 
-// Whole are the blocks of a pod that was given its memory as a whole, which its containers
-// divide among themselves; none of one whose containers were given theirs one by one.
+// Whole returns the blocks of a pod whose memory was assigned as a whole, and that
+// its containers divide; nil if its containers got theirs one by one.
 func (s State) Whole(pod string) []Block {
 	if e := s.entry(pod); e != nil {
 		return slices.Clone(e.whole)
@@ -96,8 +97,8 @@ func (s State) Whole(pod string) []Block {
 	return nil
 }
 
-// Charges are what a pod takes from the machine as long as all its containers
-// are kept, by nodes and resource.
+// Charges returns the amounts that a pod takes from the machine as long as all its
+// containers are kept, by nodes and resource.
 func (s State) Charges(pod string) []Block {
 	if e := s.entry(pod); e != nil {
 		return slices.Clone(e.charges)
@@ -105,9 +106,9 @@ func (s State) Charges(pod string) []Block {
 	return nil
 }
 
-// Shares are the blocks of a pod's containers with every byte counted once: an
-// init container has only what no later container took over. They are what the
-// kubelet stores and reports as the containers' blocks.
+// Shares returns the blocks of a pod's containers with every byte counted once: an
+// init container has only the bytes that no later container took over. The kubelet
+// stores and reports them as the containers' blocks.
 func (s State) Shares(pod string) map[string][]Block {
 	shares := map[string][]Block{}
 	holders := s.holders(pod)
@@ -132,19 +133,19 @@ func (s State) Shares(pod string) map[string][]Block {
 	return shares
 }
 
-// Without is the state after a container gave back all it held. What was given
-// to a pod as a whole goes back with the last of its containers.
+// Without returns the state without a container's assignment. Memory of a pod as a
+// whole is released with the last of its containers.
 func (s State) Without(pod, container string) State {
 	return s.keep(pod, func(h holder) bool { return h.name != container })
 }
 
-// WithoutPod is the state after a pod gave back all it held.
+// WithoutPod returns the state without a pod's assignment.
 func (s State) WithoutPod(pod string) State {
 	return s.keep(pod, func(holder) bool { return false })
 }
 
-// Started is the state after a container was started: the init containers
-// before it are over, and keep nothing.
+// Started returns the state after the start of a container: the init containers
+// before it have ended, and lose their memory.
 func (s State) Started(pod, container string) State {
 	started := s.find(pod, container)
 	if started.name == "" {
@@ -153,7 +154,7 @@ func (s State) Started(pod, container string) State {
 	return s.keep(pod, func(h holder) bool { return h.kind != numa.Init || h.index >= started.index })
 }
 
-// keep drops those containers of a pod that want does not.
+// keep removes the containers of a pod for which want returns false.
 func (s State) keep(pod string, want func(holder) bool) State {
 	old := s.entry(pod)
 	if old == nil {
@@ -178,7 +179,7 @@ func (s State) give(pod string, h holder) State {
 	return s.with(pod, newEntry(old.whole, insert(old.containers, h)))
 }
 
-// insert puts h among others in the order of the pod.
+// insert puts h into holders in the order of the pod.
 func insert(holders []holder, h holder) []holder {
 	at, _ := slices.BinarySearchFunc(holders, h, func(a, b holder) int { return a.index - b.index })
 	return slices.Insert(slices.Clip(holders), at, h)
@@ -202,7 +203,7 @@ func (s State) search(pod string) (int, bool) {
 	return slices.BinarySearchFunc(s.pods, pod, func(p named, uid string) int { return strings.Compare(p.uid, uid) })
 }
 
-// entry is what a pod was given, or nil.
+// entry returns the assignment of a pod, or nil.
 func (s State) entry(pod string) *entry {
 	if at, ok := s.search(pod); ok {
 		return s.pods[at].entry

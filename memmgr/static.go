@@ -8,32 +8,32 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Config is what [Static] needs.
+// Config configures [Static].
 type Config struct {
-	// Machine is what there is to give. It is not changed later.
+	// Machine is the machine whose memory is assigned. It is not changed.
 	Machine numa.Machine
-	// Reserved is what is not given; it has memory on at least one node. See
-	// [ValidateReserved] and [Spread].
+	// Reserved is the memory that is not assigned; at least one node must have
+	// some. See [ValidateReserved] and [Spread].
 	Reserved Reserved
-	// PodLevel lets pods with resources of their own take part: the pod gets
-	// memory as a whole, and its containers share it (KEP-2837; in the kubelet
-	// the feature PodLevelResourceManagers). Without it they get none, which is
-	// the kubelet's default.
+	// PodLevel assigns memory to pods with pod-level resources: the pod gets memory
+	// as a whole, and its containers share it (KEP-2837; in the kubelet the feature
+	// PodLevelResourceManagers). Without it such pods get none, which is the
+	// kubelet's default.
 	PodLevel bool
 }
 
-// Static gives every container of a Guaranteed pod memory on as few nodes as
-// can be. A node serves either containers that stay on it alone, or containers
-// that all have the same several nodes.
+// Static assigns memory to every container of a Guaranteed pod, on as few nodes as
+// possible. A node serves either containers that use only this node, or containers
+// that all use the same set of several nodes.
 //
-// It is read-only once it is made, and may be shared.
+// It is immutable and may be used by any number of goroutines.
 type Static struct {
 	machine    numa.Machine
 	reserved   Reserved
 	podLevel   bool
-	memory     numa.NodeSet // nodes that have any
+	memory     numa.NodeSet // nodes that have memory
 	resources  []Resource   // of the machine
-	give       [][]uint64   // what each of machine.Nodes has to give, for each of resources
+	give       [][]uint64 // assignable amount of each of machine.Nodes, by index in resources
 	candidates []candidate
 }
 
@@ -41,11 +41,11 @@ type Static struct {
 type candidate struct {
 	nodes numa.NodeSet
 	size  int
-	mems  numa.NodeSet // those that have memory
-	room  []uint64     // what they have to give, for each of Static.resources
+	mems  numa.NodeSet // nodes of the candidate that have memory
+	room  []uint64 // their assignable amount, by index in Static.resources
 }
 
-// NewStatic makes the policy. It reports all mistakes of cfg at once.
+// NewStatic checks cfg and returns the policy. The error names every fault.
 func NewStatic(cfg Config) (*Static, error) {
 	if err := cfg.Machine.Validate(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func NewStatic(cfg Config) (*Static, error) {
 	return p, nil
 }
 
-// room is what some nodes have to give, for each of p.resources.
+// room returns the assignable amount of some nodes, by index in p.resources.
 func (p *Static) room(nodes numa.NodeSet) []uint64 {
 	room := make([]uint64, len(p.resources))
 	for at, n := range p.machine.Nodes {
@@ -99,11 +99,11 @@ func (p *Static) room(nodes numa.NodeSet) []uint64 {
 	return room
 }
 
-// Name is that of a KubeletConfiguration.
+// Name returns the policy's name in a KubeletConfiguration.
 func (p *Static) Name() string { return StaticName }
 
-// Allocatable is all there is to give: a block for each node and resource of
-// which there is something.
+// Allocatable returns the assignable memory: a block for each node and resource
+// with a positive amount.
 func (p *Static) Allocatable() []Block {
 	var blocks []Block
 	for at, n := range p.machine.Nodes {

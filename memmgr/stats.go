@@ -2,28 +2,28 @@ package memmgr
 
 import "github.com/nodewright/nodewright/numa"
 
-// NodeStats is what a node has, and what is left of it.
+// NodeStats are the figures of a node.
 type NodeStats struct {
 	ID int
-	// Group are the nodes that serve the same containers, or the node alone.
+	// Group is the set of nodes that serve the same containers, or the node alone.
 	Group numa.NodeSet
-	// Assignments counts the blocks that the node serves.
+	// Assignments is the number of blocks that the node serves.
 	Assignments int
 	Resources   []ResourceStats
 }
 
-// ResourceStats are bytes of one resource on one node. Allocatable is what
-// there is to give: Total without Reserved and, for memory, without huge pages.
-// It is the sum of Used and Free.
+// ResourceStats are the figures of one resource on one node, in bytes. Allocatable
+// is Total without Reserved and, for memory, without huge pages. It is the sum of
+// Used and Free.
 //
-// NB: within a group of nodes only the sums over the group are real; each node
-// is shown as if they were filled one after the other.
+// NB: within a group of nodes only the sums over the group are meaningful; the
+// nodes are shown as if they were filled one after the other.
 type ResourceStats struct {
 	Resource                                 Resource
 	Total, Reserved, Allocatable, Used, Free uint64
 }
 
-// Stats are the figures of all nodes, in the order of their IDs.
+// Stats returns the figures of all nodes, in the order of their IDs.
 func (p *Static) Stats(s State) []NodeStats {
 	a := p.accounts(s)
 	stats := make([]NodeStats, len(p.machine.Nodes))
@@ -40,7 +40,7 @@ func (p *Static) Stats(s State) []NodeStats {
 			}
 			if g != nil {
 				f.Used = min(f.Allocatable, g.used[j])
-				g.used[j] -= f.Used // what is left is the next node's
+				g.used[j] -= f.Used // the rest is on the next nodes
 			}
 			f.Free = f.Allocatable - f.Used
 			stats[i].Resources = append(stats[i].Resources, f)

@@ -10,22 +10,21 @@ import (
 // (max-allowable-numa-nodes), with 255 sets.
 const maxAllSubsets = 8
 
-// Candidates are the sets of nodes that a resource manager looks at when it
-// makes hints, in ascending order of size and lexicographic within a size. Each
-// manager keeps those with enough of what it gives.
+// Candidates returns the sets of nodes for which resource managers compute hints,
+// in ascending order of size and lexicographic within a size. Each manager uses
+// those that have enough of its resource.
 //
-// A machine of up to 8 nodes has all sets, as in the kubelet. Larger ones would
-// have too many, so four groups of nodes stand for them: those with CPUs, those
-// with memory, those with either and those with both. A group of up to 8 nodes
-// has all its sets; a larger one is brought into an order in which neighbours
-// are near each other, and has the runs of that order: single nodes, neighbours,
-// sockets, and so on up to the whole. Each single node and all nodes together
-// come on top. With n nodes, that makes at most 2n(n+1) + n + 1 sets from runs,
-// and 765 from small groups.
+// A machine of up to 8 nodes has all sets, as in the kubelet. On larger ones that
+// would be too many. There, four groups of nodes are used: nodes with CPUs, with
+// memory, with either, and with both. A group of up to 8 nodes has all its sets. A
+// larger group is sorted so that near nodes are neighbours, and has the runs of
+// that order: single nodes, neighbours, sockets, and so on up to the whole group.
+// Each single node and the set of all nodes are added. With n nodes, that makes at
+// most 2n(n+1) + n + 1 sets from runs, and 765 from small groups.
 //
-// What two candidates have in common is a candidate again, or nothing: this is what
-// keeps the merging of hints cheap on large machines. The list is the caller's, and
-// the same for equal machines.
+// The intersection of two candidates is a candidate or empty, which keeps merging
+// cheap on large machines. The caller may change the returned list. Equal machines
+// give equal lists.
 func Candidates(m Machine) []NodeSet {
 	all := m.AllNodes()
 	var sets []NodeSet
@@ -113,11 +112,11 @@ func bySize(s, t NodeSet) int {
 	}
 }
 
-// byNearness is an order of all nodes. It goes from the first node with CPUs to
-// the one nearest to it, on to the one nearest to that, and so on; of those
-// equally near, nodes of the same socket come first, then smaller IDs. Where
-// distances have levels (nodes in sockets in drawers), this leaves no part before
-// it has seen all of it. Nodes without CPUs follow the one they are nearest to.
+// byNearness returns an order of all nodes. It starts with the first node with CPUs
+// and continues with the nearest remaining node; among equally near ones, nodes of
+// the same socket are first, then smaller IDs. Where distances have levels (nodes
+// in sockets in drawers), each part is contiguous. Nodes without CPUs follow the
+// nearest node with CPUs.
 func (m Machine) byNearness() []int {
 	socket := map[int]int{}
 	for _, c := range m.CPUs {
@@ -174,8 +173,8 @@ func (m Machine) byNearness() []int {
 	return order
 }
 
-// distance is that from a node to one of m's, or 0 if the machine does not tell.
-// IDs may have gaps, so that an ID is not an index.
+// distance returns the distance from a node to one of m's, or 0 if the machine has
+// no distances. IDs may have gaps, so that an ID is not an index.
 func (m Machine) distance(from Node, to int) int {
 	i, ok := slices.BinarySearchFunc(m.Nodes, to, func(n Node, id int) int { return n.ID - id })
 	if !ok || i >= len(from.Distances) {

@@ -9,20 +9,18 @@ import (
 	"strings"
 )
 
-// MaxCPUs bounds the IDs of CPUs: 0 to 8191, the most that Linux can be built
-// for (NR_CPUS).
+// MaxCPUs is the limit of CPU IDs: 0 to 8191, the largest NR_CPUS of Linux.
 const MaxCPUs = 8192
 
-// CPUSet is a set of logical CPUs. The zero value is empty. Sets are values: what
-// returns one shares nothing that changes. Compare with [CPUSet.Equal]. Bit i%64 of
-// word i/64 stands for CPU i. Without zero words at the end equal sets have equal
-// words.
+// CPUSet is a set of logical CPUs. The zero value is empty. It is an immutable
+// value; compare with [CPUSet.Equal]. Bit i%64 of word i/64 stands for CPU i. Words
+// have no trailing zeros, so that equal sets have equal words.
 type CPUSet struct {
 	words []uint64 // never changed after it was made; no zero words at the end
 }
 
 // CPUs returns the set of some CPUs. It panics if an ID is not within 0 and
-// MaxCPUs-1: check what comes from outside, or use [ParseCPUs].
+// MaxCPUs-1: use [ParseCPUs] for untrusted input.
 func CPUs(ids ...int) CPUSet {
 	if len(ids) == 0 {
 		return CPUSet{}
@@ -75,7 +73,7 @@ func ParseCPUs(s string) (CPUSet, error) {
 func cpuID(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= MaxCPUs {
-		return 0, fmt.Errorf("%q is no CPU; want a number from 0 to %d", s, MaxCPUs-1)
+		return 0, fmt.Errorf("%q is not a CPU; want a number from 0 to %d", s, MaxCPUs-1)
 	}
 	return int(n), nil
 }
@@ -93,7 +91,7 @@ func (s CPUSet) Has(id int) bool {
 	return id >= 0 && id/64 < len(s.words) && s.words[id/64]>>(id%64)&1 == 1
 }
 
-// Len is how many CPUs s has.
+// Len returns the number of CPUs.
 func (s CPUSet) Len() int {
 	n := 0
 	for _, w := range s.words {
@@ -118,7 +116,7 @@ func (s CPUSet) SubsetOf(t CPUSet) bool {
 	return true
 }
 
-// Union has the CPUs of s and those of t.
+// Union returns the CPUs that are in s or t.
 func (s CPUSet) Union(t CPUSet) CPUSet {
 	if len(s.words) < len(t.words) {
 		s, t = t, s
@@ -131,7 +129,7 @@ func (s CPUSet) Union(t CPUSet) CPUSet {
 	return CPUSet{w}
 }
 
-// Intersect has the CPUs that are in both.
+// Intersect returns the CPUs that are in both s and t.
 func (s CPUSet) Intersect(t CPUSet) CPUSet {
 	w := slices.Clone(s.words[:min(len(s.words), len(t.words))])
 	for i := range w {
@@ -140,7 +138,8 @@ func (s CPUSet) Intersect(t CPUSet) CPUSet {
 	return trimmed(w)
 }
 
-// IntersectLen is how many CPUs are in both. It allocates nothing.
+// IntersectLen returns the number of CPUs that are in both s and t. It does not
+// allocate.
 func (s CPUSet) IntersectLen(t CPUSet) int {
 	n := 0
 	for i := range min(len(s.words), len(t.words)) {
@@ -149,7 +148,7 @@ func (s CPUSet) IntersectLen(t CPUSet) int {
 	return n
 }
 
-// Minus has the CPUs of s that are not in t.
+// Minus returns the CPUs of s that are not in t.
 func (s CPUSet) Minus(t CPUSet) CPUSet {
 	w := slices.Clone(s.words)
 	for i := range min(len(w), len(t.words)) {
@@ -158,7 +157,7 @@ func (s CPUSet) Minus(t CPUSet) CPUSet {
 	return trimmed(w)
 }
 
-// All goes over the IDs of s in ascending order.
+// All iterates over the IDs of s in ascending order.
 func (s CPUSet) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, w := range s.words {
@@ -171,16 +170,16 @@ func (s CPUSet) All() iter.Seq[int] {
 	}
 }
 
-// IDs lists s in ascending order.
+// IDs returns the IDs of s in ascending order.
 func (s CPUSet) IDs() []int { return slices.Collect(s.All()) }
 
-// String is s in the kernel's list format (cpuset(7)), such as "0-3,8".
+// String returns s in the kernel's list format (cpuset(7)), such as "0-3,8".
 func (s CPUSet) String() string { return listFormat(s.All()) }
 
-// MarshalText is String.
+// MarshalText returns String.
 func (s CPUSet) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText is [ParseCPUs].
+// UnmarshalText parses text like [ParseCPUs].
 func (s *CPUSet) UnmarshalText(text []byte) error {
 	t, err := ParseCPUs(string(text))
 	if err == nil {

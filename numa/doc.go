@@ -1,5 +1,5 @@
-// Package numa holds the types in which resources are placed on a machine: its CPUs and
-// NUMA nodes, sets of both, and hints about nodes.
+// Package numa has the types for placing resources on a machine: its CPUs and NUMA
+// nodes, sets of both, and hints about nodes.
 //
 // A [Machine] is a plain value. It is made by hand, or read from a running
 // kernel by [ReadSysfs]:
@@ -29,14 +29,13 @@
 //	sys/devices/system/node/nodeN/{cpulist,meminfo,distance}
 //	sys/devices/system/node/nodeN/hugepages/hugepages-NkB/nr_hugepages
 //
-// A kernel without NUMA has no node directory. Its machine is one node, with
-// proc/meminfo and sys/kernel/mm/hugepages. What a machine may well lack is no
-// error: caches, huge pages, distances, and sockets that the firmware does not
-// number. Everything else that is missing, unreadable or at odds with the rest
-// is an error that names the file and what was found there.
+// A kernel without NUMA has no node directory. Its machine is one node, read from
+// proc/meminfo and sys/kernel/mm/hugepages. Caches, huge pages, distances and
+// socket numbers are optional. Everything else that is missing, unreadable or
+// contradictory is an error that names the file and its content.
 //
-// CPUs that are offline are left out. Nodes may be numbered with gaps, and have
-// CPUs alone or memory alone.
+// Offline CPUs are left out. Node IDs may have gaps, and a node may have only CPUs
+// or only memory.
 //
 // Tier: beta.
 package numa

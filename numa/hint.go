@@ -4,17 +4,17 @@ package numa
 type Hint struct {
 	// Nodes are the nodes; 0 means any.
 	Nodes NodeSet
-	// Preferred reports that it cannot be served from fewer nodes of this
+	// Preferred reports that the request needs at least as many nodes of this
 	// machine.
 	Preferred bool
 }
 
-// Hints is what one resource says of one request.
+// Hints are the hints of one resource for one request.
 type Hints struct {
-	// Resource names it, such as "cpu", "memory" or "example.com/gpu".
+	// Resource is the name, such as "cpu", "memory" or "example.com/gpu".
 	Resource string
-	// Any reports that it has no preference. List is not looked at then;
-	// otherwise an empty List means that the request cannot be served.
+	// Any reports that the resource has no preference; List is ignored then.
+	// Otherwise an empty List means that the request cannot be served.
 	Any  bool
 	List []Hint
 }

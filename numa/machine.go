@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Machine is what a node has to place resources on. It is shared and
-// read-only once it is made.
+// Machine is the CPUs and NUMA nodes of a machine. It is shared and read-only after
+// it was created.
 type Machine struct {
 	// CPUs are the logical CPUs that are online, in ascending order of ID.
 	CPUs []CPU
@@ -15,9 +15,8 @@ type Machine struct {
 	Nodes []Node
 }
 
-// CPU is one logical CPU, that is one hardware thread. All numbers are unique over
-// the whole machine. They serve as names of cores, caches and sockets, and their
-// values mean nothing else.
+// CPU is one logical CPU, that is one hardware thread. Numbers of cores, caches and
+// sockets are unique over the whole machine, and have no other meaning.
 type CPU struct {
 	ID int
 	// Core is the smallest ID among the threads of the CPU's core, online or not.
@@ -33,18 +32,18 @@ type CPU struct {
 // Node is one NUMA node.
 type Node struct {
 	ID int
-	// Memory is all that the node has, in bytes, huge pages included.
+	// Memory is the node's memory in bytes, huge pages included.
 	Memory uint64
-	// HugePages counts the pages that were set aside, by their size in bytes.
+	// HugePages is the number of huge pages by page size in bytes.
 	HugePages map[uint64]uint64
-	// Distances are those to every node, in the order of Machine.Nodes, with
-	// 10 for the node itself (ACPI, System Locality Information Table). Nil
-	// means that the machine does not tell.
+	// Distances are the distances to every node, in the order of Machine.Nodes,
+	// with 10 for the node itself (ACPI, System Locality Information Table). Nil
+	// means that they are not known.
 	Distances []int
 }
 
-// Validate reports everything by which m is not a machine. It is for machines made
-// by hand: those of [ReadSysfs] have passed it.
+// Validate returns all faults of m. It is for machines made by hand: [ReadSysfs]
+// calls it.
 func (m Machine) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -82,17 +81,17 @@ func (m Machine) Validate() error {
 	return errors.Join(errs...)
 }
 
-// AllCPUs are the CPUs of the machine.
+// AllCPUs returns the CPUs of the machine.
 func (m Machine) AllCPUs() CPUSet {
 	return m.cpus(func(CPU) bool { return true })
 }
 
-// CPUsOf are the CPUs of some nodes.
+// CPUsOf returns the CPUs of some nodes.
 func (m Machine) CPUsOf(nodes NodeSet) CPUSet {
 	return m.cpus(func(c CPU) bool { return nodes.Has(c.Node) })
 }
 
-// cpus returns the CPUs that want reports.
+// cpus returns the CPUs for which want returns true.
 func (m Machine) cpus(want func(CPU) bool) CPUSet {
 	var ids []int
 	for _, c := range m.CPUs {
@@ -103,7 +102,7 @@ func (m Machine) cpus(want func(CPU) bool) CPUSet {
 	return CPUs(ids...)
 }
 
-// AllNodes are the nodes of the machine.
+// AllNodes returns the nodes of the machine.
 func (m Machine) AllNodes() NodeSet {
 	var s NodeSet
 	for _, n := range m.Nodes {

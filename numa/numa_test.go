@@ -17,12 +17,12 @@ func TestCPUListFormat(t *testing.T) {
 		{"8,3,2,1,0,0-1", "0-3,8", ""},
 		{"63,64,65", "63-65", ""},
 		{"8191", "8191", ""},
-		{"8192", "", `"8192" is no CPU`},
-		{"-1", "", `"" is no CPU`},
-		{"1-", "", `"" is no CPU`},
+		{"8192", "", `"8192" is not a CPU`},
+		{"-1", "", `"" is not a CPU`},
+		{"1-", "", `"" is not a CPU`},
 		{"3-1", "", `range "3-1" goes down`},
-		{"1,,2", "", `"" is no CPU`},
-		{"a", "", `"a" is no CPU`},
+		{"1,,2", "", `"" is not a CPU`},
+		{"a", "", `"a" is not a CPU`},
 	} {
 		s, err := numa.ParseCPUs(tc.in)
 		if tc.err != "" {

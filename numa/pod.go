@@ -1,17 +1,15 @@
 package numa
 
-// Pod is what a pod asks of a machine, in numbers.
+// Pod is the requests of a pod, as numbers.
 type Pod struct {
 	UID string
-	// Guaranteed is the pod's QoS class: only such pods get resources of
-	// their own.
+	// Guaranteed reports whether the pod's QoS class is Guaranteed: only such pods
+	// get exclusive resources.
 	Guaranteed bool
-	// Containers are the init containers and sidecars in the order of their
-	// start, and the regular containers after them. Ephemeral containers are
-	// not placed.
+	// Containers are the init containers and sidecars in the order of their start,
+	// followed by the regular containers. Ephemeral containers are not placed.
 	Containers []Container
-	// Resources are those of the pod as a whole (KEP-2837); nil if it names
-	// none.
+	// Resources are the pod-level resources (KEP-2837); nil if the pod has none.
 	Resources *Resources
 }
 
@@ -22,7 +20,7 @@ type Container struct {
 	Resources
 }
 
-// Kind describes when a container runs.
+// Kind says when a container runs.
 type Kind int
 
 // Regular containers and sidecars run side by side; init containers run one
@@ -33,7 +31,7 @@ const (
 	Sidecar
 )
 
-// Resources are requests, and whether limits match them.
+// Resources are requests, and whether the limits equal them.
 type Resources struct {
 	// MilliCPU is the request in thousandths of a CPU.
 	MilliCPU int64
@@ -41,16 +39,14 @@ type Resources struct {
 	Memory uint64
 	// HugePages are the requests in bytes, by page size in bytes.
 	HugePages map[uint64]uint64
-	// Extended are the numbers of devices asked for, by the name of the extended
-	// resource.
+	// Extended are the requested numbers of devices, by extended resource.
 	Extended map[string]int
-	// Bound reports that CPU and memory are both requested, and limited to just
-	// that.
+	// Bound reports that CPU and memory have requests and equal limits.
 	Bound bool
 }
 
-// WholeCPUs is the request in CPUs, if it is a positive whole number of them,
-// and 0 otherwise.
+// WholeCPUs returns the request in CPUs if it is a positive whole number, and 0
+// otherwise.
 func (r Resources) WholeCPUs() int {
 	if r.MilliCPU <= 0 || r.MilliCPU%1000 != 0 {
 		return 0

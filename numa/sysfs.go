@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ReadSysfs reads the machine from the file system root of a host: os.DirFS("/"), or
-// where the host's root is mounted. It takes no locks: if CPUs come and go at
-// the same time, read again.
+// ReadSysfs reads the machine from the root of a host's file system: os.DirFS("/"),
+// or the mount point of the host's root. If CPUs are switched on or off meanwhile,
+// the result may be inconsistent: read again.
 func ReadSysfs(root fs.FS) (Machine, error) {
 	r := reader{root}
 	online, err := r.cpus("sys/devices/system/cpu/online")
@@ -87,9 +87,8 @@ func (r reader) number(name string) (int, error) {
 	return int(n), nil
 }
 
-// numbered lists the entries of a directory that are named with a prefix, a
-// number and a suffix, by their numbers. Others are none of ours. No such
-// directory is no entry.
+// numbered returns the numbers of directory entries that consist of a prefix, a
+// number and a suffix. Other entries are ignored; a missing directory has none.
 func (r reader) numbered(dir, prefix, suffix string) ([]int, error) {
 	entries, err := fs.ReadDir(r.root, dir)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"strconv"
 )
 
-// noCache marks a CPU of which no cache is known.
+// noCache marks a CPU without a known cache.
 const noCache = -1
 
-// cpu reads one CPU; its node is not known yet.
+// cpu reads one CPU without its node.
 func (r reader) cpu(id int) (CPU, error) {
 	dir := path.Join(cpuDir(id), "topology")
 	name := path.Join(dir, "core_cpus_list")
@@ -35,13 +35,13 @@ func (r reader) cpu(id int) (CPU, error) {
 	if err != nil {
 		return CPU{}, err
 	}
-	// The kernel writes -1 where the firmware does not tell.
+	// The kernel writes -1 if the firmware does not number sockets.
 	return CPU{ID: id, Core: first(siblings), Cache: cache, Socket: max(socket, 0)}, nil
 }
 
-// cache is the first CPU of those that share the last-level cache of a CPU. An
-// attribute that the kernel does not know has no file, and such a cache does
-// not count.
+// cache returns the first CPU of those that share the last-level cache of a CPU.
+// Attributes that the kernel does not know have no file; a cache without them is
+// ignored.
 func (r reader) cache(id int) (int, error) {
 	dir := path.Join(cpuDir(id), "cache")
 	indexes, err := r.numbered(dir, "index", "")
@@ -105,8 +105,7 @@ func siblingsAgree(cpus []CPU) error {
 	return nil
 }
 
-// cacheBySocket lets CPUs without a known cache share one with those of their
-// socket.
+// cacheBySocket treats the CPUs of a socket without known caches as sharing one.
 func cacheBySocket(cpus []CPU) {
 	lowest := map[int]int{}
 	for i, c := range cpus {

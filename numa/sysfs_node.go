@@ -102,7 +102,8 @@ func (r reader) memory(name string) (uint64, error) {
 	return 0, fmt.Errorf("%s has no line MemTotal", name)
 }
 
-// hugePages are those set aside, by size in bytes; nil without any sizes.
+// hugePages returns the numbers of huge pages by page size in bytes; nil without
+// any sizes.
 func (r reader) hugePages(dir string) (map[uint64]uint64, error) {
 	sizes, err := r.numbered(dir, "hugepages-", "kB")
 	if err != nil || len(sizes) == 0 {
@@ -125,7 +126,7 @@ func (r reader) hugePages(dir string) (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// distances are those to all nodes, or nil if the kernel does not tell them.
+// distances returns the distances to all nodes, or nil if the kernel has none.
 func (r reader) distances(name string, nodes int) ([]int, error) {
 	text, err := r.text(name)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -136,9 +136,9 @@ func TestDamage(t *testing.T) {
 	for _, tc := range []struct{ file, content, want string }{
 		{"cpu/online", gone, "cpu/online: file does not exist"},
 		{"cpu/online", "", "cpu/online is empty"},
-		{"cpu/online", "0-", `cpu/online: CPU list "0-": "" is no CPU`},
+		{"cpu/online", "0-", `cpu/online: CPU list "0-": "" is not a CPU`},
 		{"cpu/online", "0-4", "cpu/cpu4/topology/thread_siblings_list: file does not exist"},
-		{"cpu/online", "0-9999", `"9999" is no CPU`},
+		{"cpu/online", "0-9999", `"9999" is not a CPU`},
 		{"cpu/cpu1/topology/core_cpus_list", "2-3", `cpu/cpu1/topology/core_cpus_list is "2-3"; want CPU 1 among them`},
 		{"cpu/cpu1/topology/core_cpus_list", "", `cpu/cpu1/topology/core_cpus_list is ""; want CPU 1`},
 		{"cpu/cpu1/topology/core_cpus_list", "x", `cpu/cpu1/topology/core_cpus_list: CPU list "x"`},

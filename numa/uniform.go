@@ -1,14 +1,14 @@
 package numa
 
-// Uniform makes a machine of equal parts, numbered as Linux numbers most: nodes
-// and CPUs ascend from socket to socket, and the second threads of all cores
-// come after all first ones, so that with n cores in all, i and i+n are
-// siblings. The CPUs of a node share their last-level cache. Distances are 10
-// within a node, 12 within a socket and 32 beyond it, as two-socket AMD EPYC
-// machines have them. Memory is in bytes for each node.
+// Uniform returns a machine of equal parts with the usual numbering of Linux: nodes
+// and CPUs ascend from socket to socket, and the second threads of all cores follow
+// all first ones: with n cores in all, i and i+n are siblings. The CPUs of a node
+// share their last-level cache. Distances are 10 within a node, 12 within a socket
+// and 32 beyond it, as on two-socket AMD EPYC machines. Memory is in bytes for each
+// node.
 //
 // Counts are at least 1, with at most [MaxNodes] nodes and [MaxCPUs] CPUs;
-// other numbers make something that [Machine.Validate] rejects.
+// [Machine.Validate] rejects machines with other numbers.
 func Uniform(sockets, nodesPerSocket, coresPerNode, threads int, memoryPerNode uint64) Machine {
 	nodes := sockets * nodesPerSocket
 	cores := nodes * coresPerNode

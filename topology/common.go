@@ -7,12 +7,12 @@ import (
 )
 
 // The search for the best common part of hints that are not all preferred. The
-// kubelet looks at every combination of one hint each; here only sets are followed
-// that may still win.
+// kubelet tries every combination of one hint each; here only sets are followed
+// that may still be the best.
 
-// search looks for the best set of nodes that one member of each list have in
-// common. Lists are sorted by number and have no set twice. It lives for one call
-// and belongs to one goroutine.
+// search finds the best set of nodes that one member of each list have in common.
+// Lists are sorted by number and have no duplicates. A search is used for one call
+// by one goroutine.
 type search struct {
 	best
 	all   numa.NodeSet
@@ -62,7 +62,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	return s.nodes
 }
 
-// members offers members of the lists with supersets in all others.
+// members offers members of the lists that have supersets in all other lists.
 func (s *search) members() {
 	s.steps = maxSteps
 	// The widest sets of a list are enough to find a superset.
@@ -93,8 +93,8 @@ func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	return top
 }
 
-// completes reports whether nodes stay as they are with some choice from the
-// lists that begin with from.
+// completes reports whether the lists from index from on have choices that contain
+// all of nodes.
 func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	for _, top := range s.tops[from:] {
 		if !s.within(nodes, top) {
@@ -104,8 +104,8 @@ func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	return true
 }
 
-// within reports whether one of some sets has all nodes. It finds none when all
-// steps are taken.
+// within reports whether one of some sets contains nodes. It returns false once the
+// step limit is reached.
 func (s *search) within(nodes numa.NodeSet, sets []numa.NodeSet) bool {
 	if s.steps < 0 {
 		return false

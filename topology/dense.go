@@ -25,7 +25,7 @@ func (s *search) dense() {
 	choices, more := table(), table()
 	count(choices, s.lists[0], s.all)
 	supersets(choices)
-	most := uint64(len(s.lists[0])) // what a count can be
+	most := uint64(len(s.lists[0])) // the largest possible count
 	for _, l := range s.lists[1:] {
 		// The next product could overflow. A count that wraps to 0 would lose a
 		// set.
@@ -55,15 +55,15 @@ func (s *search) dense() {
 	}
 }
 
-// count sets to 1 what the members of a list stand for.
+// count sets the table's entries of a list's members to 1.
 func count(table []uint64, list []numa.NodeSet, all numa.NodeSet) {
 	for _, s := range list {
 		table[pack(s, all)] = 1
 	}
 }
 
-// supersets turns values of sets into the sums over all their supersets. Each pass
-// adds one node: entries with the bit to those without.
+// supersets replaces each entry by the sum over all its supersets. Each pass
+// handles one node: it adds entries with the bit to those without.
 func supersets(table []uint64) {
 	for bit := 1; bit < len(table); bit <<= 1 {
 		for at := 0; at < len(table); at += 2 * bit {

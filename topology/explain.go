@@ -12,13 +12,13 @@ import (
 // maxShown bounds how many sets of nodes an explanation names.
 const maxShown = 8
 
-// Explain informs a person, in a line, how well the resources go together: which of
-// them have no nodes, or none that they prefer, and otherwise which nodes are in
-// question and which resources are against them. The text may change between
-// releases: it is for messages and not for programs.
+// Explain returns a line for people about how the resources fit together: resources
+// without nodes or without preferred nodes, and otherwise the nodes in question and
+// the resources that do not prefer them. The text is for messages; it may change
+// between releases.
 func (s Step) Explain() string {
 	var parts []string
-	var lists []numa.Hints // of those that prefer something in particular
+	var lists []numa.Hints // of resources with a preference
 	for _, h := range s.Hints {
 		switch preferred := preferredBy(h); {
 		case h.Any || slices.Contains(preferred, 0):
@@ -30,8 +30,8 @@ func (s Step) Explain() string {
 			lists = append(lists, h)
 		}
 	}
-	// A single resource that prefers something is no conflict beside one that
-	// cannot be served.
+	// A single resource with a preference is no conflict beside one that cannot be
+	// served.
 	if len(lists) > 0 && len(parts) == 0 || len(lists) > 1 {
 		parts = append(parts, agreement(lists))
 	}
@@ -41,8 +41,9 @@ func (s Step) Explain() string {
 	return strings.Join(parts, "; ")
 }
 
-// agreement reports sets that some resources prefer which of them do not. Sets come
-// with the narrowest first, so that the cut of shorten leaves the likely ones.
+// agreement describes the sets that some resources prefer, and the resources that
+// do not prefer them. The smallest sets are first, so that shorten cuts off the
+// least likely ones.
 func agreement(lists []numa.Hints) string {
 	var sets []numa.NodeSet
 	preferred := make([][]numa.NodeSet, len(lists))

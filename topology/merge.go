@@ -8,17 +8,16 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// merger finds the one hint that serves several resources best. It is what the
-// policies of this package are made of, and a policy of your own can start
-// from it. It may be used from many goroutines.
+// merger finds the hint that serves several resources best. The policies of this
+// package are built on it. It may be used from many goroutines.
 type merger struct {
 	all   numa.NodeSet
 	order order
 }
 
-// newMerger makes a Merger for a machine. With closest, of sets with as many
-// nodes the one with the smaller average distance is the better
-// (prefer-closest-numa-nodes); the machine then has to tell its distances.
+// newMerger returns a merger for a machine. With closest, among sets of equal size
+// the one with the smaller average distance wins (prefer-closest-numa-nodes); the
+// machine then needs distances.
 func newMerger(m numa.Machine, closest bool) (*merger, error) {
 	if err := m.Validate(); err != nil {
 		return nil, fmt.Errorf("machine: %w", err)
@@ -37,27 +36,26 @@ func newMerger(m numa.Machine, closest bool) (*merger, error) {
 	return &merger{all: m.AllNodes(), order: newOrder(m, closest)}, nil
 }
 
-// Merge takes one hint of each resource, in all ways, and joins each such
-// choice to the nodes that its hints have in common. The join is preferred if
-// all its hints are, and name the same nodes. The best join wins:
+// Merge tries every combination of one hint of each resource, and computes the
+// nodes that the hints of a combination have in common. The common set is preferred
+// if all the hints are preferred and name the same nodes. The best set wins:
 //
-//   - a preferred one before others;
-//   - among preferred ones the narrower (fewer nodes, then smaller average
-//     distance if distances count, then the smaller number);
-//   - among the others the one whose number of nodes is nearest to the number
-//     needed without going beyond it, then the one nearest above it, and the
-//     narrower of equals. Needed is what the most demanding resource takes at
-//     the least.
+//   - a preferred set before others;
+//   - among preferred ones the narrower (fewer nodes, then smaller average distance
+//     if distances count, then the smaller number);
+//   - among the others the one whose number of nodes is closest to the needed
+//     number without exceeding it, then the closest above it, and the narrower of
+//     equals. The needed number is the largest minimum over the resources.
 //
-// Choices with no node in common do not count. If that leaves none, the answer
-// is all nodes, not preferred.
+// Combinations without a common node are ignored. If there are no others, the
+// result is all nodes, not preferred.
 //
-// This is the kubelet's answer. The kubelet goes through all choices; this
-// takes a time that is polynomial in the number of hints. On machines of up to
-// 16 nodes it is exact. On larger ones a search that has looked at some hundred
-// thousand sets ends with the best it found, so that no hints can keep it busy
-// for long: which nodes a hint names that is not preferred may then not be the
-// best. Hints about [numa.Candidates] have not been seen to get there.
+// The result is the kubelet's. The kubelet tries all combinations; the time of
+// Merge is polynomial in the number of hints. On machines of up to 16 nodes it is
+// exact. On larger ones a search ends after some hundred thousand sets with the
+// best one found, so that the time is bounded: the nodes of a hint that is not
+// preferred may then not be the best. With hints about [numa.Candidates] the limit
+// has not been reached in tests.
 func (m *merger) Merge(hints []numa.Hints) numa.Hint {
 	lists := make([][]numa.Hint, len(hints))
 	for i, h := range hints {
@@ -66,7 +64,7 @@ func (m *merger) Merge(hints []numa.Hints) numa.Hint {
 	return m.merge(lists)
 }
 
-// choices spells out what it means to have no preference, and to have no hint.
+// choices returns the hints that stand for no preference, and for no hint.
 func choices(h numa.Hints) []numa.Hint {
 	switch {
 	case h.Any:
@@ -78,14 +76,14 @@ func choices(h numa.Hints) []numa.Hint {
 	}
 }
 
-// merge expects one list for each resource. A list without hints leaves nothing to
-// choose. Lists are those of Merge, or what single-numa-node has left of them.
+// merge expects one list for each resource; an empty list leaves no combination.
+// The lists are those of Merge, or the ones that single-numa-node has filtered.
 func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 	if slices.ContainsFunc(lists, func(l []numa.Hint) bool { return len(l) == 0 }) {
 		return numa.Hint{Nodes: m.all}
 	}
-	// Preferred first: the search for others is the expensive part, and needed only
-	// without it.
+	// Preferred sets first: the search for others is expensive, and only needed if
+	// there is none.
 	if best := m.preferred(lists); best != 0 {
 		return numa.Hint{Nodes: best, Preferred: true}
 	}
@@ -98,7 +96,7 @@ func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 // preferred is the best set that all resources prefer, or 0. Resources that
 // prefer any set agree to each.
 func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
-	var picky [][]numa.NodeSet // sorted; of those who do not prefer any
+	var picky [][]numa.NodeSet // sorted; of resources with hints that are not preferred
 	var named []numa.NodeSet
 	for _, l := range lists {
 		var sets []numa.NodeSet
@@ -112,7 +110,8 @@ func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 				sets = append(sets, h.Nodes)
 			}
 		}
-		// What it names besides is a candidate only if all others have no opinion.
+		// Other sets of the resource are candidates only if all others have no
+		// preference.
 		if anything {
 			named = append(named, sets...)
 			continue
@@ -138,7 +137,7 @@ func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 	return best
 }
 
-// inAll reports whether every list has s.
+// inAll reports whether every list contains s.
 func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 	for _, sets := range sorted {
 		if _, ok := slices.BinarySearch(sets, s); !ok {

@@ -21,19 +21,19 @@ const (
 // that it takes.
 const leastMaxAllowable = 8
 
-// Options tune the built-in policies.
+// Options configures the built-in policies.
 type Options struct {
-	// PreferClosest takes, of sets with as many nodes, the one with the
-	// smaller average distance.
+	// PreferClosest prefers, among sets of equal size, the one with the smaller
+	// average distance.
 	PreferClosest bool
-	// MaxNodes is the largest number of NUMA nodes that a machine may have; at
-	// least 8. 0 means no limit but [numa.MaxNodes]: the kubelet's limit of 8
-	// is due to the time that its merging takes.
+	// MaxNodes is the largest accepted number of NUMA nodes of a machine, at least
+	// 8. 0 means [numa.MaxNodes]. The kubelet's limit of 8 is due to its slower
+	// merging.
 	MaxNodes int
 }
 
-// ParseOptions reads options as the kubelet's configuration has them. It
-// reports all mistakes.
+// ParseOptions reads options in the form of the kubelet's configuration. The error
+// names every mistake.
 func ParseOptions(options map[string]string) (Options, error) {
 	var o Options
 	var errs []error
@@ -62,8 +62,8 @@ func ParseOptions(options map[string]string) (Options, error) {
 	return o, nil
 }
 
-// check reports what of a machine does not go with the options. It is not asked for
-// policy none, whose options the kubelet does not read.
+// check returns an error if the machine does not fit the options. Policy none does
+// not use it, since the kubelet ignores its options.
 func (o Options) check(m numa.Machine) error {
 	if o.MaxNodes != 0 && o.MaxNodes < leastMaxAllowable {
 		return fmt.Errorf("Options.MaxNodes is %d; want 0, or at least %d", o.MaxNodes, leastMaxAllowable)

@@ -9,8 +9,8 @@ import (
 
 // order describes which of two sets of nodes is the better answer.
 type order struct {
-	// distance holds those between nodes, by their IDs; nil if distances do
-	// not count (prefer-closest-numa-nodes is off).
+	// distance has the distances between nodes by ID; nil without
+	// prefer-closest-numa-nodes.
 	distance *[numa.MaxNodes][numa.MaxNodes]int
 	// self and other are the shortest distances within a node and between two.
 	self, other int
@@ -38,8 +38,8 @@ func newOrder(m numa.Machine, closest bool) order {
 }
 
 // narrower reports whether a is strictly better than b where fewer nodes are
-// better: it has fewer; or as many, and they are closer to each other; or as
-// close, and it is the smaller number.
+// better: a has fewer nodes; or as many, and a smaller distance; or both are equal
+// and a is the smaller number.
 func (o order) narrower(a, b numa.NodeSet) bool {
 	if o.distance == nil || a.Len() != b.Len() {
 		return a.Narrower(b)
@@ -67,11 +67,11 @@ func (o order) total(s numa.NodeSet) int {
 	return sum
 }
 
-// best is the best of the sets that it was offered, among those that not all
-// resources prefer. Such a set is best with want nodes, the number needed;
-// otherwise with fewer, but as many as possible; otherwise with more, but as
-// few as possible. Among sets of one size, narrower decides. That is a total
-// order: what is best does not depend on who is offered first.
+// best is the best set offered so far, among sets that not all resources prefer. A
+// set with want nodes, the needed number, is best; otherwise the one with the most
+// nodes below want; otherwise the one with the fewest above. Among sets of one
+// size, narrower decides. That is a total order: the result does not depend on the
+// order of the offers.
 type best struct {
 	order
 	want  int
@@ -79,7 +79,7 @@ type best struct {
 	total int          // of nodes
 }
 
-// offer takes a set if it is better. The empty set is no answer.
+// offer stores s if it is better. The empty set is ignored.
 func (b *best) offer(s numa.NodeSet) {
 	if b.below(s) {
 		b.take(s)
@@ -91,7 +91,7 @@ func (b *best) take(s numa.NodeSet) {
 	b.nodes, b.total = s, b.order.total(s)
 }
 
-// below reports whether s is better than what there is.
+// below reports whether s is better than the stored set.
 func (b *best) below(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {
 		return s != 0
@@ -115,13 +115,13 @@ func (b *best) rank(s numa.NodeSet) int {
 	return b.want - s.Len()
 }
 
-// belowPart reports whether some part of s may be better than what there is. It
-// errs on the side of hope.
+// belowPart reports whether a subset of s may be better than the stored set. It may
+// return true wrongly, never false.
 func (b *best) belowPart(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {
 		return s != 0
 	}
-	// The part that would rank best: as many nodes as are wanted, or all.
+	// The subset that would rank best: want nodes, or all.
 	part := lowest(s, b.want)
 	if rp, rb := b.rank(part), b.rank(b.nodes); rp != rb {
 		return rp < rb

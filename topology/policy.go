@@ -6,12 +6,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Policy decides, from what all resources say of one request, on which nodes
-// it is placed, and whether that is good enough. It must not keep or change the
-// hints, and may be asked from many goroutines.
+// Policy decides, from the hints of all resources for one request, on which nodes
+// the request is placed, and whether it is admitted. It must not keep or change the
+// hints, and may be called concurrently.
 type Policy interface {
-	// Merge returns the hint that providers allocate by. Resources come in the
-	// order of their providers.
+	// Merge returns the hint that providers allocate by. Hints are in the order of
+	// the providers.
 	Merge(hints []numa.Hints) (hint numa.Hint, admit bool)
 }
 
@@ -24,8 +24,8 @@ const (
 	NameSingleNUMANode = "single-numa-node"
 )
 
-// NewPolicy makes a built-in policy by its name for a machine. Options do not
-// matter to none.
+// NewPolicy returns a built-in policy by its name. The policy none ignores the
+// options.
 func NewPolicy(name string, m numa.Machine, o Options) (Policy, error) {
 	switch name {
 	case NameNone:
@@ -52,14 +52,14 @@ func NewPolicy(name string, m numa.Machine, o Options) (Policy, error) {
 	}
 }
 
-// None admits everything, and gives no hints. A [Manager] with it does not even
-// ask for any.
+// None admits everything without a hint. A [Manager] with it does not call
+// Provider.Hints.
 type None struct{}
 
 // Merge implements [Policy].
 func (None) Merge([]numa.Hints) (numa.Hint, bool) { return numa.Hint{}, true }
 
-// bestEffort takes what there is.
+// bestEffort admits every merged hint.
 type bestEffort struct{ merger *merger }
 
 // Merge implements [Policy].
@@ -67,7 +67,7 @@ func (p bestEffort) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	return p.merger.Merge(hints), true
 }
 
-// restricted wants what all resources prefer.
+// restricted admits only preferred hints.
 type restricted struct{ merger *merger }
 
 // Merge implements [Policy].
@@ -76,11 +76,12 @@ func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	return h, h.Preferred
 }
 
-// singleNode wants all from one node. On a machine with only one, any will do.
+// singleNode admits only preferred hints of one node; on a machine with one node,
+// any.
 type singleNode struct{ merger *merger }
 
-// Merge implements [Policy]. Hints of several nodes are dropped before merging, as
-// a join of them may be of one node, but is not preferred.
+// Merge implements [Policy]. It drops hints of several nodes before merging: a
+// combination of them may have one node in common, but is not preferred.
 func (p singleNode) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	lists := make([][]numa.Hint, len(hints))
 	for i, h := range hints {

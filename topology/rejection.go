@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// The reasons that a pod is rejected for, as the kubelet shows them. Errors of
-// providers can bring others.
+// The reasons for rejecting a pod, as the kubelet shows them. Errors of providers
+// can have others.
 const (
 	ReasonAffinity   = "TopologyAffinityError"
 	ReasonUnexpected = "UnexpectedAdmissionError"
@@ -17,16 +17,17 @@ type Rejection struct {
 	// Container is the index of the container that could not be placed, or
 	// WholePod.
 	Container int
-	// Cause and Message go into the pod's status; they are the kubelet's.
+	// Cause and Message are the reason and message in the pod's status, in the
+	// kubelet's words.
 	Cause, Message string
-	// Detail informs a person what was in the way. It is empty when a provider
-	// failed to allocate: Err reports then.
+	// Detail describes for people which resources conflict. It is empty if a
+	// provider failed to allocate: see Err.
 	Detail string
 	// Err is the provider's error, or nil.
 	Err error
 }
 
-// Error is the message and the detail.
+// Error returns the message and the detail.
 func (r *Rejection) Error() string {
 	if r.Detail == "" {
 		return r.Message
@@ -34,15 +35,15 @@ func (r *Rejection) Error() string {
 	return r.Message + ": " + r.Detail
 }
 
-// Reason is the cause.
+// Reason returns Cause.
 func (r *Rejection) Reason() string { return r.Cause }
 
-// Unwrap is the provider's error, or nil.
+// Unwrap returns Err.
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// misplaced is for a request that the policy does not admit. The messages are the
-// kubelet's (pkg/kubelet/cm/topologymanager), which has others for pods with
-// resources of their own, under the same reason.
+// misplaced returns the error for a request that the policy does not admit. The
+// messages are the kubelet's (pkg/kubelet/cm/topologymanager), which has different
+// ones for pods with pod-level resources, under the same reason.
 func (a *admission) misplaced(s Step) error {
 	message := "Resources cannot be allocated with Topology locality"
 	switch {
@@ -68,8 +69,8 @@ func (a *admission) subject(container int) string {
 	return fmt.Sprintf("container %s: ", a.pod.Containers[container].Name)
 }
 
-// refused is for a provider that did not allocate. An error in the chain that has a
-// reason of its own, such as SMTAlignmentError, keeps it, with its text.
+// refused returns the error for a provider that failed to allocate. An error with a
+// reason of its own, such as SMTAlignmentError, keeps reason and text.
 func (a *admission) refused(container int, err error) error {
 	r := &Rejection{
 		Container: container,

@@ -11,17 +11,18 @@ import (
 // The search by lists, for machines with many nodes or lists of few hints. With a
 // bound on its steps it may end early, with the best so far.
 
-// A step is to join two sets, or to compare two: some nanoseconds. On machines
-// with more nodes than dense can take, a search ends after maxSteps, with the
-// best that was found.
+// A step is one union or comparison of two sets: some nanoseconds. On machines with
+// more nodes than dense can handle, a search ends after maxSteps with the best set
+// found.
 const (
 	maxSteps    = 1 << 18
 	unlimited   = math.MaxInt
-	stepsToKeep = 16 // what a set costs that was not reached before
+	stepsToKeep = 16 // the cost of storing a new set
 )
 
-// pairs bounds the joins that sparse makes. It does not count what promising cuts
-// off, so that sparse is chosen only where it wins in any case.
+// pairs returns an upper bound of the unions that sparse computes. It ignores the
+// sets that promising cuts off, so that sparse is chosen only where it is faster in
+// any case.
 func (s *search) pairs() int {
 	reached, pairs := 1, 0
 	for _, l := range s.lists {
@@ -32,9 +33,9 @@ func (s *search) pairs() int {
 	return pairs
 }
 
-// sparse goes from list to list with the sets that can be reached so far, each
-// once, and drops those with no part that surpasses the best one known. Each
-// list gets its share of the steps.
+// sparse goes from list to list with the sets reached so far, each once, and drops
+// sets without a subset better than the best one. Each list gets an equal share of
+// the steps.
 func (s *search) sparse(steps int) {
 	reached := []numa.NodeSet{s.all}
 	for i, l := range s.lists {

@@ -7,26 +7,26 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Provider is the state of one resource manager as a value, as far as one pod can
-// take from it. A method must not wait for other pods; it may ask a plugin, as
-// devices do.
+// Provider is the state of one resource manager as an immutable value, from which
+// one pod can allocate. Methods must not wait for other pods; they may call a
+// plugin, as devices do.
 type Provider interface {
-	// Hints says from which nodes the requests of a container, or of the pod
-	// as [WholePod], can be served: an entry for each resource that matters. A
-	// provider with nothing to say returns none.
+	// Hints returns the sets of nodes that can serve the requests of a container,
+	// or of the pod as [WholePod]: one entry for each requested resource, none if
+	// nothing is requested.
 	Hints(container int) []numa.Hints
-	// Allocate returns the provider with the resources of a container taken,
-	// near the nodes of the hint if it names any. The receiver does not change.
-	// If the error has a method Reason() string, that is the reason the pod is
-	// rejected for.
+	// Allocate returns a copy of the provider with the resources of a container
+	// taken, near the nodes of the hint if it names any. The receiver does not
+	// change. If the error has a method Reason() string, the pod is rejected for
+	// that reason.
 	Allocate(container int, hint numa.Hint) (Provider, error)
 }
 
-// WholePod stands in place of a container's index for the pod as a whole. Providers
-// get it in PodScope only.
+// WholePod, as the index of a container, stands for the pod as a whole. Providers
+// get it only in PodScope.
 const WholePod = -1
 
-// Scope describes what is placed together.
+// Scope says whether containers are placed one by one or together.
 type Scope string
 
 // The scopes, by their names in the kubelet's configuration
@@ -43,19 +43,19 @@ const (
 type Config struct {
 	Policy Policy // None
 	Scope  Scope  // ContainerScope
-	// PodLevel has the resources of a pod that names some for itself
-	// (numa.Pod.Resources) allocated at once, as [WholePod], in PodScope. In
-	// the kubelet this is the feature gate PodLevelResourceManagers.
+	// PodLevel allocates pod-level resources (numa.Pod.Resources) at once, as
+	// [WholePod], in PodScope. In the kubelet this is the feature gate
+	// PodLevelResourceManagers.
 	PodLevel bool
 }
 
-// Manager decides on pods. It has no state: what is taken is in the providers.
-// It may be used from many goroutines.
+// Manager decides on the placement of pods. It has no state: allocations are in the
+// providers. It may be used from many goroutines.
 type Manager struct {
 	cfg Config
 }
 
-// New checks cfg. The error names a scope that is not known.
+// New checks cfg. The error names an unknown scope.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Policy == nil {
 		cfg.Policy = None{}
@@ -70,20 +70,20 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg}, nil
 }
 
-// Decision is where a pod goes, and why.
+// Decision is the placement of a pod, and its reasons.
 type Decision struct {
-	// Hints are those that each container was placed by, in the order of
+	// Hints are the hints by which each container was placed, in the order of
 	// numa.Pod.Containers. Nil if the pod is rejected.
 	Hints []numa.Hint
-	// Providers have all that the pod takes taken, in the order in which they
-	// were given. If the pod is rejected they are those that were given.
+	// Providers are the providers after the pod's allocations, in the given order.
+	// If the pod is rejected they are the given ones.
 	Providers []Provider
-	// Steps are the merges that were made, in their order. That of a rejected
-	// container is the last. Under None there are none.
+	// Steps are the merges, in order; the last one is that of a rejected container.
+	// None has no steps.
 	Steps []Step
 }
 
-// Step is one merge: what the resources said, and what came of it.
+// Step is one merge: the hints of the resources, and the result.
 type Step struct {
 	Container int          // index, or WholePod
 	Hints     []numa.Hints // of all providers, in their order
@@ -91,13 +91,12 @@ type Step struct {
 	Admitted  bool
 }
 
-// Admit decides whether a pod can be placed, and how. It changes nothing: to
-// make the decision true, go on with its Providers; for a dry run, forget it.
-// Providers are asked, and allocate, in the order given; the kubelet's is
-// devices, CPUs, memory.
+// Admit decides whether and where a pod can be placed. It changes nothing: to apply
+// the decision, continue with its Providers; for a dry run, drop it. Providers are
+// called in the given order; the kubelet's order is devices, CPUs, memory.
 //
-// The error is a [*Rejection], or nil. A rejected pod has taken nothing. It blocks
-// for as long as providers do. Metrics are left to the caller.
+// The error is a [*Rejection], or nil. Admit blocks as long as the providers do. It
+// counts no metrics.
 func (m *Manager) Admit(pod numa.Pod, providers []Provider) (Decision, error) {
 	a := admission{cfg: m.cfg, pod: pod}
 	a.Hints = make([]numa.Hint, len(pod.Containers))
@@ -115,9 +114,9 @@ type admission struct {
 	pod numa.Pod
 }
 
-// admit places and allocates one container after the other, so that each sees what
-// those before it took; in PodScope, all at once. Policy none has no scope, as in
-// the kubelet.
+// admit places and allocates one container after the other, so that each sees the
+// allocations of those before it; in PodScope, all at once. Policy none has no
+// scope, as in the kubelet.
 func (a *admission) admit() error {
 	if _, none := a.cfg.Policy.(None); !none && a.cfg.Scope == PodScope {
 		return a.together()
@@ -153,7 +152,7 @@ func (a *admission) together() error {
 	return nil
 }
 
-// podLevel reports whether the pod gets the resources that it names as a whole.
+// podLevel reports whether the pod-level resources are allocated as a whole.
 func (a *admission) podLevel() bool { return a.cfg.PodLevel && a.pod.Resources != nil }
 
 // place finds the hint of a container.
@@ -166,8 +165,8 @@ func (a *admission) place(container int) error {
 	return err
 }
 
-// merge asks all providers about a container or the pod, and the policy about their
-// answers. Each merge is a Step, admitted or not.
+// merge gets the hints of all providers for a container or the pod, and the
+// policy's result. Each merge is a Step, admitted or not.
 func (a *admission) merge(container int) (numa.Hint, error) {
 	step := Step{Container: container}
 	for _, p := range a.Providers {
@@ -181,8 +180,8 @@ func (a *admission) merge(container int) (numa.Hint, error) {
 	return step.Hint, nil
 }
 
-// allocate has each provider take what a container asks for. An error leaves some
-// providers replaced; Admit drops them all.
+// allocate lets each provider allocate a container's requests. After an error some
+// providers are replaced; Admit drops them all.
 func (a *admission) allocate(container int, hint numa.Hint) error {
 	for i, p := range a.Providers {
 		next, err := p.Allocate(container, hint)
