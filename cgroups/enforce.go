@@ -61,7 +61,7 @@ func (c Config) validateEnforce() error {
 			errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be combined with %q", family.plain, family.compressible))
 		}
 		if (seen[family.plain] || seen[family.compressible]) && family.cgroup == "" {
-			errs = append(errs, fmt.Errorf("Config.%s is required by Config.Enforce", family.field))
+			errs = append(errs, fmt.Errorf("Config.Enforce requires Config.%s", family.field))
 		}
 	}
 	return errors.Join(errs...)

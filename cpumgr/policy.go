@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// WholePod, as the index of a container, stands for the pod as a whole: the
+// WholePod stands, in place of the index of a container, for the pod as a whole: the
 // topology manager's scope "pod".
 const WholePod = -1
 

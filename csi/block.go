@@ -20,8 +20,8 @@ import (
 // podFile is where a pod's block device is published.
 func (m *Manager) podFile(volume, pod string) string { return m.blockDir("publish", volume, pod) }
 
-// MapDevice publishes the volume as a file that is a block device, and returns the
-// device. Like SetUp it publishes again what an earlier life left.
+// MapDevice publishes the volume as a block device file, and returns the device.
+// Like SetUp it publishes again a volume that an earlier process left.
 func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	m := p.m
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -48,8 +48,8 @@ func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 	if d.can.stage {
 		req.StagingTargetPath = m.blockDir("staging", v.Name)
 	}
-	// MountDevice wrote the same record; the write is for one that has been lost
-	// since.
+	// MountDevice wrote the same record; this write restores it if it has been
+	// lost.
 	if err := m.write(m.blockDir(v.Name, dataName), record{Handle: src.handle, Driver: src.driver}); err != nil {
 		return "", err
 	}
@@ -75,9 +75,9 @@ func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 	return path, err
 }
 
-// blockAt is the device that a driver has published, symbolic links resolved. It
-// waits no longer than ctx. Anything but a block device is an ErrUncertain: the
-// driver has made something that it must be asked to take away.
+// blockAt returns the device that a driver has published, with symbolic links
+// resolved. It waits until ctx ends at most. Anything but a block device is an
+// ErrUncertain: the driver has to be called to remove it.
 func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, error) {
 	path, err := m.devices.Do(ctx, target, func() (string, error) {
 		path, err := filepath.EvalSymlinks(target)
@@ -99,7 +99,8 @@ func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, e
 	return path, nil
 }
 
-// UnmapDevice takes the device from the pod. The volume stays staged for others.
+// UnmapDevice unpublishes the device of the pod. The volume stays staged for other
+// pods.
 func (p Plugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
 	p.m.quiet(v)
 	return p.m.unmap(ctx, v.Name, string(v.UID))
@@ -110,9 +111,9 @@ func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
 	target := m.podFile(volume, pod)
 	rec, err := readRecord(m.blockDir(volume, dataName))
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // the driver has not heard of it
+	case errors.Is(err, fs.ErrNotExist): // the driver was never called
 	case errors.Is(err, ErrRecord):
-		// Nobody knows the driver any more; the pod's mount goes without it.
+		// The driver is not known any more; the pod's mount is removed without it.
 		if uerr := mount.Clean(ctx, m.cfg.Mounter, target, mount.Plain); uerr != nil {
 			return errors.Join(err, uerr)
 		}
@@ -130,9 +131,9 @@ func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
 	return mount.Clean(ctx, m.cfg.Mounter, m.blockDir(volume, devName, pod), mount.Plain)
 }
 
-// unmapLeft takes down what a process has left that died between the publication of a
-// device and its link: no pod has the volume any more. One that fails does not keep
-// the others.
+// unmapLeft removes publications left by a process that ended between the
+// publication of a device and its link: no pod has such a volume. A failure does
+// not stop it.
 func (m *Manager) unmapLeft(ctx context.Context, volume string) error {
 	pods, err := list(m.blockDir("publish", volume), maxVolumes)
 	errs := []error{err}

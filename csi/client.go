@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Deadlines of calls: the kubelet's for those about volumes and the node, and a
-// shorter one for what a driver answers from memory.
+// Deadlines of calls: the kubelet's for calls about volumes and the node, and a
+// shorter one for calls that a driver answers from memory.
 const (
 	callTimeout  = 2 * time.Minute
 	quickTimeout = 30 * time.Second
@@ -35,8 +35,7 @@ type client struct {
 }
 
 // dial connects in the background; calls wait for the first attempt. gRPC's own
-// repetitions are off: whether a call is made again is decided by what it may have
-// left behind.
+// retries are off: whether a call may be repeated depends on its effects.
 func dial(name, endpoint string, connect func(context.Context, string) (net.Conn, error), met *metrics) (*client, error) {
 	// The scheme keeps gRPC from resolving the path, and the authority from sending
 	// it as a host name.
@@ -59,12 +58,12 @@ func dial(name, endpoint string, connect func(context.Context, string) (net.Conn
 	return &client{name, conn, met}, nil
 }
 
-// close ends the connection. Calls that are under way fail.
+// close closes the connection. Running calls fail.
 func (c *client) close() error { return c.conn.Close() }
 
-// invoke makes one call, with a deadline, and times it, failed ones too. The values
-// of secrets are taken out of what the driver says: errors go to logs and events.
-// Errors are [*CallError].
+// invoke makes one call with a deadline, and observes its duration, failed or not.
+// It removes the values of secrets from the driver's error text, since errors go to
+// logs and events. Errors are [*CallError].
 func (c *client) invoke(ctx context.Context, timeout time.Duration, service, method string, req, resp proto.Message, secrets map[string]string) error {
 	ctx, done := context.WithTimeout(ctx, timeout)
 	defer done()
@@ -87,13 +86,13 @@ func (c *client) node(ctx context.Context, method string, req, resp proto.Messag
 	return c.invoke(ctx, callTimeout, nodeService, method, req, resp, secrets)
 }
 
-// abilities are what a driver can do. They are asked for once, at its registration: a
-// driver that learns something new registers again.
+// abilities are the capabilities of a driver. They are read once, at its
+// registration: a driver that changes them registers again.
 type abilities struct {
 	stage, stats, expand, health, multiWriter, mountGroup bool
 }
 
-// abilities asks for the capabilities of the driver's node service.
+// abilities returns the capabilities of the driver's node service.
 func (c *client) abilities(ctx context.Context) (abilities, error) {
 	var resp spec.NodeGetCapabilitiesResponse
 	err := c.invoke(ctx, quickTimeout, nodeService, "NodeGetCapabilities", &spec.NodeGetCapabilitiesRequest{}, &resp, nil)
@@ -103,8 +102,8 @@ func (c *client) abilities(ctx context.Context) (abilities, error) {
 	return abilitiesOf(&resp), nil
 }
 
-// abilitiesOf reads an answer. Capabilities that are not known here are ignored: the
-// specification adds some with each version.
+// abilitiesOf reads an answer. Unknown capabilities are ignored: the specification
+// adds some with each version.
 func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 	var a abilities
 	for _, c := range resp.GetCapabilities() {
@@ -126,9 +125,9 @@ func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 	return a
 }
 
-// attaches reports whether the driver's volumes have to be attached by its
-// controller, as far as its socket on this node reports. It is asked only on a
-// node that stands alone, which has no CSIDriver objects.
+// attaches reports whether the driver's controller service attaches volumes, if it
+// has one at its socket on this node. It is called only without a cluster, where
+// there are no CSIDriver objects.
 func (c *client) attaches(ctx context.Context) (bool, error) {
 	var plugin spec.GetPluginCapabilitiesResponse
 	err := c.invoke(ctx, quickTimeout, identityService, "GetPluginCapabilities", &spec.GetPluginCapabilitiesRequest{}, &plugin, nil)
@@ -142,14 +141,14 @@ func (c *client) attaches(ctx context.Context) (bool, error) {
 	for _, p := range plugin.GetCapabilities() {
 		controls = controls || p.GetService().GetType() == spec.PluginCapability_Service_CONTROLLER_SERVICE
 	}
-	// A driver without a controller service cannot be asked what that could do.
+	// A driver without a controller service here cannot be asked.
 	if !controls {
 		return false, nil
 	}
 	var resp spec.ControllerGetCapabilitiesResponse
 	err = c.invoke(ctx, quickTimeout, controllerService, "ControllerGetCapabilities", &spec.ControllerGetCapabilitiesRequest{}, &resp, nil)
 	if is(err, codes.Unimplemented) {
-		return false, nil // its controller is elsewhere, and cannot be asked
+		return false, nil // its controller runs elsewhere, and cannot be asked
 	}
 	for _, c := range resp.GetCapabilities() {
 		if c.GetRpc().GetType() == spec.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
@@ -159,15 +158,14 @@ func (c *client) attaches(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// is reports whether err is a call's with that code. Errors of anything else have no
-// code.
+// is reports whether err is a CallError with that code.
 func is(err error, code codes.Code) bool {
 	var e *CallError
 	return errors.As(err, &e) && e.Code == code
 }
 
-// info asks what the driver says of this node. An answer that no node object could
-// show is an error, and no [*CallError].
+// info returns the driver's description of this node. An answer that is not valid
+// in a node object is an error, but no [*CallError].
 func (c *client) info(ctx context.Context) (nodeInfo, error) {
 	var resp spec.NodeGetInfoResponse
 	if err := c.node(ctx, "NodeGetInfo", &spec.NodeGetInfoRequest{}, &resp, nil); err != nil {

@@ -7,22 +7,21 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
-// Answers of drivers are bounded before they are decoded: a message of few bytes can
-// have many empty fields, each of which costs memory once it is decoded.
+// The size of drivers' answers is checked before decoding: a short message can have
+// many empty fields, each of which costs memory when it is decoded.
 
-// Limits of what a driver may say.
+// Limits of a driver's answers.
 const (
-	// maxMessage is how many bytes an answer may have, maxHeader those of its
-	// headers, in which errors are.
+	// maxMessage limits the bytes of an answer, maxHeader those of its headers,
+	// which contain errors.
 	maxMessage = 256 << 10
 	maxHeader  = 64 << 10
-	// maxFields is how many fields an answer may have, those of messages within
-	// it counted.
+	// maxFields limits the fields of an answer, nested messages included.
 	maxFields = 4096
 )
 
-// shapes are those of the answers that have messages within. Those of maps are
-// messages of a key and a value.
+// shapes are the answers that have nested messages. Entries of maps are messages of
+// a key and a value.
 var shapes = map[protoreflect.Name]wirecount.Shape{
 	"NodeGetCapabilitiesResponse":       {1: {1: {}}},
 	"NodeGetInfoResponse":               {3: {1: {}}},
@@ -31,6 +30,6 @@ var shapes = map[protoreflect.Name]wirecount.Shape{
 	"ControllerGetCapabilitiesResponse": {1: {1: {}}},
 }
 
-// codec decodes the answers of a driver that have not too many fields. Others fail
-// the call.
+// codec decodes answers of drivers with at most maxFields fields. Others fail the
+// call.
 var codec = wirecodec.Codec{Fields: maxFields, Shapes: shapes}

@@ -17,21 +17,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// What an embedder sets, and the interfaces through which the package reads a
-// cluster. Every one of them may be nil on a node that stands alone.
+// The configuration, and the interfaces for reading a cluster. All of them may be
+// nil on a node without a cluster.
 
-// Secrets has what Secrets hold.
+// Secrets returns the content of Secrets.
 type Secrets interface {
-	// Secret returns storage.ErrNotFound if there is none of that name. The map is
-	// shared and not changed. It may ask a server, is called without locks, and ends
-	// when ctx does.
+	// Secret returns the data of a Secret, or storage.ErrNotFound. The map is
+	// shared and not changed. It may call a server, is called without locks, and
+	// returns when ctx ends.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
-// Tokens issues tokens of service accounts; a tokens.Cache.
+// Tokens issues tokens of service accounts. tokens.Cache implements it.
 type Tokens interface {
-	// Token returns a token that is valid for now, and when it should be fetched
-	// again. It is called at each publication of a volume whose driver wants tokens.
+	// Token returns a valid token, and the time at which it should be renewed. It
+	// is called at each publication of a volume whose driver requires tokens.
 	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (plugins.Token, error)
 }
 
@@ -41,46 +41,45 @@ type Config struct {
 	// Root is the agent's directory: absolute, and clean.
 	Root string
 	// NodeName is the name of the Node object. It is part of the names of
-	// VolumeAttachments: another name would never find its attachments.
+	// VolumeAttachments: with another name, attachments are not found.
 	NodeName string
-	// Mounter is the node's mount table, and takes down what no driver does any
-	// more. Nothing is mounted by it.
+	// Mounter is the node's mount table. It is used to unmount volumes whose driver
+	// is not known any more, never to mount.
 	Mounter mount.Mounter
 
-	// Cluster says what a cluster knows of drivers; nil: the node stands alone.
-	// Then no volume is attached, every driver makes persistent and ephemeral
-	// volumes and is told whose they are, and one that has its volumes attached
-	// by a controller is refused.
+	// Cluster gives access to the cluster's objects about drivers. Nil: without a
+	// cluster, no volume is attached, every driver may serve persistent and
+	// ephemeral volumes and gets the pod's name, and a driver whose controller
+	// attaches volumes is refused.
 	Cluster plugins.StorageCluster
-	Secrets Secrets // volumes that name a Secret fail
-	Tokens  Tokens  // drivers that want one are refused
+	Secrets Secrets // nil: volumes that name a Secret fail
+	Tokens  Tokens  // nil: volumes of drivers that require a token fail
 
-	// Changed is called when volumes that wait for an object may go on: a
-	// volumemgr.Manager has it. It must not block. Default: no call.
+	// Changed is called when volumes that wait for an object can continue: pass the
+	// method of volumemgr.Manager. It must not block. Default: no call.
 	Changed func(volumemgr.Ref)
 	// Exhausted is called with a pod whose volume cannot be attached because the
-	// node has as many as it can. It must not block. Default: no call.
+	// node's limit is reached. It must not block. Default: no call.
 	Exhausted func(pod *v1.Pod, why error)
-	// InUse is called when VolumesInUse or Ready has another answer. It must not
+	// InUse is called when the result of VolumesInUse or Ready changes. It must not
 	// block. Default: no call.
 	InUse func()
-	// FileLabel is the SELinux label of files that containers with these options
-	// may use, and whether the machine has SELinux. Default: it has none.
+	// FileLabel returns the SELinux label of files that containers with these
+	// options may use, and whether the machine has SELinux. Default: it has none.
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
-	// Dial connects to a driver at the path of its socket, until ctx ends; by the
-	// unix socket that is there. It is called again after each loss of the
-	// connection.
+	// Dial connects to a driver at the path of its socket, until ctx ends. It is
+	// called again after each loss of the connection. Default: the unix socket.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 
-	step func() error // tests let the process die between two changes
+	step func() error // tests replace it to end the process between two changes
 }
 
 // withDefaults returns the configuration with its optional functions set. Cluster,
-// Secrets, Tokens and Metrics stay nil, as their absence has a meaning.
+// Secrets, Tokens and Metrics may stay nil.
 func (c Config) withDefaults() Config {
 	if c.Changed == nil {
 		c.Changed = func(volumemgr.Ref) {}
@@ -109,12 +108,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports every mistake at once, by the field's name, its value and the
-// wanted values.
+// validate returns every fault, with the field's name, its value and the allowed
+// values.
 func (c *Config) validate() error {
 	var errs []error
-	// Paths are told to drivers and compared with those of the mount table, byte by
-	// byte.
+	// Paths are passed to drivers and compared with the mount table byte by byte.
 	if !filepath.IsAbs(c.Root) || filepath.Clean(c.Root) != c.Root {
 		errs = append(errs, fmt.Errorf("Config.Root is %q; want an absolute, clean path", c.Root))
 	}

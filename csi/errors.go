@@ -12,21 +12,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Errors that say more than their text.
+// Errors for errors.Is.
 var (
-	// ErrNoDriver means that no driver of that name is registered now.
+	// ErrNoDriver means that no driver of that name is registered.
 	ErrNoDriver = errors.New("the CSI driver is not registered")
-	// ErrUnsupported means that a driver lacks the capability.
+	// ErrUnsupported means that the driver lacks the capability.
 	ErrUnsupported = errors.New("the CSI driver lacks the capability")
 )
 
-// CallError is how a call to a driver failed. It is also made for calls that never
-// reached the driver.
+// CallError is the failure of a call to a driver, also of a call that never reached
+// it.
 type CallError struct {
 	Driver string
 	Method string // of the Node service, such as NodePublishVolume
 	Code   codes.Code
-	Text   string // the driver's, cut and without secrets
+	Text   string // the driver's message, cut and without secrets
 }
 
 // Error names the driver, the method, the driver's message and the code.
@@ -34,14 +34,14 @@ func (e *CallError) Error() string {
 	return fmt.Sprintf("CSI driver %s: %s: %s (%s)", e.Driver, e.Method, e.Text, e.Code)
 }
 
-// Final reports whether the driver has given up: nothing of the call goes on, and
-// nothing came of it.
+// Final reports whether the call has ended at the driver without an effect.
 func (e *CallError) Final() bool { return final(e.Code) }
 
-// Is has calls that may go on count as [volumemgr.ErrUncertain], and a driver that
-// finds a volume unfit for its publication as [volumemgr.ErrNoDevice]: FAILED_PRECONDITION
-// is the answer of a driver that lost what it staged. To stage once more is harmless
-// where something else was amiss, as NodeStageVolume is idempotent (CSI specification).
+// Is reports whether the error counts as target. A call that may still run is
+// [volumemgr.ErrUncertain]. FAILED_PRECONDITION of a publication is
+// [volumemgr.ErrNoDevice]: a driver that lost its staged volume returns it, and the
+// volume is staged again. If the cause is another one, that does no harm, since
+// NodeStageVolume is idempotent (CSI specification).
 func (e *CallError) Is(target error) bool {
 	switch target {
 	case volumemgr.ErrUncertain:
@@ -52,9 +52,9 @@ func (e *CallError) Is(target error) bool {
 	return false
 }
 
-// final reports which codes end a call for good. The others mean that the driver is
-// busy, away or slow, or that the call was given up here (CSI specification,
-// "Error Scheme").
+// final reports whether a code ends a call. The other codes mean that the driver is
+// busy, away or slow, or that the caller gave up (CSI specification, "Error
+// Scheme").
 func final(code codes.Code) bool {
 	switch code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
@@ -66,8 +66,9 @@ func final(code codes.Code) bool {
 // maxText is how many bytes of a driver's message are kept.
 const maxText = 1 << 10
 
-// callError makes a CallError of what gRPC returned. What is no answer of the driver
-// counts as Unavailable, which is not final: the driver may have heard the call.
+// callError returns a CallError for an error of gRPC. An error that is no answer of
+// the driver counts as Unavailable, which is not final: the driver may have
+// received the call.
 func callError(driver, method string, err error, secrets map[string]string) error {
 	if err == nil {
 		return nil
@@ -90,7 +91,7 @@ func redact(text string, secrets map[string]string) string {
 			values = append(values, v)
 		}
 	}
-	// One that is part of another must not leave the rest of it.
+	// Longest first: a value that is part of another must not leave the rest of it.
 	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
 	for _, v := range values {
 		text = strings.ReplaceAll(text, v, "***")
@@ -107,8 +108,8 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
-// transient wraps what has changed nothing: the volume manager tries again, and owes
-// no tear-down for it.
+// transient wraps an error of an operation that has changed nothing: the volume
+// manager tries again, and needs no teardown.
 func transient(err error) error {
 	return fmt.Errorf("%w: %w", err, volumemgr.ErrTransient)
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Volumes that grow. The decisions are pure functions of objects (expansion,
-// resizing, resized, notResized), which are those of the kubelet; Expand reads, calls
-// the driver and writes.
+// Expansion of volumes. The decisions are pure functions of objects (expansion,
+// resizing, resized, notResized) with the kubelet's rules; Expand reads, calls the
+// driver and writes.
 
-// Claims reads claims, and notes on them how far their volumes have been made larger.
+// Claims reads PersistentVolumeClaims and updates the status of their expansion.
 type Claims interface {
-	// Get reads a claim as it is now, which an Expansion's need not be.
+	// Get reads the current claim, which may be newer than an Expansion's.
 	Get(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	// UpdateStatus gives a claim, as it was read, another status, and returns the
-	// claim with that. A claim that has changed since is an error: the controller
-	// writes the same fields.
+	// UpdateStatus replaces the status of a claim, and returns the updated claim.
+	// If the claim has changed since it was read, it returns an error: the
+	// controller writes the same fields.
 	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
 }
 
@@ -33,18 +33,18 @@ type Claims interface {
 // anything (kubelet).
 const expandNotRequired = "volume.kubernetes.io/node-expansion-not-required"
 
-// expansion returns to which size a volume is to be made here, in bytes, if it is.
-// Local is the size that it was mounted with on this node.
+// expansion returns whether the node has to expand a volume, and to which size in
+// bytes. local is the size at which it was mounted on this node.
 //
-// A controller makes the volume larger first, and leaves a claim in a state that says
-// that the node is next; what it has not done yet, or has found impossible, is not the
-// node's to try. A volume of several nodes is made larger on each of them, when the
-// claim shows the new size already.
+// A controller expands the volume first, and then marks the claim for the node. The
+// node does not try an expansion that the controller has not finished or has found
+// infeasible. A volume of several nodes is expanded on each of them, once the claim
+// shows the new size.
 func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local int64) (size int64, run bool) {
 	const storage = v1.ResourceStorage
 	size = pv.Spec.Capacity.Storage().Value()
-	// A controller that can give a size up (KEP-1790) says by this state whose turn
-	// it is. An older one says so by a condition.
+	// A controller that can give up a size (KEP-1790) marks the claim with this
+	// state. An older one uses a condition.
 	state, recovers := claim.Status.AllocatedResourceStatuses[storage]
 	if recovers {
 		if a, ok := claim.Status.AllocatedResources[storage]; ok {
@@ -59,22 +59,22 @@ func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local i
 			return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
 		})
 	case slices.Contains(pv.Spec.AccessModes, v1.ReadWriteMany):
-		// The first node has finished, and the claim shows the new size. Whether this
-		// node has done its part only this node knows.
+		// The first node has finished, and the claim shows the new size. Only this
+		// node knows whether it has expanded the volume, too.
 		_, spared := pv.Annotations[expandNotRequired]
 		return size, local > 0 && local < size && !spared
 	}
 	return size, false
 }
 
-// resizing is the status of a claim while its volume is made larger: by the state the
-// controller knows that the node is at work.
+// resizing returns the status of a claim whose volume the node is expanding, which
+// the controller waits for.
 func resizing(claim *v1.PersistentVolumeClaim) v1.PersistentVolumeClaimStatus {
 	return withState(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
-// withState is the status of a claim with another state for storage. The claim is
-// shared and stays as it is.
+// withState returns the status of a claim with another state for storage. The claim
+// is shared and not changed.
 func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1.PersistentVolumeClaimStatus {
 	st := *claim.Status.DeepCopy()
 	if st.AllocatedResourceStatuses == nil {
@@ -112,10 +112,9 @@ func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.Persis
 	return st
 }
 
-// notResized is the status of a claim whose volume the driver has not made that large. If
-// that never will be, the claim has to ask for another size first; if it asks for
-// another one already, the controller may have it only when this one is given up
-// (KEP-1790).
+// notResized returns the status of a claim whose expansion failed. If the size is
+// infeasible, the claim has to request another one; if it already does, the
+// controller may continue only after this size is given up (KEP-1790).
 func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.PersistentVolumeClaimStatus {
 	state := v1.PersistentVolumeClaimNodeResizeInProgress
 	asked, ok := claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -138,29 +137,29 @@ func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.Persi
 	return st
 }
 
-// infeasible reports whether a driver says that a volume will never have the size.
-// The codes are the kubelet's.
+// infeasible reports whether a driver's error means that the volume can never have
+// the size. The codes are the kubelet's.
 func infeasible(err error) bool {
 	return is(err, codes.InvalidArgument) || is(err, codes.OutOfRange) || is(err, codes.NotFound)
 }
 
-// Expansion is a volume of a pod that may have to be made larger. All objects are
-// shared and read-only; Claim may be nil on a node that stands alone.
+// Expansion is a volume of a pod that may have to be expanded. All objects are
+// shared and read-only; Claim may be nil on a node without a cluster.
 type Expansion struct {
 	Pod   *v1.Pod
 	Spec  *volumemgr.Spec
 	Claim *v1.PersistentVolumeClaim
 }
 
-// Needed reports whether the volume is mounted for the pod and is to be made larger
-// here, by what e says of its claim. It reads memory only.
+// Needed reports whether the volume is mounted for the pod and its claim in e
+// demands an expansion on this node. It reads only memory.
 func (m *Manager) Needed(e Expansion) bool {
 	_, run := m.needed(e)
 	return run
 }
 
-// needed returns the size in bytes to make the volume larger to, and whether to do so
-// now.
+// needed returns the size in bytes to which the volume has to be expanded, and
+// whether to do so now.
 func (m *Manager) needed(e Expansion) (size int64, run bool) {
 	v, ok := VolumeOf(e.Spec)
 	if !ok || e.Spec.ReadOnly {
@@ -177,16 +176,16 @@ func (m *Manager) needed(e Expansion) (size int64, run bool) {
 		return size, m.sizes[name] > 0 && m.sizes[name] < size
 	}
 	size, run = expansion(e.Spec.PersistentVolume, e.Claim, m.sizes[name])
-	// Objects come late: a claim of before the last success would have the driver
-	// called again for nothing.
-	return size, run && m.grown[name] != size // the claim is of before that
+	// Objects arrive late: a claim from before the last success would cause a
+	// needless call.
+	return size, run && m.grown[name] != size // the claim is older than the last success
 }
 
-// Expand makes a volume larger that needs it, and notes on its claim how that goes;
-// claims may be nil. The claim is read again first, and is what counts. It reports
-// whether anything was done. It blocks for a call to the driver and three to the
-// server; after an error it may be called again, and a volume that the driver cannot
-// make larger in use is left alone from then on.
+// Expand expands a volume if needed, and updates the status of its claim; claims
+// may be nil. It reads the claim again first. It reports whether it did anything.
+// It blocks for a call to the driver and three to the server. After an error it may
+// be called again. A volume that the driver cannot expand in use is skipped from
+// then on.
 func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool, error) {
 	if !m.Needed(e) {
 		return false, nil
@@ -203,7 +202,8 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 		}
 		e.Claim = live
 	}
-	// Asked again about the claim of now: the controller may have given the size up.
+	// Checked again with the current claim: the controller may have given the size
+	// up.
 	size, run := m.needed(e)
 	if !run {
 		return false, nil
@@ -226,8 +226,8 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 			return true, err
 		}
 	}
-	// From here on the claim says that the node is at work: a crash finds the state
-	// and does it again, which a driver has to put up with.
+	// From here on the claim shows that the node is expanding: after a crash the
+	// call is repeated, which drivers have to expect.
 	err := m.expand(ctx, e, size)
 	v, _ := VolumeOf(e.Spec)
 	name := unique(v.Driver, v.Handle)
@@ -245,7 +245,7 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 	switch {
 	case err == nil && !shown:
 		err = note(resized(e.Claim, e.Spec.PersistentVolume))
-	// A call that may go on is no failure yet: the claim stays in progress.
+	// A call that may still run has not failed yet: the claim stays in progress.
 	case err != nil && errors.As(err, &answer) && answer.Final() && !shown:
 		err = errors.Join(err, note(notResized(e.Claim, size, err)))
 	}
@@ -311,9 +311,9 @@ func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
 	}
 	m.present[uid][name] = true
 	if v, ok := VolumeOf(s); ok {
-		// Drivers make a file system as large as the volume when they stage it, so
-		// that the size of the first mount is that of the object then. Later mounts
-		// do not change it.
+		// Drivers create the file system at the size of the volume when they stage
+		// it, so that the size at the first mount is the size of the object. Later
+		// mounts do not change it.
 		if name := unique(v.Driver, v.Handle); m.sizes[name] == 0 {
 			m.sizes[name] = s.PersistentVolume.Spec.Capacity.Storage().Value()
 		}

@@ -19,25 +19,25 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Directories and mounts of volumes. Two rules hold here: what is mounted is neither
-// removed nor looked at on a goroutine that others wait for, and nothing is removed
-// recursively, since it could be somebody's data.
+// Directories and mounts of volumes. Two rules: a mount is never removed, and never
+// accessed on a goroutine that others wait for; and nothing is removed recursively,
+// since it could be user data.
 
 // message is a request or an answer of a driver.
 type message = proto.Message
 
-// look is os.Lstat for what a driver has mounted, which may never answer.
+// look is os.Lstat for a path that a driver has mounted, which may never return.
 func (m *Manager) look(ctx context.Context, path string) (fs.FileInfo, error) {
 	return m.looks.Do(ctx, path, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
-// published checks what a driver says that it has made: pods must not get a link in
-// place of a directory. An error is an ErrUncertain, as the driver has done
-// something.
+// published checks the path that a driver reports as published: pods must not get a
+// link in place of a directory. An error is an ErrUncertain, since the driver has
+// changed something.
 func (m *Manager) published(ctx context.Context, driver, target string) error {
 	info, err := m.look(ctx, target)
 	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is no directory, but %s", target, info.Mode().Type())
+		err = fmt.Errorf("%s is not a directory, but %s", target, info.Mode().Type())
 	}
 	if err != nil {
 		return fmt.Errorf("driver %s says that the volume is published: %w: %w", driver, err, volumemgr.ErrUncertain)
@@ -56,9 +56,9 @@ func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
 }
 
 // removePublication removes the directory of a publication, with its record, if
-// nothing is mounted there and nothing else is in it. The record goes last but one:
-// without it the driver of the volume is not known. Pieces that are gone already are
-// no error, so that it can be repeated after a crash at any point.
+// nothing is mounted there and it is otherwise empty. The record is removed just
+// before the directory: without it the driver of the volume is not known. Missing
+// parts are no error, so that it can be repeated after a crash.
 func (m *Manager) removePublication(ctx context.Context, dir string) error {
 	if err := m.removeTarget(ctx, filepath.Join(dir, mountName)); err != nil {
 		return err
@@ -66,16 +66,16 @@ func (m *Manager) removePublication(ctx context.Context, dir string) error {
 	return m.removeWithRecord(dir)
 }
 
-// removeTarget removes what a driver has mounted on: an empty directory, or an empty
-// file. A driver that says that it has unmounted and has not is found out here.
+// removeTarget removes a driver's mount point: an empty directory, or an empty
+// file. It fails if the driver has reported success without unmounting.
 func (m *Manager) removeTarget(ctx context.Context, target string) error {
 	if is, err := m.mounted(ctx, target); err != nil {
 		return err
 	} else if is {
 		return fmt.Errorf("%s is still a mount point", target)
 	}
-	// A driver that mounted nothing may have left the pod to write to the disk below:
-	// that is somebody's data.
+	// If the driver mounted nothing, the pod may have written to the disk below:
+	// that is user data.
 	if info, err := os.Lstat(target); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		return fmt.Errorf("%s is a file of %d bytes, want an empty one or an empty directory", target, info.Size())
 	}
@@ -94,7 +94,7 @@ func (m *Manager) removeWithRecord(dir string) error {
 	return m.remove(dir)
 }
 
-// remove removes a file or an empty directory; one that is gone is no error.
+// remove removes a file or an empty directory; a missing one is a success.
 func (m *Manager) remove(path string) error {
 	if err := m.cfg.step(); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (m *Manager) write(dir string, r record) error {
 	return errors.Join(writeRecord(dir, r), m.cfg.step())
 }
 
-// gone takes what is not there for success.
+// gone returns nil for an error that says that the file does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -118,10 +118,10 @@ func gone(err error) error {
 	return err
 }
 
-// abandon takes down what no driver can be asked to, as the record is damaged: a
-// power failure may do that to one of the kubelet's, which writes it in place. The
-// driver may keep something for the volume, but the pod does not wait for a person to
-// repair a file.
+// abandon unmounts a volume whose record is damaged, without its driver: a power
+// failure may damage a record of the kubelet, which writes it in place. The driver
+// may keep state for the volume, but the pod does not wait for a person to repair a
+// file.
 func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) error {
 	is, err := m.mounted(ctx, target)
 	if err != nil {
@@ -139,9 +139,9 @@ func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) 
 	return m.removeWithRecord(dir)
 }
 
-// users are the mounts below pods of what is staged at path: bind mounts have the
-// device, the source and the root of the mount that they were made from, or a root
-// below that.
+// users returns the mounts below pods of the volume staged at path: bind mounts
+// have the same device and source, and a root at or below that of the mount from
+// which they were made.
 func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	table, err := m.cfg.Mounter.Table(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	if len(at) == 0 {
 		return nil, nil
 	}
-	// The last one is on top, which is what pods were given.
+	// The last mount is on top; pods have that one.
 	own := at[len(at)-1]
 	var out []string
 	for _, e := range table {

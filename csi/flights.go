@@ -8,15 +8,16 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Calls outlive their callers. A pod that is deleted, or an operation that runs out
-// of time, must not make a driver hear the opposite of what it is still doing.
+// Calls outlive their callers: when a pod is deleted or an operation runs out of
+// time, the driver must not get the opposite call before the running one has
+// returned.
 
-// flights runs one call about a volume at a time. A call whose callers have gone is
-// not cancelled, as the driver may be at work; the next one about that volume begins
-// after its end.
+// flights runs one call at a time for each volume. A call whose callers have gone
+// is not cancelled, as the driver may still work on it; the next call for that
+// volume starts after it.
 type flights struct {
 	mu sync.Mutex
-	// busy has the call under way of each key.
+	// busy has the running call of each key.
 	busy map[string]*flight
 	wg   sync.WaitGroup
 	// base is never a caller's context: only the end of Run and a call's own deadline
@@ -25,8 +26,8 @@ type flights struct {
 	end  bool            // no more of them
 }
 
-// enter adds one to what wait waits for; leave takes it off. It reports false after
-// the end, and adds nothing then.
+// enter adds one to the count that wait waits for; leave subtracts it. After the
+// end it adds nothing and returns false.
 func (f *flights) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,7 +37,7 @@ func (f *flights) enter() bool {
 	return !f.end
 }
 
-// leave takes off what an enter that reported true has added.
+// leave ends a successful enter.
 func (f *flights) leave() { f.wg.Done() }
 
 // wait makes enter report false and waits for all that have entered. It does not end
@@ -48,18 +49,18 @@ func (f *flights) wait() {
 	f.wg.Wait()
 }
 
-// flight is one call. what names it, for those who have to wait for it.
+// flight is one call. what describes it in errors of callers that wait for it.
 type flight struct {
 	what string
 	done chan struct{}
 	err  error // once it is done
 }
 
-// do calls fn, with a context of its own, when no other call of the key is under way,
-// and returns what it returns; or earlier, when ctx ends: an ErrTransient if fn was
-// not begun, else an ErrUncertain. begun reports whether fn was called, and so
-// whether it has the caller's resources to release. Those who wait are not served in
-// order.
+// do waits until no other call of the key runs, calls fn with a context of its own,
+// and returns its result. If ctx ends earlier, do returns ErrTransient if fn was
+// not started, and otherwise ErrUncertain. begun reports whether fn was started,
+// and so whether fn has to release the caller's resources. Waiting callers are not
+// served in order.
 func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.Context) error) (begun bool, err error) {
 	own := &flight{what: what, done: make(chan struct{})}
 	for {
@@ -80,7 +81,7 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 		}
 		f.mu.Unlock()
 		select {
-		// Somebody else may be first again, so the loop asks once more.
+		// Another caller may be first again, so the loop checks once more.
 		case <-other.done:
 		case <-ctx.Done():
 			return false, transient(fmt.Errorf("%s waits for the end of %s: %w", what, other.what, ctx.Err()))
@@ -89,7 +90,8 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 	go func() {
 		defer f.leave()
 		own.err = fn(f.base)
-		// The key is free before done is closed: whoever waits finds it so.
+		// The key is freed before done is closed, so that waiting callers find it
+		// free.
 		f.mu.Lock()
 		delete(f.busy, key)
 		f.mu.Unlock()

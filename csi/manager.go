@@ -21,53 +21,54 @@ import (
 // errEnded means that the manager's Run has ended.
 var errEnded = errors.New("the agent ends")
 
-// Manager knows the CSI drivers of the node and calls them. Its methods may be
+// Manager keeps the CSI drivers of the node and calls them. Its methods may be
 // called from any goroutine.
 type Manager struct {
 	cfg Config
 	met *metrics
 	log *zap.Logger
-	// flights are the calls about volumes; stop ends their context when Run ends.
+	// flights are the running calls for volumes; stop ends their contexts when Run
+	// ends.
 	flights flights
 	stop    context.CancelFunc
-	// Calls into file systems of drivers, and questions to drivers, which may never
-	// return: each group bounds the goroutines that are stuck, by path or driver.
+	// Calls into file systems of drivers, and questions to drivers, may never
+	// return: each group limits the number of stuck goroutines, by path or driver.
 	looks   detached.Group[fs.FileInfo]
 	devices detached.Group[string]
 	usages  detached.Group[volumemgr.Usage]
 	asks    detached.Group[struct{}]
-	dirty   chan struct{} // the node's objects are to be looked at; capacity 1
+	dirty   chan struct{} // a request to update the node's objects; capacity 1
 
-	// mu guards the fields below and what drivers hold. It is never held over a call
-	// to a driver, a server or the disk, nor over a function of Config.
+	// mu guards the fields below and the fields of drivers. It is never held during
+	// a call to a driver, a server, the disk, or a function of Config.
 	mu      sync.Mutex
 	drivers map[string]*drivers
-	// gone is kept until the node's objects have been written without the driver: a
-	// failure of that is tried again.
-	gone    map[string]bool // drivers that the node's objects are not to show
-	shown   bool            // the node's objects have been right once
-	trouble error           // why they are not now
-	// inUse is what the node's status shows: a controller detaches none of these. A
-	// volume is added before its attachment is waited for, and goes only after it is
+	// gone has the drivers to remove from the node's objects; an entry stays until
+	// they were written.
+	gone    map[string]bool
+	shown   bool  // the node's objects were up to date once
+	trouble error // why they are not up to date
+	// inUse is the node's status.volumesInUse: a controller does not detach these.
+	// A volume is added before the wait for its attachment, and removed after it is
 	// unstaged.
 	inUse    map[v1.UniqueVolumeName]bool
-	blocks   map[v1.UniqueVolumeName]string            // names of the devices of block volumes that were asked for
-	contexts map[v1.UniqueVolumeName]map[string]string // of what is attached, for publications
-	// waits, present and ill are of pods, and go with the tear-down of a volume; the
-	// maps by UniqueVolumeName go with its device.
-	waits   map[types.UID]map[string]string // what volumes of pods wait for, by volume
+	blocks   map[v1.UniqueVolumeName]string            // names of the devices of requested block volumes
+	contexts map[v1.UniqueVolumeName]map[string]string // publish contexts of attached volumes
+	// waits, present and ill are entries of pods, removed at the teardown of a
+	// volume; the maps by UniqueVolumeName are cleared with its device.
+	waits   map[types.UID]map[string]string // why volumes of pods wait, by volume
 	present map[types.UID]map[string]bool   // volumes that are mounted, by pod
-	sizes   map[v1.UniqueVolumeName]int64   // that volumes were mounted with or made, in bytes
-	grown   map[v1.UniqueVolumeName]int64   // that volumes were made larger to, and their claims say so
-	refused map[v1.UniqueVolumeName]bool    // volumes that are not made larger in use
+	sizes   map[v1.UniqueVolumeName]int64   // size at the mount or creation of volumes, in bytes
+	grown   map[v1.UniqueVolumeName]int64   // size to which volumes were expanded, and shown in their claims
+	refused map[v1.UniqueVolumeName]bool    // volumes that cannot be expanded in use
 	ill     map[string]string               // messages of volumes in an abnormal condition, by pod and volume
 }
 
-// drivers are those that have one name: the newest version last, which is used. The
-// list of a name in the map is never empty.
+// drivers are the registered drivers of one name; the last one, of the newest
+// version, is used. The list of a name in the map is never empty.
 type drivers struct{ list []*driver }
 
-// driver is one that is registered. can and attaches do not change after its
+// driver is a registered driver. can and attaches do not change after its
 // registration; info does, under Manager.mu.
 type driver struct {
 	name, endpoint string
@@ -76,14 +77,14 @@ type driver struct {
 	can            abilities
 	attaches       bool // its controller has to attach volumes, as far as it says; only alone
 	info           nodeInfo
-	// calls are the holders of the driver and the calls under way. One is added under
-	// Manager.mu while the driver is listed, or by a holder, so that Deregister can
-	// wait for the rest.
+	// calls counts the holders of the driver and the running calls. One is added
+	// under Manager.mu while the driver is listed, or by a holder, so that
+	// Deregister can wait for the rest.
 	calls sync.WaitGroup
 }
 
-// New checks cfg and returns a Manager at rest. Drivers may register before Run:
-// volumes can be made then, and only the node's objects wait for it.
+// New checks cfg and returns a Manager at rest. Drivers may register and volumes
+// may be mounted before Run; only the node's objects are not written until then.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -113,9 +114,9 @@ func New(cfg Config) (*Manager, error) {
 // threads, and a call that hangs in the kernel holds one.
 const maxHung = 1000
 
-// Run keeps the node's objects until ctx ends, ends the calls that are under way, and
-// returns nil when they have. Connections to drivers are closed last. It may be
-// called once; no driver can register afterwards.
+// Run keeps the node's objects up to date until ctx ends, then ends the running
+// calls, waits for them, closes the connections to drivers and returns nil. It may
+// be called once; no driver can register afterwards.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.keepNode(ctx) })
@@ -150,17 +151,17 @@ func (m *Manager) hold(name string) (d *driver, release func(), err error) {
 	return d, d.calls.Done, nil
 }
 
-// DriverState is how it stands with one driver.
+// DriverState is the state of one driver.
 type DriverState struct {
 	Name, Endpoint, Version string
-	// NodeID is the driver's name of this node, Limit how many volumes it can
-	// have here; 0: it does not say.
+	// NodeID is the driver's name of this node.
 	NodeID string
-	// Limit counts volumes of this driver alone, and only those that are attached.
+	// Limit is the largest number of attached volumes of this driver on the node; 0
+	// if the driver has none.
 	Limit int32
 }
 
-// Drivers lists those that are registered and used, by name.
+// Drivers returns the drivers in use, sorted by name.
 func (m *Manager) Drivers() []DriverState {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -173,8 +174,8 @@ func (m *Manager) Drivers() []DriverState {
 	return out
 }
 
-// Limit is how many volumes of a driver the node can have; 0 if the driver does not
-// say, or is not registered.
+// Limit returns the largest number of volumes of a driver on the node; 0 if the
+// driver has none, or is not registered.
 func (m *Manager) Limit(name string) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,9 +185,8 @@ func (m *Manager) Limit(name string) int32 {
 	return 0
 }
 
-// VolumesInUse are the attached volumes that pods use or are about to, by the names
-// of the node's status, in order. A controller does not detach volumes that the
-// status shows.
+// VolumesInUse returns the attached volumes that pods use or wait for, sorted, for
+// the node's status. A controller does not detach volumes in the status.
 func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,14 +210,14 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 		delete(m.refused, volume)
 	}
 	m.mu.Unlock()
-	// Without the lock, as the callback may ask VolumesInUse.
+	// Without the lock, as the callback may call VolumesInUse.
 	if was != is {
 		m.cfg.InUse()
 	}
 }
 
-// Waits returns in one line what the volumes of a pod wait for outside of the node,
-// or "".
+// Waits returns a line about the external events that the volumes of a pod wait
+// for, or "".
 func (m *Manager) Waits(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,8 +227,8 @@ func (m *Manager) Waits(uid types.UID) string {
 	return ""
 }
 
-// waitsFor notes what a volume of a pod waits for; "" is for nothing. The words are
-// those of Waits, for people.
+// waitsFor stores why a volume of a pod waits; "" for no wait. The text is for
+// people.
 func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -245,8 +245,8 @@ func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	m.waits[uid][volume] = what
 }
 
-// alone stands for the CSIDriver object on a node without a cluster: it allows
-// whatever a driver could ask for, since nobody is there to say more.
+// alone returns the CSIDriver object that is used without a cluster: it allows
+// everything that a driver could ask for.
 func alone(name string, attaches bool) plugins.CSIDriver {
 	return plugins.CSIDriver{
 		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: plugins.FSGroupByType,
@@ -259,8 +259,8 @@ func missing(name string) plugins.CSIDriver {
 	return plugins.CSIDriver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: plugins.FSGroupByType}
 }
 
-// object is what is known of a driver's volumes. A cluster that cannot be asked is a
-// transient error: to guess could mount a volume without its attachment.
+// object returns the CSIDriver object of a driver. An unreachable cluster is a
+// transient error: a guess could mount a volume without its attachment.
 func (m *Manager) object(ctx context.Context, name string) (plugins.CSIDriver, error) {
 	if m.cfg.Cluster == nil {
 		m.mu.Lock()

@@ -15,14 +15,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// maxIllnesses is how many entries of a volume's health are told.
+// maxIllnesses limits the entries of a volume's health in an event.
 const maxIllnesses = 4
 
-// Measure asks the driver how full the volume is, if it can say; else the file
-// system. What a driver says of itself must make sense: negative numbers count as not
-// known. On the way it is asked for the volume's health (CSIVolumeHealth), and a pod
-// is warned of what is wrong. It blocks no longer than ctx, and does not wait for
-// other calls about the volume: the calls change nothing.
+// Measure returns the usage of the volume from the driver if it has the capability,
+// and otherwise from the file system. Negative numbers of a driver count as
+// unknown. It also reads the volume's health from the driver (CSIVolumeHealth), and
+// sends a warning event to the pod if it is abnormal. It blocks until ctx ends at
+// most, and does not wait for other calls for the volume, since it changes nothing.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
 	target := filepath.Join(v.Path, mountName)
@@ -58,8 +58,8 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 	return usageOf(&resp, time.Now()), nil
 }
 
-// statfs asks the file system, which may not answer: it returns when ctx ends, and a
-// path has one such call at a time.
+// statfs reads the usage of a file system, which may hang: it returns when ctx
+// ends, and makes one such call at a time for each path.
 func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, error) {
 	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) {
 		u, err := diskusage.Statfs(path)
@@ -84,8 +84,8 @@ func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usa
 	return volumemgr.Usage(u)
 }
 
-// quiet forgets what was noted of a pod's volume. It is called at the begin of its
-// tear-down, after which nobody asks.
+// quiet removes the health entries of a pod's volume. It is called when its
+// teardown begins.
 func (m *Manager) quiet(v *volumemgr.Volume) {
 	m.waitsFor(v.UID, v.Name, "")
 	m.here(v.UID, nil, v.Name, false)
@@ -94,9 +94,9 @@ func (m *Manager) quiet(v *volumemgr.Volume) {
 	delete(m.ill, string(v.UID)+"/"+v.Name)
 }
 
-// examine asks the driver for the health of a volume and warns of it, once for each
-// answer. Without an answer, what was known before stays. A volume that is well again
-// and then ill is warned of anew.
+// examine reads the health of a volume from the driver, and sends a warning once
+// for each different answer. Without an answer the last one is kept. A volume that
+// recovers and becomes abnormal again is reported again.
 func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, src source, target, staging string) {
 	req := &spec.NodeGetVolumeHealthRequest{VolumeId: src.handle, VolumePublishPath: target, StagingTargetPath: staging}
 	var resp spec.NodeGetVolumeHealthResponse
@@ -119,9 +119,9 @@ func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, s
 	}
 }
 
-// illness is what a driver says of a volume that is not well, in a line; empty for
-// one that is. The specification has unknown kinds of trouble ignored. Entries are
-// sorted, so that another order is no news.
+// illness returns the abnormal health of a volume in one line; empty if it is well.
+// Unknown kinds are ignored, as the specification demands. Entries are sorted, so
+// that another order is no change.
 func illness(h *spec.VolumeHealth) string {
 	var out []string
 	for _, e := range h.GetHealthStatuses() {

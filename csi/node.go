@@ -27,8 +27,8 @@ const (
 	lastNodeRetry  = time.Minute
 )
 
-// lookAtNode has the node's objects looked at soon. It never blocks: one token stands
-// for any number of changes.
+// lookAtNode requests an update of the node's objects. It never blocks: several
+// requests are one update.
 func (m *Manager) lookAtNode() {
 	select {
 	case m.dirty <- struct{}{}:
@@ -36,9 +36,9 @@ func (m *Manager) lookAtNode() {
 	}
 }
 
-// wanted is what the node's objects are to show, and what they are to show no more.
-// Drivers in neither list stay as they are: they may be about to register again after
-// a restart of the agent.
+// wanted returns the drivers that the node's objects have to show, and those to
+// remove. Other drivers are kept: they may register again after a restart of the
+// agent.
 func (m *Manager) wanted() (installed []plugins.CSINodeDriver, removed []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,9 +49,9 @@ func (m *Manager) wanted() (installed []plugins.CSINodeDriver, removed []string)
 	return installed, slices.Sorted(maps.Keys(m.gone))
 }
 
-// keepNode makes the node's objects right: at the start, whenever a driver comes or
-// goes, and again after each failure, until ctx ends. It applies all drivers each
-// time, so that no change can be lost.
+// keepNode updates the node's objects at the start, whenever a driver registers or
+// deregisters, and again after each failure, until ctx ends. It writes all drivers
+// each time, so that no change can be lost.
 func (m *Manager) keepNode(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return
@@ -65,7 +65,7 @@ func (m *Manager) keepNode(ctx context.Context) {
 		}
 		m.applied(removed, err)
 		if err != nil {
-			// A driver that comes does not wait for the end of the pause.
+			// A driver that registers does not wait for the end of the pause.
 			t := time.NewTimer(pause.Next())
 			select {
 			case <-ctx.Done():
@@ -83,8 +83,8 @@ func (m *Manager) keepNode(ctx context.Context) {
 	}
 }
 
-// applied notes what came of a try. The first success makes the node ready, and InUse
-// is called.
+// applied stores the result of an update. After the first success the node is
+// ready, and InUse is called.
 func (m *Manager) applied(removed []string, err error) {
 	m.mu.Lock()
 	before, was := m.shown, m.trouble
@@ -92,7 +92,7 @@ func (m *Manager) applied(removed []string, err error) {
 	if err == nil {
 		m.shown = true
 		for _, name := range removed {
-			// It may have come back while the objects were being written.
+			// The driver may have registered again during the update.
 			if m.drivers[name] == nil {
 				delete(m.gone, name)
 			}
@@ -101,16 +101,15 @@ func (m *Manager) applied(removed []string, err error) {
 	now := m.shown
 	m.mu.Unlock()
 	if err != nil && (was == nil || was.Error() != err.Error()) {
-		m.log.Warn("failed to show drivers on the node's objects", zap.Error(err))
+		m.log.Warn("failed to update drivers in the node's objects", zap.Error(err))
 	}
 	if now != before {
 		m.cfg.InUse()
 	}
 }
 
-// Ready returns why the node is not ready for volumes of drivers: its CSINode is
-// not known to be there, without which the scheduler may not place pods. A node that stands
-// alone is ready.
+// Ready returns why the node is not ready for CSI volumes: its CSINode is not known
+// to exist, which the scheduler may require. Without a cluster it returns nil.
 func (m *Manager) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,8 +122,7 @@ func (m *Manager) Ready() error {
 	return errors.New("CSINode is not yet initialized")
 }
 
-// Trouble is why the node's objects do not show all drivers, or nil. It is that of
-// the last try.
+// Trouble returns the error of the last update of the node's objects, or nil.
 func (m *Manager) Trouble() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,9 +133,9 @@ func (m *Manager) Trouble() error {
 // of the API).
 const minUpdate = 10 * time.Second
 
-// keepLimits asks drivers again how many volumes the node can have, as often as their
-// CSIDriver objects want it. The drivers are gone through at the shortest period that
-// the API allows, so that nothing has to be restarted when an object changes.
+// keepLimits reads the volume limits of drivers again, as often as their CSIDriver
+// objects demand. It checks the drivers at the shortest period that the API allows,
+// so that a changed object needs no restart.
 func (m *Manager) keepLimits(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return
@@ -155,8 +153,8 @@ func (m *Manager) keepLimits(ctx context.Context) {
 	}
 }
 
-// updateLimits asks those drivers whose time has come. asked is keepLimits' own, and
-// has only drivers that want it.
+// updateLimits calls the drivers that are due. asked is owned by keepLimits, and
+// has only drivers with an update period.
 func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[string]time.Time) {
 	for _, d := range m.Drivers() {
 		o, err := m.cfg.Cluster.Driver(ctx, d.Name)
@@ -165,7 +163,7 @@ func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[str
 			continue
 		}
 		if last, ok := asked[d.Name]; !ok {
-			asked[d.Name] = now // it was asked when it registered
+			asked[d.Name] = now // its limit was read when it registered
 		} else if now.Sub(last) >= max(o.UpdatePeriod, minUpdate) {
 			asked[d.Name] = now
 			m.Refresh(d.Name)
@@ -173,10 +171,10 @@ func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[str
 	}
 }
 
-// Refresh asks a driver again, in the background, what it says of the node. At most
-// one question to a driver is under way. It is also called when a volume could not be
-// attached because the node is full: the scheduler needs the limit of now. An unknown
-// driver and an answer that fails are ignored, but for a log line.
+// Refresh reads a driver's description of the node again, in the background, at
+// most once at a time for a driver. It is also called when a volume could not be
+// attached because the node is full: the scheduler needs the current limit. Unknown
+// drivers are ignored, and failures are logged.
 func (m *Manager) Refresh(name string) {
 	d, release, err := m.hold(name)
 	if err != nil {
@@ -191,7 +189,7 @@ func (m *Manager) Refresh(name string) {
 		defer release()
 		_, err := m.asks.Do(m.flights.base, "info "+name, func() (struct{}, error) { return struct{}{}, m.refresh(m.flights.base, d) })
 		if err != nil {
-			m.log.Warn("failed to ask driver about the node", zap.String("driver", name), zap.Error(err))
+			m.log.Warn("failed to get driver's description of the node", zap.String("driver", name), zap.Error(err))
 		}
 	}()
 }
@@ -212,8 +210,8 @@ func (m *Manager) refresh(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// Why lists what keeps drivers from being shown, for people, in one line; "" if
-// nothing does.
+// Why returns a line for people about why drivers are missing in the node's
+// objects; "" if none is.
 func (m *Manager) Why() string {
 	err := m.Trouble()
 	if err == nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// A driver's answer to NodeGetInfo. It becomes parts of API objects: an answer that
-// these cannot have is refused at the registration, where the driver hears of it.
+// A driver's answer to NodeGetInfo. It becomes part of API objects: an answer that
+// is not valid in them fails the registration, so that the driver gets the error.
 
-// Limits of what a driver may say of the node: a node ID of the CSI specification
-// has 256 bytes, and the segments of a topology become labels of the node.
+// Limits of the answer: a node ID of the CSI specification has 256 bytes, and the
+// segments of a topology become labels of the node.
 const (
 	maxNodeID   = 256
 	maxSegments = 64
 )
 
-// nodeInfo is what a driver says of this node.
+// nodeInfo is the driver's description of this node.
 type nodeInfo struct {
 	id       string
 	topology map[string]string

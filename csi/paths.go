@@ -20,7 +20,7 @@ const pluginName = "kubernetes.io/csi"
 // Names in directories, the kubelet's: a machine can change from one to the other
 // with its pods running.
 const (
-	// The record is beside the mount point and not in it: what is mounted hides the
+	// The record is beside the mount point, which hides the content of its
 	// directory.
 	recordName = "vol_data.json"
 	mountName  = "mount"
@@ -40,7 +40,7 @@ func hash(s ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// dir is where the plugin keeps what is not a pod's.
+// dir returns the plugin's directory for files that do not belong to one pod.
 func (m *Manager) dir(elem ...string) string {
 	return filepath.Join(append([]string{m.cfg.Root, "plugins", pluginName}, elem...)...)
 }
@@ -62,8 +62,8 @@ func (m *Manager) blockDir(elem ...string) string {
 // begin with that of their driver.
 const blockDevice = "block/"
 
-// isBlock reports whether a volume is a block device, by its place if that is all
-// that is known: pods/UID/volumeDevices/PLUGIN/NAME.
+// isBlock reports whether a volume is a block device. Without a spec it checks the
+// path: pods/UID/volumeDevices/PLUGIN/NAME.
 func isBlock(v *volumemgr.Volume) bool {
 	if v.Spec != nil {
 		return v.Spec.Block()
@@ -71,8 +71,8 @@ func isBlock(v *volumemgr.Volume) bool {
 	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
 }
 
-// device is what pods with a volume share. A file system is shared by handle, so that
-// two persistent volumes of one handle are staged once.
+// device returns the part of a volume that pods share. A file system is shared by
+// handle, so that two persistent volumes with the same handle are staged once.
 func (m *Manager) device(src source, name string) volumemgr.Device {
 	if src.block {
 		return m.blockDeviceOf(name)

@@ -25,7 +25,7 @@ import (
 // registers, or when its CSIDriver object does.
 const kindDriver = "CSIDriver"
 
-// Plugin makes the volumes of all drivers. It has no state of its own.
+// Plugin is the volume plugin for all drivers. It has no state of its own.
 type Plugin struct{ m *Manager }
 
 var (
@@ -37,13 +37,13 @@ var (
 	_ volumemgr.Labeler      = Plugin{}
 )
 
-// Plugin returns the manager's.
+// Plugin returns the volume plugin of this manager, for volumemgr.Config.Plugins.
 func (m *Manager) Plugin() Plugin { return Plugin{m} }
 
-// Name is "kubernetes.io/csi".
+// Name returns "kubernetes.io/csi".
 func (Plugin) Name() string { return pluginName }
 
-// Label is the plugin's name with that of the driver, as the kubelet has it.
+// Label returns the plugin's name with that of the driver, as in the kubelet.
 func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 	// A device without a spec is one of an earlier process: its name begins with the
 	// driver's, but for block devices.
@@ -59,8 +59,8 @@ func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 	return ""
 }
 
-// Supports reports whether a volume has a CSI source, or one of a driver that was
-// part of Kubernetes. It does not ask whether the driver is registered.
+// Supports reports whether a volume has a CSI source, or one of a former in-tree
+// driver. The driver need not be registered.
 func (Plugin) Supports(s *volumemgr.Spec) bool {
 	if pv := s.PersistentVolume; pv != nil {
 		return pv.Spec.CSI != nil || csimigration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
@@ -72,13 +72,13 @@ func (Plugin) Supports(s *volumemgr.Spec) bool {
 const (
 	// attachTime is the kubelet's wait for an attacher.
 	attachTime = 10 * time.Minute
-	// ownTime is more than the two minutes of a call, so that an operation sees the
-	// end of its call, and not just that of its own time.
+	// ownTime is longer than the two minutes of a call, so that an operation
+	// returns the result of its call, not a timeout of its own.
 	ownTime = 3 * time.Minute
 )
 
-// Deadline is that of an operation: calls have deadlines of their own. Without a spec
-// there is nothing to attach.
+// Deadline returns the deadline of an operation; calls have deadlines of their own.
+// Without a spec nothing is attached.
 func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	if s == nil {
 		return 2 * ownTime
@@ -86,7 +86,7 @@ func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	return attachTime + 2*ownTime
 }
 
-// Sources is the driver: volumes that wait for it go on when it comes.
+// Sources returns the driver: volumes that wait for it continue when it registers.
 func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	src, err := sourceOf(s, pod, pod.UID)
 	if err != nil {
@@ -95,17 +95,17 @@ func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	return []volumemgr.Ref{{Kind: kindDriver, Name: src.driver}}
 }
 
-// Stale is false: a volume does not change with its pod.
+// Stale returns false: a volume does not change with its pod.
 func (Plugin) Stale(*volumemgr.Spec, *v1.Pod, *v1.Pod) bool { return false }
 
-// republishEvery is how often volumes are published again whose drivers want it:
-// about as often as the kubelet does, which does it with each sync of a pod. Tokens
+// republishEvery is how often volumes are published again if their driver requires
+// it: about as often as in the kubelet, which does it at each sync of a pod. Tokens
 // that expire earlier shorten it.
 const republishEvery = time.Minute
 
-// SetUp publishes the volume at v.Path/mount. What an earlier life left is published
-// again: it is the driver's to know that it is there. A driver that is not registered
-// is a transient error.
+// SetUp publishes the volume at v.Path/mount. A volume that an earlier process
+// published is published again, which drivers have to expect. A driver that is not
+// registered is a transient error.
 func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
 	if err != nil {
@@ -131,8 +131,8 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 	return result, nil
 }
 
-// publish publishes a volume with a file system: record, call, check, group. again is
-// when to do it once more, for drivers that want that.
+// publish publishes a volume with a file system: record, call, check, group. again
+// is the time until the next publication, for drivers that require it.
 func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {
@@ -148,17 +148,17 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	if d.can.stage && !src.ephemeral {
 		req.StagingTargetPath = m.stagingDir(src.driver, src.handle)
 	}
-	// Whether this attempt is the first decides what may be removed after a failure.
+	// Only a first attempt may be undone after a failure.
 	_, before := readRecord(v.Path)
 	fresh := !v.Found && !v.Remount
-	// The record comes before the call: from here on a tear-down knows whom to ask,
-	// even in another process.
+	// The record is written before the call, so that a teardown, even by another
+	// process, knows the driver.
 	if err := m.write(v.Path, m.recordOf(v, src, m.context(v, src, object))); err != nil {
 		return 0, m.undo(ctx, v, fresh && before != nil, err)
 	}
 	if err = m.call(ctx, d, src.handle, "NodePublishVolume", req, &spec.NodePublishVolumeResponse{}, req.Secrets); err != nil {
-		// A final answer means that there is nothing; a call that was not made
-		// leaves what there was.
+		// After a final error the driver has nothing; a call that was not made
+		// changed nothing.
 		var answer *CallError
 		nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(before, fs.ErrNotExist)
 		return 0, m.undo(ctx, v, fresh && nothing, err)
@@ -167,8 +167,7 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	if err := m.published(ctx, src.driver, target); err != nil {
 		return 0, err
 	}
-	// A driver with VOLUME_MOUNT_GROUP was told the group, and sees to the files
-	// itself.
+	// A driver with VOLUME_MOUNT_GROUP got the group, and changes the files itself.
 	if !v.Remount && !d.can.mountGroup && ownsFiles(src, object.FSGroupPolicy, v.FSGroup) {
 		if err := own(ctx, v, target); err != nil {
 			return 0, fmt.Errorf("fsGroup: %w: %w", err, volumemgr.ErrUncertain)
@@ -177,9 +176,8 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	return again, nil
 }
 
-// undo removes what a publication that failed has left, if there can be nothing, and
-// returns cause. It goes on after the end of ctx: an operation that is out of time
-// has its directories to clean up all the same.
+// undo removes the directories of a failed publication if nothing is true: the
+// driver has no publication. It returns cause. It continues after the end of ctx.
 func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -190,8 +188,8 @@ func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, c
 	return cause
 }
 
-// recordOf is what is remembered of a publication. Attachment is named also for
-// volumes that are not attached, as the kubelet does.
+// recordOf returns the record of a publication. Attachment is set also for volumes
+// that are not attached, as in the kubelet.
 func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record {
 	return record{
 		Volume: v.Name, Handle: src.handle, Driver: src.driver, Node: m.cfg.NodeName,
@@ -199,18 +197,18 @@ func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record
 	}
 }
 
-// TearDown undoes SetUp, by what is remembered of the volume: the record counts and
-// not the spec, which may have changed since. It succeeds only after the driver has,
-// so that no volume is forgotten that a driver still has.
+// TearDown undoes SetUp by the record, not the spec, which may have changed. It
+// succeeds only after the driver has, so that no volume is dropped that a driver
+// still has.
 func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	m := p.m
 	m.quiet(v)
 	rec, err := readRecord(v.Path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // it is written before a driver hears of the volume
+	case errors.Is(err, fs.ErrNotExist): // it is written before the first call of the driver
 		return m.removePublication(ctx, v.Path)
-	// A pod that is known says itself what the record cannot; of others only the
-	// mount point can be taken down.
+	// For a pod that is known, the spec replaces the record; for others the mount
+	// point is unmounted without the driver.
 	case errors.Is(err, ErrRecord):
 		src, serr := source{}, err
 		if v.Spec != nil {
@@ -230,9 +228,9 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return m.removePublication(ctx, v.Path)
 }
 
-// unpublish asks the driver to undo a publication, which succeeds for one that is
-// gone already (CSI specification). A driver that is not registered is a transient
-// error: the mount stays, and its record with it.
+// unpublish calls the driver to undo a publication; a missing one is a success (CSI
+// specification). A driver that is not registered is a transient error: mount and
+// record are kept.
 func (m *Manager) unpublish(ctx context.Context, rec record, target string) error {
 	d, release, err := m.hold(rec.Driver)
 	if err != nil {
@@ -243,9 +241,9 @@ func (m *Manager) unpublish(ctx context.Context, rec record, target string) erro
 	return m.call(ctx, d, rec.Handle, "NodeUnpublishVolume", req, &spec.NodeUnpublishVolumeResponse{}, nil)
 }
 
-// call makes a call about a volume when no other is under way, and does not end it
-// when ctx ends. The caller holds d; the call holds it as well, since it may go on
-// after the caller has released its own.
+// call makes a call for a volume when no other one runs, and does not end it when
+// ctx ends. The caller holds d; the call holds it as well, since it may outlive the
+// caller.
 func (m *Manager) call(ctx context.Context, d *driver, handle, method string, req, resp message, secrets map[string]string) error {
 	if err := m.cfg.step(); err != nil {
 		return transient(err)

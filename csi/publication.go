@@ -18,11 +18,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// The request of a publication: all that a driver is told beside the volume's own
-// attributes. Secrets and tokens are in it: a request must not be logged.
+// The request of a publication: everything that a driver gets beside the volume's
+// own attributes. It has secrets and tokens: never log it.
 
-// publication is the request to publish a volume, without where it is staged, and
-// when what is in it has to be renewed. Errors change nothing.
+// publication returns the request to publish a volume, without the staging path,
+// and the time after which it has to be renewed. It changes nothing.
 func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
 	if err := mayPublish(src, object); err != nil {
 		return nil, 0, transient(err)
@@ -58,8 +58,8 @@ func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src sour
 	}, again, nil
 }
 
-// mountGroup is the group that a driver is to mount with; "" if it has no
-// VOLUME_MOUNT_GROUP, in which case the files are changed here.
+// mountGroup returns the group for the driver to mount with; "" without
+// VOLUME_MOUNT_GROUP: then the files are changed here.
 func mountGroup(can abilities, v *volumemgr.Volume) string {
 	if !can.mountGroup || v.FSGroup == nil {
 		return ""
@@ -71,9 +71,8 @@ func mountGroup(can abilities, v *volumemgr.Volume) string {
 // 1 MiB at most, a request of gRPC 4 MiB.
 const maxSecret = 2 << 20
 
-// secrets returns what a Secret holds, in a map of its own, to which tokens may be
-// added; nil if none is named. field names the reference in errors, which never have
-// values.
+// secrets returns the data of a Secret in a map that the caller owns; nil if none
+// is named. field names the reference in errors, which never have values.
 func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field string) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -97,10 +96,10 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 	return out, nil
 }
 
-// attached waits until a controller has attached the volume, and returns what its
-// attacher has to say; nil for volumes that are not attached. It blocks for
-// attachTime at most. The answer is kept until the volume is in use no more, so that
-// staging and all publications of it take one wait.
+// attached waits until a controller has attached the volume, and returns the
+// publish context of its attachment; nil for volumes that are not attached. It
+// blocks for attachTime at most. The result is stored until the volume is no longer
+// in use, so that staging and all publications wait only once.
 func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (map[string]string, error) {
 	if src.ephemeral || !object.AttachRequired {
 		return nil, nil //nolint:nilnil // it is not attached
@@ -116,7 +115,7 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 		return known, nil
 	}
 	// Before the wait: a controller that is about to detach the volume sees that it
-	// is wanted.
+	// is in use.
 	m.use(name, true)
 	defer m.waitsFor(v.UID, v.Name, "")
 	note := func(what string) { m.waitsFor(v.UID, v.Name, "of driver "+src.driver+" waits for "+what) }
@@ -124,8 +123,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	defer done()
 	attachment := attachmentName(src.handle, src.driver, m.cfg.NodeName)
 	metadata, err := m.cfg.Cluster.Wait(ctx, plugins.Attachment{Name: attachment, Volume: name}, note)
-	// The scheduler believed in a free place: it is told the limit of now, and the
-	// pod has to go elsewhere.
+	// The scheduler used an outdated limit: it gets the current one, and the pod
+	// has to run elsewhere.
 	if errors.Is(err, plugins.ErrExhausted) {
 		m.Refresh(src.driver)
 		m.cfg.Exhausted(v.Pod, err)
@@ -142,9 +141,10 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	return metadata, nil
 }
 
-// tokensOf are the tokens that a driver wants of the pod, as JSON by audience, and
-// when they have to be renewed; "" if it wants none. Drivers without tokens have
-// again as well, for they may want to be asked anyway (requiresRepublish).
+// tokensOf returns the tokens that a driver requires for the pod, as JSON by
+// audience, and the time after which they have to be renewed; "" if it requires
+// none. Drivers without tokens have again as well, if they require republishing
+// (requiresRepublish).
 func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
 	if len(object.TokenRequests) == 0 || pod == nil {
@@ -174,23 +174,23 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSID
 			return "", 0, fmt.Errorf("token with audience %q: %w", r.Audience, err)
 		}
 		out[r.Audience] = token{t.Value, t.Expires.UTC().Format(time.RFC3339)}
-		// A token whose time has come already must not make a loop.
+		// A token that is due already must not cause a loop.
 		again = min(again, max(t.Refresh, time.Second))
 	}
 	b, err := json.Marshal(out)
 	return string(b), again, err
 }
 
-// context is the SELinux context that a volume is mounted with, "" for none: one that
-// only this pod can have, whose containers agree on one, and whose driver knows of
-// contexts. With "" the runtime relabels the files one by one, which is slower and
-// always right.
+// context returns the SELinux context to mount a volume with. It is "" unless only
+// this pod can have the volume, all its containers have the same context, and the
+// driver supports contexts. With "" the runtime relabels the files one by one,
+// which is slower and always right.
 func (m *Manager) context(v *volumemgr.Volume, src source, object plugins.CSIDriver) string {
 	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {
 		return ""
 	}
 	sc := v.Pod.Spec.SecurityContext
-	// The pod itself asks for files that are relabelled.
+	// The pod itself demands relabelled files.
 	if sc != nil && sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
 		return ""
 	}
@@ -203,7 +203,8 @@ func (m *Manager) context(v *volumemgr.Volume, src source, object plugins.CSIDri
 		if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
 			o = c.SecurityContext.SELinuxOptions
 		}
-		// A level that the runtime chooses is not known before the container is made.
+		// A level that the runtime chooses is not known before the container is
+		// created.
 		if o == nil || o.Level == "" {
 			return ""
 		}

@@ -16,8 +16,7 @@ import (
 // vol_data.json, the memory of a volume beside its mount. It is enough to take a
 // volume down without any object of an API server.
 
-// record is what is remembered of a volume beside where it is mounted: the kubelet's
-// vol_data.json.
+// record is the stored description of a volume: the kubelet's vol_data.json.
 type record struct {
 	Volume string // name of the volume, of a publication only
 	Handle string
@@ -30,7 +29,7 @@ type record struct {
 	Context    string // the SELinux context that it is mounted with
 }
 
-// Keys of vol_data.json, and the two values of the life cycle.
+// Keys of vol_data.json, and the two values of the volume lifecycle mode.
 const (
 	keyVolume     = "specVolID"
 	keyHandle     = "volumeHandle"
@@ -44,17 +43,17 @@ const (
 	lifecycleEphemeral  = "Ephemeral"
 )
 
-// Limits of a record and of what is in it. A handle has 128 bytes by the CSI
-// specification; some drivers take more.
+// Limits of a record and its values. A handle has 128 bytes by the CSI
+// specification; some drivers use more.
 const (
 	// maxRecord and maxHandle are in bytes.
 	maxRecord = 64 << 10
 	maxHandle = 4 << 10
 )
 
-// ErrRecord means that a record is damaged. A missing one is an fs.ErrNotExist, and
-// errors of the disk are neither: only a volume with a damaged record is taken down
-// without its driver.
+// ErrRecord means that a record is damaged. It is neither fs.ErrNotExist nor an
+// error of the disk: only a volume with a damaged record is unmounted without its
+// driver.
 var ErrRecord = errors.New("the record of the volume is damaged")
 
 // parseRecord reads vol_data.json. Unknown keys are ignored, as those of another
@@ -77,8 +76,8 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// check returns what keeps a record from being used: both fields become parts of calls
-// and paths.
+// check returns an error if the fields of a record cannot be used in calls and
+// paths.
 func (r record) check() error {
 	if err := checkDriver(r.Driver); err != nil {
 		return fmt.Errorf("%s: %w", keyDriver, err)
@@ -86,8 +85,8 @@ func (r record) check() error {
 	return checkHandle(r.Handle)
 }
 
-// checkHandle returns what is wrong with a handle. maxHandle is in bytes; a handle is
-// text, which has no zero byte.
+// checkHandle returns an error if a handle is invalid. maxHandle is in bytes; a
+// handle is text without zero bytes.
 func checkHandle(handle string) error {
 	if handle == "" || len(handle) > maxHandle || strings.ContainsRune(handle, 0) {
 		return fmt.Errorf("%s is %.64q, of %d bytes; want 1 to %d", keyHandle, handle, len(handle), maxHandle)
@@ -111,8 +110,8 @@ func (r record) encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// readRecord reads the record in dir; fs.ErrNotExist if there is none. Links are not
-// followed: pods' directories are not the place to trust one.
+// readRecord reads the record in dir; fs.ErrNotExist if there is none. Links are
+// not followed, since pods can write nearby.
 func readRecord(dir string) (record, error) {
 	b, err := safefile.ReadFile(filepath.Join(dir, recordName), maxRecord)
 	if errors.Is(err, safefile.ErrNotRegular) || errors.Is(err, safefile.ErrTooLarge) {
@@ -128,9 +127,9 @@ func readRecord(dir string) (record, error) {
 	return r, nil
 }
 
-// writeRecord puts the record into dir, which is made: what outlasts a failure of the
-// power is the old one or the new one. One that is the same is left alone, as
-// republishing would write it each minute.
+// writeRecord writes the record into dir, which is created. After a power failure
+// it is the old or the new one. An equal record is not written, since republishing
+// would write it each minute.
 func writeRecord(dir string, r record) error {
 	if have, err := readRecord(dir); err == nil && have == r {
 		return nil
@@ -146,8 +145,8 @@ func writeRecord(dir string, r record) error {
 	return d.Replace(recordName, b)
 }
 
-// removeRecord removes the record in dir, with what a crash left half-written. A
-// missing file is no error; neither removal keeps the other from being tried.
+// removeRecord removes the record in dir, and temporary files of a crash. Missing
+// files are a success; both removals are tried.
 func removeRecord(dir string) error {
 	var errs []error
 	for _, name := range []string{recordName + durable.TempSuffix, recordName} {

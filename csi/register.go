@@ -18,25 +18,24 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Registration: a driver is used only after it has answered what it can do. It is
-// then in the map of drivers for as long as its socket is in the directory of
-// plugins.
+// Registration: a driver is used only after it has returned its capabilities. It
+// stays in the map of drivers as long as its socket is in the plugin directory.
 
 const (
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
 	// maxDriverName is the longest name of a driver (CSI specification).
 	maxDriverName = 63
-	// greetTime is how long a driver that does not answer yet is asked at its
-	// registration, before the plugin manager tries its socket again later.
+	// greetTime is how long a registration retries a driver that does not answer.
+	// The plugin manager tries its socket again later.
 	greetTime = 30 * time.Second
 )
 
 // driverName is the form of names of drivers (CSI specification, GetPluginInfo).
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
 
-// checkDriver returns what is wrong with the name of a driver. It becomes a part of
-// paths, which is why names from records and pods are checked as well.
+// checkDriver returns an error if the name of a driver is invalid. It becomes part
+// of paths, so that names from records and pods are checked as well.
 func checkDriver(name string) error {
 	if len(name) > maxDriverName || !driverName.MatchString(name) {
 		return fmt.Errorf("driver name is %.80q; want at most %d letters, digits, dashes and dots", name, maxDriverName)
@@ -44,16 +43,16 @@ func checkDriver(name string) error {
 	return nil
 }
 
-// Registrar takes drivers that another finds: as package pluginmgr does, for the
-// type CSIPlugin, with those in the directory it watches.
+// Registrar adds drivers that another package finds, such as package pluginmgr for
+// the type CSIPlugin in its directory.
 type Registrar struct{ m *Manager }
 
-// Registrar returns the manager's. It has no state of its own.
+// Registrar returns a Registrar for this manager. It has no state of its own.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate reports whether a driver could be used. While one of its name is
-// registered, only a higher version of the CSI specification takes its place: two
-// endpoints of one version would take turns without end.
+// Validate returns an error if a driver would be refused. A registered driver of
+// the same name is replaced only by a higher version of the CSI specification: two
+// endpoints of one version would replace each other without end.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	_, err := r.validate(name, endpoint, versions)
 	return err
@@ -80,9 +79,9 @@ func (r Registrar) validate(name, endpoint string, versions []string) (version, 
 	return v, nil
 }
 
-// Register takes the driver behind a socket when it has said what it can do and what
-// it calls this node. It blocks until then, at most for greetTime. The node's objects
-// follow in the background.
+// Register adds the driver behind a socket, after it has returned its capabilities
+// and its name of this node. It blocks until then, for greetTime at most. The
+// node's objects are updated in the background.
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	v, err := r.validate(name, endpoint, versions)
 	if err != nil {
@@ -103,15 +102,15 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	if err := r.m.greet(ctx, d); err != nil {
 		return errors.Join(err, c.close())
 	}
-	// Another version may have registered while this one was asked.
+	// Another version may have registered meanwhile.
 	if err := r.m.take(d); err != nil {
 		return errors.Join(err, c.close())
 	}
 	return nil
 }
 
-// greet asks a driver what is to be known of it before its first volume. One that
-// cannot be reached is asked again for a while: it may just have begun. Every other
+// greet reads the driver's description before its first volume. A driver that
+// cannot be reached may have just started: greet retries for a while. Every other
 // error is final.
 func (m *Manager) greet(ctx context.Context, d *driver) error {
 	ctx, done := context.WithTimeout(ctx, greetTime)
@@ -125,13 +124,13 @@ func (m *Manager) greet(ctx context.Context, d *driver) error {
 	}
 }
 
-// ask fills in d, which nobody else knows yet.
+// ask fills in d, which is not shared yet.
 func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 	if d.can, err = d.client.abilities(ctx); err != nil {
 		return err
 	}
 	d.info, err = d.client.info(ctx)
-	// Whether volumes are attached is said by the CSIDriver object there.
+	// In a cluster the CSIDriver object says whether volumes are attached.
 	if m.cfg.Cluster != nil {
 		return err
 	}
@@ -144,8 +143,8 @@ func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 	return err
 }
 
-// take makes d the driver that is used. It checks once more who else is there.
-// Volumes that wait for the driver go on.
+// take makes d the used driver of its name, after checking again for others.
+// Volumes that wait for the driver continue.
 func (m *Manager) take(d *driver) error {
 	m.mu.Lock()
 	if m.flights.base.Err() != nil {
@@ -164,7 +163,7 @@ func (m *Manager) take(d *driver) error {
 	delete(m.gone, d.name)
 	m.mu.Unlock()
 	if d.info.negative {
-		m.log.Warn("driver's limit of volumes is negative and does not count", zap.String("driver", d.name))
+		m.log.Warn("ignored negative volume limit of driver", zap.String("driver", d.name))
 	}
 	m.log.Info("driver registered", zap.String("driver", d.name), zap.String("endpoint", d.endpoint),
 		zap.Stringer("version", d.version), zap.String("nodeID", d.info.id))
@@ -173,8 +172,8 @@ func (m *Manager) take(d *driver) error {
 	return nil
 }
 
-// Deregister ends the use of the driver at an endpoint. Calls that are under way
-// are not cancelled. An older version that is still there takes its place.
+// Deregister removes the driver at an endpoint. Running calls are not cancelled. An
+// older version that is still registered is used instead.
 func (r Registrar) Deregister(name, endpoint string) {
 	m := r.m
 	m.mu.Lock()
@@ -188,7 +187,7 @@ func (r Registrar) Deregister(name, endpoint string) {
 		m.mu.Unlock()
 		return
 	}
-	// The driver is off the list before it is waited for: no new call gets it.
+	// The driver is removed from the list before the wait: no new call gets it.
 	d := all.list[at]
 	all.list = slices.Delete(all.list, at, at+1)
 	if len(all.list) == 0 {

@@ -16,10 +16,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// A volume as its driver sees it, from a spec. Nothing here asks a driver or the
-// disk.
+// The volume as a driver gets it, computed from a spec. Nothing here calls a driver
+// or reads the disk.
 
-// source is what a volume is made from, as drivers are told.
+// source is the description of a volume for its driver.
 type source struct {
 	// handle is the driver's name of the volume; that of a pod's own volume is made
 	// from the pod's UID and the volume's name.
@@ -37,10 +37,10 @@ type source struct {
 	stage, publish, expand *v1.SecretReference
 }
 
-// sourceOf reads a spec. Volumes of drivers that were part of Kubernetes are those of
-// their CSI drivers. pod may be nil, and then a pod's own volume has no Secret. After
-// an error the source may be incomplete. Errors are about the objects, and stay until
-// those change.
+// sourceOf reads a spec. Volumes of former in-tree drivers are translated to their
+// CSI drivers. pod may be nil: then a pod's inline volume has no Secret. After an
+// error the source may be incomplete. Errors are permanent until the objects
+// change.
 func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	s, err := translated(s, pod)
 	if err != nil {
@@ -64,14 +64,14 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 		if c.FSType != nil {
 			src.fsType = *c.FSType
 		}
-		// A pod names a Secret of its own namespace only.
+		// A pod can name only a Secret of its own namespace.
 		if r := c.NodePublishSecretRef; r != nil && pod != nil {
 			src.publish = &v1.SecretReference{Namespace: pod.Namespace, Name: r.Name}
 		}
 	default:
 		return src, errors.New("the volume has no csi source")
 	}
-	// Both become parts of paths or of requests, whoever wrote the objects.
+	// Both become part of paths or requests, and the objects are not trusted.
 	err = errors.Join(checkDriver(src.driver), checkHandle(src.handle))
 	if n := size(src.attributes); n > maxContext {
 		err = errors.Join(err, fmt.Errorf("volumeAttributes have %d bytes; want at most %d", n, maxContext))
@@ -79,9 +79,10 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	return src, err
 }
 
-// translated is a spec with the CSI source of one that has an older one. Others are
-// returned as they are; objects are shared and never changed. A pod's inline volume
-// of an older kind becomes a persistent one without a claim.
+// translated returns a spec with a CSI source in place of a former in-tree one;
+// others are returned unchanged. Objects are shared and never changed. A pod's
+// inline volume of a former in-tree driver becomes a persistent one without a
+// claim.
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
 	case s.PersistentVolume != nil:
@@ -103,8 +104,8 @@ func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	return s, nil
 }
 
-// maxContext is how many bytes the maps of a volume may have that drivers are told:
-// 4 KiB each by the CSI specification, of which not all keep to it.
+// maxContext limits the bytes of the maps of a volume that drivers get. The CSI
+// specification has 4 KiB each, which not all drivers keep to.
 const maxContext = 256 << 10
 
 // size is the length of all keys and values, in bytes.
@@ -116,9 +117,9 @@ func size(m map[string]string) int {
 	return n
 }
 
-// accessMode is what is asked of a driver for a volume: of several modes the widest
-// counts, as the pod may mean any of them; without modes it is ReadWriteOnce. The
-// modes SINGLE_NODE_*_WRITER are only for drivers with the capability
+// accessMode returns the access mode to request of a driver: the widest of several,
+// as the pod may use any of them, and ReadWriteOnce without modes. The modes
+// SINGLE_NODE_*_WRITER are only for drivers with the capability
 // SINGLE_NODE_MULTI_WRITER.
 func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.VolumeCapability_AccessMode_Mode {
 	// ReadWriteOnce is of a node and not of a pod: several pods of the node may
@@ -141,8 +142,9 @@ func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.Vo
 	}
 }
 
-// capability returns how a volume is to be used. Group is that of a driver which mounts
-// with one. Block devices have neither a file system's type nor options.
+// capability returns the volume capability of requests. group is set only for a
+// driver that mounts with a group. Block devices have neither a file system type
+// nor mount options.
 func (s source) capability(can abilities, group, context string) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.modes, can.multiWriter)}}
 	if s.block {
@@ -160,9 +162,9 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 	return c
 }
 
-// mayPublish returns why a driver may not make a volume, by its volumeLifecycleModes. A
-// driver that does not expect pods' own volumes could take their attributes, which
-// anybody who makes pods writes, for those of an administrator.
+// mayPublish returns an error if a driver's volumeLifecycleModes exclude the
+// volume. A driver that does not support inline volumes could mistake their
+// attributes, which users write, for those of an administrator.
 func mayPublish(s source, o plugins.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {
@@ -174,9 +176,9 @@ func mayPublish(s source, o plugins.CSIDriver) error {
 	return fmt.Errorf("driver %s makes no %s volumes: volumeLifecycleModes of its CSIDriver do not have %s", s.driver, strings.ToLower(kind), kind)
 }
 
-// ownsFiles reports whether the files of a volume are given to the pod's fsGroup
-// here, by the kubelet's rules. Volumes that several nodes write are left alone
-// unless the policy is File: their files may not be this pod's to give away.
+// ownsFiles reports whether the agent has to change the files of a volume to the
+// pod's fsGroup, by the kubelet's rules. Volumes that several nodes write are
+// changed only with the policy File.
 func ownsFiles(s source, policy plugins.FSGroupPolicy, group *int64) bool {
 	switch {
 	case group == nil || s.readOnly || s.block:
@@ -192,8 +194,8 @@ func ownsFiles(s source, policy plugins.FSGroupPolicy, group *int64) bool {
 	return slices.Contains(s.modes, v1.ReadWriteOnce) || slices.Contains(s.modes, v1.ReadWriteOncePod)
 }
 
-// Keys that are added to a volume's context.
-// Keys that are added to a volume's context, as drivers of Kubernetes know them.
+// Keys that are added to a volume's context, in the form that Kubernetes' drivers
+// expect.
 const (
 	keyPodName        = "csi.storage.k8s.io/pod.name"
 	keyPodNamespace   = "csi.storage.k8s.io/pod.namespace"
@@ -203,9 +205,10 @@ const (
 	keyTokens         = "csi.storage.k8s.io/serviceAccount.tokens"
 )
 
-// volumeContext is what a driver is told of a volume, in a map of its own: the
-// attributes are shared with the API's objects. What is known of the pod wins over
-// attributes of the same keys, or a volume could claim to be another pod's.
+// volumeContext returns the volume context for a driver in a map that the caller
+// owns: attributes are shared with API objects. Keys about the pod replace
+// attributes of the same name: otherwise a volume could claim to belong to another
+// pod.
 func volumeContext(s source, pod *v1.Pod, podInfo bool) map[string]string {
 	out := make(map[string]string, len(s.attributes)+6)
 	for k, v := range s.attributes {

@@ -15,14 +15,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Staging: the mount of a volume that pods of a node share, below ROOT/plugins. Its
-// record is in the directory above the mount; that of a block device is beside. The
-// record is written before NodeStageVolume and removed after NodeUnstageVolume, so
-// that whatever a driver may know has a record.
+// Staging: the mount of a volume that the pods of a node share, below ROOT/plugins.
+// Its record is in the directory above the mount; that of a block device is beside.
+// The record is written before NodeStageVolume and removed after NodeUnstageVolume,
+// so that every volume that a driver may have staged has one.
 
-// Device is what pods share of a persistent volume: where it is staged, if its driver
-// stages volumes. A pod's own volume has none. It reads the record if the spec is not
-// known, and asks no driver.
+// Device returns the part of a persistent volume that pods share: its staging path,
+// if the driver stages volumes. An inline volume has none. Without a spec it reads
+// the record; it calls no driver.
 func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -31,7 +31,7 @@ func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 		}
 		return p.m.device(src, v.Name), nil
 	}
-	// A volume that an earlier process left: only its path is known.
+	// A volume of an earlier process: only its path is known.
 	dir, block := v.Path, isBlock(v)
 	if block {
 		dir = p.m.blockDir(v.Name, dataName)
@@ -55,24 +55,24 @@ func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	return p.m.device(source{driver: rec.Driver, handle: rec.Handle}, v.Name), nil
 }
 
-// Limits of what an earlier life may have left.
+// Limits of the number of directories that are read.
 const (
 	maxDrivers = 1024
 	maxVolumes = 1 << 16
 )
 
-// Devices lists what may be staged: a directory of each volume, the one that is empty
-// as its process died included. It is called once, at the start; what it lists and no
-// pod wants is unmounted by UnmountDevice. An error comes with all that could be
-// read.
+// Devices returns the volumes that may be staged: one for each directory, also if
+// it is empty because the process ended. It is called once, at the start;
+// UnmountDevice unmounts those that no pod uses. With an error it returns the
+// devices that could be read.
 func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	m := p.m
 	names, err := list(m.dir(), maxDrivers)
 	errs := []error{err}
 	var out []volumemgr.Device
 	for _, driver := range names {
-		// Block devices have a directory beside those of the drivers; other names are
-		// nobody's.
+		// Block devices have a directory beside those of the drivers; other names
+		// are ignored.
 		if driver == "volumeDevices" || checkDriver(driver) != nil {
 			continue
 		}
@@ -83,8 +83,8 @@ func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 			if err == nil {
 				m.use(unique(rec.Driver, rec.Handle), true)
 			}
-			// Directories are named by the hash of a handle. Any other has to look
-			// like a volume before it is taken for one.
+			// Directories are named by the hash of a handle. Any other directory
+			// must contain a record or a mount point to count as a volume.
 			if err == nil || errors.Is(err, ErrRecord) || len(sum) == hashLength || exists(m.dir(driver, sum, globalName)) {
 				out = append(out, volumemgr.Device{Name: driver + "/" + sum, Path: m.dir(driver, sum, globalName)})
 			}
@@ -111,8 +111,8 @@ func list(dir string, limit int) ([]string, error) {
 	return names, gone(err)
 }
 
-// exists reports whether something is there, without asking what is mounted on it. It
-// reads the directory above: a stat would hang on a server that does not answer.
+// exists reports whether a path exists, without accessing a file system mounted on
+// it. It reads the directory above: a stat could hang.
 func exists(path string) bool {
 	entries, err := safefile.Names(filepath.Dir(path), maxVolumes)
 	if err != nil {
@@ -126,9 +126,10 @@ func exists(path string) bool {
 	return false
 }
 
-// MountDevice waits until the volume is attached, if it is to be, and stages it, if
-// its driver stages volumes. A driver that is not registered is a transient error,
-// also before the wait: pods should be told of the driver and not of the attachment.
+// MountDevice waits until the volume is attached, if its driver requires that, and
+// stages it, if the driver stages volumes. A driver that is not registered is a
+// transient error even before the wait: the pod's event should name the driver and
+// not the attachment.
 func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error) {
 	m := p.m
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -160,7 +161,7 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	if err != nil {
 		return transient(err)
 	}
-	release() // an attachment takes long; whoever is there then is asked
+	release() // the wait may be long; the driver that is registered then is used
 	attached, err := m.attached(ctx, v, src, object)
 	if err != nil {
 		return err
@@ -216,8 +217,8 @@ func (m *Manager) staging(src source, name string) (dir, path string) {
 	return filepath.Dir(path), path
 }
 
-// makeDir makes a directory that may be a mount point already: it does not look at
-// what is mounted there, as that may hang.
+// makeDir creates a directory that may already be a mount point: it does not access
+// the file system mounted there, which may hang.
 func makeDir(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
@@ -228,9 +229,9 @@ func makeDir(path string) error {
 	return nil
 }
 
-// unstaged removes what a stage that failed has left, if there can be nothing, and
-// returns cause. A failure of that makes the result uncertain, so that UnmountDevice
-// is called.
+// unstaged removes the directories of a failed staging if nothing is true: the
+// driver has staged nothing. It returns cause. If the removal fails, the result is
+// uncertain, so that UnmountDevice is called.
 func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -241,9 +242,10 @@ func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing
 	return cause
 }
 
-// removeStaging removes the directories of a volume that is not staged, the mount
-// point first and the record after it. Those of a block device go when no pod has it
-// any more. What is mounted, or not empty, is an error, and stays.
+// removeStaging removes the directories of an unstaged volume, the mount point
+// first and the record after it. Those of a block device are removed when no pod
+// uses it. It returns an error for a mount or a directory that is not empty, and
+// keeps it.
 func (m *Manager) removeStaging(ctx context.Context, dir, path string, block bool) error {
 	if err := m.removeTarget(ctx, path); err != nil {
 		return err
@@ -263,8 +265,8 @@ func (m *Manager) removeStaging(ctx context.Context, dir, path string, block boo
 	return m.remove(top)
 }
 
-// UnmountDevice unstages the volume, by its record. It refuses while a pod has it
-// mounted.
+// UnmountDevice unstages the volume by its record. It returns an error while a pod
+// has it mounted.
 func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	m := p.m
 	name, block := strings.CutPrefix(dev.Name, blockDevice)
@@ -278,7 +280,7 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	}
 	rec, err := readRecord(dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // the driver has not heard of it
+	case errors.Is(err, fs.ErrNotExist): // the driver was never called
 		if err := m.removeStaging(ctx, dir, dev.Path, block); err != nil {
 			return err
 		}
@@ -296,8 +298,8 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	case err != nil:
 		return err
 	}
-	// The kernel's table and not the manager's memory: a pod's mount that nobody
-	// remembers is in use as well.
+	// The kernel's table and not the manager's memory: a mount of a pod that is not
+	// known also uses the volume.
 	if used, err := m.users(ctx, dev.Path); err != nil {
 		return err
 	} else if len(used) > 0 {
@@ -323,10 +325,10 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	return nil
 }
 
-// forget drops from what is in use a volume of which only the device is known, as
-// nothing of it was ever staged, or its record is damaged. The handle is not known
-// either: a file system's device has its hash, a block device's the name that
-// MountDevice was given.
+// forget removes from inUse a volume of which only the device is known, because it
+// was never staged or its record is damaged. The handle is not known either: the
+// device of a file system has its hash, that of a block device the name that
+// MountDevice stored.
 func (m *Manager) forget(dev volumemgr.Device) {
 	for _, name := range m.VolumesInUse() {
 		driver, handle, ok := strings.Cut(strings.TrimPrefix(string(name), pluginName+"/"), "^")

@@ -18,9 +18,9 @@ func (v version) compare(w version) int {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
-// parseVersion reads a version such as "1.0.0" or "v1.2". What follows a dash or a
-// plus does not count. It reports false for anything else; a driver may list such
-// beside others.
+// parseVersion reads a version such as "1.0.0" or "v1.2". A suffix after a dash or
+// a plus is ignored. It returns false for anything else; a driver may list such
+// texts beside versions.
 func parseVersion(s string) (version, bool) {
 	s = strings.TrimPrefix(s, "v")
 	if i := strings.IndexAny(s, "-+"); i >= 0 {
@@ -41,8 +41,8 @@ func parseVersion(s string) (version, bool) {
 	return version{n[0], n[1], n[2]}, true
 }
 
-// newest chooses the highest version that is spoken here: one of 1.x. Those that
-// are no versions do not count.
+// newest returns the highest supported version, which is 1.x. Texts that are no
+// versions are ignored.
 func newest(versions []string) (version, error) {
 	var best version
 	for _, s := range versions {

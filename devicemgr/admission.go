@@ -14,23 +14,23 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// Admission is a choice of devices for a pod that is being made. It is an immutable
-// value and a [topology.Provider]: nothing is taken before Commit, and one that is
-// dropped leaves nothing behind. All fields but released are set before it is
-// handed out; Commit alone changes them, so that it is the last call.
+// Admission is a choice of devices for a pod before it is committed. It is an
+// immutable value and a [topology.Provider]: no device is allocated before Commit,
+// and an Admission may simply be dropped. All fields but released are set before it
+// is returned; only Commit changes them, so that it must be the last call.
 type Admission struct {
 	m      *Manager
 	ctx    context.Context // of calls to plugins
 	pod    *v1.Pod
 	slots  []slot          // containers, in the order of numa.Pod.Containers
-	views  map[string]view // of resources, as they were
+	views  map[string]view // of resources, as Begin saw them
 	held   [][]choice      // by slot
-	before *record         // what the pod had; nil if nothing
-	live   bool            // which is kept as it is, for something of it may run
+	before *record         // the pod's earlier record; nil if none
+	live   bool            // something of the pod may run: before is kept as it is
 
-	// Of the one that is committed, guarded by Manager.mu.
-	// Set by Release, and read by Commit when the record is on disk: the devices
-	// are then given back instead of kept.
+	// Guarded by Manager.mu, used while this Admission is committed. Release sets
+	// it; Commit reads it once the record is on disk, and frees the devices if it
+	// is set.
 	released bool
 }
 
@@ -42,19 +42,19 @@ type slot struct {
 	name  string
 	kind  numa.Kind
 	wants []ask // sorted by resource
-	// spared reports that it runs, with what nobody knows.
+	// spared reports that the container runs with devices that are not known.
 	spared bool
 }
 
-// ask is what a container wants of a resource. The count is positive.
+// ask is a container's request of a resource. The count is positive.
 type ask struct {
 	resource string
 	count    int
 }
 
-// view is a resource as an Admission sees it. It is copied under Manager.mu, so
-// that the choice needs no lock and all containers of the pod are judged by the
-// same state. Commit compares it with what has become of the resource.
+// view is a copy of a resource for an Admission, made under Manager.mu. The choice
+// needs no lock, and all containers of the pod see the same state. Commit compares
+// the view with the resource's current state.
 type view struct {
 	devices []Device
 	// A copy: devices themselves are replaced and never changed, so that their list
@@ -65,16 +65,16 @@ type view struct {
 	options Options
 }
 
-// choice is what a container is to have. A container has at most one for each
+// choice is the devices chosen for a container, at most one choice for each
 // resource.
 type choice struct {
 	Holding
 	fresh bool // the plugin has not allocated it yet
 }
 
-// slotsOf lists the containers of a pod, with what they want of devices that are
-// not claimed otherwise. Limits count, as in the kubelet. It reads the pod alone
-// and needs no lock; ephemeral containers cannot have devices.
+// slotsOf returns the containers of a pod with their requests of devices that
+// Config.Claimed does not cover. Limits count, as in the kubelet. It reads only the
+// pod and needs no lock; ephemeral containers cannot have devices.
 func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 	var slots []slot
 	add := func(c *v1.Container, kind numa.Kind) {
@@ -97,8 +97,8 @@ func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 		slots = append(slots, s)
 	}
 	for i := range pod.Spec.InitContainers {
-		// A sidecar keeps its devices while the others run, so that it leaves none
-		// to them.
+		// A sidecar keeps its devices while the others run, so that they cannot
+		// reuse them.
 		kind := numa.Init
 		if podmeta.IsSidecar(&pod.Spec.InitContainers[i]) {
 			kind = numa.Sidecar
@@ -111,41 +111,40 @@ func (m *Manager) slotsOf(pod *v1.Pod) []slot {
 	return slots
 }
 
-// Begin looks at what a pod asks for. ctx is that of all calls to plugins that
-// the admission leads to. Resources that no plugin has ever offered are not
-// looked at: they are somebody else's.
+// Begin starts the admission of a pod. All calls to plugins use ctx. Resources that
+// no plugin has ever offered are ignored: they do not belong to device plugins.
 //
 // The error is a [*NotYetError] if the pod should wait for a plugin, and a
-// [*GoneError] if it has waited long enough. A pod of which something runs is not
-// asked to wait for what it has. It does not block.
+// [*GoneError] if the wait has been too long. A pod with running containers does
+// not wait for devices that it has. Begin does not block.
 func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 	a := &Admission{m: m, ctx: ctx, pod: pod, slots: m.slotsOf(pod), views: map[string]view{}}
 	a.held = make([][]choice, len(a.slots))
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// One time for all resources, and one critical section: what the views show was
-	// true at the same moment.
+	// One time and one critical section for all resources, so that the views show
+	// the same moment.
 	rec := m.pods[pod.UID]
 	a.before, a.live = rec, rec != nil && rec.live
 	m.look(pod, a.slots)
 	for i := range a.slots {
 		s := &a.slots[i]
 		// From here on every resource in wants has an entry in m.resources, which
-		// never goes away again.
+		// is never removed.
 		s.wants = slices.DeleteFunc(s.wants, func(w ask) bool { return m.resources[w.resource] == nil })
 		s.spared = m.blind[pod.UID].has(s.name)
 		for _, w := range s.wants {
-			// A running container keeps its devices without a question to the
-			// plugin, which may be gone. A record of a pod that does not run is
-			// only a preference: see choose.
+			// A running container keeps its devices without a call to the plugin,
+			// which may be gone. The record of a pod that does not run is only a
+			// preference: see choose.
 			h, has := rec.holding(s.name, w.resource)
 			if has && a.live {
 				a.held[i] = append(a.held[i], choice{Holding: h})
 				continue
 			}
-			// It has devices, but nobody knows which. To choose others would have
-			// no effect on a process that runs.
+			// Its devices are not known. Other devices would have no effect on a
+			// running process.
 			if s.spared {
 				continue
 			}
@@ -162,7 +161,7 @@ func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 			}
 		}
 	}
-	for i, s := range a.slots { // for hints about what is kept
+	for i, s := range a.slots { // for hints about devices that are kept
 		for _, h := range a.held[i] {
 			if _, seen := a.views[h.Resource]; !seen && len(s.wants) > 0 {
 				a.views[h.Resource] = m.resources[h.Resource].view()
@@ -172,10 +171,10 @@ func (m *Manager) Begin(ctx context.Context, pod *v1.Pod) (*Admission, error) {
 	return a, nil
 }
 
-// look learns from a pod's spec which devices it can have, if its record was
-// damaged. Manager.mu is held. A damaged record does not say whose devices are
-// missing; the spec narrows "all resources" down to those that the pod can have, so
-// that other pods need not wait. It is called again whenever a container ends.
+// look derives from a pod's spec the devices that it may have, if its record was
+// damaged. Manager.mu is held. The damaged record does not name the resources; the
+// spec limits "all resources" to those that the pod requests, so that other pods
+// need not wait. look is called again whenever a container ends.
 func (m *Manager) look(pod *v1.Pod, slots []slot) {
 	b := m.blind[pod.UID]
 	if b == nil {
@@ -199,13 +198,13 @@ func (m *Manager) look(pod *v1.Pod, slots []slot) {
 	}
 }
 
-// has reports whether a container runs with devices that are not known. It is safe
-// for nil, which is a pod whose record is whole.
+// has reports whether a container runs with devices that are not known. A nil b is
+// a pod with an intact record.
 func (b *blind) has(container string) bool {
 	return b != nil && (b.unknown == nil || b.unknown[container])
 }
 
-// view copies what may change. Manager.mu is held.
+// view returns a copy of the values that may change. Manager.mu is held.
 func (r *resource) view() view {
 	v := view{devices: r.devices, session: r.session, taken: make(map[string]types.UID, len(r.taken))}
 	for id, uid := range r.taken {
@@ -217,10 +216,10 @@ func (r *resource) view() view {
 	return v
 }
 
-// mine are the devices that containers of the pod have by now, and reusable those
-// among them that the init containers before a slot leave to it. Devices of an init
-// container are free again when the next one starts, but only until a container
-// that stays takes them over.
+// mine returns the devices that containers of the pod have so far, and reusable
+// those among them that the init containers before a slot pass on to it. The
+// devices of an init container are free again when the next container starts, until
+// a sidecar or regular container takes them.
 func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusable []string) {
 	mine = map[string]bool{}
 	left := map[string]bool{}
@@ -233,8 +232,9 @@ func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusa
 				mine[d.ID] = true
 				switch {
 				case i >= slot || a.slots[i].kind != numa.Init:
-					// False is final: of two holders, the one that stays decides.
-					left[d.ID] = false // a later or a lasting one has it
+					// False is final: if two containers have a device, the one that
+					// does not end decides.
+					left[d.ID] = false // a later container or a sidecar has it
 				default:
 					if _, lasting := left[d.ID]; !lasting {
 						left[d.ID] = true
@@ -253,10 +253,10 @@ func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusa
 	return mine, reusable
 }
 
-// Hints returns from which nodes the devices of a container can be had, or those of
-// the pod with [topology.WholePod]. Nil means that the container asks for no
-// devices; Hints with an empty list, that no placement will do. It asks no plugin
-// and does not block.
+// Hints returns the NUMA nodes from which a container can get its devices, or with
+// [topology.WholePod] the pod. Nil means that no devices are requested; Hints with
+// an empty list mean that the request cannot be served. It calls no plugin and does
+// not block.
 func (a *Admission) Hints(container int) []numa.Hints {
 	if container == topology.WholePod {
 		return a.podHints()
@@ -274,8 +274,8 @@ func (a *Admission) Hints(container int) []numa.Hints {
 				out = append(out, numa.Hints{Resource: w.resource})
 				continue
 			}
-			// Only the nodes of its own devices fit a container that has them
-			// already.
+			// A container that has its devices already fits only the nodes of these
+			// devices.
 			q.only(has.ids())
 		} else {
 			mine, reusable := a.mine(w.resource, container)
@@ -293,8 +293,8 @@ func (a *Admission) question(resource string, n int) question {
 	return question{resource: resource, devices: a.views[resource].devices, n: n}
 }
 
-// only asks about devices that are taken already. The caller gives the devices'
-// IDs; no other device counts as free.
+// only restricts the question to devices that are allocated already, given by ID;
+// no other device counts as free.
 func (q *question) only(ids []string) {
 	q.must = nil
 	q.free = func(id string) bool { return slices.Contains(ids, id) }
@@ -323,11 +323,11 @@ func (a *Admission) has(container int, resource string) (choice, bool) {
 	return choice{}, false
 }
 
-// podHints are for what the containers of a pod have at the same time, at most:
-// those that run side by side, or an init container and the sidecars before it. The
-// count is that of a pod's effective request: an init container's devices are given
-// back before the regular containers start, so that the larger of the two sums
-// decides.
+// podHints returns hints for the devices that containers of the pod use at the same
+// time, at most: those that run side by side, or an init container and the sidecars
+// before it. The count is that of the pod's effective request: the devices of an
+// init container are freed before the regular containers start, so that the larger
+// of the two sums counts.
 func (a *Admission) podHints() []numa.Hints {
 	type sum struct{ staying, sidecars, most int }
 	sums := map[string]*sum{}
@@ -340,8 +340,8 @@ func (a *Admission) podHints() []numa.Hints {
 				sums[w.resource] = t
 				names = append(names, w.resource)
 			}
-			// Slots come in the order in which containers start, which is why the
-			// sidecars counted so far are those that run beside an init container.
+			// Slots are in the order of starts, so that the sidecars counted so far
+			// run beside an init container.
 			switch s.kind {
 			case numa.Init:
 				t.most = max(t.most, t.sidecars+w.count)
@@ -361,13 +361,13 @@ func (a *Admission) podHints() []numa.Hints {
 		q := a.question(name, n)
 		mine, _ := a.mine(name, 0)
 		q.free = a.free(name, mine)
-		if len(mine) > 0 { // what it has, it has
+		if len(mine) > 0 { // it keeps its devices
 			ids := make([]string, 0, len(mine))
 			for id := range mine {
 				ids = append(ids, id)
 			}
-			// A pod that has some of its devices, but not as many as it asks for
-			// now, fits nowhere.
+			// A pod that has some devices, but another number than it requests,
+			// cannot be placed.
 			if len(ids) != n {
 				out = append(out, numa.Hints{Resource: name})
 				continue
@@ -379,10 +379,9 @@ func (a *Admission) podHints() []numa.Hints {
 	return out
 }
 
-// Settled reports that nothing is left to choose: the pod asks for no devices, or
-// each container has, or has been chosen, all it asks for. No plugin is asked then
-// by Hints, Allocate and Choose. Callers that must not block see from it whether
-// they may go on.
+// Settled reports that no device has to be chosen: the pod requests none, or each
+// container has its devices or a choice. Then Hints, Allocate and Choose call no
+// plugin, so that a caller that must not block can use them.
 func (a *Admission) Settled() bool {
 	for i, s := range a.slots {
 		for _, w := range s.wants {
@@ -394,13 +393,13 @@ func (a *Admission) Settled() bool {
 	return true
 }
 
-// Asks reports that the pod asks for devices.
+// Asks reports whether the pod requests devices.
 func (a *Admission) Asks() bool {
 	return slices.ContainsFunc(a.slots, func(s slot) bool { return len(s.wants) > 0 })
 }
 
-// Chosen are the IDs of the devices that a container has, or would have, by
-// resource. The map is the caller's; nil means none.
+// Chosen returns the IDs of the devices that a container has or would get, by
+// resource. The caller may change the map; nil means none.
 func (a *Admission) Chosen(container int) map[string][]string {
 	if container < 0 || container >= len(a.held) || len(a.held[container]) == 0 {
 		return nil
@@ -412,11 +411,11 @@ func (a *Admission) Chosen(container int) map[string][]string {
 	return out
 }
 
-// Allocate chooses the devices of a container, or of all with [topology.WholePod],
-// near the nodes of the hint if it names any. Plugins that want to are asked for
-// their preference; nothing is taken. a stays as it is: the result has the choice,
-// so that package topology can try several hints from one state. It blocks while a
-// plugin is asked. Errors are those of Choose.
+// Allocate chooses the devices of a container, or with [topology.WholePod] of all
+// containers, near the nodes of the hint if it names any. It asks plugins with the
+// option Prefer for their preference. Nothing is allocated and the receiver does
+// not change: the result has the choice, so that package topology can try several
+// hints from one state. It blocks on plugins. Errors are those of Choose.
 func (a *Admission) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
 	// A nil *Admission in the interface would not be nil: errors return before the
 	// conversion.
@@ -427,15 +426,16 @@ func (a *Admission) Allocate(container int, hint numa.Hint) (topology.Provider, 
 	return next, nil
 }
 
-// Choose is Allocate with its own type. The error is an [*InsufficientError], a
-// [*RequestError], or what Commit returns for a plugin that failed.
+// Choose is Allocate with another result type. The error is an
+// [*InsufficientError], a [*RequestError], or, if a plugin failed, an error of
+// Commit.
 func (a *Admission) Choose(container int, hint numa.Hint) (*Admission, error) {
 	next := &Admission{m: a.m, ctx: a.ctx, pod: a.pod, slots: a.slots, views: a.views, before: a.before, live: a.live, held: slices.Clone(a.held)}
 	first, last := container, container
 	if container == topology.WholePod {
 		first, last = 0, len(a.slots)-1
 	}
-	// In order, because a container may have the devices of the init containers
+	// In order, because a container may reuse the devices of the init containers
 	// before it.
 	for i := max(first, 0); i <= last && i < len(a.slots); i++ {
 		for _, w := range a.slots[i].wants {
@@ -471,15 +471,13 @@ func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 		resource: w.resource, count: w.count, devices: v.devices, reusable: reusable, hint: hint,
 		taken: func(id string) bool { return !free(id) },
 	}
-	// After a reboot the pod gets its devices again if all of them are free and
-	// listed, as in the places where it ran before. Only they are offered then, and
-	// the plugin is not asked.
+	// After a reboot the pod gets its former devices if all of them are free and
+	// listed. Then only they are offered, and the plugin is not called.
 	if old, ok := a.before.holding(s.name, w.resource); ok && len(old.Devices) == w.count && !slices.ContainsFunc(old.ids(), q.taken) {
 		q.devices = only(v.devices, old.ids()) // the same again
 	} else if v.options.Prefer {
-		// Each question has a deadline of its own. One that fails ends the choice,
-		// as in the kubelet, rather than have a pod placed against a plugin's
-		// rules.
+		// Each call has a deadline of its own. A failed call ends the choice, as in
+		// the kubelet: otherwise a pod could be placed against a plugin's rules.
 		q.prefer = func(available, must []string, size int) ([]string, error) {
 			ctx, done := context.WithTimeout(a.ctx, a.m.cfg.Timeout)
 			defer done()
@@ -490,14 +488,14 @@ func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 			return ids, err
 		}
 	}
-	// The plugin may be asked now; no lock is held.
+	// The plugin may be called now; no lock is held.
 	ids, err := pick(q)
 	if err != nil {
 		return err
 	}
 	h := Holding{Container: s.name, Resource: w.resource, PreStart: v.options.PreStart}
-	// The nodes are stored with the device: who asks for them after a restart need
-	// not wait for the plugin's list.
+	// The nodes are stored with the device: after a restart they are known before
+	// the plugin sends its list.
 	for _, id := range ids {
 		d, _ := find(v.devices, id)
 		h.Devices = append(h.Devices, HeldDevice{ID: id, Nodes: d.Nodes})
@@ -520,9 +518,10 @@ func only(list []Device, ids []string) []Device {
 	return out
 }
 
-// Admit gives a pod its devices, wherever they are: for agents without a topology
-// manager. A pod that has its devices already keeps them. It blocks for calls of
-// plugins and of the store. Errors are those of Begin, Choose and Commit.
+// Admit chooses and allocates the devices of a pod, without regard to NUMA nodes:
+// it is for agents without a topology manager. A pod that has its devices already
+// keeps them. It blocks on plugins and on the store. Errors are those of Begin,
+// Choose and Commit.
 func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	const attempts = 3 // devices change between the choice and the deed
 	var err error

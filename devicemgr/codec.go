@@ -7,10 +7,10 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
-// shapes are those of the answers of plugins that have messages within. The kinds
-// of messages that can be nested are counted before anything is decoded: an empty
-// message is two bytes on the wire and a hundred in memory. Numbers are field
-// numbers of the device plugin API's api.proto.
+// shapes are the answers of plugins that have nested messages. Their number is
+// counted before anything is decoded: an empty message is two bytes on the wire and
+// a hundred in memory. Numbers are field numbers of the device plugin API's
+// api.proto.
 var shapes = map[protoreflect.Name]wirecount.Shape{
 	"ListAndWatchResponse":        {1: device},
 	"PreferredAllocationResponse": {1: {}},

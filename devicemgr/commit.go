@@ -11,34 +11,33 @@ import (
 	"go.uber.org/zap"
 )
 
-// Commit makes the choice true: it reserves the devices, has the plugins allocate
-// them, and stores what the pod has. When it fails the pod has what it had before.
-// The error is [ErrChanged] if the choice can no longer be made, a [*NotYetError]
-// if a plugin went away over it, and a [*PluginError] if one refused. It blocks for
-// as long as plugins and the store take, each call of a plugin for Config.Timeout
-// at most.
+// Commit executes the choice: it reserves the devices, calls the plugins to
+// allocate them, and stores the pod's record. After an error the pod has its former
+// devices. The error is [ErrChanged] if the chosen devices are no longer available,
+// a [*NotYetError] if a plugin went away meanwhile, and a [*PluginError] if a
+// plugin refused. It blocks on plugins, at most Config.Timeout for each call, and
+// on the store.
 func (a *Admission) Commit() error {
 	if !a.anyFresh() {
 		return nil
 	}
-	// The order is reserve, allocate, store: a device that is reserved goes to no
-	// other pod while its plugin is asked, and a record on disk says nothing that a
-	// plugin has not agreed to.
+	// The order is reserve, allocate, store: a reserved device is not given to
+	// other pods while its plugin is called, and a record on disk contains only
+	// devices that their plugin has allocated.
 	if err := a.reserve(); err != nil {
 		return err
 	}
 	err := a.allocate()
-	// The device plugin API has no call that undoes Allocate. What other plugins
-	// have allocated is given to the next pod that gets the device, for which they
-	// are asked again.
+	// The device plugin API has no call that undoes Allocate. Devices that other
+	// plugins have allocated are free again, and allocated anew for the next pod.
 	if err != nil {
 		a.m.mu.Lock()
 		a.undo()
 		a.m.mu.Unlock()
 		return err
 	}
-	// The whole pod, also what it kept from before: one write replaces one record,
-	// so that a crash leaves the old or the new one and no mixture.
+	// The record has the whole pod, with the devices kept from before: one write
+	// replaces one record, so that a crash leaves the old or the new one.
 	rec := &record{Version: recordVersion, UID: a.pod.UID, Namespace: a.pod.Namespace, Name: a.pod.Name, live: true}
 	for _, list := range a.held {
 		for _, c := range list {
@@ -46,28 +45,28 @@ func (a *Admission) Commit() error {
 		}
 	}
 	a.m.mu.Lock()
-	// The pod has devices beside these that are not known. The next process must
-	// not believe the record to be complete.
+	// The pod has other devices that are not known: the next process must not take
+	// the record for complete.
 	rec.Lost = a.m.blind[a.pod.UID] != nil
 	a.m.mu.Unlock()
 	return a.store(rec)
 }
 
-// store writes what the pod has, and makes it true if that succeeds and the pod was
-// not released meanwhile. The store is never called with Manager.mu held. The pod's
-// turn is held over the write, so that a deletion by Release comes after it.
+// store writes the pod's record and, if that succeeds and the pod was not released
+// meanwhile, applies it. Manager.mu is not held during the write. The pod's turn
+// is, so that a deletion by Release comes after it.
 func (a *Admission) store(rec *record) error {
 	m := a.m
 	defer m.enter(rec.UID)()
 	err := m.write(rec)
 	m.mu.Lock()
-	// Release may have come while the disk was busy; the pod is then not admitted,
-	// whatever the disk says.
+	// Release may have been called during the write; the pod is then not admitted,
+	// whatever the result of the write.
 	released := a.released
 	if err != nil || released {
 		a.undo()
-		// A disk that hung may write it yet, when it answers: after a restart the pod would
-		// have devices that were given to others. Retain has it say what is so.
+		// A disk that hung may still write the record: after a restart the pod
+		// would have devices that were given to others. Retain corrects the record.
 		m.inexact[rec.UID] = true
 		// Only now do containers see the devices: before, a crash would have started a
 		// pod with devices that no record names.
@@ -78,7 +77,7 @@ func (a *Admission) store(rec *record) error {
 	}
 	m.mu.Unlock()
 	if err == nil && released {
-		// The record has just been written for a pod that no longer exists: it goes
+		// The record was written for a pod that no longer exists: it is removed
 		// while the turn is still held.
 		m.amend(rec.UID)
 		return fmt.Errorf("pod %s/%s was released while it was admitted", rec.Namespace, rec.Name)
@@ -86,8 +85,8 @@ func (a *Admission) store(rec *record) error {
 	return err
 }
 
-// replace gives the pod what a record says, and nothing else. Manager.mu is held.
-// Old devices go first: those in both records are taken again by the loop after it.
+// replace makes rec the pod's record. Manager.mu is held. Old devices are freed
+// first; the second loop takes those again that are in both records.
 func (a *Admission) replace(rec *record) {
 	m := a.m
 	if old := m.pods[rec.UID]; old != nil {
@@ -104,17 +103,17 @@ func (a *Admission) replace(rec *record) {
 	delete(m.pending, rec.UID)
 }
 
-// anyFresh reports whether a plugin has to be asked. A pod that kept everything
-// needs neither a plugin nor a write, which lets it start while the disk hangs.
+// anyFresh reports whether a plugin has to be called. A pod that keeps everything
+// needs neither a plugin nor a write, so that it can start while the disk hangs.
 func (a *Admission) anyFresh() bool {
 	return slices.ContainsFunc(a.held, func(list []choice) bool {
 		return slices.ContainsFunc(list, func(c choice) bool { return c.fresh })
 	})
 }
 
-// reserve takes the devices, if they can still be had. All or nothing: the first
-// loop checks, the second takes. It does not block. Errors are ErrChanged and those
-// of ready.
+// reserve marks the devices as allocated, if all of them are still available: the
+// first loop checks, the second marks. It does not block. Errors are ErrChanged and
+// those of ready.
 func (a *Admission) reserve() error {
 	m := a.m
 	m.mu.Lock()
@@ -132,8 +131,8 @@ func (a *Admission) reserve() error {
 			if err := m.ready(r, now); err != nil {
 				return err
 			}
-			// A new plugin may know the same IDs by other devices. The choice is
-			// made again with its list and its options.
+			// A new plugin may use the same IDs for other devices. The choice is
+			// made again with its list and options.
 			if r.session != a.views[c.Resource].session {
 				return ErrChanged
 			}
@@ -160,9 +159,9 @@ func (a *Admission) reserve() error {
 	return nil
 }
 
-// undo gives back what reserve took and the pod did not have before. Manager.mu is
-// held. It works from the present records: the old record counts, whatever has
-// changed since reserve.
+// undo frees the devices that reserve took and the pod did not have before.
+// Manager.mu is held. It works from the current record, whatever has changed since
+// reserve.
 func (a *Admission) undo() {
 	m := a.m
 	delete(m.pending, a.pod.UID)
@@ -175,8 +174,8 @@ func (a *Admission) undo() {
 			}
 		}
 	}
-	// What the pod had before the attempt, and may have chosen again, is its own
-	// once more.
+	// Devices that the pod had before the attempt, and may have chosen again, are
+	// marked as its own again.
 	if old := m.pods[a.pod.UID]; old != nil {
 		for _, h := range old.Held {
 			for _, d := range h.Devices {
@@ -186,13 +185,13 @@ func (a *Admission) undo() {
 			}
 		}
 	}
-	// Pods that were told to wait, or found too few, can have these devices now.
+	// Pods that wait, or found too few devices, may get these now.
 	m.subs.Publish(Change{Resources: freed})
 }
 
-// allocate makes the calls: one after the other to each plugin, to different
-// plugins at the same time. A slow plugin does not add its time to that of others.
-// allocate returns when all have answered or run out of time.
+// allocate calls the plugins: one call after the other to each plugin, different
+// plugins in parallel, so that a slow plugin does not delay others. It returns when
+// all calls have returned or timed out.
 func (a *Admission) allocate() error {
 	perResource := map[string][]*choice{}
 	for i, list := range a.held {
@@ -238,9 +237,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// call has a plugin allocate what one container is to have. The call blocks for
-// Config.Timeout at most, which the kubelet does not bound. A failed call counts in
-// the histogram as well: a plugin that hangs shows there.
+// call calls a plugin to allocate one container's devices. It blocks for
+// Config.Timeout at most; the kubelet has no limit. A failed call is observed in
+// the histogram as well, so that a hanging plugin is visible there.
 func (a *Admission) call(c *choice) error {
 	s := a.views[c.Resource].session
 	ctx, done := context.WithTimeout(a.ctx, a.m.cfg.Timeout)
@@ -254,14 +253,14 @@ func (a *Admission) call(c *choice) error {
 		c.Attachment = got
 		return nil
 	}
-	a.m.cfg.Log.Warn("a plugin did not allocate", zap.String("resource", c.Resource), zap.Strings("devices", c.ids()),
+	a.m.cfg.Log.Warn("plugin failed to allocate", zap.String("resource", c.Resource), zap.Strings("devices", c.ids()),
 		zap.String("namespace", a.pod.Namespace), zap.String("pod", a.pod.Name), zap.Error(err))
 	return a.blame(s, "Allocate", err)
 }
 
-// blame makes of a plugin's error what it means for the pod: to wait, to begin
-// again, or to be rejected. A pod is rejected only for what its plugin said; that a
-// plugin went away or was replaced is no reason.
+// blame converts a plugin's error to the error for the pod: wait, begin again, or
+// be rejected. A pod is rejected only for an error that the plugin returned, not
+// because the plugin went away or was replaced.
 func (a *Admission) blame(s *session, call string, err error) error {
 	m := a.m
 	m.mu.Lock()
@@ -275,9 +274,10 @@ func (a *Admission) blame(s *session, call string, err error) error {
 		return ErrChanged // another plugin has taken over
 	}
 	if errors.Is(err, ErrAway) {
-		// It has gone, and its watch has not told yet. Once can be chance.
-		// The second time may be the pod's doing: a device that crashes its plugin
-		// would have the pod wait for ever. Strikes are forgotten with the pod.
+		// The plugin went away, and its watch has not ended yet. The first time may
+		// be chance. The second time may be the pod's doing: a device that crashes
+		// its plugin would make the pod wait forever. Strikes are removed with the
+		// pod.
 		m.strikes[a.pod.UID]++
 		if m.strikes[a.pod.UID] == 1 {
 			return &NotYetError{Resource: s.resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(m.cfg.Grace)}

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The values of the package: devices as plugins list them, and what they add to
+// The values of the package: devices as plugins list them, and their additions to
 // containers. Nothing here has a lock.
 
 // Device is one device that a plugin offers.
@@ -50,7 +50,7 @@ func normal(list []Device) (sorted []Device, dropped int) {
 		}
 	}
 	if len(kept) < len(sorted)/2 {
-		kept = slices.Clone(kept) // what is dropped is not kept
+		kept = slices.Clone(kept) // frees the memory of the dropped ones
 	} else {
 		// The rest of the array would keep IDs of dropped devices alive.
 		clear(sorted[len(kept):])
@@ -58,8 +58,7 @@ func normal(list []Device) (sorted []Device, dropped int) {
 	return kept, len(list) - len(kept)
 }
 
-// find looks in a sorted list. A binary search: it is called for every held device
-// at each new list.
+// find searches a sorted list by ID.
 func find(list []Device, id string) (Device, bool) {
 	i, ok := slices.BinarySearchFunc(list, id, func(d Device, id string) int { return strings.Compare(d.ID, id) })
 	if !ok {
@@ -68,16 +67,15 @@ func find(list []Device, id string) (Device, bool) {
 	return list[i], true
 }
 
-// anyNear reports whether some device says where it is. If none does, its resource
-// has no say in the placement.
+// anyNear reports whether some device has NUMA nodes. If none has, its resource
+// gives no hints.
 func anyNear(list []Device) bool {
 	return slices.ContainsFunc(list, func(d Device) bool { return d.Nodes != 0 })
 }
 
-// Attachment is what devices add to a container. Lists are sorted by what they are
-// unique by: variable names, paths in the container, CDI names. Those of one
-// plugin's answer may still repeat a path; merge resolves conflicts between
-// resources.
+// Attachment is the additions of devices to a container. Lists are sorted by their
+// unique keys: variable names, paths in the container, CDI names. The answer of one
+// plugin may repeat a path; merge resolves conflicts between resources.
 type Attachment struct {
 	Env         []v1.EnvVar       `json:"env,omitempty"` // literal values
 	Mounts      []Mount           `json:"mounts,omitempty"`
@@ -86,26 +84,25 @@ type Attachment struct {
 	CDI         []string          `json:"cdi,omitempty"` // fully qualified names
 }
 
-// Mount is a path of the host that shows in the container. The path is the plugin's
-// word: it is not checked before the runtime does.
+// Mount is a path of the host that is mounted in the container. The path comes from
+// the plugin; only the runtime checks it.
 type Mount struct {
 	ContainerPath string `json:"containerPath"`
 	HostPath      string `json:"hostPath"`
 	ReadOnly      bool   `json:"readOnly,omitempty"`
 }
 
-// DeviceNode is a device file of the host that shows in the container.
+// DeviceNode is a device file of the host that is created in the container.
 type DeviceNode struct {
 	ContainerPath string `json:"containerPath"`
 	HostPath      string `json:"hostPath"`
-	// Permissions are some of r, w and m (mknod), as cgroups have them.
+	// Permissions are some of r, w and m (mknod), as in the devices cgroup.
 	Permissions string `json:"permissions,omitempty"`
 }
 
-// merge adds what another resource gives the same container. What is there already
-// stays; conflicts names what was left out for that. The first resource wins, as in
-// the kubelet; a conflict is not an error, as containers with such plugins start
-// there too.
+// merge adds the additions of another resource to a container. Existing entries are
+// kept; conflicts lists the entries that were left out. The first resource wins and
+// conflicts are no error, as in the kubelet.
 func (a *Attachment) merge(b Attachment) (conflicts []string) {
 	for _, e := range b.Env {
 		switch i := slices.IndexFunc(a.Env, func(x v1.EnvVar) bool { return x.Name == e.Name }); {
@@ -133,7 +130,7 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 		}
 	}
 	for k, v := range b.Annotations {
-		// A new map: b's belongs to a record, which others read.
+		// A new map: b's belongs to a shared record.
 		if a.Annotations == nil {
 			a.Annotations = map[string]string{}
 		}

@@ -30,48 +30,44 @@ const (
 	maxResources = 512
 )
 
-// Store keeps values over a crash: one for each pod that has devices, and one with
-// the names of resources. A checkpoint.Store is one. Its methods may block for as
-// long as a disk does, and are called from many goroutines, but for one pod's key
-// one at a time.
+// Store stores values durably: one for each pod that has devices, and one with the
+// names of resources. checkpoint.Store implements it. Its methods may block, and
+// are called from many goroutines, but only once at a time for a pod's key.
 type Store interface {
-	// Write returns when the value is durable: plugins and pods rely on it
-	// afterwards.
+	// Write returns when the value is durable.
 	Write(key string, value []byte) error
-	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
+	// Read returns fs.ErrNotExist if there is no value, or only a damaged one.
 	Read(key string) ([]byte, error)
-	// Delete makes Read of the key fail; a missing key is no error.
+	// Delete removes the value of a key; a missing key is a success.
 	Delete(key string) error
-	// Keys lists all keys, in no order. Those that the manager does not know are
-	// left alone.
+	// Keys returns all keys, in any order. The manager ignores unknown ones.
 	Keys() ([]string, error)
 }
 
 // Config holds what a Manager needs. Store is required; the zero value of every
 // other field means the default named beside it.
 type Config struct {
-	// SocketDir is where plugins find kubelet.sock to register at, and have
-	// their own sockets: the kubelet's is /var/lib/kubelet/device-plugins.
-	// Sockets in it are removed at each start, which is how plugins hear of
-	// it. Plugins cannot register there.
+	// SocketDir is the directory of kubelet.sock, at which plugins register, and of
+	// the plugins' own sockets: the kubelet's is /var/lib/kubelet/device-plugins.
+	// Run removes the sockets in it at each start, which plugins detect. "":
+	// plugins cannot register there.
 	SocketDir string
-	// It must be used by one Manager at a time.
+	// Store must not be used by another Manager.
 	Store Store
-	// Machine has the NUMA nodes that devices can be near to; none.
+	// Machine has the NUMA nodes of the machine; none.
 	Machine numa.Machine
-	// Claimed reports that a container has a resource from elsewhere, such as
+	// Claimed reports whether a container gets a resource from elsewhere, such as
 	// an extended resource through DRA; never. It is called without locks.
 	Claimed func(pod *v1.Pod, container, resource string) bool
 
-	Grace   time.Duration // that a plugin may be away before its capacity is; 5m
-	Timeout time.Duration // of each call to a plugin, and for its first list; 30s
+	Grace   time.Duration // how long the capacity of a lost plugin is kept; 5m
+	Timeout time.Duration // of each call to a plugin, and until its first list; 30s
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// withDefaults returns the configuration with every optional field set, so that no
-// other code asks for nil.
+// withDefaults returns the configuration with every optional field set.
 func (c Config) withDefaults() Config {
 	if c.Claimed == nil {
 		c.Claimed = func(*v1.Pod, string, string) bool { return false }
@@ -117,57 +113,56 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Manager knows the devices of plugins and which pods have them. Its methods may be
-// called from any goroutine; only those with a ctx wait for plugins. The lock mu is
-// never held over a call of a plugin or of the store.
+// Manager keeps the devices of plugins and the pods that have them. Its methods may
+// be called from any goroutine; only those with a ctx wait for plugins. The lock mu
+// is never held during a call of a plugin or of the store.
 type Manager struct {
 	cfg Config
 	met *metrics
 
-	// It is a lock of its own since Restore reads the store, which may block.
+	// A lock of its own, since Restore reads the store, which may block.
 	restoring sync.Mutex // held by Restore
 	restored  bool       // guarded by restoring
 
-	// mu guards the fields from here to shared, but for subs and wg, and turns and
+	// mu guards the fields from here to shared except subs and wg, and turns and
 	// inexact.
 	mu        sync.Mutex
 	resources map[string]*resource
 	pods      map[types.UID]*record // never changed, only replaced
-	// pending has the pods between reserve and the end of store: one attempt at a
-	// time for each.
+	// pending has the pods between reserve and the end of store, one attempt for
+	// each.
 	pending map[types.UID]*Admission
 	// blind has the running pods whose records were damaged.
 	blind   map[types.UID]*blind
 	running map[types.UID]map[string]bool // containers, as of Restore
-	// strikes says how often a plugin went away in the middle of a call for a pod.
-	strikes map[types.UID]int // plugins that died while they allocated for a pod
+	// strikes counts how often a plugin went away during a call for a pod.
+	strikes map[types.UID]int
 	subs    subscription.List[Change]
 	ctx     context.Context // Run's; nil before
 	wg      sync.WaitGroup  // of sessions
-	serving error           // why plugins cannot register now
-	counted map[string]bool // resources that metrics of registrations name
+	serving error           // why plugins cannot register; nil if they can
+	counted map[string]bool // resources with a metric of registrations
 
 	shared bool          // a kubelet's checkpoint is kept up to date
-	told   chan struct{} // that it is not
+	told   chan struct{} // has a token while the checkpoint is out of date
 
 	storing sync.Mutex // held while names are written
-	// turns orders writes and deletions of each pod's record; an entry lives while
-	// somebody uses it.
+	// turns orders the writes and deletions of each pod's record; an entry exists
+	// while it is in use.
 	turns map[types.UID]*turn
-	// inexact are pods whose record in the store may say something else than what they
-	// have: it could not be written or deleted.
+	// inexact are the pods whose record in the store may be wrong: a write or a
+	// deletion failed.
 	inexact map[types.UID]bool
 }
 
-// resource is what plugins offer under one name. Manager.mu guards it; devices are
-// never changed, only replaced. A resource is never forgotten, so that a pointer to
-// one stays good; the number of them is bounded by maxResources where plugins can
-// add them.
+// resource is the devices that plugins offer under one name. Manager.mu guards it;
+// devices are never changed, only replaced. A resource is never removed, so that
+// pointers to it remain valid; maxResources limits the number that plugins can add.
 type resource struct {
 	name    string
 	devices []Device             // sorted
-	taken   map[string]types.UID // who has a device
-	// A session may exist while lost is true: the plugin is being asked again.
+	taken   map[string]types.UID // the pod that has a device
+	// A session may exist while lost is true: the plugin is being called again.
 	session *session // with its plugin; nil if there is none
 	// lost reports that its devices cannot be had: the plugin has gone, or not
 	// come, or not yet listed any. Since when, and why.
@@ -178,7 +173,7 @@ type resource struct {
 }
 
 // New checks cfg and returns a Manager at rest. It touches neither disk nor
-// sockets. The error names every wrong field.
+// sockets. The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -205,13 +200,13 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // Run lets plugins register and watches their devices until ctx ends; it returns
-// nil when no call of a plugin or of the store is under way any more. It may be
-// called once, after [Manager.Restore]. It blocks.
+// nil once all calls of plugins and of the store have returned. It may be called
+// once, after [Manager.Restore]. It blocks.
 func (m *Manager) Run(ctx context.Context) error {
-	// Without a Restore of the caller, every recorded pod is taken for a running
-	// one: to keep a device too long is safe, to give it twice is not.
+	// If the caller did not call Restore, every recorded pod counts as running:
+	// keeping a device too long is safe, allocating it twice is not.
 	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
-		m.cfg.Log.Error("devices of before the restart are not known", zap.Error(err))
+		m.cfg.Log.Error("failed to restore device records", zap.Error(err))
 	}
 	// From here on Offer takes plugins, and timers of the grace run: expire made
 	// none before.
@@ -236,14 +231,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	for _, r := range m.resources {
-		// No timer may publish once the subscribers are gone.
+		// No timer may publish after the subscribers are dropped.
 		if r.expiry != nil {
 			r.expiry.Stop()
 		}
 	}
 	m.mu.Unlock()
-	// Subscribers are not told of the end. Sessions end by their contexts, which
-	// are children of ctx, and are waited for: their calls use the store and the
+	// Subscribers are not informed of the end. The contexts of sessions are
+	// children of ctx; Run waits for the sessions, since they use the store and the
 	// log.
 	m.subs.Drop()
 	m.wg.Wait()
@@ -251,9 +246,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// resource returns what there is under a name, and makes it if it is new.
-// Manager.mu is held. why says, for people, why it has no devices yet. A new one is
-// lost from the start: pods wait for its plugin for Config.Grace.
+// resource returns the resource of a name, and creates it if it is new. Manager.mu
+// is held. why is a text for people: why there are no devices yet. A new resource
+// is lost from the start: pods wait for its plugin for Config.Grace.
 func (m *Manager) resource(name, why string) *resource {
 	r := m.resources[name]
 	if r == nil {
@@ -264,15 +259,16 @@ func (m *Manager) resource(name, why string) *resource {
 	return r
 }
 
-// expire has subscribers told when the grace of a lost resource is over. Manager.mu
-// is held. Nothing changes by itself at that moment but the answer to "wait or
-// reject?": pods that wait have to be told to ask again.
+// expire starts a timer that informs the subscribers at the end of a lost
+// resource's grace period. Manager.mu is held. At that moment the error for waiting
+// pods changes from NotYetError to GoneError, so that they have to be admitted
+// again.
 func (m *Manager) expire(r *resource) {
 	if r.expiry != nil {
 		r.expiry.Stop()
 	}
 	if m.ctx == nil || m.ctx.Err() != nil {
-		return // Run does it, or has ended
+		return // Run starts the timer, or has ended
 	}
 	r.expiry = time.AfterFunc(m.cfg.Grace-time.Since(r.lostAt), func() {
 		m.mu.Lock()
@@ -287,11 +283,11 @@ func (m *Manager) expire(r *resource) {
 // over reports that a lost resource's grace has passed. Manager.mu is held.
 func (m *Manager) over(r *resource) bool { return r.lost && time.Since(r.lostAt) >= m.cfg.Grace }
 
-// Expect reports resources that the node has had, as its status says: pods that ask
-// for one wait for its plugin for Config.Grace from now on. Without it, a pod of a
-// node whose records were lost would be taken for one that asks for resources of
-// nobody. Names that cannot be those of devices are in the error; the others count
-// all the same. It blocks for the store.
+// Expect adds resources that the node's status lists from earlier: pods that
+// request one wait for its plugin for Config.Grace from now on. Without Expect, and
+// with the records lost, such a resource would count as unknown and be ignored. The
+// error lists names that are not valid for devices; the others are added. It blocks
+// on the store.
 func (m *Manager) Expect(names ...string) error {
 	var errs []error
 	m.mu.Lock()
@@ -306,41 +302,42 @@ func (m *Manager) Expect(names ...string) error {
 	return errors.Join(append(errs, m.saveNames())...)
 }
 
-// Count is how many devices of a resource there are.
+// Count is the number of devices of a resource.
 type Count struct {
-	// Capacity are all; it is kept for Config.Grace when the plugin goes.
+	// Capacity is the number of all devices; it is kept for Config.Grace after the
+	// plugin is lost.
 	Capacity int
-	// Allocatable are those that are healthy, in use or not.
+	// Allocatable is the number of healthy devices, in use or not.
 	Allocatable int
-	// Used are those that pods have. It can be more than Allocatable.
+	// Used is the number of devices that pods have. It may exceed Allocatable.
 	Used int
-	// Free are those that are healthy and nobody's. A plugin that is away has
-	// none.
+	// Free is the number of healthy devices that no pod has; 0 while the plugin is
+	// away.
 	Free int
-	// Away reports that the plugin has gone, or not come, or not yet listed any,
-	// and that pods may have to wait for it.
+	// Away reports that the plugin was lost, has not registered, or has not listed
+	// devices yet, so that pods may have to wait.
 	Away bool
 }
 
-// Capacity counts the devices of every resource that is known. Those whose plugin
-// has been gone for longer than the grace are there with none. A node's status
-// shows zero for them, as the kubelet's does. The map is the caller's.
+// Capacity returns the counts of every known resource. A resource whose plugin was
+// lost for longer than Config.Grace has zero, which a node's status has to show, as
+// the kubelet's does. The caller may change the map.
 func (m *Manager) Capacity() map[v1.ResourceName]Count {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make(map[v1.ResourceName]Count, len(m.resources))
 	for name, r := range m.resources {
 		c := Count{Used: len(r.taken), Away: r.lost}
-		// For the grace the number stays, so that a plugin's restart does not look
-		// to the scheduler like a shrinking node.
+		// During the grace period the number is kept, so that a plugin's restart
+		// does not look like a shrinking node to the scheduler.
 		if !m.over(r) {
 			c.Capacity = len(r.devices)
 		}
 		if !r.lost {
 			c.Allocatable = healthy(r.devices)
 			c.Free = c.Allocatable
-			// A device in use that is unhealthy, or no longer listed, is not among
-			// those counted as allocatable.
+			// A used device that is unhealthy or no longer listed is not counted as
+			// allocatable.
 			for id := range r.taken {
 				if d, ok := find(r.devices, id); ok && d.Healthy {
 					c.Free--
@@ -362,9 +359,9 @@ func healthy(list []Device) (n int) {
 	return n
 }
 
-// Devices lists the healthy devices of every resource, sorted by ID. The lists are
-// shared: do not change them. Resources whose plugin is away are left out: their
-// lists are of the past.
+// Devices returns the healthy devices of every resource, sorted by ID. Resources
+// whose plugin is away are left out, since their lists are outdated. The lists are
+// shared: do not change them.
 func (m *Manager) Devices() map[string][]Device {
 	m.mu.Lock()
 	defer m.mu.Unlock()

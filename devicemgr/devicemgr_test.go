@@ -263,9 +263,9 @@ func TestWaitsForPlugin(t *testing.T) {
 			t.Errorf("capacity after a restart: %s, want 0/0", got)
 		}
 		l.admit(t, pod("old", "main=1"))
-		l.refused(t, pod("newer", "main=1"), "wait 5m0s: its plugin has not come back after the restart of the agent")
+		l.refused(t, pod("newer", "main=1"), "wait 5m0s: its plugin has not registered since the restart of the agent")
 		time.Sleep(5 * time.Minute)
-		l.refused(t, pod("newer", "main=1"), "no healthy devices of example.com/gpu: its plugin has not come back")
+		l.refused(t, pod("newer", "main=1"), "no healthy devices of example.com/gpu: its plugin has not registered")
 		l.admit(t, pod("old", "main=1"))
 		if err := l.PreStart(t.Context(), pod("old", "main=1"), "main"); err != nil {
 			t.Errorf("a container does not restart without a plugin: %v", err)

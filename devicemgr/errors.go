@@ -6,30 +6,29 @@ import (
 	"time"
 )
 
-// Errors that callers act on. Those that mean "wait" and those that mean "reject"
-// are different types, so that a caller needs no text. The words of
-// InsufficientError are the kubelet's, which tools look for.
+// "Wait" and "reject" are different types of errors, so that callers do not compare
+// texts. The text of InsufficientError is the kubelet's: tools search for it.
 
-// ErrChanged means that devices an [Admission] chose were taken, or became
-// unhealthy, before it was committed. Begin again.
+// ErrChanged means that devices chosen by an [Admission] were allocated or became
+// unhealthy before Commit. Call Begin again.
 var ErrChanged = errors.New("devices changed while the pod was admitted")
 
-// ErrNotRunning is for plugins that come before [Manager.Run], or after it.
+// ErrNotRunning is returned to plugins that register before [Manager.Run] or after
+// its end.
 var ErrNotRunning = errors.New("the device manager is not running")
 
-// ErrAway is for a [Plugin] that has gone away in the middle of a call: the pod
-// that it was for waits once for it to come back.
+// ErrAway is returned by a [Plugin] that went away during a call. The pod of the
+// call waits once for it to return.
 var ErrAway = errors.New("the plugin has gone away")
 
-// NotYetError means that a pod asks for devices that may come: it should wait
-// and be admitted again when [Manager.Subscribe] reports the resource, or at
-// Until, when the answer will be another.
+// NotYetError means that the requested devices may become available: admit the pod
+// again when [Manager.Subscribe] reports the resource, or at Until.
 type NotYetError struct {
 	Resource string
-	// Why says, for people, what the pod waits for.
+	// Why describes for people why the pod waits.
 	Why string
-	// Until is when the answer becomes another even if no plugin comes: GoneError
-	// as a rule.
+	// Until is the time at which the result changes even without a plugin, usually
+	// to a GoneError.
 	Until time.Time
 }
 
@@ -37,8 +36,8 @@ func (e *NotYetError) Error() string {
 	return fmt.Sprintf("waiting for devices of %s until %s: %s", e.Resource, e.Until.Format(time.TimeOnly), e.Why)
 }
 
-// InsufficientError means that there are too few healthy and free devices.
-// Available counts those that init containers leave to the container. The pod is
+// InsufficientError means that too few devices are healthy and free. Available
+// includes those that init containers pass on to the container. The pod is
 // rejected, as in the kubelet.
 type InsufficientError struct {
 	Resource             string
@@ -49,8 +48,8 @@ func (e *InsufficientError) Error() string {
 	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", e.Resource, e.Requested, e.Available)
 }
 
-// GoneError means that nobody offers devices of a resource (any more). It follows a
-// NotYetError whose time is over.
+// GoneError means that no plugin offers the resource, and that the wait of a
+// NotYetError has ended.
 type GoneError struct {
 	Resource, Why string
 }
@@ -59,9 +58,9 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("no healthy devices of %s: %s", e.Resource, e.Why)
 }
 
-// RequestError means that a container asks for another number of devices than it
-// has. A number that changes means that the pod's spec did, which the API server
-// does not allow for devices.
+// RequestError means that a container requests another number of devices than it
+// has. That happens only if the pod's spec changed, which the API server does not
+// allow for devices.
 type RequestError struct {
 	Container, Resource string
 	Requested, Has      int
@@ -74,11 +73,11 @@ func (e *RequestError) Error() string {
 // CallPreStart is the name of [Plugin.PreStart] in the device plugin API.
 const CallPreStart = "PreStartContainer"
 
-// PluginError means that a plugin answered a call with an error, or not in time.
-// The pod is rejected. Err is what the plugin said, cut to maxText bytes.
+// PluginError means that a plugin returned an error or did not return in time. The
+// pod is rejected. Err is the plugin's error, cut to maxText bytes.
 type PluginError struct {
 	Resource string
-	Call     string // as the device plugin API names it, such as CallPreStart
+	Call     string // name in the device plugin API, such as CallPreStart
 	Err      error
 }
 
@@ -86,5 +85,5 @@ func (e *PluginError) Error() string {
 	return fmt.Sprintf("plugin of %s: %s: %v", e.Resource, e.Call, e.Err)
 }
 
-// Unwrap is what the plugin, or the connection to it, said.
+// Unwrap returns the error of the plugin or of the connection to it.
 func (e *PluginError) Unwrap() error { return e.Err }

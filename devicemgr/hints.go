@@ -6,21 +6,21 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// question asks from which nodes n devices of a resource can be had. The answer is
-// for package topology, which combines it with those of CPUs and memory.
+// question is a request for n devices of a resource, for which hints returns the
+// possible NUMA nodes to package topology.
 type question struct {
 	resource string
 	devices  []Device             // all there are, sorted
-	free     func(id string) bool // may be taken; those in must are too
-	must     []string             // devices that will be among them
+	free     func(id string) bool // whether a device is free; those in must count as free
+	must     []string             // devices that must be among them
 	n        int
 }
 
-// hints answers. Those preferred have as few nodes as would do if every device were
-// free, as in the kubelet. On machines of up to 8 nodes only nodes with devices are
-// looked at; on larger ones, whatever numa.Candidates has. Any means that the
-// resource does not care; a list without hints means that no set of nodes will do.
-// It does not modify the question.
+// hints returns the sets of nodes that can serve the request. Those are preferred
+// that have as few nodes as an idle machine needs, as in the kubelet. On machines
+// of up to 8 nodes only nodes with devices are considered; on larger ones,
+// numa.Candidates. Any means that the resource has no preference; an empty list
+// means that no set can serve it. It does not modify the question.
 func (q question) hints(m numa.Machine) numa.Hints {
 	h := numa.Hints{Resource: q.resource}
 	if !anyNear(q.devices) || len(m.Nodes) == 0 {
@@ -67,8 +67,8 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		return h
 	}
 	all := m.AllNodes()
-	// Plugins may name nodes that the machine has not got: these are ignored, and
-	// if no others remain the devices can be near any.
+	// Plugins may name nodes that the machine does not have. They are ignored; a
+	// device without others has no node.
 	if with &= all; with == 0 {
 		with = all
 	}
@@ -101,7 +101,7 @@ func (q question) hints(m numa.Machine) numa.Hints {
 			candidates = append(candidates, found{nodes, sum.free})
 		}
 	}
-	// fewest is only known now. Candidates come in a fixed order, and so do hints.
+	// fewest is final only now. Candidates are in a fixed order, and so are hints.
 	for _, c := range candidates {
 		h.List = append(h.List, numa.Hint{Nodes: c.nodes, Preferred: c.nodes.Len() == fewest})
 	}

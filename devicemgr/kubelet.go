@@ -24,13 +24,13 @@ import (
 )
 
 // Takeover from a kubelet, and back. The node's devices are in use while the agents
-// change: whoever comes second has to know which pods have which. The file and its
+// change: the new agent has to know which pods have which devices. The file and its
 // checksum are those of the kubelet's device manager.
 
 const (
 	// kubeletFile is the kubelet's checkpoint, beside the sockets.
 	kubeletFile = "kubelet_internal_checkpoint"
-	// maxKubeletFile is the largest one that is read, in bytes.
+	// maxKubeletFile is the largest file that is read, in bytes.
 	maxKubeletFile = 16 << 20
 	// kubeletKey is the key of the checksum that the kubelet's checkpoint had when
 	// this agent wrote it last.
@@ -39,8 +39,7 @@ const (
 	nowhere = -1
 )
 
-// kubeletFormat is the kubelet's checkpoint as its JSON is. Field names are those
-// of the JSON.
+// kubeletFormat is the JSON of the kubelet's checkpoint.
 type kubeletFormat struct {
 	Data     kubeletData
 	Checksum uint64
@@ -52,8 +51,8 @@ type kubeletData struct {
 	RegisteredDevices map[string][]string // IDs of the healthy ones
 }
 
-// kubeletEntry is what one container has of one resource. A device near several
-// nodes is listed under each.
+// kubeletEntry is the devices of one resource that one container has. A device near
+// several nodes is listed under each.
 type kubeletEntry struct {
 	PodUID        string
 	ContainerName string
@@ -100,9 +99,8 @@ func parseKubelet(b []byte) (kubeletFormat, error) {
 	return f, nil
 }
 
-// records are the entries by pod. What cannot have been written by a kubelet is
-// left out and told of. A pod without namespace and name is complete enough: both
-// are for people alone.
+// records returns the entries by pod. Invalid entries are left out and reported in
+// problems. Namespace and name may be missing: they are only for people.
 func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 	all = map[types.UID]*record{}
 	for i, e := range d.PodDeviceEntries {
@@ -111,7 +109,7 @@ func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 		if err == nil {
 			r := &record{Version: recordVersion, UID: uid}
 			// A copy, since an entry that makes the record invalid must not change
-			// the good part.
+			// the valid part.
 			if all[uid] != nil {
 				r.Held = slices.Clone(all[uid].Held)
 			}
@@ -127,14 +125,14 @@ func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 	return all, problems
 }
 
-// holding returns what the entry says in this package's terms. The error means that
-// the plugin's answer cannot be decoded, or is too big.
+// holding converts the entry. It returns an error if the plugin's answer in it
+// cannot be decoded or is too big.
 func (e kubeletEntry) holding() (Holding, error) {
 	h := Holding{Container: e.ContainerName, Resource: e.ResourceName}
 	for _, node := range slices.Sorted(maps.Keys(e.DeviceIDs)) {
 		for _, id := range e.DeviceIDs[node] {
-			// A device under several nodes is one device; the list stays sorted as
-			// records want it.
+			// A device under several nodes is one device; records need a sorted
+			// list.
 			i, found := slices.BinarySearchFunc(h.Devices, id, func(d HeldDevice, id string) int { return cmp.Compare(d.ID, id) })
 			if !found {
 				h.Devices = slices.Insert(h.Devices, i, HeldDevice{ID: id})
@@ -160,8 +158,8 @@ func (e kubeletEntry) holding() (Holding, error) {
 	return h, nil
 }
 
-// entries is what pods have, in the kubelet's words. Deterministic, so that an
-// unchanged state has an unchanged checksum.
+// entries returns the devices of pods in the kubelet's format. It is deterministic,
+// so that an unchanged state has an unchanged checksum.
 func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
 	all := []kubeletEntry{}
 	for _, uid := range slices.Sorted(maps.Keys(pods)) {
@@ -185,7 +183,8 @@ func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
 	return all, nil
 }
 
-// answer is what a plugin said, as it was said. The inverse of attachment.
+// answer returns the plugin's answer from which the Attachment was made, the
+// inverse of attachment.
 func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 	c := &pluginapi.ContainerAllocateResponse{Annotations: a.Annotations}
 	for _, e := range a.Env {
@@ -206,12 +205,12 @@ func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 	return c
 }
 
-// fromKubelet puts in the records of running pods what a kubelet says that they
-// have, if it wrote that after this agent did. Where there is such a file, the
-// agent keeps it up to date, so that a kubelet can go on from there. running has
-// the containers that run, by pod, nil if that is unknown. Nothing here is an error
-// of Restore: without the file, the agent's own records count. Called by Restore,
-// without Manager.mu.
+// fromKubelet replaces the records of running pods by the entries of a kubelet's
+// checkpoint, if the kubelet wrote it after this agent. If such a file exists, the
+// agent keeps it up to date, so that a kubelet can continue from it. running has
+// the running containers by pod, nil if they are not known. Failures are logged:
+// without the file, the agent's own records count. Restore calls it without
+// Manager.mu.
 func (m *Manager) fromKubelet(records []*record, known *names, running map[types.UID][]string) []*record {
 	if m.cfg.SocketDir == "" {
 		return records
@@ -221,7 +220,7 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	if errors.Is(err, fs.ErrNotExist) {
 		return records
 	}
-	// Also if the file cannot be read: it is then replaced by one that can.
+	// Also if the file cannot be read: a readable one replaces it.
 	m.mu.Lock()
 	m.shared = true
 	m.mu.Unlock()
@@ -233,8 +232,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 		m.cfg.Log.Warn("kubelet's device checkpoint ignored", zap.Error(err))
 		return records
 	}
-	// The checksum is that of this agent's last write. What the file says is older
-	// than, or equal to, the agent's own records.
+	// The checksum is that of this agent's last write: the file is not newer than
+	// the agent's own records.
 	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(f.Checksum, 10) {
 		return records
 	}
@@ -251,8 +250,7 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	}
 	adopted := 0
 	for _, uid := range slices.Sorted(maps.Keys(theirs)) {
-		// A pod of which nothing runs has no devices that it could not get again by
-		// admission.
+		// A pod without running containers gets devices again by admission.
 		if running != nil && len(running[uid]) == 0 {
 			continue
 		}
@@ -270,8 +268,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	return records
 }
 
-// tell has the kubelet's checkpoint written again. It never blocks. Several calls
-// before the write are one write. It may be called with Manager.mu held.
+// tell requests a write of the kubelet's checkpoint. It does not block. Several
+// requests before the write are one write. It may be called with Manager.mu held.
 func (m *Manager) tell() {
 	select {
 	case m.told <- struct{}{}:
@@ -279,8 +277,8 @@ func (m *Manager) tell() {
 	}
 }
 
-// keepTold keeps the kubelet's checkpoint up to date until ctx ends. A goroutine of
-// its own, as the disk may hang. At the end it writes what is still owed.
+// keepTold keeps the kubelet's checkpoint up to date until ctx ends, and writes it
+// a last time then. It has a goroutine of its own, as the disk may hang.
 func (m *Manager) keepTold(ctx context.Context) {
 	for {
 		select {
@@ -326,8 +324,8 @@ func (m *Manager) tellKubelet() {
 	}
 }
 
-// writeKubelet replaces the file, then remembers its checksum. If a crash comes
-// between the two, the next start reads back its own state, which does no harm.
+// writeKubelet replaces the file, then stores its checksum. After a crash between
+// the two, the next start reads its own state back, which does no harm.
 func (m *Manager) writeKubelet(d kubeletData) error {
 	f := kubeletFormat{Data: d, Checksum: d.checksum()}
 	b, err := json.Marshal(f)

@@ -8,9 +8,9 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names, where it has them. They work without a
-// registry as well, so that no caller asks whether there is one. The label
-// resource_name is bounded by maxResources.
+// metrics use the kubelet's names where it has the same metrics. They also count
+// without a registry. The number of resource_name labels is limited by
+// maxResources.
 type metrics struct {
 	registrations *prometheus.CounterVec
 	allocate      *prometheus.HistogramVec
@@ -25,11 +25,11 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_device_plugin_registration_total", Help: "Registrations of device plugins.",
 		}, []string{"resource_name"}),
 		allocate: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "How long device plugins took to allocate.",
+			Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "Duration of Allocate calls to device plugins.",
 			Buckets: prometheus.DefBuckets,
 		}, []string{"resource_name"}),
 		damaged: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodewright_device_records_damaged_total", Help: "Pods of which the record of their devices was damaged.",
+			Name: "nodewright_device_records_damaged_total", Help: "Damaged device records of pods.",
 		}),
 	}
 	if reg == nil {

@@ -7,25 +7,25 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// want is a request for devices of one resource, with all that decides it. A pure
-// value: pick can be tested without plugins.
+// want is a request for devices of one resource with all values that affect the
+// choice. It is a pure value: pick can be tested without plugins.
 type want struct {
 	resource string
 	count    int
 	devices  []Device             // all there are, sorted
-	taken    func(id string) bool // a device that is not free; those in reusable are
-	reusable []string             // of the pod's init containers, which end before
+	taken    func(id string) bool // whether a device is not free; those in reusable count as free
+	reusable []string             // of the pod's init containers that end before
 	hint     numa.NodeSet         // the nodes to be near to; 0 means any
-	// prefer asks the plugin which size of the available devices it would
-	// take, if it had to take those of must; nil if it has no opinion.
+	// prefer asks the plugin which size of the available devices it prefers, must
+	// included; nil if the plugin does not offer that.
 	prefer func(available, must []string, size int) ([]string, error)
 }
 
-// pick chooses the devices. It reads nothing but w, and asks w.prefer once at most.
-// Devices that init containers leave come first, then those near the hint, then the
-// plugin's wish, then those elsewhere, then those near no node; within each in the
-// order of their IDs, so that the same question has the same answer. The order of
-// the groups is the kubelet's, which leaves the order within each to chance.
+// pick chooses the devices. It reads only w, and calls w.prefer at most once.
+// Reusable devices of init containers are first, then those near the hint, then
+// those preferred by the plugin, then those near other nodes, then those near no
+// node; each group is sorted by ID, so that the result is deterministic. The order
+// of the groups is the kubelet's, where the order within a group is random.
 func pick(w want) ([]string, error) {
 	var got []string
 	chosen := map[string]bool{}
@@ -40,8 +40,7 @@ func pick(w want) ([]string, error) {
 		}
 	}
 	defer func() { slices.Sort(got) }()
-	// An unhealthy device is out, even if an init container has it: nothing new is
-	// started on it.
+	// An unhealthy device is never chosen, even if an init container has it.
 	var free []Device
 	for _, d := range w.devices {
 		switch {
@@ -55,8 +54,8 @@ func pick(w want) ([]string, error) {
 	if len(got)+len(free) < w.count {
 		return nil, &InsufficientError{Resource: w.resource, Requested: w.count, Available: len(got) + len(free)}
 	}
-	// ask is the plugin's part. Only IDs that were offered count; a plugin that
-	// answers with others, or with too many, cannot take what is not its to give.
+	// ask calls the plugin. Only offered IDs count: a plugin cannot choose other
+	// devices, or more than requested.
 	ask := func(available []string) ([]string, error) {
 		if w.prefer == nil || len(got) == w.count {
 			return nil, nil
@@ -73,8 +72,8 @@ func pick(w want) ([]string, error) {
 		}
 		return slices.DeleteFunc(wish, func(id string) bool { return !offered[id] }), err
 	}
-	// With enough devices near the hint the plugin chooses among those; else all of
-	// them are needed anyway, and it chooses the rest.
+	// If enough devices are near the hint, the plugin chooses among them; otherwise
+	// all of them are needed, and it chooses the rest.
 	near, far, nowhere := split(free, w.hint)
 	offered := near
 	if w.count-len(got) >= len(near) {
@@ -93,11 +92,11 @@ func pick(w want) ([]string, error) {
 	return got, nil
 }
 
-// split sorts free devices by whether they are near to some nodes. A device of
-// several nodes counts to the first in this order: the hint's nodes before others,
-// those with fewer free devices first. Without a hint, or without a device that is
-// near any node, all are nowhere. Each device is in one list only. Nodes with many
-// free devices come last, which leaves them for larger requests.
+// split divides free devices by their nodes. A device of several nodes counts for
+// the first in this order: the hint's nodes before others, nodes with fewer free
+// devices first. Nodes with many free devices are kept for larger requests that
+// way. Without a hint, or without any device near a node, all are in nowhere. Each
+// device is in one list.
 func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
 	perNode := map[int][]string{}
 	for _, d := range free {

@@ -30,42 +30,44 @@ const (
 	defaultBurst = 10
 )
 
-// PodLister are those that hold resources.
+// PodLister lists the pods that hold resources.
 type PodLister interface {
-	// ActivePods are those that are not over. They are not changed.
+	// ActivePods returns the pods that have not ended. The caller does not change
+	// them.
 	ActivePods() []*v1.Pod
 }
 
-// AssignedDevices knows devices. A *devicemgr.Manager is one.
+// AssignedDevices returns the devices of containers. [Manager] implements it.
 type AssignedDevices interface {
 	Holdings(uid types.UID, container string) []Holding
-	// Devices are the healthy ones, by resource, each list sorted.
+	// Devices returns the healthy devices by resource, each list sorted.
 	Devices() map[string][]Device
 }
 
-// AssignedCPUs knows CPUs.
+// AssignedCPUs returns the CPUs of containers.
 type AssignedCPUs interface {
-	// Exclusive are those that only one container uses.
+	// Exclusive returns the CPUs that only this container uses.
 	Exclusive(uid types.UID, container string) numa.CPUSet
-	// Allocatable are all that pods can have.
+	// Allocatable returns all CPUs that pods can have.
 	Allocatable() numa.CPUSet
 }
 
-// AssignedMemory knows memory that is placed.
+// AssignedMemory returns the assigned memory of containers.
 type AssignedMemory interface {
 	Blocks(uid types.UID, container string) []MemoryBlock
 	Allocatable() []MemoryBlock
 }
 
-// PodCPUs is a [AssignedCPUs] that knows those that pods have as a whole, with those of their
-// containers among them (KEP-5526, pod-level resource managers).
+// PodCPUs is an [AssignedCPUs] with pod-level CPUs (KEP-5526, pod-level resource
+// managers). OfPod returns the CPUs of the whole pod, those of its containers
+// included.
 type PodCPUs interface {
 	AssignedCPUs
 	OfPod(uid types.UID) numa.CPUSet
 }
 
-// PodMemory is a [AssignedMemory] that knows what pods have as a whole, with what their containers
-// have among it.
+// PodMemory is an [AssignedMemory] with pod-level memory. BlocksOfPod returns the
+// memory of the whole pod, that of its containers included.
 type PodMemory interface {
 	AssignedMemory
 	BlocksOfPod(uid types.UID) []MemoryBlock
@@ -78,16 +80,16 @@ type MemoryBlock struct {
 	Nodes numa.NodeSet
 }
 
-// PreparedClaims knows what containers have through dynamic resource allocation. What
-// it returns is the caller's.
+// PreparedClaims returns the devices that containers have through dynamic resource
+// allocation. The caller may change the result.
 type PreparedClaims interface {
 	Dynamic(pod *v1.Pod, container string) []*api.DynamicResource
 }
 
-// PodResourcesConfig holds what [PodResources] needs. Socket and Pods are required; the zero value
-// of every other field means the default named beside it.
+// PodResourcesConfig configures [PodResources]. Socket and Pods are required; the
+// zero value of every other field means the default named beside it.
 type PodResourcesConfig struct {
-	// Socket is an absolute path. Its directory is made if it is not there.
+	// Socket is an absolute path. Its directory is created if it does not exist.
 	Socket  string
 	Pods    PodLister
 	Devices AssignedDevices // no devices
@@ -95,17 +97,19 @@ type PodResourcesConfig struct {
 	Memory  AssignedMemory  // no memory
 	Claims  PreparedClaims  // no claims
 
-	// Ready holds back each call until it is closed, or until the call is given up. The socket
-	// is there before, so that clients which connect early are not refused; nil: no call waits.
+	// Ready delays each call until it is closed or the call's context ends. The
+	// socket exists before, so that early clients are not refused; nil: no call
+	// waits.
 	Ready <-chan struct{}
 
-	QPS, Burst int // calls a second, and at once; 100 and 10
+	QPS, Burst int // calls a second, and burst; 100 and 10
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// PodResources is the service. Its methods may be called from any goroutine.
+// PodResources serves the podresources API. Its methods may be called from any
+// goroutine.
 type PodResources struct {
 	api.UnimplementedPodResourcesListerServer
 	cfg   PodResourcesConfig
@@ -113,7 +117,7 @@ type PodResources struct {
 	limit *rate.Limiter
 }
 
-// NewPodResources checks cfg and returns a Server at rest.
+// NewPodResources checks cfg and returns a server at rest.
 func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxSocketPath {
@@ -144,12 +148,12 @@ func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	return &PodResources{cfg: cfg, met: met, limit: rate.NewLimiter(rate.Limit(cfg.QPS), cfg.Burst)}, nil
 }
 
-// Run serves until ctx ends, and returns nil when no call is under way.
+// Run serves until ctx ends, and returns nil once all calls have returned.
 func (s *PodResources) Run(ctx context.Context) error {
 	pause := retry.Backoff{First: time.Second, Max: 30 * time.Second}
 	for ctx.Err() == nil {
 		if err := s.serve(ctx); ctx.Err() == nil {
-			s.cfg.Log.Error("pod resources are not served", zap.String("socket", s.cfg.Socket), zap.Error(err))
+			s.cfg.Log.Error("failed to serve pod resources", zap.String("socket", s.cfg.Socket), zap.Error(err))
 		}
 		pause.Wait(ctx)
 	}

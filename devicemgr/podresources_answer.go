@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// List returns what each active pod has, by namespace and name.
+// List returns the resources of each active pod, by namespace and name.
 func (s *PodResources) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	pods := slices.Clone(s.cfg.Pods.ActivePods())
 	slices.SortFunc(pods, func(a, b *v1.Pod) int {
@@ -30,7 +30,7 @@ func (s *PodResources) List(context.Context, *api.ListPodResourcesRequest) (*api
 	return resp, nil
 }
 
-// Get returns what one active pod has.
+// Get returns the resources of one active pod.
 func (s *PodResources) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.cfg.Pods.ActivePods() {
 		if pod.Name == req.GetPodName() && pod.Namespace == req.GetPodNamespace() {
@@ -40,7 +40,7 @@ func (s *PodResources) Get(_ context.Context, req *api.GetPodResourcesRequest) (
 	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found, or not active", req.GetPodName(), req.GetPodNamespace())
 }
 
-// GetAllocatableResources returns what pods can have, in use or not.
+// GetAllocatableResources returns the resources that pods can have, in use or not.
 func (s *PodResources) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	resp := &api.AllocatableResourcesResponse{}
 	if s.cfg.Devices != nil {
@@ -84,8 +84,8 @@ func (s *PodResources) pod(pod *v1.Pod) *api.PodResources {
 	return out
 }
 
-// container is what a container has to itself. With pooled its pod has memory as a whole: what
-// containers without limits of their own share is the pod's.
+// container returns the resources of a container. With pooled its pod has pod-level
+// memory: containers without limits of their own share the pod's.
 func (s *PodResources) container(pod *v1.Pod, c *v1.Container, pooled bool) *api.ContainerResources {
 	name := c.Name
 	out := &api.ContainerResources{Name: name}
@@ -115,7 +115,7 @@ type groups map[numa.NodeSet][]string
 
 func (g groups) add(id string, nodes numa.NodeSet) { g[nodes] = append(g[nodes], id) }
 
-// entries has those near no node first.
+// entries returns the groups; the one without nodes is first.
 func (g groups) entries(resource string) []*api.ContainerDevices {
 	out := make([]*api.ContainerDevices, 0, len(g))
 	for _, nodes := range slices.Sorted(maps.Keys(g)) {

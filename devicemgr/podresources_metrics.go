@@ -13,8 +13,8 @@ import (
 // podResourcesMetrics are the kubelet's, by its names.
 type podResourcesMetrics struct {
 	list, get, allocatable counts
-	// oldest makes its series with the first call: one of a version that nobody speaks
-	// would be a second element for whoever asks for the sum without labels.
+	// oldest creates its series with the first call: an unused series of v1alpha1
+	// would be a second element of queries without labels.
 	oldest func() counts
 }
 

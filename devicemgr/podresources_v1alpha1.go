@@ -7,16 +7,15 @@ import (
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
-// oldest answers exporters that know the first version only: devices of containers,
-// and nothing else.
+// oldest serves clients of v1alpha1: it returns only the devices of containers.
 type oldest struct {
 	v1alpha1.UnsafePodResourcesListerServer
 
 	s *PodResources
 }
 
-// List is that of v1 in fewer words: one entry for each resource of a container,
-// whichever NUMA nodes its devices are of.
+// List returns one entry for each resource of a container, whatever the NUMA nodes
+// of its devices.
 func (o oldest) List(ctx context.Context, _ *v1alpha1.ListPodResourcesRequest) (*v1alpha1.ListPodResourcesResponse, error) {
 	all, err := o.s.List(ctx, &api.ListPodResourcesRequest{})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The format of records. What is read back is checked as if it came from elsewhere:
-// a record that lies could give a device to two pods.
+// The format of records. Stored records are checked like foreign input: a wrong one
+// could assign a device to two pods.
 
 // Keys of the store. They are names of files in a checkpoint.Store.
 const (
@@ -21,12 +21,12 @@ const (
 	namesKey  = "resources"
 )
 
-// recordVersion is that of the format of values in the store. A value of another
-// version is treated as damaged.
+// recordVersion is the version of stored values. A value of another version counts
+// as damaged.
 const recordVersion = 1
 
-// record is what a pod has. It is stored as it is, under the pod's UID. Once in
-// Manager.pods it is never changed, so that readers need the lock for the map only.
+// record is the devices of a pod. It is stored under the pod's UID. A record in
+// Manager.pods is never changed, so that readers need the lock only for the map.
 type record struct {
 	Version int       `json:"version"`
 	UID     types.UID `json:"uid"`
@@ -36,7 +36,7 @@ type record struct {
 	Name      string    `json:"name,omitempty"`
 	Held      []Holding `json:"held,omitempty"`
 	Lost      bool      `json:"lost,omitempty"` // the pod has devices, but the record was damaged
-	// Not stored: a restart finds out anew what runs.
+	// Not stored: a restart determines it again.
 	live bool // something of the pod may run
 }
 
@@ -45,19 +45,18 @@ type record struct {
 type Holding struct {
 	Container string `json:"container"`
 	Resource  string `json:"resource"`
-	// Devices are sorted by ID, with the nodes they were near to when they
-	// were given; Healthy says nothing here.
+	// Devices are sorted by ID, with the nodes that they were near at allocation.
 	Devices []HeldDevice `json:"devices"`
-	// Attachment is what the plugin said that the container needs.
+	// Attachment is the plugin's answer: the additions to the container.
 	Attachment Attachment `json:"attachment"`
-	// PreStart reports that the plugin wants to hear of each start.
+	// PreStart reports that the plugin has to be called before each start.
 	PreStart bool `json:"preStart,omitempty"`
 }
 
-// HeldDevice is a device that a container has.
+// HeldDevice is an allocated device of a container.
 type HeldDevice struct {
 	ID string `json:"id"`
-	// 0 if it was near none.
+	// Nodes are the NUMA nodes near it at allocation; 0 for none.
 	Nodes numa.NodeSet `json:"nodes,omitempty"`
 }
 
@@ -70,8 +69,8 @@ func (h Holding) ids() []string {
 	return ids
 }
 
-// holding returns what a container has of a resource. It is safe for a nil record,
-// that of a pod without devices.
+// holding returns the devices of a resource that a container has. r may be nil: a
+// pod without devices.
 func (r *record) holding(container, resource string) (Holding, bool) {
 	if r != nil {
 		for _, h := range r.Held {
@@ -83,9 +82,8 @@ func (r *record) holding(container, resource string) (Holding, bool) {
 	return Holding{}, false
 }
 
-// parseRecord reads a pod's value. It takes nothing that cannot have been written
-// so. The error says all that is wrong. Who calls it decides what a damaged record
-// means: see Manager.read.
+// parseRecord reads a pod's stored record. It refuses everything that cannot have
+// been written, and returns all faults.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	if err := strict(value, &r); err != nil {
@@ -97,8 +95,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	return &r, nil
 }
 
-// check returns all that is wrong with a record that is to be that of a pod. Every
-// rule is one that other code relies on.
+// check returns all faults of a pod's record. Other code relies on each rule.
 func (r *record) check(uid types.UID) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -147,10 +144,9 @@ func strict(value []byte, into any) error {
 	return nil
 }
 
-// checkResource returns what is wrong with the name of a resource that a plugin
-// offers: they are extended resources. The rules are those of
-// IsExtendedResourceName in Kubernetes: a native name would let a plugin offer
-// CPUs.
+// checkResource returns an error if a plugin cannot offer a resource of that name:
+// it must be an extended resource. The rules are those of IsExtendedResourceName in
+// Kubernetes: with a native name a plugin could offer CPUs.
 func checkResource(name string) error {
 	domain, rest, ok := strings.Cut(name, "/")
 	good := ok && len(domain) <= maxDomain && !strings.HasPrefix(name, "requests.") && !strings.HasSuffix(domain, "kubernetes.io") &&

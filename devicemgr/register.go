@@ -23,9 +23,9 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The registration service of the device plugin API, and the checks on its callers.
-// Whoever can write to the directory can register: their number, their words and
-// their calls are bounded.
+// The registration service of the device plugin API, and the checks of its callers.
+// Any program that can write to the directory can register: the number of calls and
+// connections and the size of texts are limited.
 
 const (
 	// socketName is where plugins register, in Config.SocketDir
@@ -33,9 +33,9 @@ const (
 	socketName = "kubelet.sock"
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
-	// maxCalls bounds the registrations that are under way at a time.
+	// maxCalls limits concurrent registrations.
 	maxCalls = 64
-	// maxConns bounds the connections of those that register.
+	// maxConns limits connections to the registration socket.
 	maxConns = 256
 	// maxVersions is how many versions of a plugin are named in an error.
 	maxVersions = 8
@@ -43,9 +43,8 @@ const (
 	otherResource = "<other>"
 )
 
-// Healthy returns why plugins cannot register now; nil if they can. The kubelet has a
-// health check for it, "device-plugin". Plugins that have registered are not
-// concerned.
+// Healthy returns why plugins cannot register, or nil if they can. The kubelet has
+// the health check "device-plugin" for it. Registered plugins are not affected.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +63,7 @@ func (m *Manager) serve(ctx context.Context) {
 			return
 		}
 		m.setServing(err)
-		m.cfg.Log.Error("device plugins cannot register", zap.String("dir", m.cfg.SocketDir), zap.Error(err))
+		m.cfg.Log.Error("failed to serve registrations of device plugins", zap.String("dir", m.cfg.SocketDir), zap.Error(err))
 		// A service that ran for long starts with short pauses again.
 		pause.Recovered(time.Since(started))
 		pause.Wait(ctx)
@@ -99,13 +98,13 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	return errors.New("the service ended")
 }
 
-// maxSockets is how many names in the directory of sockets are looked at.
+// maxSockets limits how many names in the socket directory are checked.
 const maxSockets = 10_000
 
-// listen makes the directory ready: sockets in it are removed, which reports the
-// plugins whose they are that the agent has started. Other files stay: a kubelet's
-// checkpoint is among them. A socket that cannot be removed is logged only, as its
-// plugin may still register by itself.
+// listen prepares the directory: it removes the sockets in it, from which plugins
+// detect that the agent has started. Other files are kept, such as a kubelet's
+// checkpoint. A socket that cannot be removed is only logged, as its plugin may
+// still register by itself.
 func (m *Manager) listen() (net.Listener, error) {
 	if err := os.MkdirAll(m.cfg.SocketDir, 0o750); err != nil {
 		return nil, err
@@ -118,18 +117,18 @@ func (m *Manager) listen() (net.Listener, error) {
 	if err = errors.Join(err, dir.Close()); err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return nil, err
 	}
-	// With more names than maxSockets the first ones are cleaned: plugins of the
-	// others do not hear of the start, which is better than none registering.
+	// With more than maxSockets names only the first ones are checked: the plugins
+	// of the others do not detect the start, but all can register.
 	for _, e := range entries {
 		if e.Type()&fs.ModeSocket == 0 {
 			continue
 		}
 		if err := os.Remove(filepath.Join(m.cfg.SocketDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			m.cfg.Log.Warn("an old socket stays", zap.Error(err))
+			m.cfg.Log.Warn("failed to remove old socket", zap.Error(err))
 		}
 	}
-	// The removal comes before the listener: a plugin that sees its socket go finds
-	// the new one soon, and tries until it does.
+	// The sockets are removed before the listener exists: a plugin that detects the
+	// removal retries until it can register.
 	return net.Listen("unix", filepath.Join(m.cfg.SocketDir, socketName))
 }
 
@@ -139,12 +138,12 @@ type registry struct {
 	pluginapi.UnimplementedRegistrationServer
 	m *Manager
 	// Bounded over all connections: the server's own limit counts per connection.
-	calls chan struct{} // those under way
+	calls chan struct{} // one for each call
 }
 
-// Register connects to a plugin. It answers when the plugin has answered its first
-// call: plugins serve before they register. It blocks for Config.Timeout at most
-// beyond the store. An error is the plugin's to handle.
+// Register connects to a plugin. It returns after the plugin has answered its first
+// call: plugins serve before they register. It blocks for Config.Timeout at most,
+// and on the store. The plugin has to handle an error.
 func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	select {
 	case r.calls <- struct{}{}:
@@ -154,19 +153,19 @@ func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 	}
 	err := r.register(ctx, req)
 	if err != nil {
-		r.m.cfg.Log.Warn("device plugin not registered", zap.String("resource", shorten(req.GetResourceName())),
+		r.m.cfg.Log.Warn("refused registration of device plugin", zap.String("resource", shorten(req.GetResourceName())),
 			zap.String("endpoint", shorten(req.GetEndpoint())), zap.Error(err))
 	}
 	return &pluginapi.Empty{}, err
 }
 
-// register checks a request and connects. The options in the request are ignored,
-// as in the kubelet: the plugin is asked for them.
+// register checks a request and connects. Like the kubelet it ignores the options
+// in the request and asks the plugin for them.
 func (r *registry) register(ctx context.Context, req *pluginapi.RegisterRequest) error {
 	if err := checkResource(req.GetResourceName()); err != nil {
 		return err
 	}
-	// Counted before the version is looked at, as the kubelet does.
+	// Counted before the version is checked, as the kubelet does.
 	r.m.countRegistration(req.GetResourceName())
 	if err := checkVersions([]string{req.GetVersion()}); err != nil {
 		return err
@@ -192,8 +191,9 @@ func (m *Manager) countRegistration(name string) {
 	m.met.registrations.WithLabelValues(name).Inc()
 }
 
-// named reports whether a resource may be named in metrics. Manager.mu is held. The
-// first maxResources names may, for good: series of counters are not taken back.
+// named reports whether a resource may have a series in metrics. Manager.mu is
+// held. Only the first maxResources names may, since series of counters are not
+// removed.
 func (m *Manager) named(name string) bool {
 	if !m.counted[name] && len(m.counted) < maxResources {
 		m.counted[name] = true
@@ -201,14 +201,14 @@ func (m *Manager) named(name string) bool {
 	return m.counted[name]
 }
 
-// fewConns is a listener that hangs up on those for whom it has no place. gRPC does
-// not bound connections itself, and each costs goroutines and buffers.
+// fewConns is a listener that closes connections beyond its limit. gRPC has no such
+// limit, and each connection costs goroutines and buffers.
 type fewConns struct {
 	net.Listener
 	places chan struct{}
 }
 
-// Accept waits for a connection that has a place, until it is closed.
+// Accept waits for a connection within the limit, until the listener is closed.
 func (l *fewConns) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -232,7 +232,7 @@ type placed struct {
 	leave func()
 }
 
-// Close gives the place back.
+// Close closes the connection and frees its slot.
 func (c *placed) Close() error {
 	defer c.leave()
 	return c.Conn.Close()
@@ -269,23 +269,22 @@ func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	return m.offer(ctx, resource, socket, p)
 }
 
-// Registrar takes plugins that another registers: as package pluginmgr does, for
-// the type DevicePlugin, with those in the directory it watches. It is a handler of
-// that package's by its methods alone, without an import.
+// Registrar adds plugins that another package finds, such as package pluginmgr for
+// the type DevicePlugin in its directory. It matches that package's handler
+// interface without importing it.
 type Registrar struct{ m *Manager }
 
-// Registrar returns the manager's.
+// Registrar returns a Registrar for this manager.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate reports whether a plugin could be taken. It does not look at the
+// Validate returns an error if a plugin would be refused. It does not check the
 // endpoint, and does not block.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(checkResource(name), checkVersions(versions))
 }
 
-// Register takes the plugin behind a socket, an absolute path. Unlike at the
-// registration socket, it may lie anywhere: the caller has found it in a directory
-// that it watches.
+// Register adds the plugin behind a socket, an absolute path. Unlike at the
+// registration socket, it may be in any directory.
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	if err := r.Validate(name, endpoint, versions); err != nil {
 		return err
@@ -294,6 +293,6 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	return r.m.connect(ctx, name, endpoint)
 }
 
-// Deregister ends the use of a plugin, if it is still that of its resource. The
-// endpoint distinguishes a plugin from the one that has taken its resource over.
+// Deregister removes a plugin if it still serves its resource. The endpoint
+// distinguishes it from a plugin that has replaced it.
 func (r Registrar) Deregister(name, endpoint string) { r.m.withdraw(name, endpoint) }

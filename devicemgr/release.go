@@ -5,11 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Release gives back all that a pod has: none of its containers runs, and none
-// will. Others can have it at once. The record is deleted in the background while
-// [Manager.Run] runs, since a disk may hang. What cannot be deleted from the store
-// is known to be over after a restart by nothing of the pod running. A pod that has
-// nothing is no error; Release may be called again.
+// Release frees all devices of a pod at once. The caller guarantees that no
+// container of the pod runs or will run. The record is deleted in the background
+// while [Manager.Run] runs, since a disk may hang. A record that could not be
+// deleted is recognized after a restart, because nothing of the pod runs. Release
+// may be called again, and for a pod without devices.
 func (m *Manager) Release(uid types.UID) {
 	m.mu.Lock()
 	had := m.pods[uid] != nil
@@ -27,33 +27,31 @@ func (m *Manager) Release(uid types.UID) {
 	}
 	m.mu.Unlock()
 	if had && !background {
-		// Without Run there is nobody to wait for a goroutine: the caller waits for
-		// the disk.
+		// Without Run nothing waits for a goroutine: the caller waits for the disk.
 		m.correct(uid)
 	}
 }
 
-// correct has the store say what a pod has. Retain tries again what failed. It
-// blocks for the store, and reports whether the record is now right.
+// correct writes or deletes the pod's stored record. Retain repeats failed
+// corrections. It blocks on the store, and reports whether the record is now right.
 func (m *Manager) correct(uid types.UID) (ok bool) {
 	defer m.enter(uid)()
 	return m.amend(uid)
 }
 
-// amend is correct in the pod's turn. A pod that was released has no record, unless
-// it was admitted again since. The present state is read here and not when the
-// correction was asked for: of several corrections the last one wins whatever their
-// order.
+// amend is correct with the pod's turn held. A released pod has no record, unless
+// it was admitted again. The current state is read here, not when the correction
+// was requested: of several corrections the last one wins whatever their order.
 func (m *Manager) amend(uid types.UID) (ok bool) {
 	m.mu.Lock()
 	r := m.pods[uid]
 	wrong := m.inexact[uid]
-	// Before the write, so that a fault noted during it stays noted.
+	// Before the write, so that a failure during it is recorded.
 	delete(m.inexact, uid)
 	m.mu.Unlock()
 	var err error
 	switch {
-	// Also if nothing is known to be wrong: Release comes here for every record it
+	// Also without a known fault: Release calls amend for every record that it
 	// drops.
 	case r == nil:
 		err = m.cfg.Store.Delete(podPrefix + string(uid))
@@ -62,7 +60,7 @@ func (m *Manager) amend(uid types.UID) (ok bool) {
 	}
 	if err != nil {
 		m.cfg.Log.Warn("failed to correct the device record of a pod", zap.String("uid", string(uid)), zap.Error(err))
-		// Retain comes back to it.
+		// Retain tries again.
 		m.mu.Lock()
 		m.inexact[uid] = true
 		m.mu.Unlock()
@@ -70,18 +68,18 @@ func (m *Manager) amend(uid types.UID) (ok bool) {
 	return err == nil
 }
 
-// turn keeps the writes and deletions of one pod's record in order. It is held over
-// a call of the store, so only those wait for it that make one for the same pod. A
-// pod may be released and admitted again within a moment: without order, the old
-// deletion could remove the new record.
+// turn orders the writes and deletions of one pod's record. It is held during a
+// call of the store, so that only calls for the same pod wait. A pod may be
+// released and admitted again within a moment: without the order, the old deletion
+// could remove the new record.
 type turn struct {
-	held  chan struct{} // has a value while somebody has the turn
+	held  chan struct{} // has a value while the turn is held
 	users int           // guarded by Manager.mu
 }
 
-// enter waits for the turn of a pod's record, and returns how to end it. It must
-// not be called with Manager.mu held, and not twice by one goroutine. There is no
-// deadline: the store has its own.
+// enter waits for the turn of a pod's record, and returns a function that ends it.
+// It must not be called with Manager.mu held, nor twice by one goroutine. It has no
+// deadline: the store has one.
 func (m *Manager) enter(uid types.UID) (leave func()) {
 	m.mu.Lock()
 	t := m.turns[uid]
@@ -91,8 +89,8 @@ func (m *Manager) enter(uid types.UID) (leave func()) {
 	}
 	t.users++
 	m.mu.Unlock()
-	// users was counted under the lock, so that nobody deletes the entry before the
-	// turn comes.
+	// users was counted under the lock, so that the entry is not removed before the
+	// turn is held.
 	t.held <- struct{}{}
 	return func() {
 		<-t.held

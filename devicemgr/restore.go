@@ -14,47 +14,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The start of a process on a node whose pods have devices. The rule for every
-// doubt: a device that may be in use is not given to others.
+// The start of a process on a node whose pods have devices. In doubt, a device that
+// may be in use is not given to other pods.
 
 // errRestored is for a Restore that has no use.
 var errRestored = errors.New("devices of before the restart were read already")
 
-// blind is a pod that runs and has devices that nobody knows: those of its
-// resources cannot be told from free ones. Manager.mu guards it. It ends with the
-// pod, or when all of its containers in question have ended.
+// blind is a running pod with devices that are not known, because its record was
+// damaged: they cannot be told from free devices. Manager.mu guards it. It is
+// removed with the pod, or when all affected containers have ended.
 type blind struct {
 	pod string // for people
-	// since is when the agent started: pods that ask for a hidden resource wait for
-	// Config.Grace from then on.
+	// since is the time of the agent's start: pods that request a hidden resource
+	// wait for Config.Grace from then on.
 	since     time.Time
 	resources map[string]bool // nil: any
 	unknown   map[string]bool // containers that run; nil: any
 }
 
-// hides reports whether free devices of a resource cannot be told from those of the
-// pod.
+// hides reports whether the pod may have unknown devices of a resource.
 func (b *blind) hides(resource string) bool { return b.resources == nil || b.resources[resource] }
 
-// names is what is stored under namesKey. Without them a pod of before would be
-// admitted with no devices: a resource that nobody has offered is not the
-// manager's.
+// names is the value stored under namesKey: the known resources. Without it, after
+// a restart, a pod would be admitted without the devices of a plugin that has not
+// registered yet.
 type names struct {
 	Version   int      `json:"version"`
 	Resources []string `json:"resources"` // sorted
 }
 
-// Restore reads what pods had before the restart of the agent. It is called
-// before Run. running names the containers that run now, by pod: what
-// they have they keep, whatever their plugins say. Nil means that this is not
-// known, and that everything may run. The error means that nothing could be read:
-// Restore is to be called again then, since devices that pods have look free. Once it
-// has succeeded, every other call is an error.
+// Restore reads the stored records after a restart. Call it before Run. running
+// names the running containers by pod: they keep their devices, whatever their
+// plugins list. Nil means that they are not known, and that every container may
+// run. An error means that nothing could be read: call Restore again, since devices
+// of pods look free until then. After a success every other call returns an error.
 //
-// A record that is damaged counts for nothing if the pod does not run. If it does,
-// nobody can know which devices it has, and none of that resource (of any, until
-// the pod is admitted) is given to others until the pod has ended. It blocks for
-// the store.
+// A damaged record is ignored if the pod does not run. If it runs, its devices are
+// not known, and no device of its resources (until the pod is admitted: of any
+// resource) is given to others until the pod has ended. It blocks on the store.
 func (m *Manager) Restore(running map[types.UID][]string) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
@@ -83,26 +80,26 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		uid, isPod := strings.CutPrefix(key, podPrefix)
 		switch {
 		case isPod:
-			// Reads happen without Manager.mu: others may ask for capacity
+			// Reads happen without Manager.mu: other calls may read the capacity
 			// meanwhile.
 			if r := m.read(types.UID(uid), running); r != nil {
 				records = append(records, r)
 			}
 		case key == namesKey:
 			if value, err := m.cfg.Store.Read(key); err != nil {
-				m.cfg.Log.Error("names of resources are not known", zap.Error(err))
+				m.cfg.Log.Error("failed to read names of resources", zap.Error(err))
 				// Lost names cost no running pod its devices, since records name
 				// resources too.
 			} else if err := strict(value, &known); err != nil || known.Version != recordVersion {
-				m.cfg.Log.Error("names of resources are not known", zap.Error(err), zap.Int("version", known.Version))
+				m.cfg.Log.Error("failed to read names of resources", zap.Error(err), zap.Int("version", known.Version))
 				known = names{}
 			}
 		}
 	}
 	// After the agent's own records, which newer ones of a kubelet replace.
 	records = m.fromKubelet(records, &known, running)
-	// What runs comes first: of two records with the same device, the other
-	// one is of a pod that ended, and could not be deleted.
+	// Running pods are first: of two records with the same device, the other one
+	// belongs to a pod that ended and whose record could not be deleted.
 	slices.SortStableFunc(records, func(a, b *record) int {
 		switch {
 		case a.live == b.live:
@@ -115,8 +112,8 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// All at once under the lock: nobody sees resources whose devices look free.
-	const why = "its plugin has not come back after the restart of the agent"
+	// All at once under the lock, so that no device looks free in between.
+	const why = "its plugin has not registered since the restart of the agent"
 	for _, n := range known.Resources {
 		// Names of another version's rules, or too many, are dropped silently: they
 		// are written anew with the next plugin.
@@ -146,18 +143,18 @@ func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 	}
 	// For an administrator: this node may hold devices back.
 	m.met.damaged.Inc()
-	m.cfg.Log.Error("which devices a pod has is not known", zap.String("uid", string(uid)), zap.Bool("running", live), zap.Error(err))
+	m.cfg.Log.Error("found damaged device record of pod", zap.String("uid", string(uid)), zap.Bool("running", live), zap.Error(err))
 	// Nothing runs, nothing is in use: the pod gets devices by admission if it
 	// starts again.
 	if !live {
 		if err := m.cfg.Store.Delete(podPrefix + string(uid)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			m.cfg.Log.Warn("a damaged record stays", zap.String("uid", string(uid)), zap.Error(err))
+			m.cfg.Log.Warn("failed to remove damaged record", zap.String("uid", string(uid)), zap.Error(err))
 		}
 		return nil
 	}
 	r = &record{Version: recordVersion, UID: uid, Lost: true, live: true}
 	if err := m.write(r); err != nil { // the next restart has to know it too
-		m.cfg.Log.Error("that a record was damaged is not kept", zap.String("uid", string(uid)), zap.Error(err))
+		m.cfg.Log.Error("failed to store the mark of a damaged record", zap.String("uid", string(uid)), zap.Error(err))
 	}
 	return r
 }
@@ -172,7 +169,7 @@ func (m *Manager) adopt(r *record, why string) {
 		res := m.resource(h.Resource, why)
 		for _, d := range h.Devices {
 			if owner, taken := res.taken[d.ID]; taken && owner != r.UID {
-				m.cfg.Log.Error("two pods have the same device", zap.String("resource", h.Resource), zap.String("device", d.ID),
+				m.cfg.Log.Error("found a device in the records of two pods", zap.String("resource", h.Resource), zap.String("device", d.ID),
 					zap.String("uid", string(owner)), zap.String("other", string(r.UID)))
 				if !r.live {
 					continue
@@ -188,8 +185,8 @@ func (m *Manager) adopt(r *record, why string) {
 	m.pods[r.UID] = r
 }
 
-// write stores a record under its pod's key. It blocks for the store; callers hold
-// the pod's turn, or are alone as Restore is.
+// write stores a record under its pod's key. It blocks on the store; the caller
+// holds the pod's turn, or is Restore.
 func (m *Manager) write(r *record) error {
 	value, err := json.Marshal(r)
 	if err != nil {
@@ -198,8 +195,8 @@ func (m *Manager) write(r *record) error {
 	return m.cfg.Store.Write(podPrefix+string(r.UID), value)
 }
 
-// saveNames stores the names of all resources. It is called at every registration,
-// most of which change nothing: those do not write.
+// saveNames stores the names of all resources if they changed. It is called at
+// every registration.
 func (m *Manager) saveNames() error {
 	m.storing.Lock()
 	defer m.storing.Unlock()
@@ -222,11 +219,11 @@ func (m *Manager) saveNames() error {
 	return m.cfg.Store.Write(namesKey, value)
 }
 
-// Retain releases every pod that is not known, and corrects records that could not
-// be written or deleted before. A pod that comes while it is under way is not
-// harmed: those it asks about had their devices before. It is called from time to
-// time with all pods of the node, once they are known. It blocks for the store
-// while records have to be corrected.
+// Retain releases every pod for which known returns false, and corrects records
+// that could not be written or deleted before. Call it from time to time, once all
+// pods of the node are known. A pod that is admitted meanwhile is not affected:
+// only pods that had devices before are checked. It blocks on the store while it
+// corrects records.
 func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
 	have := slices.Collect(maps.Keys(m.pods))
@@ -248,8 +245,8 @@ func (m *Manager) Retain(known func(types.UID) bool) {
 	}
 }
 
-// drop forgets a pod. Manager.mu is held. Whoever waits for its devices is told.
-// The store is the caller's matter.
+// drop removes a pod's record from memory and informs the subscribers. Manager.mu
+// is held. The caller removes it from the store.
 func (m *Manager) drop(uid types.UID) {
 	r := m.pods[uid]
 	delete(m.pods, uid)
@@ -274,8 +271,8 @@ func (m *Manager) drop(uid types.UID) {
 	}
 }
 
-// free gives devices back. Manager.mu is held. Those that another pod has by now
-// stay its own.
+// free frees devices. Manager.mu is held. Devices that another pod has by now are
+// not changed.
 func (m *Manager) free(h Holding, uid types.UID) {
 	res := m.resources[h.Resource]
 	for _, d := range h.Devices {

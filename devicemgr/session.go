@@ -14,11 +14,10 @@ import (
 )
 
 // A session is the use of one plugin: its watch, its retries, its end. A new plugin
-// for a resource gets a new session at once; what comes late from the old one is
-// recognised by its session and ignored.
+// for a resource gets a new session at once; late events of the old one are
+// recognized by their session and ignored.
 
-// Pauses between attempts to watch a plugin again that went away without
-// registering anew.
+// Pauses before watching a plugin again that went away and did not register again.
 const (
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
@@ -40,20 +39,19 @@ type session struct {
 	// since is when the session began. A plugin that never lists is given up a
 	// grace after it.
 	since  time.Time
-	listed bool // in the watch that is under way
+	listed bool // in the current watch
 }
 
-// Offer takes a plugin of this process for a resource. It replaces the one that the
-// resource may have had: devices that pods have stay theirs. It blocks for the
-// plugin's Options and for the store. p is the manager's from then on, and is
-// closed by it also if Offer fails. The error is [ErrNotRunning], a [*PluginError],
-// or names a bad resource.
+// Offer adds a plugin of this process for a resource. It replaces the resource's
+// former plugin; pods keep their devices. It blocks on the plugin's Options and on
+// the store. The manager owns p, and closes it also if Offer fails. The error is
+// [ErrNotRunning], a [*PluginError], or names an invalid resource.
 func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
 	return m.offer(ctx, resource, "in this process", p)
 }
 
-// Withdraw ends the use of the plugin of a resource, as if it had gone away. Pods
-// keep their devices; pods that ask for new ones wait for Config.Grace. It does not
+// Withdraw removes the plugin of a resource, as if it had gone away. Pods keep
+// their devices; pods that request new ones wait for Config.Grace. It does not
 // block.
 func (m *Manager) Withdraw(resource string) { m.withdraw(resource, "in this process") }
 
@@ -67,14 +65,14 @@ func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) er
 	// Not an error of the plugin's: it can be used, and only a restart before the
 	// next registration would not expect it.
 	if err := m.saveNames(); err != nil {
-		m.cfg.Log.Warn("the resource is not remembered over a restart", zap.String("resource", name), zap.Error(err))
+		m.cfg.Log.Warn("failed to store name of resource", zap.String("resource", name), zap.Error(err))
 	}
 	m.cfg.Log.Info("device plugin registered", zap.String("resource", name), zap.String("endpoint", s.endpoint))
 	return nil
 }
 
 // open makes the first call and, if it succeeds, starts the session. A plugin whose
-// first call fails does not replace the one that works.
+// first call fails does not replace a working one.
 func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*session, error) {
 	if err := checkResource(name); err != nil {
 		return nil, err
@@ -97,8 +95,8 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	r := m.resource(name, "its plugin has not listed any yet")
 	s := &session{resource: name, endpoint: endpoint, plugin: p, options: o, since: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
-	// The old list stays until the new plugin sends one: a plugin's update changes
-	// neither capacity nor the health that pods show.
+	// The old list is kept until the new plugin sends one: an update of a plugin
+	// changes neither capacity nor the health in pods' statuses.
 	if old := r.session; old != nil {
 		if old.endpoint != endpoint {
 			m.cfg.Log.Warn("another plugin takes over the resource", zap.String("resource", name),
@@ -139,9 +137,9 @@ func (m *Manager) attend(s *session) {
 		if !m.ended(s, err) {
 			return
 		}
-		// A plugin that worked for a while starts with short pauses. One that fails at once
-		// waits longer each time, also if it lists before: each change of that kind has the
-		// pods that wait for it asked, and shown, anew.
+		// A plugin that worked for a while starts with short pauses. One that fails
+		// at once waits longer each time, also if it lists devices before: each
+		// such change makes the waiting pods try again.
 		pause.Recovered(time.Since(began))
 		if !pause.Wait(s.ctx) {
 			return
@@ -150,9 +148,9 @@ func (m *Manager) attend(s *session) {
 	}
 }
 
-// watch is one watch of the plugin. It is given up if no list comes in time. It
-// blocks until then and returns why it ended, never nil. Once a list has come there
-// is no deadline: a plugin may be silent for as long as nothing changes.
+// watch watches the plugin once, and returns why the watch ended, never nil. It
+// ends if no list arrives in time. After the first list there is no deadline: a
+// plugin may be silent while nothing changes.
 func (m *Manager) watch(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -175,9 +173,8 @@ func (m *Manager) watch(s *session) error {
 	return err
 }
 
-// renew asks for the options again: behind the same socket may be a new program. A
-// failure is not looked at: the watch that follows fails too, and has the reason
-// logged.
+// renew reads the options again: the program behind the socket may be new. A
+// failure is ignored: the following watch fails too, and its error is logged.
 func (m *Manager) renew(s *session) {
 	ctx, done := context.WithTimeout(s.ctx, m.cfg.Timeout)
 	defer done()
@@ -190,14 +187,15 @@ func (m *Manager) renew(s *session) {
 	m.mu.Unlock()
 }
 
-// ended notes that a watch ended, and reports whether to try again. A plugin that
-// resigned is not asked again, as Kubernetes' end-to-end suite demands; one that
-// merely went away is, until its resource's grace has passed.
+// ended records the end of a watch, and reports whether to try again. A plugin that
+// ended its watch with an error of its own is not called again until it registers,
+// as Kubernetes' end-to-end suite demands; one that went away is, until the grace
+// period of its resource ends.
 func (m *Manager) ended(s *session, err error) (again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resources[s.resource]
-	// Replaced or withdrawn: its end is no news.
+	// Replaced or withdrawn: its end is not reported.
 	if r.session != s || s.ctx.Err() != nil {
 		return false
 	}
@@ -209,7 +207,7 @@ func (m *Manager) ended(s *session, err error) (again bool) {
 	}
 	m.lose(r, fmt.Sprintf("its plugin does not answer: %v", err))
 	if errors.As(err, new(*resignedError)) || m.over(r) && time.Since(s.since) >= m.cfg.Grace {
-		m.cfg.Log.Warn("device plugin given up until it registers again", zap.String("resource", s.resource), zap.Error(err))
+		m.cfg.Log.Warn("stopped calling device plugin until it registers again", zap.String("resource", s.resource), zap.Error(err))
 		r.session = nil
 		return false
 	}
@@ -241,20 +239,20 @@ func (m *Manager) list(s *session, raw []Device) {
 	}
 	// Once for each watch: a plugin may send the same list every second.
 	if dropped > 0 && !s.listed {
-		m.cfg.Log.Warn("failed to take some devices: they have no ID, a long one, or that of another, or are too many",
+		m.cfg.Log.Warn("ignored devices without ID, with a long or repeated ID, or beyond the limit",
 			zap.String("resource", s.resource), zap.Int("devices", dropped))
 	}
 	back := r.lost
 	same := slices.Equal(list, r.devices)
-	// The first list of a new session is news even if it is equal: pods that wait
-	// for the plugin may be admitted.
+	// The first list of a new session is reported even if it is equal: pods that
+	// wait for the plugin may be admitted.
 	news := back || !s.listed || !same
 	s.listed = true
 	if !news {
 		return
 	}
-	// A device that came or went counts as one whose health changed, unlike in the
-	// kubelet, which does not report removed ones.
+	// An added or removed device counts as changed health; the kubelet does not
+	// report removed ones.
 	changed := func(id string) bool {
 		before, was := find(r.devices, id)
 		now, is := find(list, id)
@@ -281,10 +279,10 @@ func (r *resource) owners(fits func(id string) bool) []types.UID {
 	return slices.Compact(uids)
 }
 
-// ready reports whether devices of a resource can be handed out now, and else
-// whether to wait. Manager.mu is held. Nil means now. A [*NotYetError] says until
-// when to wait, and a [*GoneError] that the time is over. Which it is depends on
-// now alone, so that the answer changes without an event: see expire.
+// ready returns nil if devices of a resource can be allocated at time now.
+// Manager.mu is held. Otherwise it returns a [*NotYetError] with the end of the
+// wait, or a [*GoneError] after it. The result depends only on the time, so that it
+// changes without an event: see expire.
 func (m *Manager) ready(r *resource, now time.Time) error {
 	notYet := func(until time.Time, why string) error {
 		if now.Before(until) {
@@ -292,8 +290,8 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 		}
 		return &GoneError{Resource: r.name, Why: why}
 	}
-	// A blind pod blocks all new choices of its resources, also those that would be
-	// safe: nobody can say which are.
+	// A blind pod blocks all new choices of its resources, since its devices are
+	// not known.
 	for _, b := range m.blind {
 		if b.hides(r.name) {
 			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("which devices the running pod %s has is not known, for its record was damaged; it has to end first", b.pod))
@@ -310,8 +308,8 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 			until = first
 		}
 		return notYet(until, r.why)
-	// A takeover: the old list is known, but the new plugin has confirmed none of
-	// it.
+	// The plugin was replaced: the old list is known, but the new plugin has not
+	// sent one.
 	case s != nil:
 		return notYet(s.since.Add(m.cfg.Timeout), "its new plugin has not listed any yet")
 	default:

@@ -22,34 +22,33 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Plugins in other processes. What they send is counted and cut before it costs
-// memory: they run in pods, and one of them must not take the agent down.
+// Plugins in other processes. Their messages are counted and cut before they cost
+// memory: a plugin must not bring the agent down.
 
-// Limits of what a plugin can cost.
+// Limits of the cost of a plugin.
 const (
 	// maxMessage is the largest message taken: lists of 10,000 devices are
 	// about 1 MB. The kubelet takes 4 MiB.
 	maxMessage = 16 << 20
-	// maxFields is how many fields a message may have, those of messages within it
-	// counted: eight for each of maxDevices devices.
+	// maxFields limits the fields of a message, nested messages included: eight for
+	// each of maxDevices devices.
 	maxFields = 8 * maxDevices
 	// maxHeader is how many bytes of headers are taken, in which errors are.
 	maxHeader = 64 << 10
 	// maxText is how many bytes of a plugin's words are handed on.
 	maxText = 1 << 10
-	// maxAttachment is how many bytes a plugin may add to a container: they are
-	// kept with the pod, and told to the runtime.
+	// maxAttachment limits the bytes that a plugin may add to a container: they are
+	// stored with the pod and passed to the runtime.
 	maxAttachment = 1 << 20
-	// listBytesPerSecond is what is read of a plugin's lists, and listPause the
-	// time between two of them. One that sends more waits, as its socket's
-	// buffer is full.
+	// listBytesPerSecond is the speed at which a plugin's lists are read, and
+	// listPause the shortest time between two lists. A plugin that sends more
+	// blocks on its full socket buffer.
 	listBytesPerSecond = 8 << 20
 	listPause          = 50 * time.Millisecond
 )
 
-// remote is a plugin behind a unix socket. Its methods are Plugin's; errors have
-// plain words. It connects when it is called, and again after the other side has
-// gone.
+// remote is the Plugin behind a unix socket. Its errors have plain texts. It
+// connects at the first call, and again after a disconnect.
 type remote struct {
 	conn   *grpc.ClientConn
 	client pluginapi.DevicePluginClient
@@ -61,14 +60,14 @@ type remote struct {
 func dial(socket string, log *zap.Logger) (*remote, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// A socket's path is no authority that every server accepts; the kubelet
-		// sends the same name.
+		// Some servers refuse a socket's path as authority; the kubelet sends the
+		// same name.
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
 		}),
-		// Errors of a plugin come in headers, which maxMessage does not bound.
+		// Errors of a plugin are in headers, which maxMessage does not limit.
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
 		grpc.WithIdleTimeout(0), // the watch keeps it in use anyway
@@ -83,17 +82,17 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 	return &remote{conn: conn, client: pluginapi.NewDevicePluginClient(conn), log: log}, nil
 }
 
-// Close ends the connection and all calls on it.
+// Close closes the connection and ends all its calls.
 func (r *remote) Close() error { return r.conn.Close() }
 
-// resignedError is a plugin's own error, with which it ended the watch: it is
-// there, and has said that it does not go on. Codes of gRPC itself never make one,
-// since those may come from a broken connection.
+// resignedError is an error with which a plugin itself ended the watch: it is
+// reachable and will not continue. Status codes that gRPC itself generates are
+// never resignedErrors, since they may come from a broken connection.
 type resignedError struct{ error }
 
-// plain is an error without the words of gRPC. Unavailable becomes ErrAway: the
-// plugin may come back. The plugin's text is cut, since it ends in statuses and
-// events of pods.
+// plain returns an error without gRPC's wording. Unavailable becomes ErrAway: the
+// plugin may return. The plugin's text is cut, since it ends in statuses and events
+// of pods.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -125,14 +124,14 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
-// Options asks the plugin which calls it wants.
+// Options asks the plugin for its optional calls.
 func (r *remote) Options(ctx context.Context) (Options, error) {
 	o, err := r.client.GetDevicePluginOptions(ctx, &pluginapi.Empty{})
 	return Options{Prefer: o.GetGetPreferredAllocationAvailable(), PreStart: o.GetPreStartRequired()}, plain(err)
 }
 
 // Watch reads lists until the stream or ctx ends. It reads no faster than the
-// limits above: a plugin that floods fills its own socket's buffer.
+// limits above: a plugin that floods blocks on its own socket buffer.
 func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	stream, err := r.client.ListAndWatch(ctx, &pluginapi.Empty{})
 	if err != nil {
@@ -176,13 +175,12 @@ func (r *remote) devices(msg *pluginapi.ListAndWatchResponse) []Device {
 		list = append(list, dev)
 	}
 	if impossible > 0 {
-		r.log.Debug("devices name NUMA nodes that cannot be", zap.Int("nodes", impossible))
+		r.log.Debug("ignored invalid NUMA nodes of devices", zap.Int("nodes", impossible))
 	}
 	return list
 }
 
-// Prefer asks for a preference. An answer without a response is no preference, and
-// no error.
+// Prefer asks for a preference. An empty answer means no preference.
 func (r *remote) Prefer(ctx context.Context, available, must []string, size int) ([]string, error) {
 	resp, err := r.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
@@ -195,8 +193,8 @@ func (r *remote) Prefer(ctx context.Context, available, must []string, size int)
 	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
-// Allocate asks for one container at a time, as the kubelet does: plugins rely on
-// there being one request.
+// Allocate sends one container per request, as the kubelet does: plugins rely on
+// it.
 func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error) {
 	resp, err := r.client.Allocate(ctx, &pluginapi.AllocateRequest{
 		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
@@ -234,7 +232,7 @@ func attachment(c *pluginapi.ContainerAllocateResponse) Attachment {
 	return a
 }
 
-// PreStart names the devices alone: the API does not say for which container.
+// PreStart sends only the devices: the API has no field for the container.
 func (r *remote) PreStart(ctx context.Context, ids []string) error {
 	_, err := r.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: ids})
 	return plain(err)

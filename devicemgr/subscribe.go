@@ -6,13 +6,14 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change describes a change: where to look, and not the new state: a
-// subscriber that is slow gets one Change for several, and asks the manager.
+// Change names the resources and pods that changed, not their new state: for a slow
+// subscriber several changes are one Change, and the subscriber reads the state
+// from the manager.
 type Change struct {
-	// Resources whose devices came, went, or changed in number or health:
-	// pods that wait for one may be admitted again.
+	// Resources have devices that were added, removed, or changed in number or
+	// health: pods that wait for one may be admitted again.
 	Resources []string
-	// Pods have devices whose health changed, so that their status did.
+	// Pods have devices whose health changed, which changes their status.
 	Pods []types.UID
 }
 
@@ -22,9 +23,8 @@ func merge(a, b Change) Change {
 	return Change{Resources: subscription.Union(a.Resources, b.Resources), Pods: subscription.Union(a.Pods, b.Pods)}
 }
 
-// Subscribe calls fn for what changes from now on, until cancel is called or
-// Run ends. Changes that come while fn is busy are put together: a plugin that
-// flaps costs its readers no more than they can take. fn runs on a goroutine
-// of its own and may call the manager. A call may be under way when cancel
-// returns; no other follows.
+// Subscribe calls fn for changes from now on, until cancel is called or Run ends.
+// Changes during a call of fn are merged, so that a plugin that flaps does not
+// overload it. fn runs on a goroutine of its own and may call the manager. A call
+// may still run when cancel returns; no other follows.
 func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }

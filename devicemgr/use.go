@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Holdings are the devices that a container has, by resource in the order of their
-// names. It is nil for a container without any. The holdings are shared: do not
-// change them.
+// Holdings returns the devices that a container has, sorted by resource, or nil.
+// The holdings are shared: do not change them.
 func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	m.mu.Lock()
 	r := m.pods[uid]
@@ -29,11 +28,10 @@ func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	return out
 }
 
-// Attachment is what the devices of a container add to it. Where two resources want
-// different things in one place, the one whose name comes first has it, which is
-// logged. The error reports that the container asks for devices that it has not
-// got: it must not start. That error is [ErrNotAllocated]. It neither blocks nor
-// asks a plugin.
+// Attachment returns the additions of a container's devices. If two resources
+// conflict, the one whose name sorts first wins, and the conflict is logged. The
+// error is [ErrNotAllocated] if the container has not got the devices that it
+// requests: it must not start. It neither blocks nor calls a plugin.
 func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) {
 	if err := m.missing(pod, container); err != nil {
 		return Attachment{}, err
@@ -41,15 +39,15 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) 
 	var all Attachment
 	for _, h := range m.Holdings(pod.UID, container) {
 		for _, what := range all.merge(h.Attachment) {
-			m.cfg.Log.Warn("two plugins want different things for a container", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
+			m.cfg.Log.Warn("found conflicting additions of two plugins to a container", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
 				zap.String("container", container), zap.String("what", what), zap.String("ignored", h.Resource))
 		}
 	}
 	return all, nil
 }
 
-// missing reports a device that a container asks for and has not got. The error is
-// ErrNotAllocated. Resources that no plugin ever offered are somebody else's.
+// missing returns ErrNotAllocated if a container has not got a device that it
+// requests. Resources that no plugin ever offered are ignored.
 func (m *Manager) missing(pod *v1.Pod, container string) error {
 	for _, s := range m.slotsOf(pod) {
 		if s.name != container {
@@ -68,19 +66,19 @@ func (m *Manager) missing(pod *v1.Pod, container string) error {
 	return nil
 }
 
-// ErrNotAllocated means that a container has not got the devices it asks for:
-// its pod was not admitted, or what it had is not known.
+// ErrNotAllocated means that a container has not got the devices that it requests:
+// its pod was not admitted, or its devices are not known.
 var ErrNotAllocated = errors.New("no devices allocated")
 
-// PreStart is called before each start of a container, which does not run then.
-// Plugins that want to hear of it do; one that is away and wanted to is waited for
-// with a [*NotYetError]: the start should be tried again. A container whose devices
-// were not known gets new ones. Errors are those of Admit besides, and a
-// [*PluginError]. It blocks for plugins, and for the store where it allocates.
+// PreStart calls the plugins before each start of a container; the container must
+// not run. Only plugins with the option PreStart are called. If such a plugin is
+// away, the error is a [*NotYetError]: try the start again. A container whose
+// devices were not known gets new ones. Other errors are those of Admit, and a
+// [*PluginError]. It blocks on plugins, and on the store where it allocates.
 func (m *Manager) PreStart(ctx context.Context, pod *v1.Pod, container string) error {
 	if err := m.missing(pod, container); err != nil {
-		// The container does not run: whatever devices it had, it has no more, so
-		// that they no longer hide others.
+		// The container does not run and has lost its unknown devices: they no
+		// longer hide others.
 		m.stopped(pod, container)
 		if err := m.Admit(ctx, pod); err != nil {
 			return err
@@ -100,8 +98,8 @@ func (m *Manager) stopped(pod *v1.Pod, container string) {
 	slots := m.slotsOf(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// look makes the set of unknown containers if it is not known yet; the second
-	// call draws the conclusion.
+	// look computes the set of affected containers if it is not known yet; the
+	// second call uses it.
 	m.look(pod, slots)
 	b := m.blind[pod.UID]
 	if b == nil {
@@ -114,7 +112,8 @@ func (m *Manager) stopped(pod *v1.Pod, container string) {
 	}
 }
 
-// preStart has the plugin of one holding prepare the devices, if it wants to.
+// preStart calls the plugin of one holding to prepare the devices, if it has the
+// option PreStart.
 func (m *Manager) preStart(ctx context.Context, h Holding) error {
 	m.mu.Lock()
 	r := m.resources[h.Resource]
@@ -145,10 +144,9 @@ func (m *Manager) preStart(ctx context.Context, h Holding) error {
 	return nil
 }
 
-// Health is how the devices of a container are, as its status shows it (KEP-4680).
-// What a plugin that is away would say is unknown, and so is what became of a
-// device that it no longer lists. The list is in the order of Holdings, and the
-// caller's.
+// Health returns the health of a container's devices for its status (KEP-4680). It
+// is unknown while the plugin is away, and for devices that the plugin no longer
+// lists. The list is in the order of Holdings; the caller may change it.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	var out []v1.ResourceStatus
 	for _, h := range m.Holdings(uid, container) {

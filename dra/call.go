@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Calls to drivers. A call belongs to the manager: it has Run's context and a
-// deadline of its own, and its result counts whether or not the pod that asked for it
-// still waits.
+// Calls to drivers. A call belongs to the manager: it has Run's context and its own
+// deadline, and its result counts whether or not the pod that requested it still
+// waits.
 
 // Names of the calls, as the DRA API has them.
 const (
@@ -19,10 +19,9 @@ const (
 	callUnprepare = "NodeUnprepareResources"
 )
 
-// call starts a call to a driver for a pod's claims, of which none has one under
-// way. It goes on if the caller does not wait for it: a driver that was told to
-// do something is not told the opposite before it has answered, or its time is
-// over. Manager.mu is held.
+// call starts a call to a driver for claims of a pod; none of them may have a
+// running call. The call continues if the caller does not wait: a driver never gets
+// the opposite call before it has answered or timed out. Manager.mu is held.
 func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bool) (*op, error) {
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return nil, ErrNotRunning
@@ -32,8 +31,8 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 	if err != nil {
 		return nil, err
 	}
-	// errs is written before done is closed, and only read after that, which is why
-	// it needs no lock of its own.
+	// errs is written before done is closed, and only read after that: it needs no
+	// lock.
 	o := &op{done: make(chan struct{}), prepare: prepare, errs: map[*claim]error{}}
 	// Counted while the plugin is listed: its connection is not closed before the
 	// call is over.
@@ -58,9 +57,9 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 		if prepare {
 			part.called = true
 		} else {
-			// From here on nobody may start with this claim, whatever comes of the
-			// call: a driver that fails in the middle may have removed the CDI files
-			// already.
+			// From here on no container may start with this claim, whatever the
+			// result: a driver that fails in the middle may have removed the CDI
+			// files already.
 			part.prepared, part.devices = false, nil
 			c.gen++
 		}
@@ -77,7 +76,7 @@ func refs(claims []*claim) []ClaimRef {
 	return list
 }
 
-// callPrepare makes the call, without Manager.mu, and notes its result. Devices
+// callPrepare makes the call, without Manager.mu, and records its result. Devices
 // replace those of an earlier answer; the caller of prepareBy stores them.
 func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	answer, err := p.driver.Prepare(ctx, refs(claims))
@@ -98,8 +97,8 @@ func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*c
 	})
 }
 
-// callUnprepare makes the call, without Manager.mu, and notes its result. If the
-// record cannot be written the driver is not called, and the claim stays to be
+// callUnprepare makes the call, without Manager.mu, and records its result. If the
+// record cannot be written the driver is not called, and the claim still has to be
 // undone.
 func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	// Stored first: a crash must not leave it as if it were prepared.
@@ -127,8 +126,8 @@ func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []
 // errSkipped is for a claim that the driver did not answer for.
 var errSkipped = errors.New("its answer leaves the claim out")
 
-// known fails if an answer has a claim that was not asked for: a driver that mixes up
-// claims is not believed about the others either.
+// known returns an error if an answer has a claim that was not requested: such an
+// answer is not trusted for the other claims either.
 func known[T any](answer map[types.UID]T, claims []*claim) error {
 	for uid := range answer {
 		if !slices.ContainsFunc(claims, func(c *claim) bool { return c.UID == uid }) {
@@ -159,8 +158,8 @@ func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err err
 		} else if err := accept(c, part); err != nil {
 			o.errs[c] = &DriverError{Driver: p.name, Call: call, Claims: []string{c.String()}, Err: err}
 		}
-		// All pods of the claim wait for the driver, not just the one that asked: any
-		// of them may be the next to try.
+		// All pods of the claim wait for the driver, not only the one that made the
+		// call: any of them may be the next to try.
 		if errors.Is(err, ErrAway) {
 			for uid := range c.pods {
 				m.await(p.name, uid)
@@ -185,8 +184,8 @@ func (s ops) errors(claims []*claim) error {
 	return errors.Join(errs...)
 }
 
-// ops are the calls that one Prepare or Unprepare has seen end. Their errors are its
-// own: it does not try again what has failed while it waited.
+// ops are the calls that ended during one Prepare or Unprepare. It returns their
+// errors, and does not repeat calls that failed while it waited.
 type ops map[*op]bool
 
 // wait waits for the end of a call, and not for its success. If ctx ends first the

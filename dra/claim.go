@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The state of claims in memory. The order of a claim's life: pods refer to it, its
-// record is stored, drivers are called, the last pod leaves, drivers undo, the record
-// goes.
+// The state of claims in memory. In the life of a claim: pods refer to it, its
+// record is stored, drivers are called, the last pod ends, drivers undo it, the
+// record is removed.
 
-// claim is one that pods of this node use. Manager.mu guards it, but for saving.
+// claim is a claim that pods of this node use. Manager.mu guards all fields but
+// saving.
 type claim struct {
 	ClaimRef
 	pods map[types.UID]*podRef
@@ -21,8 +22,8 @@ type claim struct {
 	// without devices has none, and counts as prepared.
 	parts map[string]*part // by driver
 
-	gen, saved uint64 // changes so far, and those that are stored
-	// saving is taken before Manager.mu, which is not held over the write itself.
+	gen, saved uint64 // number of changes so far, and of those that are stored
+	// saving is locked before Manager.mu, which is not held during the write.
 	saving sync.Mutex // held while it is written, so that writes are in order
 }
 
@@ -38,23 +39,23 @@ type podRef struct {
 	given bool // all of it was prepared once, and that is stored
 }
 
-// part is what one driver has to do with a claim. prepared implies called; a claim
-// that is called and not prepared is one that failed, is under way, or is of an
+// part is the state of a claim at one driver. prepared implies called; a claim that
+// is called and not prepared has failed, is in progress, or was prepared in an
 // earlier boot.
 type part struct {
 	prepared bool
 	called   bool // the driver may have done something: it has to be undone
 	devices  []Device
-	op       *op // the call that is under way; nil: none
+	op       *op // the running call; nil if none
 }
 
 // op is a call to a driver, for some claims.
 type op struct {
 	done chan struct{} // closed when it is over
-	// prepare is false for an Unprepare. Whoever waits for the one is not interested
-	// in errors of the other.
+	// prepare is false for an Unprepare. Errors of a Prepare do not matter to a
+	// waiting Unprepare, and the other way round.
 	prepare bool
-	errs    map[*claim]error // of those that are not done; read once it is over
+	errs    map[*claim]error // of claims that failed; read once the call has ended
 }
 
 func (c *claim) String() string { return c.Namespace + "/" + c.Name }
@@ -69,8 +70,8 @@ func (c *claim) prepared() bool {
 	return true
 }
 
-// idle reports that no driver has anything to undo for the claim, nor a call under
-// way. Manager.mu is held.
+// idle reports that no driver has to undo anything for the claim, and none is being
+// called. Manager.mu is held.
 func (c *claim) idle() bool {
 	for _, p := range c.parts {
 		if p.op != nil || p.called {
@@ -80,9 +81,9 @@ func (c *claim) idle() bool {
 	return true
 }
 
-// alone reports that the pod uses the claim, and no other pod does. It is asked about
-// a pod and not for a number: an Unprepare that is repeated must not undo the claim
-// of the other pod that is left. Manager.mu is held.
+// alone reports whether the pod is the only one that uses the claim. It takes a pod
+// instead of returning a count: a repeated Unprepare must not undo the claim of the
+// one other pod that is left. Manager.mu is held.
 func (c *claim) alone(uid types.UID) bool { return len(c.pods) == 1 && c.pods[uid] != nil }
 
 // drivers lists the claim's drivers by name, so that records and CDI devices have the
@@ -92,7 +93,7 @@ func (c *claim) drivers() []string { return slices.Sorted(maps.Keys(c.parts)) }
 // refer notes that a pod uses a claim. The change is stored by the next save.
 // Manager.mu is held.
 func (m *Manager) refer(c *claim, r *podRef) {
-	// An equal reference stays, with its given: a repeated Prepare writes nothing.
+	// An equal reference is kept, so that a repeated Prepare writes nothing.
 	if old := c.pods[r.UID]; old != nil && slices.Equal(old.Uses, r.Uses) {
 		return
 	}

@@ -1,7 +1,7 @@
-// Package dra gives pods the devices of their ResourceClaims (dynamic resource
-// allocation, KEP-4381): it has the drivers on this node prepare what was allocated,
-// before the containers start, names the CDI devices of each container, and has the
-// drivers undo it when the last pod has ended.
+// Package dra prepares the devices of pods' ResourceClaims (dynamic resource
+// allocation, KEP-4381): it calls the drivers on this node to prepare the allocated
+// devices before the containers start, returns the CDI devices of each container,
+// and calls the drivers to undo it when the last pod of a claim has ended.
 //
 //	m, err := dra.New(dra.Config{Store: store, Claims: claims})
 //	if err != nil {

@@ -18,36 +18,36 @@ import (
 const (
 	// defaultTimeout is the kubelet's for each call to a driver.
 	defaultTimeout = 45 * time.Second
-	// defaultGrace is that of device plugins, whose drivers take as long to
-	// come up. The kubelet has none: it fails at once and tries again.
+	// defaultGrace is that of device plugins, whose drivers take as long to start.
+	// The kubelet has none: it fails at once and tries again.
 	defaultGrace = 5 * time.Minute
-	// maxDrivers bounds the names that are remembered: those of registered drivers,
-	// and those that claims name and nobody has registered.
+	// maxDrivers limits the stored driver names: those of registered drivers, and
+	// those that claims name without a registration.
 	maxDrivers = 256
-	// maxInstances bounds those of one driver: an update has two.
+	// maxInstances limits the instances of one driver: an update has two.
 	maxInstances = 16
 )
 
-// Store keeps values over a crash, one for each claim. A checkpoint.Store is one.
+// Store stores values durably, one for each claim. checkpoint.Store implements it.
 type Store interface {
-	// Write returns once the value would survive a crash: a driver is called only
-	// after that. It may block: only calls about the same claim wait for it.
+	// Write returns once the value is durable: only then a driver is called. It may
+	// block; only calls for the same claim wait for it.
 	Write(key string, value []byte) error
-	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
+	// Read returns fs.ErrNotExist if there is no value, or only a damaged one.
 	Read(key string) ([]byte, error)
-	// Delete of a key without a value is no error.
+	// Delete removes the value of a key; a missing key is a success.
 	Delete(key string) error
-	// Keys lists all values, those of others too: the manager takes the ones with its
-	// own prefix. Restore calls it.
+	// Keys returns all keys. The manager uses those with its own prefix. Only
+	// Restore calls it.
 	Keys() ([]string, error)
 }
 
-// Claims looks up ResourceClaims, of an API server or of wherever they are. What
-// it returns is shared and not changed.
+// Claims looks up ResourceClaims, for example at an API server. The results are
+// shared and not changed.
 type Claims interface {
-	// Claim may ask a server, and ends when ctx does. A claim that does not exist is
-	// an error or nil. It is called without locks, once for each claim of a Prepare
-	// that finds something missing.
+	// Claim returns a claim. It may call a server, and returns when ctx ends. For a
+	// claim that does not exist it returns nil or an error. It is called without
+	// locks, once for each claim of a Prepare that is not prepared already.
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 }
 
@@ -56,24 +56,24 @@ type Claims interface {
 type Config struct {
 	Store  Store
 	Claims Claims
-	// Boot names the boot of the machine, as /proc/sys/kernel/random/boot_id
-	// does: what was prepared before another one is prepared again. Without it,
-	// so is what no running pod uses.
+	// Boot identifies the boot of the machine, as /proc/sys/kernel/random/boot_id
+	// does: claims prepared in another boot are prepared again. Without it, claims
+	// that no running pod uses are prepared again too.
 	Boot string
-	// KubeletDir is the root directory of a kubelet that this node had or may have
-	// again: its dra_manager_state is read, and kept up to date where it is there.
+	// KubeletDir is the root directory of a kubelet that ran on this node or may
+	// run again: its dra_manager_state is read and, if it exists, kept up to date.
 	// "": none.
 	KubeletDir string
 
 	Timeout time.Duration // of each call to a driver, and for the claims of a pod; 45s
-	Grace   time.Duration // that a driver may be away before pods are told that it is gone; 5m
+	Grace   time.Duration // how long pods wait for a driver that is away before they get a GoneError; 5m
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// withDefaults returns the configuration with its optional fields set. Boot,
-// KubeletDir and Metrics stay as they are, as their absence has a meaning.
+// withDefaults returns the configuration with its optional fields set, but Boot,
+// KubeletDir and Metrics, which may be absent.
 func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -87,8 +87,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports every mistake at once, by the field's name, its value and the
-// wanted values.
+// validate returns every fault, with the field's name, its value and the allowed
+// values.
 func (c Config) validate() error {
 	var errs []error
 	if c.Store == nil {
@@ -106,40 +106,40 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Manager knows the claims that pods of this node use, and the drivers. Its
-// methods may be called from any goroutine.
+// Manager keeps the claims that pods of this node use, and the drivers. Its methods
+// may be called from any goroutine.
 type Manager struct {
 	cfg Config
 	met *metrics
 
-	// mu guards the maps and ctx, and what claims and drivers hold. It is never held
-	// over a call to a driver, a read or a write of the store, or a look-up of a
+	// mu guards the maps and ctx, and the fields of claims and drivers. It is never
+	// held during a call to a driver, an access of the store, or a look-up of a
 	// claim.
 	mu     sync.Mutex
 	claims map[types.UID]*claim
-	// byName has one claim of a name, claims has all: after a restart, a claim that
-	// was deleted by force and made again can be there twice, until one of the two is
-	// unprepared.
+	// byName has one claim for each name; claims has all. After a restart a name
+	// can have two claims, if one was deleted by force and created again, until one
+	// of them is unprepared.
 	byName  map[string]*claim             // by namespace/name
-	byPod   map[types.UID]map[*claim]bool // that a pod uses
-	alive   map[types.UID]bool            // pods of which something ran at Restore, and that have not ended
-	turns   map[types.UID]*turn           // pods that are being prepared or undone
+	byPod   map[types.UID]map[*claim]bool // the claims that a pod uses
+	alive   map[types.UID]bool            // pods with running containers at Restore that have not ended
+	turns   map[types.UID]*turn           // pods that are being prepared or unprepared
 	reaping map[types.UID]*reaper         // pods that are gone
 	drivers map[string]*driver
 	subs    subscription.List[Change]
-	// ready is closed once ctx is set, as registrations before that fail.
+	// ready is closed once ctx is set: registrations fail before that.
 	ready chan struct{}
 	ctx   context.Context // Run's; nil before
 	wg    sync.WaitGroup  // of calls and sessions
 
-	// The fields for the start. restoring is taken before mu, never after it.
+	// The fields for the start. restoring is locked before mu, never after it.
 	restoring sync.Mutex  // held by Restore
 	restored  bool        // guarded by restoring
-	blind     bool        // everything may run; set by Restore, before any record is read
-	unread    []types.UID // claims whose record the disk did not give; Restore's, then Run's
+	blind     bool        // every container may run; set by Restore before it reads records
+	unread    []types.UID // claims whose record could not be read; used by Restore, then by Run
 
-	// shared means that there is a kubelet's file to be kept up to date, and told has
-	// a token while that may not say what is so.
+	// shared means that a kubelet's file has to be kept up to date; told has a
+	// token while the file is out of date.
 	shared bool
 	told   chan struct{}
 }
@@ -170,13 +170,13 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run lets drivers register and be called until ctx ends; it returns nil when no
-// call is under way any more. It may be called once, after [Manager.Restore].
+// Run lets drivers register and be called until ctx ends; it returns nil once all
+// calls have returned. It may be called once, after [Manager.Restore].
 func (m *Manager) Run(ctx context.Context) error {
-	// For a caller that did not call Restore: as nobody has said which containers
-	// run, all of them may, and every record counts as used.
+	// If the caller did not call Restore, every container may run, and every record
+	// counts as used.
 	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
-		m.cfg.Log.Error("claims of before the restart are not known", zap.Error(err))
+		m.cfg.Log.Error("failed to restore claims", zap.Error(err))
 	}
 	m.mu.Lock()
 	m.ctx = ctx
@@ -192,8 +192,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		m.keepTold(over)
 	}()
 	<-ctx.Done()
-	// Subscribers hear of nothing that happens from here on: plugins that go because
-	// of the end are not lost.
+	// Subscribers get no changes from here on: drivers that disconnect because of
+	// the end are not lost.
 	m.subs.Drop()
 	m.wg.Wait()
 	m.subs.Wait()
@@ -202,7 +202,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed when Run works: drivers can register.
+// Ready returns a channel that is closed when drivers can register.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // start runs fn, with Run's ctx, on a goroutine that Run waits for. Before Run and
@@ -218,18 +218,18 @@ func (m *Manager) start(fn func(ctx context.Context)) error {
 	return nil
 }
 
-// turn lets one at a time do something for a pod: a Prepare and an Unprepare of the
-// same pod would otherwise add and drop its references in any order.
+// turn serializes the calls for a pod: a Prepare and an Unprepare of the same pod
+// would otherwise add and drop its references in any order.
 type turn struct {
-	free chan struct{} // has a value while nobody has the turn
+	free chan struct{} // has a value while the turn is free
 	// users are the holder of the turn and those who wait for it; with the last of
 	// them the record goes. Guarded by Manager.mu.
 	users int
 }
 
-// enter waits for a pod's turn, for as long as ctx allows, and returns how to end it.
-// The turn is a channel and not a mutex so that a caller whose context ends is not
-// stuck behind a driver that hangs.
+// enter waits for a pod's turn until ctx ends, and returns a function that ends it.
+// The turn is a channel and not a mutex, so that a caller does not wait for a
+// hanging driver beyond its context.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err error) {
 	m.mu.Lock()
 	t := m.turns[uid]
@@ -249,8 +249,8 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err e
 	}
 	select {
 	case <-t.free:
-		// The turn is given back before it is forgotten: whoever enters in between
-		// still finds this turn, and not a second one for the same pod.
+		// The turn is freed before it is removed: a caller of enter in between
+		// finds this turn, and not a second one for the same pod.
 		return func() { t.free <- struct{}{}; forget() }, nil
 	case <-ctx.Done():
 		forget()

@@ -13,19 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Who the drivers are, and which pods wait for one. Driver names live longer than
-// registrations: a pod may name a driver before its program comes up, and the grace
-// period counts from the moment it was lost.
+// The registered drivers, and the pods that wait for one. The entry of a name
+// outlives registrations: a pod may name a driver before its program starts, and
+// the grace period counts from the loss of the driver.
 
-// driver is what is known under one driver name. Manager.mu guards it.
+// driver is the state of one driver name. Manager.mu guards it.
 type driver struct {
 	name    string
-	plugins []*plugin // in the order in which they came
+	plugins []*plugin // in the order of registration
 	// lostAt is when the last instance deregistered, or when the name was first asked
 	// for; why says so in words for events. Neither counts while there are plugins.
-	lostAt  time.Time // while there are none
+	lostAt  time.Time // while no instance is connected
 	why     string
-	waiting map[types.UID]bool // pods to be told when one comes
+	waiting map[types.UID]bool // pods to be reported when an instance connects
 }
 
 // plugin is one instance of a driver: while it is updated there are two.
@@ -33,28 +33,27 @@ type plugin struct {
 	name, endpoint string
 	driver         Driver
 	cancel         context.CancelFunc
-	// calls are those under way. One is added under Manager.mu only, while the plugin
-	// is listed, so that attend can wait for the rest once it has taken the plugin
-	// off the list.
+	// calls counts the running calls. A call is added only under Manager.mu while
+	// the plugin is listed, so that attend can remove the plugin from the list and
+	// then wait for the rest.
 	calls sync.WaitGroup
 
 	// Guarded by Manager.mu.
 	connected bool
-	// health is what this instance reported. Each instance has its own: the end of
-	// one of two does not make the other's devices unknown.
+	// health is the health that this instance reported. Each instance has its own:
+	// the end of one of two does not make the other's devices unknown.
 	health map[deviceName]*health
 	stale  *time.Timer // when the first of health is too old
 }
 
-// Offer takes a driver of this process. instance reports several of one name apart;
-// the newest one is used. The manager owns d from here on, and closes it when it is
-// withdrawn, when Run ends, and if Offer fails. Before Run the error is
-// [ErrNotRunning].
+// Offer adds a driver of this process. instance distinguishes several of one name;
+// the newest one is used. The manager owns d: it closes d when it is withdrawn,
+// when Run ends, and if Offer fails. Before Run the error is [ErrNotRunning].
 func (m *Manager) Offer(name, instance string, d Driver) error { return m.offer(name, instance, d) }
 
-// Withdraw ends the use of a driver. Calls that are under way are let finish, and the
-// driver is closed after them; Withdraw does not wait for that. Claims keep what the
-// driver prepared. An instance that is not known is no error.
+// Withdraw removes a driver. Running calls are completed, and the driver is closed
+// after them; Withdraw does not wait for that. Claims stay prepared. An unknown
+// instance is ignored.
 func (m *Manager) Withdraw(name, instance string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,8 +88,8 @@ func (m *Manager) offer(name, endpoint string, d Driver) error {
 	return nil
 }
 
-// enlist adds a plugin and starts what attends to it. After an error d is still the
-// caller's to close.
+// enlist adds a plugin and starts its goroutines. After an error the caller has to
+// close d.
 func (m *Manager) enlist(name, endpoint string, d Driver) error {
 	if err := checkDriver(name); err != nil {
 		return err
@@ -101,8 +100,8 @@ func (m *Manager) enlist(name, endpoint string, d Driver) error {
 	if err != nil {
 		return err
 	}
-	// Two plugins at one endpoint would be one program with two connections, and
-	// Withdraw could not tell which of them has gone.
+	// Two plugins at one endpoint would be one program with two connections, which
+	// Withdraw could not tell apart.
 	if slices.ContainsFunc(entry.plugins, func(p *plugin) bool { return p.endpoint == endpoint }) {
 		return fmt.Errorf("driver %s is registered at %s already", name, endpoint)
 	}
@@ -110,8 +109,8 @@ func (m *Manager) enlist(name, endpoint string, d Driver) error {
 		return fmt.Errorf("driver %s is registered at %d endpoints already, the most that are kept", name, maxInstances)
 	}
 	p := &plugin{name: name, endpoint: endpoint, driver: d, health: map[deviceName]*health{}}
-	// The context is made only after start has succeeded, since nobody would cancel
-	// it otherwise. The goroutine waits for it.
+	// The context is created only after start has succeeded, since it would
+	// otherwise never be cancelled. The goroutine waits for it.
 	ready := make(chan context.Context, 1)
 	if err := m.start(func(context.Context) { m.attend(<-ready, p) }); err != nil {
 		return err
@@ -120,22 +119,22 @@ func (m *Manager) enlist(name, endpoint string, d Driver) error {
 	ctx, p.cancel = context.WithCancel(m.ctx)
 	ready <- ctx
 	entry.plugins = append(entry.plugins, p)
-	// A driver of this process is always connected; others report it.
+	// A driver of this process is always connected; others report their connection.
 	if _, remote := d.(follower); !remote {
 		m.connect(p, true)
 	}
 	return nil
 }
 
-// driver returns what is known under a name, and makes it if it is new. Names that
-// come from claims and that nobody has registered make room for others; if all are
-// registered, a new one is an error. Manager.mu is held.
+// driver returns the entry of a name, and creates it if it is new. Names that only
+// claims have named are removed to make space; if all are registered, a new one is
+// an error. Manager.mu is held.
 func (m *Manager) driver(name string) (*driver, error) {
 	if d := m.drivers[name]; d != nil {
 		return d, nil
 	}
-	// The longest lost goes first. Its waiting pods are not told of its return, but
-	// try again at the end of their grace period.
+	// The name that was lost first is removed. Its waiting pods are not reported
+	// when it registers, but try again at the end of their grace period.
 	if len(m.drivers) >= maxDrivers {
 		var oldest *driver
 		for _, d := range m.drivers {
@@ -179,24 +178,24 @@ func (m *Manager) plugin(name, claim string, uid types.UID) (*plugin, error) {
 	return nil, &GoneError{Driver: name, Claim: claim, Why: d.why}
 }
 
-// await has a pod told when a driver connects, once. Manager.mu is held.
+// await reports a pod once when a driver connects. Manager.mu is held.
 func (m *Manager) await(name string, uid types.UID) {
 	if d := m.drivers[name]; d != nil {
 		d.waiting[uid] = true
 	}
 }
 
-// unawait ends all waits of a pod whose claims are being undone: a driver that comes
-// has nothing to prepare for it. Manager.mu is held.
+// unawait ends all waits of a pod whose claims are being undone. Manager.mu is
+// held.
 func (m *Manager) unawait(uid types.UID) {
 	for _, d := range m.drivers {
 		delete(d.waiting, uid)
 	}
 }
 
-// connect notes whether a plugin is connected, and informs those who wait for one. A
-// report that is no change, or that comes from a plugin after its Withdraw, is
-// ignored. Manager.mu is held.
+// connect records whether a plugin is connected, and reports the pods that wait for
+// one. It ignores an unchanged state, and a plugin after its Withdraw. Manager.mu
+// is held.
 func (m *Manager) connect(p *plugin, connected bool) {
 	d := m.drivers[p.name]
 	if p.connected == connected || d == nil || !slices.Contains(d.plugins, p) {
@@ -210,8 +209,9 @@ func (m *Manager) connect(p *plugin, connected bool) {
 	c := Change{Drivers: []string{p.name}}
 	for uid := range d.waiting {
 		c.Pods = append(c.Pods, uid)
-		// A pod that is gone has no worker to hear of the Change; its reaper need not
-		// sit out its pause. The channel holds one wake-up, which is enough.
+		// The Change has no effect on a pod that is gone; its reaper is woken
+		// instead of waiting for the end of its pause. The channel holds one
+		// wake-up, which is enough.
 		if r := m.reaping[uid]; r != nil {
 			select {
 			case r.wake <- struct{}{}:
@@ -223,8 +223,7 @@ func (m *Manager) connect(p *plugin, connected bool) {
 	m.notify(c)
 }
 
-// lost reports a driver of which no instance is connected any more. Manager.mu is
-// held.
+// lost reports a driver without a connected instance. Manager.mu is held.
 func (m *Manager) lost(d *driver, name string) {
 	if !slices.ContainsFunc(d.plugins, func(p *plugin) bool { return p.connected }) {
 		m.notify(Change{Lost: []string{name}})
@@ -232,7 +231,7 @@ func (m *Manager) lost(d *driver, name string) {
 }
 
 // follower is a Driver that reports whether it is connected, until ctx ends.
-// connected is called from follow's goroutine alone.
+// connected is called only from follow's goroutine.
 type follower interface {
 	follow(ctx context.Context, connected func(bool))
 }
@@ -253,28 +252,28 @@ func (m *Manager) attend(ctx context.Context, p *plugin) {
 	wg.Go(func() { m.watch(ctx, p) })
 	<-ctx.Done()
 	wg.Wait()
-	m.mu.Lock() // nobody takes it any more, also at the end of Run
+	m.mu.Lock() // removed from the list, also at the end of Run
 	if d := m.drivers[p.name]; d != nil {
 		d.plugins = slices.DeleteFunc(d.plugins, func(x *plugin) bool { return x == p })
 	}
 	m.mu.Unlock()
-	// The connection stays open until every call has its answer. Calls have a context
-	// and a deadline of their own, which Withdraw does not cut short.
+	// The connection stays open until every call has returned. Calls have their own
+	// context and deadline, which Withdraw does not end.
 	p.calls.Wait()
 	if err := p.driver.Close(); err != nil {
-		m.cfg.Log.Debug("driver not closed", zap.String("driver", p.name), zap.Error(err))
+		m.cfg.Log.Debug("failed to close driver", zap.String("driver", p.name), zap.Error(err))
 	}
 }
 
-// DriverState is how it stands with one instance of a driver. Endpoint is the path of
-// its socket, or the instance that Offer was given.
+// DriverState is the state of one instance of a driver. Endpoint is the path of its
+// socket, or the instance given to Offer.
 type DriverState struct {
 	Name, Endpoint string
 	Connected      bool
 }
 
-// Drivers lists those that are registered, by name and, within one, in the order
-// in which they came.
+// Drivers returns the registered instances, sorted by name and then by
+// registration.
 func (m *Manager) Drivers() []DriverState {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// Errors are types where a caller decides by them: wait for the driver (NotYetError),
-// say so to people (GoneError), or try again later (the others).
+// Callers decide by the type: wait for the driver (NotYetError), report it
+// (GoneError), or try again later (the others).
 
-// ErrNotRunning is for calls before [Manager.Run], or after it.
+// ErrNotRunning is returned for calls before [Manager.Run] or after its end.
 var ErrNotRunning = errors.New("the manager of resource claims is not running")
 
-// ErrAway is for a [Driver] that could not be reached: pods wait for it to come
-// back.
+// ErrAway is returned by a [Driver] that could not be reached: pods wait until it
+// is back.
 var ErrAway = errors.New("the driver cannot be reached")
 
-// ErrNoHealth is for a [Driver] that does not tell how its devices are.
-var ErrNoHealth = errors.New("the driver does not tell of health")
+// ErrNoHealth is returned by a [Driver] that does not report health.
+var ErrNoHealth = errors.New("the driver does not report health")
 
-// ErrNotPrepared means that a container uses a claim which is not prepared for
-// its pod: it must not start.
+// ErrNotPrepared means that a container uses a claim that is not prepared for its
+// pod: it must not start.
 var ErrNotPrepared = errors.New("the claim is not prepared")
 
-// NotYetError means that a pod needs a driver that may come: it should be tried
-// again when [Manager.Subscribe] reports the pod. From Until on the answer is
-// a [*GoneError], though the driver may still come.
+// NotYetError means that a driver is missing that may still register: try again
+// when [Manager.Subscribe] reports the pod. From Until on the error is a
+// [*GoneError], though the driver may still register.
 type NotYetError struct {
 	Driver string
 	Claim  string // namespace/name
-	// Why says, for people, what the pod waits for.
+	// Why describes for people why the pod waits.
 	Why string
 	// Until is the end of Config.Grace, counted from the loss of the driver or from
 	// the first pod that named it.
@@ -41,8 +41,8 @@ func (e *NotYetError) Error() string {
 	return fmt.Sprintf("claim %s waits for driver %s until %s: %s", e.Claim, e.Driver, e.Until.Format(time.TimeOnly), e.Why)
 }
 
-// GoneError means that no instance of a driver has registered for Config.Grace. The
-// pod is still reported by Subscribe if one comes.
+// GoneError means that no instance of a driver was connected for Config.Grace.
+// Subscribe still reports the pod if one connects.
 type GoneError struct {
 	Driver, Claim, Why string
 }
@@ -51,7 +51,7 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("claim %s: there is no driver %s: %s", e.Claim, e.Driver, e.Why)
 }
 
-// ClaimError means that a claim cannot be used as it is.
+// ClaimError means that a claim cannot be used.
 type ClaimError struct {
 	Claim string // namespace/name, or the name in spec.resourceClaims of the pod
 	Err   error
@@ -59,16 +59,16 @@ type ClaimError struct {
 
 func (e *ClaimError) Error() string { return fmt.Sprintf("claim %s: %v", e.Claim, e.Err) }
 
-// Unwrap is what is wrong with the claim.
+// Unwrap returns the fault of the claim.
 func (e *ClaimError) Unwrap() error { return e.Err }
 
-// DriverError means that a driver answered a call with an error, or wrongly, or not
-// in time. The call may have had an effect, and is repeated when the pod is tried
-// again.
+// DriverError means that a driver returned an error or an invalid answer, or did
+// not answer in time. The call may have had an effect, and is repeated when the pod
+// is tried again.
 type DriverError struct {
 	Driver string
-	Call   string   // as the DRA API names it
-	Claims []string // namespace/name of those that are not done
+	Call   string   // name in the DRA API
+	Claims []string // namespace/name of the failed claims
 	Err    error
 }
 
@@ -76,5 +76,5 @@ func (e *DriverError) Error() string {
 	return fmt.Sprintf("driver %s: %s of claim %s: %v", e.Driver, e.Call, strings.Join(e.Claims, ", "), e.Err)
 }
 
-// Unwrap is what the driver, or the connection to it, said.
+// Unwrap returns the error of the driver or of the connection to it.
 func (e *DriverError) Unwrap() error { return e.Err }

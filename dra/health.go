@@ -16,7 +16,7 @@ const (
 	// healthTimeout is how long a report counts that names no time (the
 	// kubelet's value).
 	healthTimeout = 30 * time.Second
-	// watchRetry is the pause before a driver is asked again for health (the
+	// watchRetry is the pause before a driver's health is watched again (the
 	// kubelet's value).
 	watchRetry = 5 * time.Second
 	// maxHealth bounds the devices of one plugin that are remembered.
@@ -29,8 +29,8 @@ const (
 // deviceName names a device of a driver.
 type deviceName struct{ pool, device string }
 
-// health is what was last said of a device, and when that was received. It is
-// replaced, never changed.
+// health is the last report about a device, and its time. It is replaced, never
+// changed.
 type health struct {
 	health  Health
 	message string
@@ -38,23 +38,23 @@ type health struct {
 	at      time.Time
 }
 
-// fresh reports whether the report still counts; it does at the very moment of its
-// timeout.
+// fresh reports whether the report is still valid; at the very moment of its
+// timeout it is.
 func (h *health) fresh(now time.Time) bool { return now.Sub(h.at) <= h.timeout }
 
-// watch listens to what a driver says of its devices until ctx ends, or until the
-// driver says that it does not tell.
+// watch receives the health of a driver's devices until ctx ends, or until the
+// driver returns ErrNoHealth.
 func (m *Manager) watch(ctx context.Context, p *plugin) {
 	for ctx.Err() == nil {
 		err := p.driver.Watch(ctx, func(list []DeviceHealth) { m.report(ctx, p, list) })
 		m.mu.Lock()
-		// Whatever ended the stream, nobody reports these devices any more.
+		// No reports arrive for these devices any more, whatever ended the stream.
 		m.unknown(p)
 		m.mu.Unlock()
 		if errors.Is(err, ErrNoHealth) {
 			return // a new version of it registers anew
 		}
-		m.cfg.Log.Debug("driver stopped telling of health", zap.String("driver", p.name), zap.Error(err))
+		m.cfg.Log.Debug("health stream of driver ended", zap.String("driver", p.name), zap.Error(err))
 		t := time.NewTimer(watchRetry)
 		select {
 		case <-ctx.Done():
@@ -64,12 +64,12 @@ func (m *Manager) watch(ctx context.Context, p *plugin) {
 	}
 }
 
-// report takes what a driver says of its devices. Those that it leaves out keep
-// what they had until that is too old.
+// report stores the health that a driver reported. Devices that it leaves out keep
+// their health until it times out.
 func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// The plugin was withdrawn: a late report must not bring back what unknown
+	// The plugin was withdrawn: a late report must not restore what unknown has
 	// cleared.
 	if ctx.Err() != nil {
 		return
@@ -99,9 +99,9 @@ func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	m.tell(p.name, changed)
 }
 
-// age drops reports that are too old, adds their devices to changed, and has this
-// looked at again when the next is. One timer for each plugin, set to the earliest
-// end, costs the same for any number of devices. Manager.mu is held.
+// age removes reports that have timed out, adds their devices to changed, and sets
+// a timer for the next timeout. One timer for each plugin costs the same for any
+// number of devices. Manager.mu is held.
 func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	var next time.Time
 	for name, h := range p.health {
@@ -143,7 +143,7 @@ func (m *Manager) unknown(p *plugin) {
 	m.tell(p.name, changed)
 }
 
-// tell informs the pods that have one of some devices, of whichever instance of the
+// tell reports the pods that have one of some devices, of any instance of the
 // driver: their statuses are out of date. Manager.mu is held.
 func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	if len(devices) == 0 {
@@ -164,9 +164,9 @@ func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	}
 }
 
-// healthOf is how a device is, by the newest plugin that knows. The resource ID is
-// the first CDI name, or driver/pool/device without one, as the kubelet has it.
-// Manager.mu is held.
+// healthOf returns the health of a device from the newest instance that reported
+// it. The resource ID is the first CDI name, or driver/pool/device without one, as
+// in the kubelet. Manager.mu is held.
 func (m *Manager) healthOf(d HeldDevice, now time.Time) v1.ResourceHealth {
 	out := v1.ResourceHealth{ResourceID: v1.ResourceID(d.Driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {
@@ -195,8 +195,7 @@ func (m *Manager) healthOf(d HeldDevice, now time.Time) v1.ResourceHealth {
 	return out
 }
 
-// shorten cuts a message to what the API takes, in bytes, and not in the middle of a
-// character.
+// shorten cuts a message to the API's limit in bytes, at a character boundary.
 func shorten(s string) string {
 	if len(s) <= v1.ResourceHealthMessageMaxLength {
 		return s

@@ -25,21 +25,21 @@ import (
 const (
 	// kubeletFile has the claims that a kubelet prepared, in its root directory.
 	kubeletFile = "dra_manager_state"
-	// maxKubeletFile is the largest one that is read, in bytes: 250 pods with claims
-	// of 16 devices make a quarter of it.
+	// maxKubeletFile is the largest file that is read, in bytes: four times the
+	// file of 250 pods with claims of 16 devices.
 	maxKubeletFile = 4 << 20
 	// kubeletKey is the key in the store of the checksum that the kubelet's file had
 	// when this agent wrote it last.
 	kubeletKey = "kubelet"
 
-	// The values that the kubelet writes into the file. Others are of a format that
-	// is not known here.
+	// The values that the kubelet writes into the file. Other values mean an
+	// unknown format.
 	kubeletKind    = "DRACheckpoint"
 	kubeletVersion = "checkpoint.dra.kubelet.k8s.io/v1"
 )
 
-// kubeletFormat is the kubelet's file as its JSON is. Data is JSON as well, in a
-// string: the checksum is that of the string's bytes.
+// kubeletFormat is the JSON of the kubelet's file. Data is JSON in a string; the
+// checksum covers the bytes of the string.
 type kubeletFormat struct {
 	Data     string
 	Checksum uint32 // CRC-32 of Data (IEEE)
@@ -52,7 +52,7 @@ type kubeletData struct {
 	ClaimInfoStateList []kubeletClaim
 }
 
-// kubeletClaim is what a kubelet keeps of a claim. PodUIDs is a set: an object with
+// kubeletClaim is the kubelet's record of a claim. PodUIDs is a set: an object with
 // empty values.
 type kubeletClaim struct {
 	ClaimUID    types.UID
@@ -62,8 +62,8 @@ type kubeletClaim struct {
 	DriverState map[string]kubeletDriver
 }
 
-// kubeletDriver has no devices before the driver has prepared them, or if it has
-// none to tell of.
+// kubeletDriver has no devices before the driver has prepared them, or if the
+// driver returned none.
 type kubeletDriver struct {
 	Devices []kubeletDevice
 }
@@ -99,14 +99,14 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 	seen := map[types.UID]bool{}
 	for i, c := range data.ClaimInfoStateList {
 		r := c.record()
-		// The checks are those of this agent's own records, in one place: whatever
-		// passes can be stored and read again.
+		// The checks are those of this agent's own records: a record that passes
+		// can be stored and read again.
 		value, err := json.Marshal(r)
 		if err == nil {
 			_, err = parseRecord(r.UID, value)
 		}
 		if err == nil && seen[r.UID] {
-			err = fmt.Errorf("uid is %q, as that of another", r.UID)
+			err = fmt.Errorf("uid is %q, which another entry has", r.UID)
 		}
 		seen[r.UID] = true
 		if err != nil {
@@ -118,8 +118,8 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 	return records, f.Checksum, problems, nil
 }
 
-// record is the claim in this agent's format. Boot stays empty, since the kubelet
-// does not record it.
+// record converts the claim to this agent's format. Boot stays empty, since the
+// kubelet does not store it.
 func (c *kubeletClaim) record() *record {
 	r := &record{Version: recordVersion, UID: c.ClaimUID, Namespace: c.Namespace, Name: c.ClaimName}
 	for _, uid := range slices.Sorted(maps.Keys(c.PodUIDs)) {
@@ -135,7 +135,7 @@ func (c *kubeletClaim) record() *record {
 			d.Devices = append(d.Devices, out)
 		}
 		// The kubelet does not store whether a driver has answered. Without devices
-		// the driver is asked again, which costs a call and no more.
+		// the driver is called again, which does no harm.
 		d.Prepared = len(d.Devices) > 0
 		r.Drivers = append(r.Drivers, d)
 	}
@@ -214,8 +214,8 @@ func (m *Manager) fromKubelet() []*record {
 	return records
 }
 
-// inherit takes over a claim of a kubelet, and records it. Drivers are not asked
-// again for claims of pods that run, as those were prepared in this boot; the other
+// inherit takes over a claim of a kubelet, and stores it. Drivers are not called
+// again for claims of running pods, as those were prepared in this boot; other
 // claims are prepared again, or undone.
 func (m *Manager) inherit(r *record) {
 	m.mu.Lock()
@@ -228,7 +228,7 @@ func (m *Manager) inherit(r *record) {
 	m.adopt(r)
 	m.mu.Lock()
 	c := m.claims[r.UID]
-	// The record is on nobody's disk yet in this format.
+	// The record is not stored in this format yet.
 	c.gen++
 	m.mu.Unlock()
 	if err := m.saveOne(c); err != nil {
@@ -294,7 +294,7 @@ func (m *Manager) tellKubelet() error {
 	if err := errors.Join(dir.Replace(kubeletFile, b, 0o600), dir.Close()); err != nil {
 		return err
 	}
-	// The file comes first. After a crash between the two, the file is taken for a
-	// kubelet's, and it has the same claims.
+	// The file is written first. After a crash between the two writes, the file
+	// counts as a kubelet's, and it has the same claims.
 	return m.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, uint64(checksum), 10))
 }

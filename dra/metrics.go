@@ -31,13 +31,13 @@ func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metric
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	m := &metrics{
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "dra_operations_duration_seconds", Help: "How long it took to prepare or unprepare the claims of a pod.", Buckets: buckets,
+			Name: "dra_operations_duration_seconds", Help: "Duration of preparing or unpreparing the claims of a pod.", Buckets: buckets,
 		}, []string{"operation_name", "is_error"}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "dra_grpc_operations_duration_seconds", Help: "How long calls to DRA drivers took.", Buckets: buckets,
+			Name: "dra_grpc_operations_duration_seconds", Help: "Duration of calls to DRA drivers.", Buckets: buckets,
 		}, []string{"driver_name", "method_name", "grpc_status_code"}),
 		damaged: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodewright_dra_records_damaged_total", Help: "Claims of which the record was damaged.",
+			Name: "nodewright_dra_records_damaged_total", Help: "Damaged records of claims.",
 		}),
 	}
 	if reg == nil {
@@ -51,7 +51,7 @@ func (m *metrics) operation(name string, began time.Time, err error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(time.Since(began).Seconds())
 }
 
-// gauge counts claims when it is asked.
+// gauge counts claims when it is collected.
 type gauge func() map[string]int
 
 var inUseDesc = prometheus.NewDesc("dra_resource_claims_in_use",

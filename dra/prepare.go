@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Prepare has drivers make the claims of a pod ready. It is called before the pod's
-// containers start, and as often as one wants: what is ready is not asked for again.
-// It blocks until all drivers have answered or ctx ends; calls that were made go on
-// without it. After an error it has to be called again, and whatever it did is undone
-// by [Manager.Unprepare].
+// Prepare calls drivers to prepare the claims of a pod. It is called before the
+// pod's containers start, and may be repeated: prepared claims cause no call. It
+// blocks until all drivers have answered or ctx ends; calls that were started
+// continue. After an error it has to be called again. [Manager.Unprepare] undoes
+// it, also after an error.
 //
 // Errors are, or wrap, [*NotYetError], [*GoneError], [*ClaimError], [*DriverError]
 // and [ErrNotRunning].
@@ -26,17 +26,16 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	if err != nil {
 		return err
 	}
-	// Before the turn: a sync of a running pod waits for nobody.
+	// Before the turn: a sync of a running pod does not wait.
 	if len(wants) == 0 || m.has(pod, wants) {
 		return nil
 	}
 	leave, err := m.enter(ctx, pod.UID)
 	if err != nil {
-		return fmt.Errorf("wait for what is being done with the pod's claims: %w", err)
+		return fmt.Errorf("wait for another call for the pod's claims: %w", err)
 	}
 	defer leave()
-	// Whoever prepares a pod knows that it is not gone, whatever the last Retain
-	// said.
+	// The pod exists, whatever the last Retain reported.
 	m.rescue(pod.UID)
 	began := time.Now()
 	err = m.prepare(ctx, pod, wants)
@@ -44,9 +43,9 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// has reports that all claims of a pod are ready, and that this is stored. References
-// without uses, such as those of a kubelet's file, do not suffice for a container
-// that uses something.
+// has reports that all claims of a pod are prepared and stored. References without
+// uses, such as those of a kubelet's file, are not enough for a container that uses
+// a claim.
 func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,9 +82,9 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	err = m.each(claims, func(driver string, list []*claim) error {
 		return m.prepareBy(ctx, driver, pod.UID, list)
 	})
-	// Also if a driver failed: the others' answers are kept, and those drivers are
-	// not asked again. And before the pod starts, or a crash would make it wait for
-	// drivers that it does not need.
+	// Also if a driver failed: the other drivers' answers are kept, and those
+	// drivers are not called again. And before the pod starts: otherwise the pod
+	// would wait for its drivers after a crash.
 	if err = errors.Join(err, m.save(claims...)); err != nil {
 		return err
 	}
@@ -100,8 +99,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	return nil
 }
 
-// look fetches the claims, in the order of wants, and reports whether the pod may use
-// them. The first error ends it: nothing is changed by then.
+// look returns the claims in the order of wants, after checking that the pod may
+// use them. The first error ends it; nothing has changed by then.
 func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resourceapi.ResourceClaim, error) {
 	ctx, done := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer done()
@@ -122,8 +121,8 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resou
 	return list, nil
 }
 
-// take notes that the pod uses the claims, all of them or none: every check comes
-// before the first change, so that a pod which waits for a driver holds no claim.
+// take records that the pod uses the claims, all or none: every check comes before
+// the first change, so that a pod that waits for a driver holds no claim.
 func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.ResourceClaim) ([]*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,8 +162,7 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 		}
 		for _, d := range driversOf(o) {
 			if c.parts[d] == nil {
-				// Also for claims that are known already: the allocation of now
-				// counts.
+				// Also for known claims: the current allocation counts.
 				c.parts[d] = &part{}
 				c.gen++
 			}
@@ -175,9 +173,9 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 	return claims, nil
 }
 
-// each does something for every driver of the claims, side by side, with the claims
-// that the driver has a part in, and returns all errors when the last is done. A
-// driver that hangs does not delay the others' calls.
+// each calls do in parallel for every driver, with the claims that the driver has a
+// part in, and returns all errors after the last call. A hanging driver does not
+// delay the others.
 func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) error) error {
 	by := map[string][]*claim{}
 	m.mu.Lock()
@@ -203,8 +201,8 @@ func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) er
 	return errors.Join(errs...)
 }
 
-// prepareBy has one driver prepare what it has not of some claims. What others
-// are doing with them is waited for, and what comes of it counts.
+// prepareBy calls one driver to prepare those of some claims that are not prepared.
+// It waits for running calls for them, whose results count.
 func (m *Manager) prepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
 	seen := ops{}
 	for {

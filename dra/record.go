@@ -17,11 +17,11 @@ import (
 // claimPrefix begins the keys of the store; a claim's UID follows.
 const claimPrefix = "claim."
 
-// recordVersion is that of the format of values in the store. A record of another
-// version counts as damaged: the claim is prepared again with its next sync.
+// recordVersion is the version of stored values. A record of another version counts
+// as damaged: the claim is prepared again at the next sync.
 const recordVersion = 1
 
-// record is what is stored of a claim.
+// record is the stored form of a claim.
 type record struct {
 	Version   int            `json:"version"`
 	UID       types.UID      `json:"uid"`
@@ -32,8 +32,8 @@ type record struct {
 	Drivers   []driverRecord `json:"drivers"`        // by name
 }
 
-// driverRecord is what is stored of a driver's part. A driver that may have been
-// called has one, prepared or not: it is how a claim is undone after a crash.
+// driverRecord is the stored part of a driver. Every driver that may have been
+// called has one, prepared or not: it is needed to undo a claim after a crash.
 type driverRecord struct {
 	Name     string   `json:"name"`
 	Prepared bool     `json:"prepared,omitempty"`
@@ -108,8 +108,8 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 // checkpoint.Store.
 const maxUID = 128
 
-// checkUID returns what keeps a UID from being part of a key. Those of an API server are
-// of hexadecimal digits and dashes; claims may come from elsewhere, and a key may
+// checkUID returns an error if a UID cannot be part of a key. UIDs of an API server
+// have hexadecimal digits and dashes; claims may come from elsewhere, and a key may
 // become the name of a file.
 func checkUID(uid types.UID) error {
 	good := uid != "" && len(uid) <= maxUID
@@ -125,8 +125,8 @@ func checkUID(uid types.UID) error {
 // maxDriver is the longest name of a driver in bytes (resource.k8s.io's).
 const maxDriver = 63
 
-// checkDriver returns what is wrong with the name of a driver: a DNS subdomain, of
-// any case.
+// checkDriver returns an error if the name of a driver is invalid: it must be a DNS
+// subdomain, in any case.
 func checkDriver(name string) error {
 	good := name != "" && len(name) <= maxDriver
 	alnum := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }

@@ -13,10 +13,9 @@ import (
 // versions are gRPC services in a short form, which is a peculiarity of DRA: device
 // plugins and CSI drivers register plain version numbers.
 
-// services are the versions of the DRA API that are spoken, by what drivers
-// register them as (DRAPluginService), and the names of their gRPC services. A
-// driver has the first one of its own list. The messages of v1beta1 are those of
-// v1 without the share ID.
+// services maps the supported versions of the DRA API, as drivers register them
+// (DRAPluginService), to gRPC services. The first one of a driver's list is used.
+// The messages of v1beta1 are those of v1 without the share ID.
 var services = map[string]string{
 	"v1.DRAPlugin":      "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
 	"v1beta1.DRAPlugin": "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
@@ -26,8 +25,8 @@ var services = map[string]string{
 // which one is the final zero (unix(7)).
 const maxSocketPath = 107
 
-// service chooses the gRPC service of a driver: the first of its list that is known
-// here, as the kubelet does. A driver thus says which one it prefers.
+// service returns the gRPC service for a driver: the first known one of its list,
+// which is the one that the driver prefers, as in the kubelet.
 func service(versions []string) (string, error) {
 	for _, v := range versions {
 		if s := services[v]; s != "" {
@@ -40,15 +39,16 @@ func service(versions []string) (string, error) {
 	return "", fmt.Errorf("supported versions are %.64q; want v1.DRAPlugin or v1beta1.DRAPlugin among them", versions[:min(len(versions), some)])
 }
 
-// Registrar takes drivers that another finds: as package pluginmgr does, for the
-// type DRAPlugin, with those in the directory it watches.
+// Registrar adds drivers that another package finds, such as package pluginmgr for
+// the type DRAPlugin in its directory.
 type Registrar struct{ m *Manager }
 
-// Registrar returns the manager's. Before Run its Register returns [ErrNotRunning].
+// Registrar returns a Registrar for this manager. Before Run its Register returns
+// [ErrNotRunning].
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate reports whether a driver could be used, with all that is wrong. It neither
-// touches the disk nor connects.
+// Validate returns all reasons to refuse a driver, or nil. It neither touches the
+// disk nor connects.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	var errs []error
 	if !filepath.IsAbs(endpoint) || len(endpoint) > maxSocketPath {
@@ -58,9 +58,9 @@ func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(append(errs, checkDriver(name), err)...)
 }
 
-// Register takes the driver behind a socket, and connects to it in the background: it
-// does not wait for an answer of the driver. Several instances of one driver can be
-// registered at different sockets: the newest that is connected is used.
+// Register adds the driver behind a socket, and connects in the background: it does
+// not wait for the driver. Several instances of one driver can register at
+// different sockets: the newest connected one is used.
 func (r Registrar) Register(_ context.Context, name, endpoint string, versions []string) error {
 	if err := r.Validate(name, endpoint, versions); err != nil {
 		return err
@@ -69,8 +69,8 @@ func (r Registrar) Register(_ context.Context, name, endpoint string, versions [
 	if err != nil {
 		return fmt.Errorf("endpoint: %w", err)
 	}
-	// A file of another kind would never connect, and pods would wait for the driver
-	// in vain without anybody being told why.
+	// A file of another kind would never connect: pods would wait for the driver
+	// without a visible reason.
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("endpoint %s is %s; want a socket", endpoint, info.Mode().Type())
 	}
@@ -85,6 +85,6 @@ func (r Registrar) Register(_ context.Context, name, endpoint string, versions [
 	return r.m.offer(name, endpoint, d)
 }
 
-// Deregister ends the use of a driver. Calls that are under way are let finish. A
-// driver that is not registered is no error.
+// Deregister removes a driver. Running calls are completed. An unknown driver is
+// ignored.
 func (r Registrar) Deregister(name, endpoint string) { r.m.Withdraw(name, endpoint) }

@@ -21,12 +21,12 @@ import (
 	api "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// Limits of what a driver can cost.
+// Limits of the cost of a driver.
 const (
 	// maxMessage is the largest answer taken (gRPC's default).
 	maxMessage = 4 << 20
-	// maxFields is how many fields an answer may have, those of messages within
-	// it counted: each may become a hundred bytes and more.
+	// maxFields limits the fields of an answer, nested messages included: each may
+	// cost a hundred bytes and more.
 	maxFields = 1 << 18
 	// maxHeader is how many bytes of headers are taken, in which errors are.
 	maxHeader = 64 << 10
@@ -35,9 +35,9 @@ const (
 	// maxPrepared is how many bytes a driver may answer for a claim: they are
 	// kept with it. The API has 32 devices for a claim at most.
 	maxPrepared = 256 << 10
-	// healthBytesPerSecond is what is read of reports of health, and healthPause
-	// the time between two of them. A driver that sends more waits, as its
-	// socket's buffer is full.
+	// healthBytesPerSecond is the speed at which health reports are read, and
+	// healthPause the shortest time between two reports. A driver that sends more
+	// blocks on its full socket buffer.
 	healthBytesPerSecond = 1 << 20
 	healthPause          = 50 * time.Millisecond
 	// maxReconnect is the longest pause between attempts to connect.
@@ -66,7 +66,7 @@ func (m *Manager) dial(name, socket, service string) (*remote, error) {
 		}),
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
-		grpc.WithIdleTimeout(0), // whether it is connected is followed
+		grpc.WithIdleTimeout(0), // the connection's state is used
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
 			MinConnectTimeout: maxReconnect,
@@ -78,12 +78,12 @@ func (m *Manager) dial(name, socket, service string) (*remote, error) {
 	return &remote{name, service, conn, m.met.calls}, nil
 }
 
-// Close ends the connection. Calls on it fail.
+// Close closes the connection and ends its calls.
 func (r *remote) Close() error { return r.conn.Close() }
 
-// follow keeps connecting, and calls connected at each change of the connection's
-// state until ctx ends. gRPC reconnects after failures by itself, but stays idle
-// after a connection has ended.
+// follow keeps the connection open, and calls connected at each change of its state
+// until ctx ends. gRPC reconnects after failures by itself, but stays idle after a
+// connection has ended.
 func (r *remote) follow(ctx context.Context, connected func(bool)) {
 	for {
 		state := r.conn.GetState()
@@ -158,8 +158,8 @@ func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]
 	return preparedOf(&resp), nil
 }
 
-// preparedOf reads an answer. What is too much for a claim is the claim's error. An
-// error wins over devices that come with it.
+// preparedOf reads an answer. A claim that exceeds a limit gets an error. An error
+// wins over devices of the same claim.
 func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	out := make(map[types.UID]Prepared, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
@@ -200,8 +200,8 @@ func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error 
 	return out
 }
 
-// Watch reads the stream of reports until it ends. The service is optional, and
-// separate from that of the claims; a driver without it is ErrNoHealth.
+// Watch reads the stream of reports until it ends. The service is optional and
+// separate from that of claims; a driver without it gives ErrNoHealth.
 func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 	stream, err := healthapi.NewDRAResourceHealthClient(r.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
 	for err == nil {
@@ -210,7 +210,7 @@ func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 			break
 		}
 		report(healthList(msg))
-		// While nobody reads, the flow control of the stream makes the driver wait.
+		// While nothing is read, the stream's flow control blocks the driver.
 		pause := time.NewTimer(max(healthPause, time.Duration(proto.Size(msg))*time.Second/healthBytesPerSecond))
 		select {
 		case <-ctx.Done():

@@ -15,19 +15,18 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Records between memory and the store. Before a restart every change of a claim is
-// saved; after it, records are adopted, and pods that have gone meanwhile are left to
-// Retain.
+// Records between memory and the store. Every change of a claim is saved; after a
+// restart records are adopted, and Retain undoes those of pods that are gone.
 
 // errRestored is for a Restore that has no use.
 var errRestored = errors.New("claims of before the restart were read already")
 
-// Restore reads which claims pods used before the restart of the agent. It is
-// called before Run. running names the containers that run now, by pod;
-// nil means that this is not known, and that everything may run. The error means that
-// nothing could be read: Restore is to be called again then, or what earlier pods used is
-// not undone in this life of the agent. Once it has succeeded, every other call is an
-// error. A single record that it cannot read it logs and counts; Run tries again.
+// Restore reads the stored claims after a restart. Call it before Run. running
+// names the running containers by pod; nil means that they are not known, and that
+// every container may run. An error means that nothing could be read: call Restore
+// again; otherwise this process does not undo the claims of earlier pods. After a
+// success every other call returns an error. A single record that cannot be read is
+// logged and counted; Run tries again.
 func (m *Manager) Restore(running map[types.UID][]string) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
@@ -47,7 +46,8 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		}
 	}
 	m.mu.Unlock()
-	// Before the agent's own records: a kubelet that ran in between knows better.
+	// Before the agent's own records: the file of a kubelet that ran in between is
+	// newer.
 	theirs := m.fromKubelet()
 	for _, r := range theirs {
 		m.inherit(r)
@@ -69,15 +69,14 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 			err = errors.Join(err, gone)
 		}
 		m.met.damaged.Inc()
-		m.cfg.Log.Error("which pods use a claim is not known; it is found out when they are synced", zap.String("uid", uid), zap.Error(err))
+		m.cfg.Log.Error("found damaged record of claim; it is rebuilt when its pods are synced", zap.String("uid", uid), zap.Error(err))
 	}
 	return nil
 }
 
-// reread adopts records that the disk did not give, when it does; Retain finds their
-// pods gone after that, if they are. A claim that pods have taken meanwhile has a
-// newer record. It runs once, on a goroutine that Run waits for; nobody else touches
-// unread by then.
+// reread adopts records that could not be read before; Retain then finds the pods
+// that are gone. A claim that pods use meanwhile has a newer record. It runs once,
+// on a goroutine that Run waits for; only it uses unread by then.
 func (m *Manager) reread(ctx context.Context) {
 	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for len(m.unread) > 0 && wait.Wait(ctx) {
@@ -95,9 +94,8 @@ func (m *Manager) reread(ctx context.Context) {
 	}
 }
 
-// read reads one record, without Manager.mu. again means that the disk did not give
-// it, and that it may be whole; otherwise an error means that there is none worth
-// keeping.
+// read reads one record, without Manager.mu. again means that the disk failed, and
+// that the record may be intact; any other error means that the record is lost.
 func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	key := claimPrefix + string(uid)
 	value, err := m.cfg.Store.Read(key)
@@ -111,8 +109,8 @@ func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	return nil, false, err
 }
 
-// adopt takes a record into memory, unless its claim is known already. Nothing is
-// written and no driver called.
+// adopt adds a record to memory, unless its claim is known already. It writes
+// nothing and calls no driver.
 func (m *Manager) adopt(r *record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,7 +120,7 @@ func (m *Manager) adopt(r *record) {
 	c := &claim{ClaimRef: ClaimRef{r.Namespace, r.Name, r.UID}, pods: map[types.UID]*podRef{}, parts: map[string]*part{}}
 	if other := m.byName[c.String()]; other != nil {
 		// One was deleted by force, and made again. Both have to be undone.
-		m.cfg.Log.Warn("two claims have the same name", zap.String("claim", c.String()), zap.String("uid", string(c.UID)), zap.String("other", string(other.UID)))
+		m.cfg.Log.Warn("found two claims with the same name", zap.String("claim", c.String()), zap.String("uid", string(c.UID)), zap.String("other", string(other.UID)))
 	} else {
 		m.byName[c.String()] = c
 	}
@@ -137,8 +135,8 @@ func (m *Manager) adopt(r *record) {
 	// machine was not booted since, if nothing else does.
 	same := r.Boot == m.cfg.Boot && (m.cfg.Boot != "" || used)
 	for _, d := range r.Drivers {
-		// Whether the driver was called before the crash is not in the record;
-		// calling it once too often to undo is safe, the other way round is not.
+		// The record does not contain whether the driver was called before the
+		// crash. An unneeded Unprepare is safe; a missing one is not.
 		p := &part{called: true}
 		if d.Prepared && same {
 			p.prepared, p.devices = true, d.Devices
@@ -149,8 +147,8 @@ func (m *Manager) adopt(r *record) {
 	c.saved = c.gen
 }
 
-// save stores what claims are now: one that no pod uses any more is forgotten,
-// and its record removed.
+// save writes the records of claims. A claim that no pod uses any more is removed,
+// and its record deleted.
 func (m *Manager) save(claims ...*claim) error {
 	var errs []error
 	for _, c := range claims {
@@ -187,10 +185,11 @@ func (m *Manager) saveOne(c *claim) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// A pod may have come during the deletion: then the claim stays, and the pod's
-	// own save writes the record again.
+	// A pod may have taken the claim during the deletion: then the claim is kept,
+	// and the pod's own save writes the record again.
 	if over && c.gen == gen {
-		// If the record stays, its pods are found to be gone after a restart.
+		// If the deletion failed, the pods of the record are found to be gone after
+		// a restart.
 		m.forget(c)
 	}
 	if err == nil {
@@ -205,7 +204,7 @@ func (m *Manager) forget(c *claim) {
 	delete(m.claims, c.UID)
 	if m.byName[c.String()] == c {
 		delete(m.byName, c.String())
-		for _, other := range m.claims { // the one that was there twice
+		for _, other := range m.claims { // a second claim of the same name
 			if other.String() == c.String() {
 				m.byName[c.String()] = other
 			}

@@ -11,30 +11,30 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Pauses between attempts to undo what a pod used that is gone.
+// Pauses between attempts to undo the claims of a pod that is gone.
 const (
 	// firstRetry is the pause after a first failure; it doubles up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute // the kubelet's period
 )
 
-// Unprepare has drivers undo what was made ready for a pod, but for claims that other
-// pods use. It is called when all of the pod's containers have ended, and again after
-// an error: until then the pod counts as one that uses its claims. It blocks until
+// Unprepare calls drivers to undo the claims of a pod, except those that other pods
+// use. It is called when all of the pod's containers have ended, and again after an
+// error: until it succeeds the pod counts as a user of its claims. It blocks until
 // the drivers have answered or ctx ends. Errors are, or wrap, [*NotYetError],
-// [*GoneError], [*DriverError] and [ErrNotRunning]; a record that cannot be removed
-// is none, if the drivers are done. A pod without claims is no error either.
+// [*GoneError], [*DriverError] and [ErrNotRunning]. A record that cannot be removed
+// is no error if the drivers are done. A pod without claims is a success.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	m.rescue(uid)
 	return m.release(ctx, uid)
 }
 
-// release is Unprepare, for reapers too: it takes the pod's turn, and leaves the pod
-// without claims or returns an error.
+// release is Unprepare, also for reapers: it takes the pod's turn, and removes all
+// claims of the pod or returns an error.
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	leave, err := m.enter(ctx, uid)
 	if err != nil {
-		return fmt.Errorf("wait for what is being done with the pod's claims: %w", err)
+		return fmt.Errorf("wait for another call for the pod's claims: %w", err)
 	}
 	defer leave()
 	m.mu.Lock()
@@ -48,7 +48,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	}
 	began := time.Now()
 	for {
-		// Others may come and go meanwhile: who is the last sees to it.
+		// Other pods may start and end meanwhile: the last user undoes the claim.
 		last := m.leave(uid, claims)
 		if len(last) == 0 {
 			break
@@ -57,23 +57,23 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			return m.unprepareBy(ctx, driver, uid, list)
 		})
 		if err != nil {
-			// Claims whose drivers are done are let go of, also if others failed.
+			// Claims whose drivers are done are released, also if others failed.
 			m.leave(uid, claims)
 			break
 		}
 	}
 	if serr := m.save(claims...); serr != nil && err == nil {
 		// After a restart the pod is found to be gone.
-		m.cfg.Log.Warn("the record of a claim is out of date", zap.Error(serr))
+		m.cfg.Log.Warn("failed to update record of claim", zap.Error(serr))
 	}
 	m.met.operation(opUnprepare, began, err)
 	return err
 }
 
-// leave notes that a pod does not use its claims any more, but for those that it is
-// the last to use and that drivers have to undo. It returns them. Asking who is the
-// last and leaving are one step under the lock: of two pods that end at once exactly
-// one is the last.
+// leave removes the pod's use of the claims, except of those that it is the last to
+// use and that drivers have to undo; these are returned. The check for the last
+// user and the removal are one step under the lock: of two pods that end at once
+// exactly one is the last.
 func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,8 +88,8 @@ func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
 	return last
 }
 
-// unprepareBy has one driver undo what it may have done for some claims of which
-// the pod is the only one, as long as it is.
+// unprepareBy calls one driver to undo some claims, as long as the pod is their
+// only user.
 func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
 	seen := ops{}
 	for {
@@ -123,10 +123,10 @@ func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID,
 	}
 }
 
-// Retain undoes, in the background, what was made ready for pods that keep does not
-// know. It is called when all pods are known, and from time to time. keep is asked
-// about pods that have had something prepared, without locks. Before Run, and after
-// it, nothing is undone.
+// Retain undoes, in the background, the claims of pods for which keep returns
+// false. Call it when all pods are known, and from time to time. keep is called
+// without locks, for pods that have prepared claims. Before Run, and after its end,
+// nothing is undone.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	uids := make([]types.UID, 0, len(m.byPod))
@@ -143,14 +143,14 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// reaper undoes what one pod used that is gone.
+// reaper undoes the claims of one pod that is gone.
 type reaper struct {
 	cancel context.CancelFunc
-	// wake ends a pause: a driver that the reaper waits for has come.
+	// wake ends a pause: the driver that the reaper waits for is connected.
 	wake chan struct{}
 }
 
-// rescue ends a pod's being reaped: it is not gone.
+// rescue ends the reaper of a pod that is not gone.
 func (m *Manager) rescue(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -160,7 +160,7 @@ func (m *Manager) rescue(uid types.UID) {
 	}
 }
 
-// reap undoes what a pod that is gone used, as often as it takes. There is one reaper
+// reap undoes the claims of a pod that is gone, with retries. There is one reaper
 // for a pod at a time.
 func (m *Manager) reap(uid types.UID) {
 	m.mu.Lock()
@@ -180,7 +180,7 @@ func (m *Manager) reap(uid types.UID) {
 	m.reaping[uid] = r
 }
 
-// attempt is the life of a reaper. It ends when the pod has no claims left, is
+// attempt runs a reaper. It ends when the pod has no claims left, when the pod is
 // rescued, or with Run.
 func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 	defer r.cancel()
@@ -192,7 +192,7 @@ func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 			return // rescued, or the end
 		}
 		if err == nil {
-			m.cfg.Log.Info("claims of a pod that is gone are undone", zap.String("uid", string(uid)))
+			m.cfg.Log.Info("unprepared claims of a pod that is gone", zap.String("uid", string(uid)))
 			m.mu.Lock()
 			// A rescue and another Retain may have put a newer one there.
 			if m.reaping[uid] == r {
@@ -203,7 +203,7 @@ func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 		}
 		// A failure that repeats is logged when it changes.
 		if now := err.Error(); now != said {
-			m.cfg.Log.Warn("claims of a pod that is gone are not undone yet", zap.String("uid", string(uid)), zap.Error(err))
+			m.cfg.Log.Warn("failed to unprepare claims of a pod that is gone; trying again", zap.String("uid", string(uid)), zap.Error(err))
 			said = now
 		}
 		t := time.NewTimer(pause.Next())

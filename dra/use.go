@@ -15,7 +15,7 @@ import (
 // podresources service, and health for the status. All are answered from memory.
 
 // serves reports whether a device is for a request of its claim; "" stands for all
-// of them. A device of "main/sub" is one of "main" too.
+// requests. A device of "main/sub" is also one of "main".
 func (d Device) serves(request string) bool {
 	return request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool {
 		base, _, _ := strings.Cut(r, "/")
@@ -23,10 +23,10 @@ func (d Device) serves(request string) bool {
 	})
 }
 
-// Attachment names the CDI devices that a container gets, each once, in the order of
-// the pod's claims, of drivers' names, and of what those said. The order is the same
-// after a restart. The error, an [ErrNotPrepared] or that of a claim which is not
-// generated yet, reports that the container must not start.
+// Attachment returns the CDI devices of a container, each once, sorted by the pod's
+// claims, the drivers' names, and the drivers' answers. The order is the same after
+// a restart. The error is [ErrNotPrepared], or that of a claim that is not
+// generated yet: the container must not start.
 func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 	wants, err := wantsOf(pod)
 	if err != nil {
@@ -42,8 +42,8 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 			}
 			name := pod.Namespace + "/" + w.claim
 			c := m.byName[name]
-			// A claim may have been undone since Prepare, and its devices given to
-			// others.
+			// The claim may have been undone since Prepare, and its devices given
+			// to others.
 			if c == nil || c.pods[pod.UID] == nil || !c.prepared() {
 				return nil, &ClaimError{name, ErrNotPrepared}
 			}
@@ -73,7 +73,7 @@ func (c *claim) serving(request string) []HeldDevice {
 	return list
 }
 
-// Holding is a claim that a container has, with the devices that are for it.
+// Holding is a claim of a container, with the devices for it.
 type Holding struct {
 	Namespace, Claim string
 	Devices          []HeldDevice
@@ -85,9 +85,9 @@ type HeldDevice struct {
 	Device
 }
 
-// Holdings are what a container has, sorted by the claims' names: what the
-// podresources service lists as dynamic resources. A claim of which no device is for
-// the container is listed without devices.
+// Holdings returns the claims of a container, sorted by name: the dynamic resources
+// of the podresources service. A claim without a device for the container is listed
+// without devices.
 func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,9 +110,9 @@ func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	return out
 }
 
-// Health is how the devices of a container are, as its status shows it (KEP-4680): an
+// Health returns the health of a container's devices for its status (KEP-4680): an
 // entry for each of its claims and requests, sorted by name. A device without a
-// report that still counts is Unknown; entries without devices are left out.
+// valid report is Unknown; entries without devices are left out.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	now := time.Now()
 	m.mu.Lock()

@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The claims that a pod names, without any state: from its spec, and from the parts
-// of its status in which others note the claims they made for it.
+// The claims of a pod, from its spec and from the fields of its status that name
+// generated claims.
 
 // want is a claim that a pod uses.
 type want struct {
 	claim string // the ResourceClaim, in the pod's namespace
-	// generated asks for a claim that the pod owns. A claim of that name which
-	// somebody else made is not the pod's.
+	// generated means that the claim must be owned by the pod. A claim of that name
+	// with another owner is refused.
 	generated bool // from a template, for this pod alone
 	// uses may be empty: a claim that no container names is prepared all the same.
 	uses []Use
@@ -28,7 +28,7 @@ type Use struct {
 	Container string `json:"container"`
 	// Claim is the name in spec.resourceClaims; "" for extended resources.
 	Claim string `json:"claim,omitempty"`
-	// Request of the claim; "" means all of them.
+	// Request is a request of the claim; "" means all.
 	Request string `json:"request,omitempty"`
 }
 
@@ -71,8 +71,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 			}
 		}
 	}
-	// A claim that the scheduler made for extended resources is in no entry of the
-	// spec; the status has both its name and who uses it (KEP-5004).
+	// A claim that the scheduler made for extended resources has no entry in the
+	// spec; the status has its name and the containers that use it (KEP-5004).
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
 		i := add(st.ResourceClaimName, false)
 		for _, r := range st.RequestMappings {
@@ -93,8 +93,8 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	case rc.ResourceClaimTemplateName == nil:
 		return "", false, errors.New("want resourceClaimName or resourceClaimTemplateName")
 	}
-	// An entry without a name is the decision that this pod needs no claim; no entry
-	// means that the decision is still to come.
+	// An entry without a name means that this pod needs no claim; a missing entry
+	// means that the claim is not generated yet.
 	for _, st := range pod.Status.ResourceClaimStatuses {
 		switch {
 		case st.Name != rc.Name:
@@ -107,7 +107,8 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	return "", true, fmt.Errorf("not generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
 }
 
-// containers are those that can use claims: ephemeral containers have no resources.
+// containers returns the containers that can use claims: ephemeral containers have
+// no resources.
 func containers(pod *v1.Pod) []*v1.Container {
 	var list []*v1.Container
 	for i := range pod.Spec.InitContainers {
@@ -119,9 +120,9 @@ func containers(pod *v1.Pod) []*v1.Container {
 	return list
 }
 
-// Claimed reports that a container has an extended resource through a claim that the
-// scheduler made (KEP-5004), and not of a device plugin. A mapping for a container
-// that asks for none of the resource does not count.
+// Claimed reports whether a container has an extended resource through a claim that
+// the scheduler made (KEP-5004), and not through a device plugin. A mapping for a
+// container that does not request the resource is ignored.
 func Claimed(pod *v1.Pod, container, resource string) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
 	if st == nil || !slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
@@ -141,8 +142,8 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	return false
 }
 
-// check returns why a pod may not use a claim. The scheduler decides who may; the node
-// asks again, since a pod can be bound to the node by others.
+// check returns why a pod may not use a claim. The scheduler has checked it; the
+// node checks again, since other programs can bind pods, too.
 func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	switch {
 	case checkUID(c.UID) != nil:

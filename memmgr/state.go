@@ -32,7 +32,7 @@ type Block struct {
 type entry struct {
 	whole      []Block  // of the pod as a whole, if it was given as such
 	containers []holder // in the order of the pod
-	charges    []Block // the amounts that the entry takes from the machine
+	charges    []Block  // the amounts that the entry takes from the machine
 }
 
 // holder is a container that was given something.

@@ -33,7 +33,7 @@ type Static struct {
 	podLevel   bool
 	memory     numa.NodeSet // nodes that have memory
 	resources  []Resource   // of the machine
-	give       [][]uint64 // assignable amount of each of machine.Nodes, by index in resources
+	give       [][]uint64   // assignable amount of each of machine.Nodes, by index in resources
 	candidates []candidate
 }
 
@@ -42,7 +42,7 @@ type candidate struct {
 	nodes numa.NodeSet
 	size  int
 	mems  numa.NodeSet // nodes of the candidate that have memory
-	room  []uint64 // their assignable amount, by index in Static.resources
+	room  []uint64     // their assignable amount, by index in Static.resources
 }
 
 // NewStatic checks cfg and returns the policy. The error names every fault.

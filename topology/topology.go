@@ -22,7 +22,7 @@ type Provider interface {
 	Allocate(container int, hint numa.Hint) (Provider, error)
 }
 
-// WholePod, as the index of a container, stands for the pod as a whole. Providers
+// WholePod stands, in place of the index of a container, for the pod as a whole. Providers
 // get it only in PodScope.
 const WholePod = -1
 
