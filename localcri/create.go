@@ -252,7 +252,9 @@ func (c *container) keptLocked() []byte {
 }
 
 // copyLocked is the copy for config.json. pod.mu is held.
-func (c *container) copyLocked() []byte { return encode(recordCopy{c.recordLocked(), c.pod.record}) }
+func (c *container) copyLocked() []byte {
+	return encode(recordCopy{c.recordLocked(), c.pod.recordLocked()})
+}
 
 // roomFor refuses what would fill the disk.
 func (r *Runtime) roomFor() error {

@@ -118,7 +118,7 @@ func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"version":1,"id":"` + id + `","sandbox":"` + id + `","state":"running","boot":"b"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, config, err := decodeSandbox(id, b); err == nil {
-			if r.ID != id || config.GetMetadata() == nil || sandboxAfter[r.State] == nil && r.State != sandboxRemoving {
+			if r.ID != id || config.GetMetadata() == nil || r.Check() != nil {
 				t.Errorf("%+v", r)
 			}
 		}

@@ -54,9 +54,9 @@ func (p *pod) launch(ctx context.Context) error {
 
 // setMonitor follows a monitor from now on.
 func (p *pod) setMonitor(m monitorConn) {
-	f := following{m, newOp()}
+	f := following{of: m, op: newOp()}
 	p.mu.Lock()
-	p.monitor, p.ended, p.following = m, false, f
+	p.monitor, p.following = m, f
 	p.mu.Unlock()
 	p.rt.do(func(ctx context.Context) {
 		p.follow(ctx, m)
@@ -66,8 +66,9 @@ func (p *pod) setMonitor(m monitorConn) {
 
 // following is over when all has been done about the end of a monitor.
 type following struct {
-	of monitorConn
-	op *op
+	of        monitorConn
+	op        *op
+	dismissed bool // the monitor is not needed any more
 }
 
 // awaitFollower waits until whoever follows a monitor that is gone has found out
@@ -172,7 +173,7 @@ func endingOf(e monitor.Exit) life.Ending {
 // lost is the end of a monitor that was needed: a successor takes what runs.
 func (p *pod) lost(ctx context.Context, m monitorConn) {
 	p.mu.Lock()
-	wanted := p.monitor == m && !p.ended
+	wanted := p.monitor == m && !p.following.dismissed
 	if p.monitor == m {
 		p.monitor = nil
 	}
@@ -240,7 +241,7 @@ func (p *pod) endMonitor(ctx context.Context) error {
 	defer cancel()
 	p.mu.Lock()
 	m := p.monitor
-	p.ended = true
+	p.following.dismissed = true
 	p.mu.Unlock()
 	if m == nil {
 		var err error

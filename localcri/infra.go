@@ -162,12 +162,11 @@ func (r *Runtime) pauseRoot() (string, error) {
 // is in it, and nothing starts there again.
 func (p *pod) infraEnded() {
 	p.mu.Lock()
-	p.infraDead = true
-	expected := p.record.State != sandboxMade
+	lost := p.life.Phase() == life.Ready && !p.life.InfraDead()
+	_ = p.applyLocked(life.InfraEnded{})
 	p.mu.Unlock()
-	if !expected {
+	if lost {
 		p.rt.log.Warn("lost process of shared PID namespace", zap.String("sandbox", p.id))
-		p.tell(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, p.id, 0)
 	}
 }
 

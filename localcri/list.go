@@ -73,7 +73,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool)
 	out.Timestamp = now()
 	if verbose {
 		p.mu.Lock()
-		record := p.record
+		record := p.recordLocked()
 		m := p.monitor
 		p.mu.Unlock()
 		info := map[string]any{"netns": record.Netns, "state": record.State, "boot": record.Boot, "infra": record.Infra}

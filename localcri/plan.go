@@ -70,17 +70,6 @@ const (
 	undoStart      // what a start left is in the way of the next one
 )
 
-// podStep is what a recovery does with a sandbox.
-type podStep uint8
-
-const (
-	leave         podStep = iota // nothing of it is left to do
-	keepPod                      // it is in use
-	undo                         // it was never told to anybody
-	finishStop                   // in the background
-	finishRemoval                // in the background
-)
-
 // containerAction is what a recovery does with a container.
 type containerAction struct {
 	id    string
@@ -88,10 +77,11 @@ type containerAction struct {
 	event life.Event // nil: it is as its record says
 }
 
-// podAction is a step and those of the containers, in their order.
+// podAction is what a recovery does with a sandbox, and with its containers, in
+// their order.
 type podAction struct {
-	step       podStep
-	successor  bool // a monitor is to be started
+	event      life.Event // nil: there is nothing to finish
+	successor  bool       // a monitor is to be started
 	containers []containerAction
 }
 
@@ -106,16 +96,11 @@ func plan(f foundPod, boot string, now int64) podAction {
 		out.successor = out.successor || a.deed == adopt
 	}
 	switch f.record.State {
-	case sandboxIntent:
-		out.step = undo
-	case sandboxRemoving:
-		out.step = finishRemoval
-	case sandboxStopping:
-		out.step = finishStop
-	case sandboxMade:
-		out.step = keepPod
+	case life.Intent, life.Stopping, life.Removing:
+		out.event = life.Resumed{}
+	case life.Ready:
 		if !sameBoot { // its network is to be given back
-			out.step = finishStop
+			out.event = life.StopAsked{}
 		}
 	}
 	out.successor = out.successor && !f.monitor

@@ -68,7 +68,7 @@ func TestPlanOfContainers(t *testing.T) {
 			if tc.reboot {
 				boot = "other"
 			}
-			pod := plan(foundPod{record: sandboxRecord{State: sandboxMade, Boot: "b"}, monitor: tc.monitor, containers: []foundContainer{f}}, boot, now)
+			pod := plan(foundPod{record: readyRecord(), monitor: tc.monitor, containers: []foundContainer{f}}, boot, now)
 			a := pod.containers[0]
 			end := endOf(a)
 			if got := describeAction(a); got != tc.want || end.Code != tc.wantCode || end.Reason != tc.reason {
@@ -102,27 +102,33 @@ func endOf(a containerAction) life.Ending {
 }
 
 func TestPlanOfSandboxes(t *testing.T) {
+	resumed, stop := life.Event(life.Resumed{}), life.Event(life.StopAsked{})
 	for _, tc := range []struct {
-		state  sandboxState
+		state  life.Phase
 		reboot bool
-		want   podStep
+		want   life.Event
 	}{
-		{sandboxIntent, false, undo}, {sandboxIntent, true, undo},
-		{sandboxMade, false, keepPod}, {sandboxMade, true, finishStop},
-		{sandboxStopping, false, finishStop}, {sandboxStopping, true, finishStop},
-		{sandboxStopped, false, leave}, {sandboxStopped, true, leave},
-		{sandboxRemoving, false, finishRemoval}, {sandboxRemoving, true, finishRemoval},
+		{life.Intent, false, resumed}, {life.Intent, true, resumed},
+		{life.Ready, false, nil}, {life.Ready, true, stop},
+		{life.Stopping, false, resumed}, {life.Stopping, true, resumed},
+		{life.Stopped, false, nil}, {life.Stopped, true, nil},
+		{life.Removing, false, resumed}, {life.Removing, true, resumed},
 	} {
 		t.Run(fmt.Sprint(tc.state, " ", tc.reboot), func(t *testing.T) {
 			boot := "b"
 			if tc.reboot {
 				boot = "other"
 			}
-			if a := plan(foundPod{record: sandboxRecord{State: tc.state, Boot: "b"}}, boot, 1); a.step != tc.want {
-				t.Errorf("step %d, want %d", a.step, tc.want)
+			f := foundPod{record: sandboxRecord{sandboxFacts{Boot: "b"}, life.SandboxRecord{State: tc.state}}}
+			if a := plan(f, boot, 1); a.event != tc.want {
+				t.Errorf("%T, want %T", a.event, tc.want)
 			}
 		})
 	}
+}
+
+func readyRecord() sandboxRecord {
+	return sandboxRecord{sandboxFacts{Boot: "b"}, life.SandboxRecord{State: life.Ready}}
 }
 
 // Whatever is found: the step is one that there is, an end has times in order,
@@ -164,7 +170,7 @@ func TestPlanProperties(t *testing.T) {
 		monitor := f.kept != nil || r.IntN(2) == 0
 		boot := []string{"b", "other"}[r.IntN(2)]
 		recovered := func(f foundContainer, monitor bool, now int64) (containerAction, life.Record) {
-			a := plan(foundPod{record: sandboxRecord{State: sandboxMade, Boot: "b"}, monitor: monitor, containers: []foundContainer{f}}, boot, now).containers[0]
+			a := plan(foundPod{record: readyRecord(), monitor: monitor, containers: []foundContainer{f}}, boot, now).containers[0]
 			c := life.LoadContainer(f.record.Record, f.rebuilt)
 			if a.event != nil {
 				if _, err := c.Step(a.event); err != nil {

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 // pod is a sandbox. What is above mu never changes.
@@ -24,28 +26,28 @@ type pod struct {
 	config  *runtimeapi.PodSandboxConfig
 	handler string // "" is the default
 	known   chan struct{}
-	claim   *claim // nil: it was made by a process of the past
+	claim   *claim // its making; nil: it was made by a process of the past
 	saver   *saver
 
-	mu         sync.Mutex // held over nothing but memory
-	record     sandboxRecord
+	mu         sync.Mutex   // held over nothing but memory
+	life       life.Sandbox // step alone changes it
+	record     sandboxFacts
 	containers map[string]*container
 	names      map[string]*container // by the key of their metadata
 	monitor    monitorConn           // nil while there is none
 	following  following
-	launching  *op
-	resolving  *op  // what a lost monitor left is found out
-	ended      bool // the monitor is not needed any more
-	stopping   *op
-	removing   *op
-	gone       bool // of the tables
-	infraDead  bool
+
+	// What is under way is waited for by these. None says what may happen next.
+	launching *op
+	resolving *op // what a lost monitor left is found out
+	stop      *op
+	removal   *op // until callers take it for removed
 }
 
-func newPod(rt *Runtime, record sandboxRecord, config *runtimeapi.PodSandboxConfig) *pod {
+func newPod(rt *Runtime, record sandboxFacts, l life.Sandbox, config *runtimeapi.PodSandboxConfig) *pod {
 	return &pod{
 		rt: rt, id: record.ID, key: podKey(config.GetMetadata()), created: record.Created, config: config, handler: record.Handler,
-		known: make(chan struct{}), saver: newSaver(), record: record,
+		known: make(chan struct{}), saver: newSaver(), life: l, record: record,
 		containers: map[string]*container{}, names: map[string]*container{},
 	}
 }
@@ -74,7 +76,7 @@ func (p *pod) visible() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.gone && p.record.State != sandboxRemoving && p.record.State != sandboxIntent
+	return p.life.Shown()
 }
 
 func (p *pod) options() *runtimeapi.NamespaceOption {
@@ -94,13 +96,13 @@ func (p *pod) readyLocked() error {
 		return errorf(codes.FailedPrecondition, "sandbox %s is not ready: %s", p.id, why)
 	}
 	switch {
-	case p.gone || p.record.State == sandboxRemoving:
+	case p.life.Going():
 		return fail("it is removed")
-	case p.record.State != sandboxMade || p.stopping != nil:
+	case p.life.Phase() != life.Ready:
 		return fail("it is stopped")
 	case p.record.Boot != p.rt.cfg.BootID:
 		return fail(messageRestarted)
-	case p.infraDead:
+	case p.life.InfraDead():
 		return fail("the process of its shared PID namespace ended")
 	}
 	if !p.hostNetwork() {
@@ -117,24 +119,18 @@ func (p *pod) ready() error {
 	return p.readyLocked()
 }
 
-// move changes the state, if there is such a step.
-func (p *pod) move(to sandboxState) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.record.State.may(to) {
-		p.record.State = to
-	}
-}
+// recordLocked is what is to be written. p.mu is held.
+func (p *pod) recordLocked() sandboxRecord { return sandboxRecord{p.record, p.life.Record()} }
 
 // save writes the record.
 func (p *pod) save(ctx context.Context) error {
 	return p.saver.save(ctx, p.rt.sandboxRecords, p.id, func() []byte {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.gone && p.record.State != sandboxRemoving {
+		if p.life.Phase() == life.Gone {
 			return nil
 		}
-		return encode(p.record)
+		return encode(p.recordLocked())
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -14,40 +13,20 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
-// sandboxState is how far a sandbox came.
-type sandboxState string
-
-// The states of sandboxes, in their order.
-const (
-	sandboxIntent   sandboxState = "intent"   // something of it may exist
-	sandboxMade     sandboxState = "made"     // all of it exists
-	sandboxStopping sandboxState = "stopping" // some of it may be gone
-	sandboxStopped  sandboxState = "stopped"  // nothing runs; the network is back
-	sandboxRemoving sandboxState = "removing" // it counts as gone
-)
-
-// sandboxAfter is what may come after a state, apart from itself.
-var sandboxAfter = map[sandboxState][]sandboxState{
-	sandboxIntent:   {sandboxMade, sandboxStopping, sandboxRemoving},
-	sandboxMade:     {sandboxStopping},
-	sandboxStopping: {sandboxStopped, sandboxRemoving},
-	sandboxStopped:  {sandboxStopping, sandboxRemoving}, // a repeated stop tears down again what may be left
-	sandboxRemoving: nil,
-}
-
-func (s sandboxState) may(to sandboxState) bool {
-	return s == to || slices.Contains(sandboxAfter[s], to)
-}
-
 // recordVersion is that of both records. One of a later version is damaged for
 // this program; unknown fields are not.
 const recordVersion = 1
 
 // sandboxRecord is what is on the disk of a sandbox.
 type sandboxRecord struct {
+	sandboxFacts
+	life.SandboxRecord
+}
+
+// sandboxFacts is the part of a record that the state of the sandbox does not change.
+type sandboxFacts struct {
 	Version int           `json:"version"`
 	ID      string        `json:"id"`
-	State   sandboxState  `json:"state"`
 	Boot    string        `json:"boot"`    // the machine's boot that it was made in
 	Created int64         `json:"created"` // ns since 1970
 	Handler string        `json:"handler,omitempty"`
@@ -125,8 +104,8 @@ func decodeSandbox(id string, b []byte) (*sandboxRecord, *runtimeapi.PodSandboxC
 	if r.Version != recordVersion {
 		return nil, nil, damaged("version %d; want %d", r.Version, recordVersion)
 	}
-	if _, known := sandboxAfter[r.State]; !known {
-		return nil, nil, damaged("state %.40q", r.State)
+	if err := r.Check(); err != nil {
+		return nil, nil, damaged("%w", err)
 	}
 	if r.ID != id || !isID(id) || r.Boot == "" {
 		return nil, nil, damaged("it is of sandbox %.80q and of boot %.80q", r.ID, r.Boot)

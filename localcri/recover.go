@@ -196,7 +196,7 @@ func (r *Runtime) readSandboxes() error {
 			}
 			continue
 		}
-		r.addPod(newPod(r, *rec, config))
+		r.addPod(newPod(r, rec.sandboxFacts, life.LoadSandbox(rec.SandboxRecord), config))
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func (r *Runtime) addPod(p *pod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods[p.id] = p
-	if p.record.State == sandboxIntent || p.record.State == sandboxRemoving {
+	if !p.life.Shown() {
 		return // its name is free
 	}
 	if old := r.names[p.key]; old == nil || old.created < p.created {
@@ -324,7 +324,7 @@ func (r *Runtime) restorePod(rec sandboxRecord) *pod {
 	if err != nil {
 		return nil
 	}
-	if s.State == sandboxIntent {
+	if s.State == life.Intent {
 		return nil
 	}
 	r.mu.Lock()
@@ -333,7 +333,7 @@ func (r *Runtime) restorePod(rec sandboxRecord) *pod {
 	if p != nil {
 		return p
 	}
-	p = newPod(r, *s, config)
+	p = newPod(r, s.sandboxFacts, life.LoadSandbox(s.SandboxRecord), config)
 	r.addPod(p)
 	r.log.Info("rebuilt record of sandbox", zap.String("sandbox", s.ID))
 	r.do(p.keepRecord)
@@ -372,7 +372,7 @@ func (r *Runtime) restoreContainer(found recordCopy) {
 // way.
 func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 	p.mu.Lock()
-	step := plan(foundPod{record: p.record}, r.cfg.BootID, 0).step
+	event := plan(foundPod{record: p.recordLocked()}, r.cfg.BootID, 0).event
 	p.mu.Unlock()
 	if err := p.recoverPod(ctx, nil); err != nil && ctx.Err() == nil {
 		r.log.Warn("failed to recover sandbox", zap.String("sandbox", p.id), zap.Error(err))
@@ -380,29 +380,19 @@ func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
 			r.persist(ctx, "failed to recover sandbox", p.id, func() error { return p.recoverPod(ctx, nil) })
 		})
 	}
-	switch step {
-	case undo:
-		close(p.known)
-		r.undoPod(ctx, p)
-	case finishRemoval:
-		close(p.known)
-		r.forgetPod(p)
-		r.persistFrom(ctx, "failed to remove sandbox", p.id, func(ctx context.Context) error {
-			if err := p.tearDown(ctx); err != nil {
-				return err
-			}
-			return p.erase(ctx)
-		})
-	case finishStop:
-		o := r.stopPod(p)
-		close(p.known)
-		if err := o.wait(ctx); err != nil {
-			r.do(func(ctx context.Context) {
-				r.persist(ctx, "failed to stop sandbox", p.id, func() error { return r.stopPod(p).wait(ctx) })
-			})
-		}
-	default:
-		close(p.known)
+	if event != nil {
+		_ = p.apply(event)
+	}
+	close(p.known)
+	// Leftovers without a record are looked for after the first attempt.
+	p.mu.Lock()
+	phase := p.life.Phase()
+	p.mu.Unlock()
+	switch phase {
+	case life.Stopping:
+		r.persistFrom(ctx, "failed to stop sandbox", p.id, p.halt)
+	case life.Removing:
+		_ = p.removed(ctx)
 	}
 }
 
@@ -486,7 +476,7 @@ func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*mon
 		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, foundContainer{record: rec, kept: keptOf(known[c.id]), rebuilt: copied}, monitored, dead))
 	}
 	p.mu.Lock()
-	f.record = p.record
+	f.record = p.recordLocked()
 	p.mu.Unlock()
 	return f, all
 }
@@ -645,7 +635,7 @@ func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 func (p *pod) infraStands(known map[string]*monitor.Kept) (orphan, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.record.Infra == nil || p.record.State != sandboxMade || p.record.Boot != p.rt.cfg.BootID || p.infraDead {
+	if p.record.Infra == nil || p.life.Phase() != life.Ready || p.record.Boot != p.rt.cfg.BootID || p.life.InfraDead() {
 		return false, false
 	}
 	if k := known[p.id]; k != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
 )
 
@@ -81,11 +82,14 @@ func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) 
 	if err != nil {
 		return nil, errorf(codes.InvalidArgument, "config cannot be kept: %v", err)
 	}
-	p := newPod(r, sandboxRecord{
-		Version: recordVersion, ID: newID(), State: sandboxIntent, Boot: r.cfg.BootID, Created: time.Now().UnixNano(), Handler: handler, Config: b,
-	}, config)
+	p := newPod(r, sandboxFacts{
+		Version: recordVersion, ID: newID(), Boot: r.cfg.BootID, Created: time.Now().UnixNano(), Handler: handler, Config: b,
+	}, life.NewSandbox(), config)
 	close(p.known)
-	p.claim = newClaim(func() { r.discard(p) })
+	p.claim = newClaim(func() {
+		r.log.Info("undo sandbox that nobody took", zap.String("sandbox", p.id), zap.String("name", p.key))
+		_ = p.apply(life.Discarded{})
+	})
 	r.pods[p.id], r.names[key] = p, p
 	r.do(func(ctx context.Context) { r.makePod(ctx, p) })
 	return p, nil
@@ -96,7 +100,8 @@ func (r *Runtime) makePod(ctx context.Context, p *pod) {
 	err := p.make(ctx)
 	if err != nil {
 		r.log.Warn("failed to make sandbox", zap.String("sandbox", p.id), zap.String("name", p.key), zap.Error(err))
-		r.undoPod(ctx, p)
+		_ = p.apply(life.Discarded{})
+		_ = p.removed(ctx)
 		p.claim.complete(coded(err))
 		return
 	}
@@ -141,13 +146,9 @@ func (p *pod) make(ctx context.Context) error {
 			return fmt.Errorf("start process of the shared PID namespace: %w", err)
 		}
 	}
-	p.mu.Lock()
-	if p.infraDead {
-		p.mu.Unlock()
+	if err := p.apply(life.Made{}); err != nil {
 		return errors.New("the process of the shared PID namespace ended at once")
 	}
-	p.record.State = sandboxMade
-	p.mu.Unlock()
 	if err := p.save(ctx); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
@@ -235,27 +236,24 @@ func (p *pod) hostname() (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// undoPod takes back what is there of a sandbox that nobody was told of, in the
+// undo takes back what is there of a sandbox that callers do not know of, in the
 // background if it cannot be done at once: the record says so until then. Its
-// name is free when undoPod returns.
-func (r *Runtime) undoPod(ctx context.Context, p *pod) {
-	err := p.tearDown(ctx)
-	if err == nil {
-		err = p.erase(ctx)
-	}
-	r.forgetPod(p)
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	r.log.Warn("failed to undo sandbox", zap.String("sandbox", p.id), zap.Error(err))
-	r.do(func(ctx context.Context) {
-		r.persist(ctx, "failed to undo sandbox", p.id, func() error {
-			if err := p.tearDown(ctx); err != nil {
+// name is free when undo returns.
+func (p *pod) undo(ctx context.Context) error {
+	p.keepRecord(ctx)
+	p.rt.persistFrom(ctx, "failed to undo sandbox", p.id, func(ctx context.Context) error {
+		if err := p.tearDown(ctx); err != nil {
+			return err
+		}
+		for _, c := range p.list() {
+			if err := c.remove(ctx); err != nil {
 				return err
 			}
-			return p.erase(ctx)
-		})
+		}
+		return p.erase(ctx)
 	})
+	p.rt.forgetPod(p)
+	return nil
 }
 
 // persist does something again until it succeeds.
@@ -270,29 +268,13 @@ func (r *Runtime) persist(ctx context.Context, failure, id string, f func() erro
 	}
 }
 
-// discard removes a sandbox whose caller went and did not come back.
-func (r *Runtime) discard(p *pod) {
-	r.do(func(ctx context.Context) {
-		r.log.Info("undid sandbox that nobody took", zap.String("sandbox", p.id), zap.String("name", p.key))
-		p.move(sandboxStopping)
-		r.undoPod(ctx, p)
-	})
-}
-
-// forgetPod takes a sandbox and its containers out of the tables.
+// forgetPod takes a sandbox out of the tables.
 func (r *Runtime) forgetPod(p *pod) {
-	p.mu.Lock()
-	p.gone = true
-	all := p.listLocked()
-	p.mu.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, p.id)
 	if r.names[p.key] == p {
 		delete(r.names, p.key)
-	}
-	for _, c := range all {
-		delete(r.containers, c.id)
 	}
 }
 
@@ -306,37 +288,37 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return r.stopPod(p).wait(ctx)
+	return p.halt(ctx)
 }
 
-// stopPod begins to stop a sandbox, or joins who does.
-func (r *Runtime) stopPod(p *pod) *op {
+// halt stops a sandbox, or joins who does.
+func (p *pod) halt(ctx context.Context) error {
+	if err := p.apply(life.StopAsked{}); err != nil {
+		return err
+	}
+	return p.awaitHalt(ctx)
+}
+
+// awaitHalt waits until a sandbox is stopped that is to be.
+func (p *pod) awaitHalt(ctx context.Context) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopping != nil && (!p.stopping.finished() || p.stopping.err == nil) {
-		return p.stopping
+	o, stopping := p.stop, p.life.Phase() == life.Stopping
+	p.mu.Unlock()
+	if !stopping {
+		return nil
 	}
-	if p.record.State == sandboxStopped || p.record.State == sandboxRemoving {
-		done := newOp()
-		done.finish(nil)
-		return done
-	}
-	o := newOp()
-	p.stopping = o
-	p.record.State = sandboxStopping
-	r.do(func(ctx context.Context) { o.finish(coded(p.stopNow(ctx))) })
-	return o
+	return o.wait(ctx)
 }
 
 func (p *pod) stopNow(ctx context.Context) error {
 	p.keepRecord(ctx)
 	if err := p.tearDown(ctx); err != nil {
 		p.rt.log.Warn("failed to stop sandbox", zap.String("sandbox", p.id), zap.Error(err))
+		_ = p.apply(life.NotTornDown{})
 		return err
 	}
-	p.move(sandboxStopped)
+	_ = p.apply(life.TornDown{})
 	p.keepRecord(ctx)
-	p.tell(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, p.id, 0)
 	return nil
 }
 
@@ -386,51 +368,43 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return r.removePod(p).wait(ctx)
-}
-
-func (r *Runtime) removePod(p *pod) *op {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.removing != nil && (!p.removing.finished() || p.removing.err == nil) {
-		return p.removing
-	}
-	o := newOp()
-	p.removing = o
-	r.do(func(ctx context.Context) { o.finish(coded(r.removePodNow(ctx, p))) })
-	return o
-}
-
-func (r *Runtime) removePodNow(ctx context.Context, p *pod) error {
-	if err := r.stopPod(p).wait(ctx); err != nil {
+	if err := p.apply(life.RemoveAsked{}); err != nil {
 		return err
 	}
+	if err := p.awaitHalt(ctx); err != nil {
+		return err
+	}
+	return p.removed(ctx)
+}
+
+// removed waits for the removal that is under way.
+func (p *pod) removed(ctx context.Context) error {
+	p.mu.Lock()
+	o := p.removal
+	p.mu.Unlock()
+	return o.wait(ctx)
+}
+
+// withdraw has a sandbox gone for callers, after its containers; what cannot be
+// erased at once goes in the background.
+func (p *pod) withdraw(ctx context.Context) error {
+	r := p.rt
 	for _, c := range p.list() {
-		if err := c.remove(ctx); err != nil {
+		if err := c.awaitRemoval(ctx); ctx.Err() != nil {
 			return err
+		} else if err != nil {
+			r.log.Warn("failed to remove container with its sandbox", zap.String("container", c.id), zap.Error(err))
 		}
 	}
-	p.move(sandboxRemoving)
 	p.keepRecord(ctx)
-	if p.claim != nil {
-		p.claim.drop()
-	}
 	r.forgetPod(p)
 	p.tell(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, p.id, 0)
-	if err := p.erase(ctx); err != nil {
-		r.log.Warn("failed to remove sandbox", zap.String("sandbox", p.id), zap.Error(err))
-		r.do(func(ctx context.Context) {
-			r.persist(ctx, "failed to remove sandbox", p.id, func() error { return p.erase(ctx) })
-		})
-	}
+	r.persistFrom(ctx, "failed to remove sandbox", p.id, p.erase)
 	return nil
 }
 
 // erase removes the files of a sandbox, and its record last.
 func (p *pod) erase(ctx context.Context) error {
-	p.mu.Lock()
-	p.record.State = sandboxRemoving
-	p.mu.Unlock()
 	// Its socket is about to go: a monitor that stayed could not be found any more.
 	if err := p.endMonitor(ctx); err != nil {
 		return fmt.Errorf("end monitor: %w", err)
@@ -441,7 +415,10 @@ func (p *pod) erase(ctx context.Context) error {
 	if err := p.removeStateFiles(); err != nil {
 		return err
 	}
-	return p.saver.remove(ctx, p.rt.sandboxRecords, p.id)
+	if err := p.saver.remove(ctx, p.rt.sandboxRecords, p.id); err != nil {
+		return err
+	}
+	return p.apply(life.Erased{})
 }
 
 // removeStateFiles removes what is below StateDir.

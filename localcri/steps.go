@@ -53,17 +53,48 @@ func (c *container) effectLocked(f life.Effect) {
 	case life.Clean:
 		c.cleaning = r.begin(c.clean)
 	case life.Withdraw:
-		c.dropClaim()
+		c.claim.drop()
 		c.removal = r.begin(c.withdraw)
 	case life.Undo:
-		c.dropClaim()
+		c.claim.drop()
 		c.removal = r.begin(c.undo)
 	}
 }
 
-func (c *container) dropClaim() {
-	if c.claim != nil {
-		c.claim.drop()
+// apply is that of a container, for a sandbox.
+func (p *pod) apply(e life.Event) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.applyLocked(e)
+}
+
+// applyLocked is apply. p.mu is held.
+func (p *pod) applyLocked(e life.Event) error {
+	effects, err := p.life.Step(e)
+	if err != nil {
+		return p.rt.refused("sandbox", p.id, err)
+	}
+	for _, f := range effects {
+		p.effectLocked(f)
+	}
+	return nil
+}
+
+func (p *pod) effectLocked(f life.Effect) {
+	switch f := f.(type) {
+	case life.Announce:
+		p.tell(newsOf(f.What), p.id, f.At)
+	case life.TearDown:
+		p.stop = p.rt.begin(p.stopNow)
+	case life.Withdraw:
+		for _, c := range p.containers { // they go with it
+			_ = c.applyLocked(life.RemoveAsked{})
+		}
+		p.claim.drop()
+		p.removal = p.rt.begin(p.withdraw)
+	case life.Undo:
+		p.claim.drop()
+		p.removal = p.rt.begin(p.undo)
 	}
 }
 

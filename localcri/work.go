@@ -151,8 +151,11 @@ func (c *claim) isDelivered() bool {
 	return c.delivered
 }
 
-// drop stops the clock of what is removed otherwise.
+// drop stops the clock of what is removed otherwise. c may be nil.
 func (c *claim) drop() {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.undoing = true
