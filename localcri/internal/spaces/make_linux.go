@@ -279,7 +279,7 @@ func isMounted(path string, kind int64) (bool, error) {
 	if err := unix.Lstat(filepath.Dir(path), &above); err != nil {
 		return false, err
 	}
-	return int64(on.Type) == kind && here.Dev != above.Dev, nil
+	return on.Type == kind && here.Dev != above.Dev, nil
 }
 
 // Remove removes all that was made for a sandbox. Processes that are inside stay
