@@ -47,13 +47,13 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 	return out
 }
 
-// collect removes layers that nobody needs. They are out of the way when it
-// returns; their files go afterwards.
-func (s *Store) collect(ctx context.Context) {
+// collect removes layers that nobody needs. They are out of the way when it returns, and
+// files is closed when their files are gone; nil if there are none.
+func (s *Store) collect(ctx context.Context) (files <-chan struct{}) {
 	// It is called after every removal and by the clock: what is missed once goes the
 	// next time.
 	if take(ctx, s.disk) != nil {
-		return
+		return nil
 	}
 	defer func() { <-s.disk }()
 	// The decision and the removal from the table are one step: a pull that comes after
@@ -81,12 +81,35 @@ func (s *Store) collect(ctx context.Context) {
 			s.cfg.Log.Warn("failed to put away layer", zap.String("directory", d), zap.Error(err))
 		}
 	}
-	if len(dirs) > 0 {
-		// One pending wake-up of Run is enough, and nobody waits for the disk here.
-		select {
-		case s.purge <- struct{}{}:
-		default:
-		}
+	if len(dirs) == 0 {
+		return nil
+	}
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.purged = append(s.purged, done)
+	s.mu.Unlock()
+	// One pending wake-up of Run is enough, and nobody waits for the disk here.
+	select {
+	case s.purge <- struct{}{}:
+	default:
+	}
+	return done
+}
+
+// collected is collect, and waits until the files are gone: whoever removes an image for
+// the sake of space looks at the space next. An error means that the wait was cut short.
+func (s *Store) collected(ctx context.Context) error {
+	files := s.collect(ctx)
+	if files == nil {
+		return nil
+	}
+	select {
+	case <-files:
+		return nil
+	case <-s.over:
+		return errClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -233,9 +233,10 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	return string(got), nil
 }
 
-// RemoveImage removes an image by any of its names, with all of them. One that is
-// not there is no error. Layers that containers use stay until they are released. The
-// CRI wants no error for a missing image: garbage collectors race with people.
+// RemoveImage removes an image by any of its names, with all of them, and returns when its
+// files are gone. One that is not there is no error. Layers that containers use stay until
+// they are released. The CRI wants no error for a missing image: garbage collectors race
+// with people. If ctx ends before, the image is removed and its files go all the same.
 func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	if err := s.await(ctx); err != nil {
 		return coded(err)
@@ -253,7 +254,9 @@ func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) er
 	if err := s.forget(ctx, r.ID); err != nil {
 		return coded(fmt.Errorf("remove %s: %w", r.ID, err))
 	}
-	s.collect(ctx)
+	if err := s.collected(ctx); err != nil {
+		return coded(fmt.Errorf("remove files of %s: %w", r.ID, err))
+	}
 	return nil
 }
 

@@ -63,7 +63,8 @@ type Store struct {
 	hung    bool              // a record could not be read: nothing is collected
 	flights map[digest]*flight
 	lanes   map[string]*lane
-	changed chan struct{} // closed when a layer comes
+	changed chan struct{}   // closed when a layer comes
+	purged  []chan struct{} // to be closed once what is in the trash now is gone
 	// partial has the files of downloads in ingest, by name, and when they were last
 	// used.
 	partial map[string]time.Time
@@ -527,9 +528,18 @@ func (s *Store) putAway(name string) error {
 	return err
 }
 
-// emptyTrash removes what was put away. It may take minutes, and is called by Run
-// alone. What cannot be removed stays for the next time.
+// emptyTrash removes what was put away, and tells who waits for that. It may take minutes,
+// and is called by Run alone. What cannot be removed stays for the next time.
 func (s *Store) emptyTrash(ctx context.Context) {
+	s.mu.Lock()
+	waiting := s.purged
+	s.purged = nil
+	s.mu.Unlock()
+	defer func() {
+		for _, w := range waiting {
+			close(w)
+		}
+	}()
 	// Too many names at once are no failure: the rest comes at the next round.
 	names, err := safefile.Names(s.path(trashDir), maxStored)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {

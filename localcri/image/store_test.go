@@ -45,18 +45,6 @@ func layerCount(t testing.TB, s *Store) int {
 	return len(entries)
 }
 
-// The trash is emptied soon.
-func untilTrashEmpty(t testing.TB, s *Store) {
-	t.Helper()
-	for range 500 {
-		if entries, err := os.ReadDir(s.path(trashDir)); err == nil && len(entries) == 0 {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Error("the trash is not emptied")
-}
-
 // A name that moves leaves the old image with its digest, also after a restart and
 // after the new one is gone.
 func TestNameMoves(t *testing.T) {
@@ -85,7 +73,7 @@ func TestNameMoves(t *testing.T) {
 	}
 	remove(t, s, string(first.id))
 	remove(t, s, string(first.id))
-	untilTrashEmpty(t, s)
+	empty(t, s, trashDir)
 	if n := layerCount(t, s); n > 0 {
 		t.Errorf("%d layers are left", n)
 	}
@@ -139,7 +127,7 @@ func TestRemoveImage(t *testing.T) {
 		t.Errorf("%v, %v", owners, err)
 	}
 	must(t, errors.Join(s.Release("c1"), s.Release("c1"), s.Release("nobody")))
-	untilTrashEmpty(t, s)
+	empty(t, s, trashDir)
 	if n := layerCount(t, s); n != 1 {
 		t.Errorf("%d layers are left, want the shared one", n)
 	}
@@ -187,7 +175,7 @@ func TestRemoveWhileUsed(t *testing.T) {
 	}
 	wg.Wait()
 	remove(t, s, ref)
-	untilTrashEmpty(t, s)
+	empty(t, s, trashDir)
 	if n := layerCount(t, s); n > 0 {
 		t.Errorf("%d layers are left", n)
 	}
@@ -302,7 +290,7 @@ func TestDamagedLeaseHoldsCollection(t *testing.T) {
 	}
 	s, _ = start(t, s.cfg)
 	must(t, s.Release("c1"))
-	untilTrashEmpty(t, s)
+	empty(t, s, trashDir)
 	if n := layerCount(t, s); n > 0 {
 		t.Errorf("%d layers are left", n)
 	}
@@ -457,7 +445,7 @@ func TestKilledPulls(t *testing.T) {
 			t.Errorf("%s: %v, %v", step, damaged, err)
 		}
 		remove(t, s, at+"/app:1")
-		untilTrashEmpty(t, s)
+		empty(t, s, trashDir)
 		if n := layerCount(t, s); n > 0 {
 			t.Errorf("%s: %d layers are left", step, n)
 		}

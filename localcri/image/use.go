@@ -124,8 +124,8 @@ func fileMode(m uint32) fs.FileMode {
 }
 
 // Release lets go of what an owner uses. One that uses nothing is no error. The caller
-// must have unmounted them. It blocks for the write of one record, at most 30 seconds,
-// and the files go afterwards.
+// must have unmounted them. It blocks until the files are gone of layers that nobody needs
+// any more, at most 30 seconds.
 func (s *Store) Release(owner string) error {
 	const patience = 30 * time.Second // for a disk
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -147,7 +147,7 @@ func (s *Store) Release(owner string) error {
 	s.mu.Lock()
 	delete(s.leases, owner)
 	s.mu.Unlock()
-	s.collect(ctx)
+	_ = s.collected(ctx) // the lease is gone, and the files go in any case
 	return nil
 }
 
