@@ -3,8 +3,12 @@
 package localcri
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -27,5 +31,33 @@ func TestNameFor(t *testing.T) {
 	digest := "a@sha256:0000000000000000000000000000000000000000000000000000000000000001"
 	if got := nameFor([]string{"docker.io/library/" + digest, "docker.io/library/a@sha256:2"}, &runtimeapi.ImageSpec{Image: digest}); got != "docker.io/library/"+digest {
 		t.Errorf("of the digest that was asked for: %q", got)
+	}
+}
+
+// A directory of the runtime has its mode whatever the umask is, and one that a pod's root
+// could not pass is named.
+func TestDirectoriesOfTheRuntime(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(closed, "rt")
+	if err := makeDir(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("%v, %v; want the mode 711", info, err)
+	}
+	if err := othersPass(dir); err == nil || !strings.Contains(err.Error(), closed+" has mode 0700") {
+		t.Errorf("%v, want an error that names %s", err, closed)
+	}
+	for d := closed; d != os.TempDir(); d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := othersPass(dir); err != nil {
+		t.Error(err)
 	}
 }

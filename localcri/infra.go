@@ -141,7 +141,7 @@ func (r *Runtime) pauseRoot() (string, error) {
 	}
 	// The directories of mounts are there before the root is read-only.
 	for _, d := range []string{"", "proc", "dev", "sys", "etc"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+		if err := makeDir(filepath.Join(root, d), 0o755); err != nil {
 			return "", err
 		}
 	}

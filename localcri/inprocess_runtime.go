@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"go.uber.org/zap"
@@ -75,11 +74,7 @@ type maker struct{ InProcessConfig }
 // pod's user namespace passes through to its root file system. It comes first: what
 // is made below makes its parents for itself alone.
 func (m *maker) passable() error {
-	dir := m.RootDir
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return err
-	}
-	return os.Chmod(dir, 0o711) // whatever the umask, or an earlier version
+	return makeDir(m.RootDir, 0o711)
 }
 
 func (m *maker) make(ctx context.Context) (*InProcess, error) {

@@ -29,6 +29,14 @@ import (
 // some hundred times what a node has.
 const maxObjects = 100_000
 
+// makeDir makes a directory of the runtime's own with such a mode, whatever the umask is.
+func makeDir(dir string, mode fs.FileMode) error {
+	if err := os.MkdirAll(dir, mode); err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode)
+}
+
 // prepare makes the directories and takes the lock of both.
 func (r *Runtime) prepare() (unlock func(), err error) {
 	var locks []*os.File
@@ -38,7 +46,7 @@ func (r *Runtime) prepare() (unlock func(), err error) {
 		}
 	}
 	for _, dir := range []string{r.cfg.RootDir, r.cfg.StateDir} {
-		if err := os.MkdirAll(dir, 0o711); err != nil {
+		if err := makeDir(dir, 0o711); err != nil {
 			unlock()
 			return nil, err
 		}
@@ -58,7 +66,7 @@ func (r *Runtime) prepare() (unlock func(), err error) {
 		if strings.HasPrefix(d, r.cfg.StateDir+"/") || filepath.Base(d) == recordsDir {
 			mode = 0o700
 		}
-		if err := os.MkdirAll(d, mode); err != nil {
+		if err := makeDir(d, mode); err != nil {
 			unlock()
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -117,6 +118,11 @@ func (p *pod) make(ctx context.Context) error {
 	if err := p.save(ctx); err != nil {
 		return fmt.Errorf("write record: %w", err)
 	}
+	if ownUserns(p.options()) {
+		if err := othersPass(r.rootPath(containersDir)); err != nil {
+			return err
+		}
+	}
 	step, cancel := context.WithTimeout(ctx, spaceTimeout)
 	defer cancel()
 	if _, err := r.spaces.Make(step, p.spaces()); err != nil {
@@ -153,6 +159,23 @@ func (p *pod) make(ctx context.Context) error {
 		return fmt.Errorf("write record: %w", err)
 	}
 	return nil
+}
+
+// othersPass refuses a directory that the root of a user namespace, who is nobody to the
+// host, could not pass through to its root file system.
+func othersPass(dir string) error {
+	for ; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		if info.Mode().Perm()&0o001 == 0 {
+			return errorf(codes.FailedPrecondition, "linux.security_context.namespace_options.userns_options.mode POD: directory %s has mode %04o, and must let others pass (chmod o+x)", dir, info.Mode().Perm())
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
 }
 
 // spaces returns which namespaces the sandbox has beside its network's.
@@ -211,7 +234,7 @@ func (p *pod) file(elements ...string) string {
 
 // writeFiles writes what all its containers see.
 func (p *pod) writeFiles() error {
-	if err := os.MkdirAll(p.file(), 0o711); err != nil {
+	if err := makeDir(p.file(), 0o711); err != nil {
 		return err
 	}
 	resolv, err := resolvConf(p.config.GetDnsConfig())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -26,6 +27,8 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if f.version.asked() {
 		return f.version.print(std.out)
 	}
+	// Whatever that of the service is: containers of other users read files of their pods.
+	syscall.Umask(0o022)
 	conf, warnings, err := loadConfig(f)
 	if err != nil {
 		return err

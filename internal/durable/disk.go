@@ -27,8 +27,8 @@ type Disk interface {
 	List(dir string) ([]string, error)
 }
 
-// OS is the operating system's disk. Both modes are required; the umask is
-// taken off them.
+// OS is the operating system's disk. Both modes are required. Files have theirs
+// whatever the umask is, which is taken off that of directories.
 type OS struct {
 	DirMode, FileMode fs.FileMode
 	// Limit is the most bytes that a file may have to be read; 64 MiB.
@@ -51,6 +51,9 @@ func (o OS) Write(path string, data []byte, sync bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := f.Chmod(o.FileMode); err != nil {
+		return err
+	}
 	if _, err := f.Write(data); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
@@ -162,5 +164,17 @@ func TestModes(t *testing.T) {
 		if fi, err := os.Stat(filepath.Join(d.Path, name)); err != nil || fi.Mode() != want {
 			t.Errorf("%s: %v, %v; want %v", name, fi.Mode(), err, want)
 		}
+	}
+}
+
+// A file has the mode that it is to have, whatever the umask is.
+func TestModeOfFiles(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	path := filepath.Join(t.TempDir(), "f")
+	if err := (durable.OS{DirMode: 0o755, FileMode: 0o644}).Write(path, []byte("x"), false); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode() != 0o644 {
+		t.Errorf("%v, %v; want the mode 644", info, err)
 	}
 }
