@@ -2,10 +2,10 @@ package fields
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// kubectl is the manager that kubectl apply --server-side applies as.
+	kubectl = "kubectl"
 	// maxUpdaters is how many entries of updates an object has; the oldest become one.
 	// It is the API server's.
 	maxUpdaters = 10
@@ -75,10 +77,15 @@ var unowned = func() *fieldpath.Set {
 }()
 
 // Update returns the notes of an object that manager has changed from live to now. notes
-// are those of live, or what the writer makes of them; live may be nil.
+// are those of live, or what the writer makes of them; live may be nil. Of an object that
+// has no notes none are taken until somebody applies it, so that what was there then has
+// an owner.
 func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manager string) ([]metav1.ManagedFieldsEntry, error) {
+	n := decode(notes)
 	if live == nil {
 		live = map[string]any{}
+	} else if len(n.sets) == 0 {
+		return nil, nil
 	}
 	was, err := m.typed(live)
 	if err != nil {
@@ -88,7 +95,6 @@ func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manag
 	if err != nil {
 		return nil, err
 	}
-	n := decode(notes)
 	id := m.entry(manager, metav1.ManagedFieldsOperationUpdate)
 	_, sets, err := m.updater.Update(was, is, fieldpath.APIVersion(m.cfg.APIVersion), n.sets.Copy(), id)
 	if err != nil {
@@ -99,7 +105,9 @@ func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manag
 
 // Apply merges what manager applies into live, both as JSON makes objects of them, and
 // returns the result with its notes. Fields that others have with other values are a
-// conflict (409), unless force takes them over.
+// conflict (409), unless force takes them over. For kubectl the fields that it has applied
+// on the client's side are its own, and the annotation of them is kept up to date, so that
+// it may go back.
 func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFieldsEntry, manager string, force bool) (map[string]any, []metav1.ManagedFieldsEntry, error) {
 	was, err := m.typed(live)
 	if err != nil {
@@ -111,14 +119,27 @@ func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFiel
 	}
 	n := decode(notes)
 	if len(n.sets) == 0 {
-		if set, err := was.ToFieldSet(); err == nil {
-			if set = set.Difference(unowned); !set.Empty() {
-				n.sets[m.entry(before, metav1.ManagedFieldsOperationUpdate)] = fieldpath.NewVersionedSet(set, fieldpath.APIVersion(m.cfg.APIVersion), false)
-			}
+		empty, err := m.typed(map[string]any{})
+		if err != nil {
+			return nil, nil, err
+		}
+		if _, n.sets, err = m.updater.Update(empty, was, fieldpath.APIVersion(m.cfg.APIVersion), n.sets, m.entry(before, metav1.ManagedFieldsOperationUpdate)); err != nil {
+			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("failed to merge: %v", err))
 		}
 	}
 	id := m.entry(manager, metav1.ManagedFieldsOperationApply)
-	merged, sets, err := m.updater.Apply(was, config, fieldpath.APIVersion(m.cfg.APIVersion), n.sets.Copy(), id, force)
+	apply := func(force bool) (*typed.TypedValue, fieldpath.ManagedFields, error) {
+		return m.updater.Apply(was, config, fieldpath.APIVersion(m.cfg.APIVersion), n.sets.Copy(), id, force)
+	}
+	merged, sets, err := apply(force)
+	var conflicts merge.Conflicts
+	if manager == kubectl && errors.As(err, &conflicts) {
+		own := m.lastApplied(live, was)
+		if conflicts = slices.DeleteFunc(conflicts, func(c merge.Conflict) bool { return own.Has(c.Path) }); len(conflicts) > 0 {
+			return nil, nil, conflictOf(conflicts)
+		}
+		merged, sets, err = apply(true)
+	}
 	if err != nil {
 		return nil, nil, conflictOf(err)
 	}
@@ -129,6 +150,9 @@ func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFiel
 			return nil, nil, errors.New("failed to merge: the result is no object")
 		}
 		out = o
+	}
+	if manager == kubectl {
+		setLastApplied(out, applied)
 	}
 	return out, n.encode(sets, id), nil
 }
@@ -162,16 +186,20 @@ func conflictOf(err error) error {
 			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + who, Field: c.Path.String(),
 		})
 	}
-	sort.SliceStable(causes, func(i, j int) bool { return causes[i].Message+causes[i].Field < causes[j].Message+causes[j].Field })
-	text := make([]string, 0, len(causes))
-	for _, c := range causes {
-		text = append(text, c.Message+": "+c.Field)
-	}
-	plural := "s"
+	slices.SortStableFunc(causes, func(a, b metav1.StatusCause) int {
+		return cmp.Or(strings.Compare(a.Message, b.Message), strings.Compare(a.Field, b.Field))
+	})
 	if len(causes) == 1 {
-		plural = ""
+		return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with 1 conflict: %s: %s", causes[0].Message, causes[0].Field))
 	}
-	return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with %d conflict%s: %s", len(causes), plural, strings.Join(text, "; ")))
+	var text strings.Builder
+	for i, c := range causes {
+		if i == 0 || c.Message != causes[i-1].Message {
+			text.WriteString(strings.Replace(c.Message, "conflict", "conflicts", 1) + ":\n")
+		}
+		text.WriteString("- " + c.Field + "\n")
+	}
+	return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with %d conflicts: %s", len(causes), strings.TrimSuffix(text.String(), "\n")))
 }
 
 // entry is what identifies an entry, as a text.

@@ -74,8 +74,11 @@ func TestBefore(t *testing.T) {
 // does not write not at all.
 func TestUpdate(t *testing.T) {
 	m := manager(fieldpath.MakePathOrDie("status"))
-	var notes []metav1.ManagedFieldsEntry
 	live := pod(map[string]any{}, container("a", "1"))
+	notes, err := m.Update(nil, live, nil, "first")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range 30 {
 		labels := map[string]any{}
 		for j := range i + 1 {
@@ -83,7 +86,6 @@ func TestUpdate(t *testing.T) {
 		}
 		now := pod(labels, container("a", "1"))
 		now["status"] = map[string]any{"phase": "Running"}
-		var err error
 		if notes, err = m.Update(live, now, notes, fmt.Sprint("m", i)); err != nil {
 			t.Fatal(err)
 		}
@@ -104,9 +106,65 @@ func TestUpdate(t *testing.T) {
 	if strings.Contains(all, "f:status") || strings.Contains(all, "f:name\"") && strings.Contains(all, `"f:kind"`) {
 		t.Errorf("%s", all)
 	}
-	// Notes that nobody can read are none.
+	// Notes that nobody can read are none, and none are taken until somebody applies.
 	bad := []metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Update", APIVersion: "v1", FieldsV1: metav1.NewFieldsV1("{{{")}}
-	if notes, err := m.Update(live, pod(nil, container("a", "2")), bad, "y"); err != nil || !strings.Contains(who(notes), "y/Update") {
+	if notes, err := m.Update(live, pod(nil, container("a", "2")), bad, "y"); err != nil || who(notes) != "" {
 		t.Errorf("%s, %v", who(notes), err)
+	}
+}
+
+// annotated is a pod with what kubectl apply writes down of it.
+func annotated(last string, labels map[string]any, containers ...any) map[string]any {
+	p := pod(labels, containers...)
+	p["metadata"].(map[string]any)["annotations"] = map[string]any{v1.LastAppliedConfigAnnotation: last}
+	return p
+}
+
+func lastApplied(o map[string]any) string {
+	annotations, _ := o["metadata"].(map[string]any)["annotations"].(map[string]any)
+	text, _ := annotations[v1.LastAppliedConfigAnnotation].(string)
+	return text
+}
+
+// kubectl takes over what it has applied on the client's side, and nothing else, and may go back.
+func TestApplyAfterKubectlApply(t *testing.T) {
+	const last = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"app":"a"}},"spec":{"containers":[{"name":"c","image":"1"}]}}`
+	for _, tc := range []struct {
+		name, last, manager string
+		live, applied       map[string]any
+		conflict            string
+	}{
+		{"taken over", last, "kubectl", pod(map[string]any{"app": "a"}, container("c", "1")), pod(map[string]any{"app": "a"}, container("c", "2")), ""},
+		{"another manager", last, "two", pod(map[string]any{"app": "a"}, container("c", "1")), pod(map[string]any{"app": "a"}, container("c", "2")), "image"},
+		{"changed by others", last, "kubectl", pod(map[string]any{"app": "b"}, container("c", "1")), pod(map[string]any{"app": "c"}, container("c", "2")), "labels.app"},
+		{"another version", strings.Replace(last, `"v1"`, `"v2"`, 1), "kubectl", pod(nil, container("c", "1")), pod(nil, container("c", "2")), "image"},
+		{"no JSON", "{", "kubectl", pod(nil, container("c", "1")), pod(nil, container("c", "2")), "image"},
+		{"a field that is not there", strings.Replace(last, `"image"`, `"picture"`, 1), "kubectl", pod(nil, container("c", "1")), pod(nil, container("c", "2")), "image"},
+	} {
+		m := manager()
+		live := annotated(tc.last, tc.live["metadata"].(map[string]any)["labels"].(map[string]any), tc.live["spec"].(map[string]any)["containers"].([]any)...)
+		notes, err := m.Update(nil, live, nil, "kubectl-client-side-apply")
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, notes, err := m.Apply(live, tc.applied, notes, tc.manager, false)
+		if tc.conflict != "" {
+			if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), tc.conflict) {
+				t.Errorf("%s: %v, want a conflict over %s", tc.name, err, tc.conflict)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		if text := lastApplied(out); !strings.Contains(text, `"image":"2"`) || strings.Contains(text, "last-applied") {
+			t.Errorf("%s: %s is noted as applied last", tc.name, text)
+		}
+		// Another time, and then nothing too large is kept.
+		large := pod(map[string]any{"app": strings.Repeat("a", 300<<10)}, container("c", "2"))
+		if out, _, err = m.Apply(out, large, notes, tc.manager, false); err != nil || lastApplied(out) != "" {
+			t.Errorf("%s: %d bytes are noted, %v", tc.name, len(lastApplied(out)), err)
+		}
 	}
 }
