@@ -8,6 +8,9 @@
 package podmeta
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -202,6 +205,19 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	}
 	add(total, pod.Spec.Overhead)
 	return total
+}
+
+// HashUID returns a UID for a pod of a source of one's own: the same for the same namespace, name
+// and spec, also after a restart, and another one for a spec that differs. A pod keeps its
+// identity with its UID: a changed spec needs another UID to take effect, and the old pod then ends
+// first. Labels and annotations do not count. [IsHashUID] holds for the result.
+func HashUID(pod *v1.Pod) types.UID {
+	b, err := json.Marshal([]any{pod.Namespace, pod.Name, pod.Spec})
+	if err != nil {
+		panic(err) // a decoded pod always marshals
+	}
+	sum := sha256.Sum256(b)
+	return types.UID(hex.EncodeToString(sum[:16]))
 }
 
 // IsHashUID reports whether a UID is of the form that kubelets compute for the pods

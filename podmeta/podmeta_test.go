@@ -281,3 +281,34 @@ func TestNewer(t *testing.T) {
 		}
 	}
 }
+
+func TestHashUID(t *testing.T) {
+	pod := func(edit func(*v1.Pod)) *v1.Pod {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+		p.Namespace, p.Name = "ns", "a"
+		edit(p)
+		return p
+	}
+	base := HashUID(pod(func(*v1.Pod) {}))
+	if want := "30902aeaff765722dde3c0e2c6949960"; string(base) != want { // pods restart where it changes
+		t.Errorf("UID %s, want %s", base, want)
+	}
+	if !IsHashUID(base) {
+		t.Errorf("%s is no hash", base)
+	}
+	for name, tc := range map[string]struct {
+		edit func(*v1.Pod)
+		same bool
+	}{
+		"label":     {func(p *v1.Pod) { p.Labels = map[string]string{"a": "b"} }, true},
+		"UID":       {func(p *v1.Pod) { p.UID = "x" }, true},
+		"status":    {func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }, true},
+		"name":      {func(p *v1.Pod) { p.Name = "b" }, false},
+		"namespace": {func(p *v1.Pod) { p.Namespace = "b" }, false},
+		"env":       {func(p *v1.Pod) { p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "A"}} }, false},
+	} {
+		if got := HashUID(pod(tc.edit)) == base; got != tc.same {
+			t.Errorf("%s: same UID %v, want %v", name, got, tc.same)
+		}
+	}
+}

@@ -155,6 +155,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		p := st.pods[uid]
 		delete(st.pods, uid)
 		delete(st.given, uid)
+		delete(st.first, uid)
 		// Before the additions: a name that is free again may be needed by one of them.
 		m.store.drop(p)
 		// An end that somebody follows needs a time of
@@ -171,6 +172,16 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		}
 		if name := podmeta.FullName(p.Namespace, p.Name); m.store.byName[name] == nil && !podmeta.IsMirror(p) {
 			m.store.byName[name] = p
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(st.first)) {
+		p := st.pods[uid]
+		if field := frozen(st.first[uid], p); field != "" {
+			st.refused = append(st.refused, Problem{
+				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field,
+				Reason: "it was changed under the same UID, and containers that run keep what they were made of; give the changed pod another UID (podmeta.HashUID)",
+			})
+			refuse(p, st.refused[len(st.refused)-1])
 		}
 	}
 	st.refused = bounded(source, st.refused)
@@ -324,6 +335,10 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	op, changed := compare(old, p)
 	if !changed {
 		return
+	}
+	// An API server has seen to it that what has changed may change.
+	if op == Update && st.kind != API && st.first[p.UID] == nil && !equality.Semantic.DeepEqual(&old.Spec, &p.Spec) {
+		st.first[p.UID] = old
 	}
 	// Only the status counts: other metadata is neither
 	// compared nor copied, as in the kubelet.

@@ -164,6 +164,7 @@ type sourceState struct {
 	given    map[types.UID]*v1.Pod // as the source gave them last: one that it gives again has not changed
 	waiting  []*v1.Pod             // their name or UID is taken by a pod of another source
 	told     map[types.UID]bool    // those that Config.Refused was told of
+	first    map[types.UID]*v1.Pod // of pods whose spec has changed: the first version under the UID
 	refused  []Problem             // of pods that are not in effect for what else the source has
 }
 
@@ -182,7 +183,7 @@ func New(cfg Config) (*Manager, error) {
 		if m.sources[s.Name()] != nil {
 			errs = append(errs, fmt.Errorf("Config.Sources has two named %q", s.Name()))
 		}
-		m.sources[s.Name()] = &sourceState{kind: KindOf(s), pods: map[types.UID]*v1.Pod{}, given: map[types.UID]*v1.Pod{}}
+		m.sources[s.Name()] = &sourceState{kind: KindOf(s), pods: map[types.UID]*v1.Pod{}, given: map[types.UID]*v1.Pod{}, first: map[types.UID]*v1.Pod{}}
 	}
 	if cfg.Log == nil {
 		m.cfg.Log = zap.NewNop()

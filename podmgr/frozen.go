@@ -1,0 +1,58 @@
+package podmgr
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// The UID is the identity of a pod. What a source changes of a pod under its UID takes effect
+// for a few fields only, as with an API server, which refuses the rest.
+
+// frozen returns the first field of a pod's spec that a new version has otherwise than the
+// first one under its UID, and that containers which run do not take over; "" if there is none.
+func frozen(first, now *v1.Pod) string {
+	a, b := first.Spec.DeepCopy(), now.Spec.DeepCopy()
+	for _, s := range []*v1.PodSpec{a, b} {
+		s.NodeName, s.ActiveDeadlineSeconds, s.TerminationGracePeriodSeconds = "", nil, nil
+		s.Tolerations, s.SchedulingGates, s.EphemeralContainers, s.Resources = nil, nil, nil, nil
+		for _, list := range [][]v1.Container{s.Containers, s.InitContainers} {
+			for i := range list {
+				list[i].Image, list[i].Resources, list[i].ResizePolicy = "", v1.ResourceRequirements{}, nil
+			}
+		}
+	}
+	if equality.Semantic.DeepEqual(a, b) {
+		return ""
+	}
+	return differs("spec", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
+}
+
+// differs returns the path of the first field that is not the same in both, which are of one type.
+// path is that of the values themselves; "" if there is none. It looks into lists of
+// one length, and no deeper than the fields of their elements.
+func differs(path string, a, b reflect.Value) string {
+	if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
+		return ""
+	}
+	for i := range a.NumField() {
+		f := a.Type().Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		x, y, at := a.Field(i), b.Field(i), path+"."+name
+		if equality.Semantic.DeepEqual(x.Interface(), y.Interface()) {
+			continue
+		}
+		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct && x.Len() == y.Len() && strings.Count(path, "[") == 0 {
+			for j := range x.Len() {
+				if in := differs(fmt.Sprintf("%s[%d]", at, j), x.Index(j), y.Index(j)); in != "" {
+					return in
+				}
+			}
+		}
+		return at
+	}
+	return path
+}
