@@ -73,7 +73,7 @@ func TestConfigSaysAllMistakes(t *testing.T) {
 		{"none alone", Config{Enforce: []Enforcement{EnforceNone}}, nil},
 		{"plain with compressible", Config{Enforce: []Enforcement{EnforceSystem, EnforceSystemCompressible}, SystemReservedCgroup: "/s"},
 			[]string{"cannot be combined"}},
-		{"no cgroup", Config{Enforce: []Enforcement{EnforceKube}}, []string{"Config.KubeReservedCgroup is required"}},
+		{"no cgroup", Config{Enforce: []Enforcement{EnforceKube}}, []string{"Config.Enforce requires Config.KubeReservedCgroup"}},
 		{"no pods, no enforcement", Config{NoPodCgroups: true, Enforce: []Enforcement{EnforcePods}}, []string{"NoPodCgroups"}},
 		{"qos: not empty", Config{QOSReserved: map[v1.ResourceName]string{"memory": ""}}, []string{"QOSReserved[memory]"}},
 		{"qos: a", Config{QOSReserved: map[v1.ResourceName]string{"memory": "a"}}, []string{`"a"`}},

@@ -222,7 +222,7 @@ func (n *node) mounted() mount.Table {
 	return table
 }
 
-// files are what is left below the root that is no directory, and directories of
+// files are what is left below the root that is not a directory, and directories of
 // volumes.
 func (n *node) files() (out []string) {
 	_ = filepath.WalkDir(n.root, func(path string, e os.DirEntry, err error) error {

@@ -12,58 +12,56 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What an embedder sets, with the defaults and the checks of New. All mistakes are
-// reported at once, so that a configuration is corrected in one go.
+// The configuration, with its defaults and checks.
 
-// Claims finds what claims are bound to.
+// Claims returns the volumes to which claims are bound.
 type Claims interface {
 	// Resolve returns the spec of pod's volume vol, which has a
-	// PersistentVolumeClaim or an Ephemeral source. A claim that is not bound, is
-	// being deleted, or belongs to another pod (Ephemeral) is an error that names
-	// it. It may ask a server, and is called without locks, at each Mount of a pod
-	// that has such a volume.
+	// PersistentVolumeClaim or an Ephemeral source. It returns an error that names
+	// the claim if the claim is not bound, is being deleted, or (Ephemeral) belongs
+	// to another pod. It may call a server, and is called without locks, at each
+	// Mount of a pod with such a volume.
 	Resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*Spec, error)
 }
 
-// Events takes events about pods. It does not block.
+// Events receives events of pods. It does not block.
 type Events interface {
-	// Event may be called with the manager's lock held, so that it must not call
-	// the manager.
+	// Event may be called with the manager's lock held: it must not call the
+	// manager.
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
 // Config holds what a Manager needs. Root, Plugins and Mounter are required;
 // the zero value of every other field means the default named beside it.
 type Config struct {
-	// Root is the agent's directory: absolute, and clean.
+	// Root is the agent's directory, an absolute and clean path.
 	Root string
-	// Plugins make the volumes. The first that supports a spec has it.
+	// Plugins are the kinds of volumes. The first one that supports a spec is used.
 	Plugins []Plugin
 	// Mounter is the node's mount table.
 	Mounter Mounter
-	// Claims finds persistent volumes; none: such volumes are an error.
+	// Claims resolves claims. Nil: volumes with claims are an error.
 	Claims Claims
-	// Node says what the affinity of persistent volumes is matched against; nil:
-	// every volume is for this node.
+	// Node returns the node for the affinity of persistent volumes. Nil: every
+	// volume is for this node.
 	Node func() Here
-	// Files is the disk; the operating system's.
+	// Files is the disk. Nil: the operating system's.
 	Files Files
-	// Events hears of volumes that cannot be mounted; nobody.
+	// Events receives events about volumes that cannot be mounted. Nil: they are
+	// dropped.
 	Events Events
-	// Ready is called, from a goroutine of its own, when all volumes of a pod
-	// are mounted after a Mount of it returned without; nobody. It is the
-	// time to sync that pod.
+	// Ready is called on a goroutine of its own when all volumes of a pod are
+	// mounted after a Mount of it has failed: sync the pod then. Nil: no call.
 	Ready func(types.UID)
-	// Parallel is how many operations run at a time. One that takes longer
+	// Parallel limits the concurrent operations. An operation that takes longer
 	// than a second no longer counts; 16.
 	Parallel int
 	Log      *zap.Logger           // silent
 	Metrics  prometheus.Registerer // not exported
 }
 
-// withDefaults returns the configuration with every optional field set, so that no
-// other code asks for nil. Claims, Node and Metrics stay nil: their absence has a
-// meaning.
+// withDefaults returns the configuration with its optional fields set. Claims, Node
+// and Metrics may stay nil.
 func (c Config) withDefaults() Config {
 	if c.Files == nil {
 		c.Files = osFiles{}
@@ -83,12 +81,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports every field that New cannot work with, by name, value and wanted
-// values.
+// validate returns an error for every invalid field, with its name, value and
+// allowed values.
 func (c *Config) validate() error {
 	var errs []error
-	// Paths of volumes are compared with those of the mount table, byte by byte: a
-	// path with ".." or a double slash would never match.
+	// Paths of volumes are compared with the mount table byte by byte: a path with
+	// ".." or a double slash would never match.
 	if !filepath.IsAbs(c.Root) || filepath.Clean(c.Root) != c.Root {
 		errs = append(errs, fmt.Errorf("Config.Root is %q; want an absolute, clean path", c.Root))
 	}

@@ -11,11 +11,11 @@ import (
 // nor a lock, nor the disk is in this file, so that its tests can go through every
 // case. The records behind the views are in volume.go, the actions in manager.go.
 
-// presence is what is known of a mount, be it of a volume or of a device.
+// presence says whether a volume or a device is mounted.
 type presence int
 
 const (
-	// absent: nothing is mounted, and a record that nobody wants can go.
+	// absent: nothing is mounted; the record of an unwanted volume can be removed.
 	absent    presence = iota
 	uncertain          // it may be there
 	// present: an operation of this process has succeeded, and nothing since has
@@ -34,8 +34,8 @@ const (
 	opUnmountDevice
 )
 
-// class is how an operation that makes something ended. The classes are those of
-// the kubelet's operation executor, which sorts errors by UncertainProgress and
+// class is the result of an operation that mounts something. The classes are those
+// of the kubelet's operation executor, which distinguishes UncertainProgress and
 // TransientOperationFailure.
 type class int
 
@@ -46,9 +46,9 @@ const (
 	failedForSure       // nothing was left
 )
 
-// classify sorts the error of an operation. One that ran out of time may have done
-// anything. Success comes first: an operation that returned nil has worked, even if
-// its context ended meanwhile.
+// classify returns the class of an operation's error. An operation that exceeded
+// its deadline is maybe. Success comes first: an operation that returned nil has
+// worked, even if its context has ended.
 func classify(err error, ended bool) class {
 	switch {
 	case err == nil:
@@ -62,9 +62,9 @@ func classify(err error, ended bool) class {
 	}
 }
 
-// after is what is known of a mount after an operation that makes it. What is
-// mounted is never thought less of because it could not be mounted again, and
-// what an earlier process left is not forgotten.
+// after returns the presence of a mount after an operation that mounts it. A failed
+// remount of a mounted volume does not change its presence, and a volume left by an
+// earlier process is not dropped.
 func after(was presence, c class, found bool) presence {
 	switch {
 	case c == succeeded:
@@ -73,8 +73,8 @@ func after(was presence, c class, found bool) presence {
 	// down.
 	case was == present:
 		return present
-	// From here on a TearDown is owed, also if the mount only comes to be later (a
-	// server that answers late).
+	// From here on a TearDown is needed, also because the mount may appear later
+	// (if a server answers late).
 	case c == maybe:
 		return uncertain
 	// A volume that an earlier process left may have been in use long before this
@@ -86,12 +86,12 @@ func after(was presence, c class, found bool) presence {
 	}
 }
 
-// key describes what an operation touches: a volume (a device, if it has one) for
-// one pod, or for all if pod is "".
+// key names what an operation works on: a volume (or its device, if it has one) for
+// one pod, or for all pods if pod is "".
 type key struct{ volume, pod string }
 
-// conflicts reports whether operations on a and b exclude each other. An empty name
-// is the key of no volume: it excludes nothing.
+// conflicts reports whether operations on a and b exclude each other. An empty
+// volume name excludes nothing.
 func conflicts(a, b key) bool {
 	if a.volume == "" || b.volume == "" || a.volume != b.volume {
 		return false
@@ -113,24 +113,24 @@ func delay(failures int) time.Duration {
 	return retry.Backoff{First: backoffFirst, Max: backoffMax}.After(failures)
 }
 
-// view is all that decides what happens to a volume next.
+// view is everything that decides the next action for a volume.
 type view struct {
 	desired   bool // a pod wants it
-	kept      bool // nobody has said yet whether a pod wants it
-	abandoned bool // who wanted it gave up; it waits for another word
+	kept      bool // it is not known yet whether a pod wants it
+	abandoned bool // the caller of Mount was canceled; the next Mount clears it
 	has       presence
 	stale     bool // its content has to be made again
 	running   op
-	canceled  bool // the running operation was told to stop
-	device    bool // it comes from a device...
+	canceled  bool // the running operation was canceled
+	device    bool // it has a device...
 	deviceHas presence
 	conflict  bool          // a running operation excludes a set-up of this volume
 	busy      bool          // and one excludes its tear-down
-	failed    op            // what failed last
-	wait      time.Duration // of the back-off after it, what is left
+	failed    op            // the last operation that failed
+	wait      time.Duration // remaining back-off after it
 }
 
-// action is what to do next.
+// action is the next action for a volume.
 type action struct {
 	do   verb
 	wait time.Duration // for wait
@@ -142,30 +142,30 @@ const (
 	nothing    verb = iota
 	setUp           // start a SetUp
 	tearDown        // start a TearDown
-	needDevice      // the device comes first
-	cancel          // stop the running operation
-	wait            // and ask again then
-	forget          // the record can go
+	needDevice      // mount the device first
+	cancel          // cancel the running operation
+	wait            // decide again after the wait
+	forget          // remove the record
 )
 
-// decide returns what happens to a volume next. When something of its view has changed
-// it is asked again. The order of the cases matters: the running operation first,
-// then the lack of knowledge, then the wish of the pod.
+// decide returns the next action for a volume. It is called again when a field of
+// its view changes. The order of the cases matters: the running operation first,
+// then missing knowledge, then the pod's wish.
 func decide(v view) action {
 	switch {
-	// A set-up that nobody wants is told to stop, once. An abandoned refresh of a
-	// mounted volume goes on: containers use the volume.
+	// A set-up of an unwanted volume is canceled, once. An abandoned refresh of a
+	// mounted volume continues: containers use the volume.
 	case v.running == opSetUp && (!v.desired || v.abandoned && v.has != present) && !v.canceled:
 		return action{do: cancel}
-	// One operation at a time; its end asks again. And nothing is taken down before
-	// it is known whether the pod still has the volume.
+	// One operation at a time; its end calls decide again. Nothing is torn down
+	// before it is known whether the pod still has the volume.
 	case v.running != opNone || v.kept:
 		return action{}
 	case v.desired:
 		return decideDesired(v)
 	case v.has == absent:
 		return action{do: forget}
-	// Whoever runs now wakes all users of the device at its end.
+	// The end of the running operation wakes all users of the device.
 	case v.busy:
 		return action{}
 	// Back-off counts for the operation that failed only: a tear-down never waits
@@ -177,14 +177,14 @@ func decide(v view) action {
 	}
 }
 
-// decideDesired is the part of decide for a volume that a pod wants and that no
-// operation runs on.
+// decideDesired decides for a volume that a pod wants and that has no running
+// operation.
 func decideDesired(v view) action {
 	switch {
 	case v.has == present && !v.stale:
 		return action{}
 	// The caller of Mount was canceled. The next Mount clears the flag; retries
-	// before it would mount volumes for a pod that may be gone.
+	// before it could mount volumes of a pod that is gone.
 	case v.has != present && v.abandoned:
 		return action{}
 	// The end of MountDevice wakes all users of the device, this volume among them.
@@ -199,11 +199,11 @@ func decideDesired(v view) action {
 	}
 }
 
-// deviceView is all that decides what happens to a device next.
+// deviceView is everything that decides the next action for a device.
 type deviceView struct {
-	desired  bool // a volume that a pod wants needs it
+	desired  bool // a wanted volume needs it
 	used     bool // a volume of it is, or may be, set up
-	kept     bool // an earlier process left it, and not all pods are known
+	kept     bool // left by an earlier process, and not all pods are known
 	has      presence
 	running  op
 	canceled bool
@@ -212,7 +212,7 @@ type deviceView struct {
 	wait     time.Duration
 }
 
-// deviceAction is what to do with a device next. The zero value is nothing.
+// deviceAction is the next action for a device. The zero value is none.
 type deviceAction struct {
 	do   op // opNone: nothing
 	stop bool
@@ -220,18 +220,18 @@ type deviceAction struct {
 	gone bool // the record can go
 }
 
-// decideDevice returns what happens to a device next. The cases are in the order of
-// decide's. A device goes only after the last of its volumes, and is mounted before
-// the first.
+// decideDevice returns the next action for a device, in the order of decide's
+// cases. A device is mounted before the first of its volumes, and unmounted after
+// the last.
 func decideDevice(v deviceView) deviceAction {
 	switch {
-	// The last pod has gone while its device was being mounted.
+	// The last pod was removed while its device was being mounted.
 	case v.running == opMountDevice && !v.desired && !v.canceled:
 		return deviceAction{stop: true}
 	case v.running != opNone, v.conflict:
 		return deviceAction{}
-	// At rest: mounted and wanted, or not wanted and still under a volume, whose
-	// tear-down asks again.
+	// At rest: mounted and wanted, or not wanted but under a volume whose tear-down
+	// calls decide again.
 	case v.desired && v.has == present, !v.desired && v.used:
 		return deviceAction{}
 	case v.desired && v.failed == opMountDevice && v.wait > 0:

@@ -8,30 +8,31 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Operations on devices: the mounts that several pods share (CSI calls them
-// staging). Their course is that of operations on volumes in operate.go; failures
-// go to every volume that waits for the device.
+// Operations on devices, the mounts that several pods share (staging in CSI). They
+// work like operations on volumes in operate.go; a failure applies to every volume
+// that waits for the device.
 
 // startDevice starts an operation on d if there is a slot for it. Without one, the
-// device is in line and turn asks decideDevice again. Called with m.mu held.
+// device is queued and turn calls decideDevice again. m.mu is held.
 func (m *Manager) startDevice(d *device, o op) {
 	s := m.slots.Acquire(d)
 	if s == nil {
 		return
 	}
-	// Any of the volumes will do: they come from the same device.
+	// Any of the volumes can be used: they have the same device.
 	var arg *Volume
 	var spec *Spec
 	for v := range d.users {
 		if v.desired && v.spec != nil {
 			arg, spec = m.arg(v), v.spec
-			// What arg says of the volume's own mount is no matter of the device's.
+			// Remount and Found of the volume's own mount do not apply to the
+			// device.
 			arg.Remount, arg.Found = false, d.found
 			break
 		}
 	}
 	limit := deadline(d.plugin, spec)
-	// A hung operation keeps the device's record: whoever waits for it is told now,
+	// A hung operation keeps the device's record: waiting callers get an error now,
 	// and no other operation starts on it.
 	ctx, r := m.begin(o, limit, func() {
 		if d.run != nil && d.run.overdue {
@@ -44,8 +45,8 @@ func (m *Manager) startDevice(d *device, o op) {
 		defer m.wg.Done()
 		err := m.guard(func() error {
 			if o == opMountDevice {
-				// A device that is mounted already is not asked about again: the
-				// node's labels may have changed since, and pods use it.
+				// The affinity of a mounted device is not checked again: the node's
+				// labels may have changed since, and pods use it.
 				if !arg.Found {
 					if err := m.reachable(spec); err != nil {
 						return err
@@ -55,8 +56,8 @@ func (m *Manager) startDevice(d *device, o op) {
 			}
 			return d.plugin.UnmountDevice(ctx, d.id)
 		})
-		// Read before the timer of the context is stopped: r.end cancels ctx, which
-		// would make every failure look like a lost deadline.
+		// Read before the timer of the context is stopped: r.end cancels ctx, after
+		// which every failure would look like a missed deadline.
 		ended := ctx.Err() != nil
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -64,8 +65,8 @@ func (m *Manager) startDevice(d *device, o op) {
 		d.run = nil
 		m.met.operation(label(d.plugin, nil, d.id), o.metric(false), err, time.Since(r.started))
 		m.deviceDone(d, r, err, ended)
-		// The slot is free before anybody is woken, so that the volumes of this
-		// device can have it.
+		// The slot is freed before the volumes of this device are woken, so that
+		// they can use it.
 		m.slots.Release(s)
 		m.wakeShared(d)
 	}()
@@ -74,8 +75,8 @@ func (m *Manager) startDevice(d *device, o op) {
 // deviceDone notes how an operation on a device ended. Called with m.mu held; the
 // caller wakes the users.
 func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
-	// A failed UnmountDevice may have undone a part: uncertain has the next user
-	// mount it again, on top of what is there.
+	// A failed UnmountDevice may have undone a part: with uncertain the next user
+	// mounts it again.
 	if r.op == opMountDevice {
 		d.has = after(d.has, classify(err, ended), d.found)
 	} else if d.has = uncertain; err == nil {
@@ -94,13 +95,12 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	d.fails.add(r.op, err, time.Now())
 	m.cfg.Log.Warn("operation on device failed", append(d.fields(),
 		zap.String("operation", r.op.metric(false)), zap.Int("failures", d.fails.count), zap.Error(err))...)
-	// Nobody waits for an UnmountDevice: Unmount is over once the volumes of the
+	// Nothing waits for an UnmountDevice: Unmount returns once the volumes of the
 	// pod are gone.
 	if r.op != opMountDevice {
 		return
 	}
-	// An event for each pod: whoever describes one of them does not see the events
-	// of the others.
+	// One event for each pod: the description of a pod shows only its own events.
 	for v := range d.users {
 		if v.desired && v.has != present {
 			m.cfg.Events.Event(v.object, v1.EventTypeWarning, "FailedMount",

@@ -8,7 +8,7 @@ import (
 // Failures in a row of one volume or device, with their back-off. The first failure
 // is kept beside the last, so that Why can say how it began.
 
-// failures are those in a row of one operation. The zero value is without any.
+// failures are consecutive failures of one operation. The zero value has none.
 // Manager.mu guards it, as part of a volume or a device.
 type failures struct {
 	op    op
@@ -41,8 +41,8 @@ func (f *failures) now() { f.until = time.Time{} }
 // left is how much of the back-off remains; 0 or less means that a try is due.
 func (f *failures) left(now time.Time) time.Duration { return f.until.Sub(now) }
 
-// err is the last error; the first is told as well if it was another. The texts are
-// compared and not the values: each try makes new error values for the same cause.
+// err returns the last error, together with the first one if it differs. The texts
+// are compared, since each try creates a new error value.
 func (f *failures) err() error {
 	if f.first == nil || f.last == nil || f.first.Error() == f.last.Error() {
 		return f.last

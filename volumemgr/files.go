@@ -7,18 +7,17 @@ import (
 	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
-// Files is the part of a file system that a Manager touches itself. It is one
-// interface, and not several small ones, because it is the seam where tests
-// let the disk fail or the process die: every call that changes the disk has
-// to pass it.
+// Files is the part of a file system that a Manager itself uses. It is one
+// interface, because tests use it to let the disk fail or the process end: every
+// change of the disk goes through it.
 type Files interface {
 	// ReadDir, Lstat and Readlink are those of package os. Lstat follows no link: a
 	// link in a pod's directory must not lead elsewhere.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
-	// MkdirAll and Symlink make the directory and the link of a block volume; other
-	// volumes are made by their plugins.
+	// MkdirAll and Symlink create the directory and the link of a block volume;
+	// plugins create other volumes.
 	MkdirAll(name string, perm fs.FileMode) error
 	Symlink(to, name string) error
 	// Remove removes one file, link or empty directory; never a mount point.

@@ -21,14 +21,14 @@ const (
 	pluginsDir = "plugins"
 )
 
-// dirMode is that of directories on the way to a volume (the kubelet's).
+// dirMode is the mode of directories above a volume (the kubelet's).
 const dirMode = 0o750
 
 // escape makes one name of a plugin's, which has a slash in it.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// unescape undoes escape. Config.validate refuses names that would not come back as
-// they were.
+// unescape is the inverse of escape. Config.validate refuses names that would be
+// changed.
 func unescape(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
 // podDir is ROOT/pods/UID. The UID has passed plain, or is the name of a directory
@@ -46,8 +46,8 @@ func (m *Manager) paths(uid types.UID, plugin, name string, block bool) (path, s
 }
 
 // plain reports whether s can be the name of one directory. Names of pods and
-// volumes come from specs, and a spec must not lead out of the root. 255 bytes is
-// NAME_MAX of Linux's file systems.
+// volumes come from specs, and must not lead out of the root. 255 bytes is NAME_MAX
+// of Linux's file systems.
 func plain(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && !strings.ContainsAny(s, "/\x00")
 }

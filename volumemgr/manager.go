@@ -22,15 +22,15 @@ import (
 // ErrStopped means that the manager's Run has ended.
 var ErrStopped = errors.New("the volume manager has stopped")
 
-// Manager mounts the volumes of pods. Its methods may be called from any
-// goroutine; those that take a context wait until Run has looked at what an
-// earlier process left.
+// Manager mounts the volumes of pods. Its methods may be called from any goroutine;
+// those that take a context wait until Run has read the directories of an earlier
+// process.
 type Manager struct {
 	cfg  Config
 	met  *metrics
 	root string // Config.Root without symbolic links, once Run has begun
 
-	found chan struct{} // closed when Run knows what is there
+	found chan struct{} // closed when Run has read the directories of pods
 
 	// mu guards the fields below it and everything in pods and devices. It is never
 	// held across a call that may block.
@@ -38,21 +38,21 @@ type Manager struct {
 	pods map[types.UID]*pod
 	// devices is keyed by plugin and name of the device; see device.key.
 	devices map[string]*device
-	// refs has the volumes to wake when an object changes, so that Changed does not
-	// look through all pods.
+	// refs has the volumes to wake when an object changes, so that Changed need not
+	// search all pods.
 	refs map[Ref]map[*volume]struct{}
-	// While one is lost, it may be on any device of its plugin: no device that was
-	// found is unmounted.
+	// While lost is not zero, such a volume may be on any device of the plugin:
+	// found devices are not unmounted.
 	lost     map[string]int // volumes of a plugin whose device is not known
 	slots    *slots.Queue[waker]
-	allKnown bool            // Sweep was called: all pods that matter are known
+	allKnown bool            // Sweep was called: all pods are known
 	ctx      context.Context // Run's; nil before
 	stopped  bool
 	wg       sync.WaitGroup // operations
 }
 
-// New checks cfg and returns a Manager at rest. It touches no disk. The error names
-// every field that is wrong.
+// New checks cfg and returns a Manager at rest. It does not access the disk. The
+// error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -76,11 +76,11 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run finds out what an earlier process left, then works until ctx ends,
-// cancels the operations in flight and returns nil when they have returned.
-// Nothing is unmounted by it. It may be called once.
+// Run reads the volumes that an earlier process left, and then works until ctx
+// ends. It cancels the running operations and returns nil when they have returned.
+// It unmounts nothing at its end. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
-	// The mount table knows no symbolic links.
+	// The mount table has no symbolic links.
 	if real, err := filepath.EvalSymlinks(m.cfg.Root); err == nil {
 		m.root = real
 	}
@@ -118,8 +118,8 @@ func stopTimer(t *time.Timer) {
 	}
 }
 
-// begun waits until Run knows what is there. Without that knowledge a Mount would
-// set up volumes afresh that running containers use.
+// begun waits until Run has read the directories. Before that, a Mount would set up
+// volumes anew that running containers use.
 func (m *Manager) begun(ctx context.Context) error {
 	select {
 	case <-m.found:
@@ -129,9 +129,9 @@ func (m *Manager) begun(ctx context.Context) error {
 	}
 }
 
-// enter returns the pod's record and holds its gate, until leave. The record stays
-// in m.pods that long. It blocks, up to ctx, while another call for the same pod is
-// between two of its steps on disk.
+// enter returns the pod's record with its gate held, until leave. The record stays
+// in m.pods that long. It blocks until no other call for the pod is between two
+// steps on disk, or ctx ends.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	// A UID is part of paths: one with a slash or ".." would lead out of the root.
 	if !plain(string(uid)) {
@@ -139,8 +139,8 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	}
 	m.mu.Lock()
 	p := m.pod(uid)
-	// Counted before the gate is free: the one who has the gate must not drop the
-	// record under this caller.
+	// Counted before the gate is free: the holder of the gate must not drop the
+	// record meanwhile.
 	p.uses++
 	m.mu.Unlock()
 	select {
@@ -165,7 +165,7 @@ func (m *Manager) leave(p *pod) {
 	m.drop(p)
 }
 
-// pod returns the pod's record, a new one if there is none. Called with m.mu held.
+// pod returns the pod's record, a new one if there is none. m.mu is held.
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
@@ -176,16 +176,16 @@ func (m *Manager) pod(uid types.UID) *pod {
 	return p
 }
 
-// drop forgets a pod that has no volumes, is not wanted and is in nobody's hands.
-// Called with m.mu held.
+// drop removes the record of a pod that has no volumes, is not wanted and is not in
+// use. m.mu is held.
 func (m *Manager) drop(p *pod) {
 	if p.uses == 0 && len(p.volumes) == 0 && !p.wanted {
 		delete(m.pods, p.uid)
 	}
 }
 
-// plugin finds a plugin by its name, nil if there is none: a pod's directory may
-// hold volumes of a plugin that this agent does not have.
+// plugin returns a plugin by name, nil if there is none: a pod's directory may have
+// volumes of a plugin that this agent lacks.
 func (m *Manager) plugin(name string) Plugin {
 	for _, p := range m.cfg.Plugins {
 		if p.Name() == name {
@@ -195,9 +195,9 @@ func (m *Manager) plugin(name string) Plugin {
 	return nil
 }
 
-// wake does for a volume what decide says. It is called, with m.mu held, whenever
-// something has changed that decide looks at. A call too many does no harm, one too
-// few leaves the volume waiting for ever. It does not block.
+// wake executes the action that decide returns for a volume. It is called, with
+// m.mu held, whenever something in its view has changed. An additional call does no
+// harm; a missing one leaves the volume waiting forever. It does not block.
 func (m *Manager) wake(v *volume) {
 	// A timer or a device may still point to a record that was forgotten, and whose
 	// key has a new one.
@@ -210,8 +210,8 @@ func (m *Manager) wake(v *volume) {
 	if !v.expires.IsZero() && !v.expires.After(now) {
 		v.expires, v.stale = time.Time{}, true
 	}
-	// Each decision sets its own timer: an older one would only ask again too
-	// early.
+	// Each decision sets its own timer: an older one would only cause an early
+	// call.
 	stopTimer(v.timer)
 	v.timer = nil
 	act := decide(v.view(now))
@@ -248,8 +248,9 @@ func (m *Manager) wakeAfter(v *volume, d time.Duration) {
 	})
 }
 
-// wakeDevice does for a device what decideDevice says. It is called, with m.mu
-// held, whenever a volume of the device or the knowledge about pods has changed.
+// wakeDevice executes the action that decideDevice returns for a device. It is
+// called, with m.mu held, whenever a volume of the device or the knowledge about
+// pods has changed.
 func (m *Manager) wakeDevice(d *device) {
 	if m.stopped || m.ctx == nil || m.devices[d.key()] != d {
 		return
@@ -274,9 +275,9 @@ func (m *Manager) wakeDevice(d *device) {
 	}
 }
 
-// wakeShared wakes all that an operation may have kept waiting: the other volumes
-// of the device first, then the device, which may go if none of them needs it. A
-// nil d is a volume of its own.
+// wakeShared wakes everything that an operation may have blocked: the other volumes
+// of the device first, then the device, which is unmounted if none needs it. A nil
+// d is a volume without a device.
 func (m *Manager) wakeShared(d *device) {
 	if d == nil {
 		return
@@ -287,9 +288,8 @@ func (m *Manager) wakeShared(d *device) {
 	m.wakeDevice(d)
 }
 
-// forget drops the record of a volume that nobody wants and that is not there. The
-// key is free at once: a Mount after it starts with a new record, without the
-// failures of this one.
+// forget removes the record of an unwanted volume that is not mounted. A later
+// Mount starts with a new record, without the failures of this one.
 func (m *Manager) forget(v *volume) {
 	delete(v.pod.volumes, v.key)
 	stopTimer(v.timer)
@@ -299,8 +299,8 @@ func (m *Manager) forget(v *volume) {
 	m.drop(v.pod)
 }
 
-// setDevice makes d the device that v comes from; nil is none. The device it came
-// from before may be without users then, and is woken. Called with m.mu held.
+// setDevice makes d the device of v; nil is none. The former device may have lost
+// its last user, and is woken. m.mu is held.
 func (m *Manager) setDevice(v *volume, d *device) {
 	if v.lost {
 		v.lost = false
@@ -316,9 +316,9 @@ func (m *Manager) setDevice(v *volume, d *device) {
 	}
 }
 
-// deviceOf returns the record of a device, a new one if there is none. Called with
-// m.mu held. There is one record per device however many volumes name it, which is
-// what makes their operations exclude each other.
+// deviceOf returns the record of a device, a new one if there is none. m.mu is
+// held. Each device has one record however many volumes name it, which makes their
+// operations exclude each other.
 func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	d := &device{m: m, plugin: p, id: id, users: map[*volume]struct{}{}}
 	if known := m.devices[d.key()]; known != nil {
@@ -328,13 +328,13 @@ func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	return d
 }
 
-// setRefs notes which objects v depends on, in place of those noted before. Called
-// with m.mu held.
+// setRefs stores the objects that v depends on, in place of the former ones. m.mu
+// is held.
 func (m *Manager) setRefs(v *volume, refs []Ref) {
 	for _, r := range v.refs {
 		delete(m.refs[r], v)
-		// An empty set would stay for every ConfigMap that a pod of this node ever
-		// had.
+		// An empty set would remain for every ConfigMap that a pod of this node
+		// ever had.
 		if len(m.refs[r]) == 0 {
 			delete(m.refs, r)
 		}

@@ -9,9 +9,8 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// The kubelet's metrics of volumes, by its names and buckets, so that dashboards
-// made for the kubelet work. Nothing is counted up in the background: totals are
-// made when they are asked for.
+// The kubelet's metrics of volumes, with its names and buckets, so that its
+// dashboards work. Totals are computed when they are collected.
 
 // metrics are the kubelet's, by its names.
 type metrics struct {
@@ -44,10 +43,10 @@ func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 			Name: "storage_operation_duration_seconds", Help: "Duration of an operation on a volume.", Buckets: buckets,
 		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
 		total: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "volume_operation_total_seconds", Help: "From the first try of an operation to its success.", Buckets: buckets,
+			Name: "volume_operation_total_seconds", Help: "Time from the first try of an operation to its success.", Buckets: buckets,
 		}, []string{"plugin_name", "operation_name"}),
 		measuring: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration of the measuring of a volume.",
+			Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration of measuring a volume.",
 		}, []string{"metric_source"}),
 		reconstructed:     counter("reconstruct_volume_operations_total", "Volumes found that an earlier process left."),
 		reconstructErrors: counter("reconstruct_volume_operations_errors_total", "Directories of volumes that were not understood."),
@@ -76,8 +75,7 @@ func (met *metrics) operation(plugin, name string, err error, took time.Duration
 	met.duration.WithLabelValues(plugin, name, status, "false").Observe(took.Seconds())
 }
 
-// mounted counts a set-up that succeeded, with the time that was lost in tries
-// before it.
+// mounted counts a successful set-up, with the time since its first failure.
 func (met *metrics) mounted(plugin string, firstFailure, now, started time.Time) {
 	// Users wait for the volume, not for the last of its tries.
 	if !firstFailure.IsZero() {
@@ -86,10 +84,11 @@ func (met *metrics) mounted(plugin string, firstFailure, now, started time.Time)
 	met.total.WithLabelValues(plugin, "overall_volume_mount").Observe(now.Sub(started).Seconds())
 }
 
-// Describe is that of a [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (met *metrics) Describe(out chan<- *prometheus.Desc) { out <- met.volumes }
 
-// Collect counts the volumes when somebody asks, and not before.
+// Collect implements [prometheus.Collector]. It counts the volumes when it is
+// called.
 func (met *metrics) Collect(out chan<- prometheus.Metric) {
 	type count struct{ desired, actual int }
 	counts := map[string]*count{}

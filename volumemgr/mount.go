@@ -13,35 +13,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What a pod wants: Mount, which resolves, notes and waits, and the calls that say
-// that the content of volumes has changed. None of it mounts anything by itself;
-// wake does.
+// Mount resolves volumes, stores that they are wanted, and waits; other calls
+// report changed content. wake does the mounting.
 
-// Errors of a wait that ended because somebody else wanted the opposite.
+// Errors of a wait that ended because of the opposite call.
 var (
 	ErrUnwanted = errors.New("the pod's volumes are being unmounted")
 	ErrWanted   = errors.New("the pod's volumes are wanted again")
 )
 
-// Mounted is a volume that is ready.
+// Mounted is a volume that is mounted.
 type Mounted struct {
-	// Path is the host path that containers mount, or the device they get; ""
-	// if the runtime makes the volume by itself.
+	// Path is the host path that containers mount, or the device that they get; ""
+	// if the runtime creates the volume itself.
 	Path string
 	// Block reports that Path is a block device.
 	Block bool
-	// ReadOnly reports that nothing may be written whatever a mount asks for.
+	// ReadOnly reports that the volume is read-only, whatever a mount requests.
 	ReadOnly bool
-	// Group is one that the volume's files belong to (the annotation
+	// Group is the group of the volume's files (the annotation
 	// pv.beta.kubernetes.io/gid of a persistent volume), nil if none is known.
 	Group *int64
 }
 
-// Mounts are a pod's volumes that are ready, by their name in the spec.
+// Mounts are a pod's mounted volumes, by their name in the spec.
 type Mounts map[string]Mounted
 
-// Paths are the host paths by the volumes' names, without those that have none: the
-// runtime makes image volumes by itself.
+// Paths returns the host paths by volume name, without volumes that have none, such
+// as image volumes.
 func (ms Mounts) Paths() map[string]string {
 	out := make(map[string]string, len(ms))
 	for name, m := range ms {
@@ -52,9 +51,9 @@ func (ms Mounts) Paths() map[string]string {
 	return out
 }
 
-// Groups are those of the volumes' files that the pod does not have anyway, in
-// order and each once. The runtime gets them as supplemental groups of the pod's
-// containers.
+// Groups returns the groups of the volumes' files that the pod does not have
+// anyway, sorted and each once. The runtime gets them as supplemental groups of the
+// pod's containers.
 func (ms Mounts) Groups(pod *v1.Pod) []int64 {
 	var out []int64
 	for _, m := range ms {
@@ -73,14 +72,14 @@ func (ms Mounts) Groups(pod *v1.Pod) []int64 {
 // gidAnnotation names the group of a persistent volume's files (kubelet).
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
-// group is the group that the annotation of a persistent volume names. A value that
-// is no group counts as none: it must not keep the pod from running.
+// group returns the group in the annotation of a persistent volume, or nil. An
+// invalid value is ignored: it must not keep the pod from running.
 func group(spec *Spec) *int64 {
 	if spec == nil || spec.PersistentVolume == nil {
 		return nil
 	}
 	g, err := strconv.ParseUint(spec.PersistentVolume.Annotations[gidAnnotation], 10, 32)
-	if err != nil || g == math.MaxUint32 { // -1 is no group
+	if err != nil || g == math.MaxUint32 { // -1 is not a valid group
 		return nil
 	}
 	gid := int64(g)
@@ -95,17 +94,16 @@ type want struct {
 	device Device
 }
 
-// Mount makes the volumes ready that the pod's containers use, and waits until
-// they are, or until each that is not has failed: it returns at that moment,
-// with those that are ready and with an [Error] for each of the others.
-// Volumes that failed are tried again, with back-off, until Unmount is called;
-// Config.Ready says when they are all ready.
+// Mount mounts the volumes that the pod's containers use. It blocks until each of
+// them is mounted or has failed, and returns the mounted ones, and an [Error] for
+// each of the others. Failed volumes are retried with back-off until Unmount is
+// called; Config.Ready is called when all are mounted.
 //
-// When ctx is canceled, set-ups that nobody else waits for are canceled and
-// not tried again until the next Mount. When ctx runs out of time they go on.
+// When ctx is canceled, set-ups for which no other caller waits are canceled, and
+// not retried until the next Mount. When the deadline of ctx passes they continue.
 //
-// To call it again for a pod whose volumes are mounted is cheap and touches
-// nothing, unless the pod has changed in what a volume's content shows.
+// A call for a pod whose volumes are mounted is cheap and changes nothing, unless
+// the pod has changed in a way that the content of a volume shows.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	if err := m.begun(ctx); err != nil {
 		return nil, err
@@ -113,9 +111,9 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	// Claims may take an API server's time, so that nothing is held while they are
 	// resolved.
 	wants, errs := m.resolve(ctx, pod)
-	// Failures of a canceled look-up are no news to the pod's owner.
+	// Failures of a canceled look-up are not reported.
 	if ctx.Err() == nil {
-		for _, err := range errs { // nothing is tried that could tell of it
+		for _, err := range errs { // no operation runs that could report it
 			m.cfg.Events.Event(pod, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
 		}
 	}
@@ -129,16 +127,14 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 		m.leave(p)
 		return nil, ErrStopped
 	}
-	// Volumes that could be resolved are mounted even if others could not: they
-	// need not wait for the claim of another.
+	// Volumes that could be resolved are mounted even if others could not.
 	w := m.want(p, pod, wants, len(errs) == 0)
 	m.mu.Unlock()
-	// The wait is outside of the gate, so that an Unmount that comes meanwhile can
-	// end it.
+	// The wait is outside of the gate, so that an Unmount meanwhile can end it.
 	m.leave(p)
 
-	// Out of time is not the same as canceled: a sync that has reached its deadline
-	// comes back, and finds the set-up further on.
+	// A passed deadline is not a cancellation: the sync is repeated, and finds the
+	// set-up further on.
 	err = m.wait(ctx, w, func(v *volume) {
 		if errors.Is(ctx.Err(), context.Canceled) && v.desired && len(v.waiters) == 0 && v.has != present {
 			v.abandoned = true
@@ -152,8 +148,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := Mounts{}
-	// Also with an error those that are ready are returned: the caller may want to
-	// show them.
+	// Mounted volumes are returned also with an error: the caller may want to show
+	// them.
 	for _, v := range p.volumes {
 		if !v.desired || v.has != present {
 			continue
@@ -169,8 +165,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	return out, errors.Join(errs...)
 }
 
-// resolve finds what the pod's volumes are made from, and who makes them. It stops
-// at no error: a pod with two wrong volumes hears of both.
+// resolve returns the specs and plugins of the pod's volumes. It continues after an
+// error, so that all faults are reported.
 func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs []error) {
 	for _, u := range uses(pod) {
 		w, err := m.resolveOne(ctx, pod, u)
@@ -183,8 +179,8 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs 
 	return wants, errs
 }
 
-// resolveOne finds the spec, the plugin and the device of one volume. It may ask
-// Claims, and it changes nothing.
+// resolveOne returns the spec, the plugin and the device of one volume. It may call
+// Claims, and changes nothing.
 func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, error) {
 	w := want{use: u, spec: &Spec{Volume: u.volume}}
 	if u.volume.PersistentVolumeClaim != nil || u.volume.Ephemeral != nil {
@@ -231,10 +227,10 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	return w, nil
 }
 
-// want notes what the pod wants and returns who waits for it. With sure all of the
-// pod's volumes are among wants, and others can go. Without it, one of the others
-// may be the volume that could not be resolved, and none goes. Called with m.mu and
-// the pod's gate held.
+// want stores the volumes that the pod wants and returns a waiter for them. With
+// sure, wants has all volumes of the pod, and others are released. Without it, one
+// of the others may be the volume that could not be resolved, and none is released.
+// m.mu and the pod's gate are held.
 func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter {
 	p.wanted, p.told, p.sure, p.failing = true, true, sure, false
 	now := time.Now()
@@ -249,8 +245,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 			v = &volume{m: m, key: k, pod: p, plugin: want.plugin, since: now}
 			p.volumes[k] = v
 		}
-		// An Unmount waits for this volume in vain now. It is told so instead of
-		// waiting until its context ends.
+		// An Unmount that waits for this volume gets an error now.
 		if !v.desired {
 			v.settle(&Error{Volume: v.shown(), Err: ErrWanted})
 			v.since = now
@@ -287,8 +282,8 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	for _, v := range p.volumes {
 		m.wake(v)
 		if _, ours := w.left[v]; ours {
-			// Some need no wait: ready, hung, or in back-off. A caller that comes
-			// during a back-off gets the last error, and does not shorten it.
+			// Some need no wait: mounted, hung, or in back-off. During a back-off
+			// the caller gets the last error; the back-off is not shortened.
 			if over, err := v.outcome(now); over {
 				w.drop(v, err)
 			}
@@ -298,8 +293,9 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	return w
 }
 
-// outcome reports whether a Mount has nothing to wait for, and what came of it.
-// Called with m.mu held, right after wake: what has just been started is not over.
+// outcome reports whether a Mount need not wait for the volume, and the result. It
+// is called with m.mu held, right after wake: an operation that was just started is
+// not over.
 func (v *volume) outcome(now time.Time) (over bool, err error) {
 	d := v.device
 	switch {
@@ -309,7 +305,7 @@ func (v *volume) outcome(now time.Time) (over bool, err error) {
 		return true, &Error{Volume: v.shown(), Err: ErrHung}
 	case v.run == nil && v.fails.op == opSetUp && v.fails.left(now) > 0:
 		return true, v.failure(&v.fails)
-	// The volume is in line for an operation of its own, or has one in flight.
+	// The volume waits for a slot, or has a running operation.
 	case d == nil || d.has == present:
 		return false, nil
 	case d.run != nil && d.run.overdue:
@@ -320,8 +316,9 @@ func (v *volume) outcome(now time.Time) (over bool, err error) {
 	return false, nil
 }
 
-// tellReady calls Config.Ready if that is what somebody hopes for. Called with m.mu
-// held; Ready itself runs without it, on a goroutine that Run waits for.
+// tellReady calls Config.Ready if a Mount of the pod has failed before and all its
+// volumes are mounted now. m.mu is held; Ready runs without it, on a goroutine that
+// Run waits for.
 func (m *Manager) tellReady(p *pod) {
 	if !p.failing || !p.wanted || !p.sure || m.stopped {
 		return
@@ -335,9 +332,10 @@ func (m *Manager) tellReady(p *pod) {
 	m.wg.Go(func() { m.cfg.Ready(p.uid) })
 }
 
-// Changed reports that an object has changed, came or went: volumes that show it
-// are made again, and one that could not be made is tried at once. It does not wait
-// for operations; an object that no volume shows costs one look-up in a map.
+// Changed reports that an object was changed, created or deleted: volumes that
+// contain it are updated, and a volume that failed without it is tried at once. It
+// does not wait for operations. An object that no volume contains costs one look-up
+// in a map.
 func (m *Manager) Changed(ref Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -355,9 +353,9 @@ func (m *Manager) Changed(ref Ref) {
 	}
 }
 
-// Refresh makes the content of the pod's volumes again that can change, for callers
-// that do not know which object did. Block and device volumes, and a pod that is
-// not known, are left alone.
+// Refresh updates the content of all volumes of the pod that can change, for
+// callers that do not know which object changed. Block volumes, volumes with a
+// device, and unknown pods are ignored.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,19 +14,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Operations on volumes, from the slot to the note of the result. The work of an
-// operation runs on a goroutine of its own, without m.mu; everything before and
+// Operations on volumes, from the slot to the stored result. The work of an
+// operation runs on a goroutine of its own without m.mu; everything before and
 // after it holds m.mu.
 
-// Deadlines of operations: that of plugins that have none of their own, and
-// how much longer a call may take to return before it counts as hung.
+// Deadlines of operations: for plugins without their own, and the additional time
+// after which a call counts as hung.
 const (
 	defaultDeadline = 2 * time.Minute
 	overdueAfter    = time.Second
 )
 
-// ErrHung means that an operation did not return although its time was over.
-// Nothing else happens to the volume until it does.
+// ErrHung means that an operation did not return after its deadline. Nothing else
+// is done to the volume until it does.
 var ErrHung = errors.New("the operation hangs")
 
 // deadline is how long an operation of p may take. A plugin that answers 0 or less
@@ -40,9 +40,9 @@ func deadline(p Plugin, spec *Spec) time.Duration {
 	return defaultDeadline
 }
 
-// begin makes the record of an operation that starts now. Overdue is called, with
-// m.mu held, if it does not return in time. The caller owes an end of the record
-// and a Done of m.wg, which Run waits for.
+// begin returns the record of an operation that starts now. overdue is called, with
+// m.mu held, if it does not return in time. The caller must end the record and call
+// Done of m.wg, for which Run waits.
 func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Context, *running) {
 	ctx, stop := context.WithTimeout(m.ctx, limit)
 	r := &running{op: o, cancel: stop, started: time.Now()}
@@ -63,7 +63,7 @@ func (r *running) end() {
 }
 
 // start starts an operation on v if there is a slot for it. Without one, the volume
-// is in line and turn asks decide again. Called with m.mu held.
+// is queued and turn calls decide again. m.mu is held.
 func (m *Manager) start(v *volume, o op) {
 	s := m.slots.Acquire(v)
 	if s == nil {
@@ -84,11 +84,11 @@ func (m *Manager) start(v *volume, o op) {
 		v.since = now
 	}
 	if o == opTearDown {
-		// From here on nobody can rely on it.
+		// From here on the volume may be partly mounted.
 		v.setPresence(uncertain, now)
 	} else {
-		// Cleared at the start and not at the end: a change that comes while the
-		// set-up runs marks the content stale again.
+		// Cleared at the start and not at the end: a change during the set-up marks
+		// the content as stale again.
 		v.stale, v.expires, v.made = false, time.Time{}, v.object
 	}
 	go func() {
@@ -113,22 +113,20 @@ func (m *Manager) start(v *volume, o op) {
 		} else {
 			m.setUpDone(v, r, res, err, ended)
 		}
-		// The slot first, then the volume and the others on its device, which may
-		// be in line for it.
+		// The slot is freed first, then the volume and the others on its device are
+		// woken, which may wait for it.
 		m.slots.Release(s)
 		m.wake(v)
 		m.wakeShared(v.device)
 	}()
 }
 
-// guard turns a panic into an error: a plugin's mistake must not end the pods
-// of the node.
+// guard turns a panic into an error: a fault of a plugin must not end the agent.
 func (m *Manager) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			m.cfg.Log.Error("a volume plugin panicked", zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-			// Where the plugin was when it panicked is not known, so that a
-			// TearDown is owed.
+			// It is not known how far the plugin got: a TearDown is needed.
 			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)
 		}
 	}()
@@ -143,8 +141,8 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	v.setPresence(after(v.has, classify(err, ended), v.found), now)
 	if err == nil {
 		v.result, v.found, v.abandoned = res, false, false
-		// What was measured belongs to the former content; a walk that is still
-		// under way drops its result.
+		// The usage was that of the former content; a running walk drops its
+		// result.
 		v.usage, v.survey, v.due = Usage{}, nil, time.Time{}
 		v.since = now
 		if res.Again > 0 {
@@ -163,18 +161,18 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		v.stale = true // the content is still to be made again
 	}
 	if m.ctx.Err() != nil || r.canceled {
-		return // it did not fail; whoever waits, waits for what comes next
+		return // it did not fail; callers wait for the next operation
 	}
 	v.fails.add(opSetUp, err, now)
 	if d := v.device; d != nil && d.has == present && errors.Is(err, ErrNoDevice) {
-		d.has = uncertain // not absent: who is wrong may be wrong twice
+		d.has = uncertain // not absent: the plugin may be wrong in both cases
 	}
 	if changed {
-		v.fails.now() // what has changed meanwhile may be what was missing
+		v.fails.now() // retry at once: the cause may have changed meanwhile
 	}
 	v.settle(v.failure(&v.fails))
 	m.cfg.Log.Warn("volume cannot be set up", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
-	// The kubelet's words, which tools look for in events.
+	// The kubelet's words: tools search for them in events.
 	reason, what := "FailedMount", "MountVolume.SetUp"
 	if v.key.block {
 		reason, what = "FailedMapVolume", "MapVolume.MapPodDevice"
@@ -182,8 +180,8 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	m.cfg.Events.Event(v.object, v1.EventTypeWarning, reason, fmt.Sprintf("%s failed for volume %q : %v", what, v.key.name, err))
 }
 
-// tornDown notes how a TearDown ended. Called with m.mu held; wake forgets the
-// record of a volume that is gone and so ends the waits for it.
+// tornDown stores the result of a TearDown. m.mu is held; wake removes the record
+// of a volume that is gone and so ends the waits for it.
 func (m *Manager) tornDown(v *volume, err error) {
 	now := time.Now()
 	if err == nil {
@@ -209,8 +207,8 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if err := m.alone(v, arg); err != nil {
 		return Result{}, err
 	}
-	// What is mounted, or was found after a restart, stays usable whatever has
-	// become of the node's labels.
+	// A volume that is mounted, or was found after a restart, is not checked
+	// against the node's current labels.
 	if !arg.Remount && !arg.Found {
 		if err := m.reachable(arg.Spec); err != nil {
 			return Result{}, err
@@ -232,7 +230,7 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	// The device is the pod's already, which is why a TearDown is owed.
+	// The device is mapped for the pod already: a TearDown is needed.
 	if err := m.link(dev, arg.Path); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", err, ErrUncertain)
 	}
@@ -279,10 +277,10 @@ func (m *Manager) link(dev, path string) error {
 }
 
 // tearDown is the work of a TearDown. It succeeds only if nothing is mounted at the
-// volume's path and the path is gone, whatever the plugin says. It runs without
+// volume's path and the path is gone, whatever the plugin returns. It runs without
 // m.mu.
 func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block bool) error {
-	// What is mounted from the volume goes before it.
+	// Mounts of subPaths are unmounted first.
 	if err := m.cleanSubPaths(ctx, filepath.Join(m.podDir(arg.UID), subPathsDir, arg.Name)); err != nil {
 		return fmt.Errorf("subPath mounts: %w", err)
 	}
@@ -291,8 +289,8 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 		if !ok {
 			return fmt.Errorf("%s has no block devices", p.Name())
 		}
-		// The link goes before the device. What a crash between the two leaves
-		// behind goes with UnmountDevice.
+		// The link is removed before the device. After a crash between the two,
+		// UnmountDevice removes the rest.
 		if _, err := m.cfg.Files.Readlink(arg.Path); err == nil {
 			if err := m.cfg.Files.Remove(arg.Path); err != nil {
 				return err
@@ -305,12 +303,12 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	if err := p.TearDown(ctx, arg); err != nil {
 		return err
 	}
-	// A mount point cannot be removed: what is gone is not mounted either.
+	// A mount point cannot be removed: a missing path is not mounted either.
 	if _, err := m.cfg.Files.Lstat(arg.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// A plugin is not taken at its word: a mount that stays would be found by
-	// nobody once the record has gone.
+	// The plugin's result is checked: a remaining mount would never be found again
+	// once the record is removed.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
 		return fmt.Errorf("mount table: %w", err)

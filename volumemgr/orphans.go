@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Directories of pods that are gone. A directory goes in an order that cannot lose
+// Directories of pods that are gone. They are removed in an order that cannot lose
 // data: volumes by their plugins, then empty directories, then the agent's own
 // files, and the pod's directory last.
 
-// removeAll removes the pods that are gone, side by side: one that hangs is its own
-// matter. ErrWanted is no failure: the pod has come back. It blocks until all have
-// ended, each for as long as ctx allows.
+// removeAll removes the pods that are gone in parallel, so that one that hangs does
+// not delay others. ErrWanted is no failure: the pod is wanted again. It blocks
+// until all have ended, each until ctx ends at most.
 func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known func(types.UID) bool) error {
 	var (
 		mu   sync.Mutex
@@ -47,10 +47,10 @@ func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known 
 
 // Remove unmounts the pod's volumes and removes its directory.
 //
-// What it does not understand it does not remove: a file in the place of a volume,
-// a volume of an unknown plugin that is not empty, anything mounted anywhere below.
-// Then the directory stays, and the error names what is in the way. ErrWanted means
-// that a Mount of the pod came meanwhile. A pod without a directory is no error.
+// It does not remove anything unknown: a file in the place of a volume, a volume of
+// an unknown plugin that is not empty, or anything mounted below. Then the
+// directory is kept, and the error names the obstacle. ErrWanted means that a Mount
+// of the pod was called meanwhile. A pod without a directory is a success.
 func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
@@ -61,9 +61,9 @@ func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	return m.remove(ctx, uid, func() bool { return false })
 }
 
-// remove is Remove of a pod that spare does not spare, asked again once its gate is
-// held: the pod may have come back while others were removed. The gate is held to
-// the end, so that no Mount makes directories while they go.
+// remove is Remove, unless spare returns true once the gate is held: the pod may be
+// wanted again. The gate is held to the end, so that no Mount creates directories
+// meanwhile.
 func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) error {
 	p, err := m.enter(ctx, uid)
 	if err != nil {
@@ -91,8 +91,8 @@ func (m *Manager) removeDir(uid types.UID) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", dir)
 	}
-	// Not even what is understood goes while something is mounted: the mount
-	// may show that it is not understood well.
+	// Nothing is removed while anything is mounted below: an unexpected mount means
+	// that the content is not fully known.
 	mounts, err := m.cfg.Mounter.Mounts(dir)
 	if err != nil {
 		return fmt.Errorf("mount table: %w", err)
@@ -101,16 +101,16 @@ func (m *Manager) removeDir(uid types.UID) error {
 		return fmt.Errorf("%s is still mounted", mounts[0].Path)
 	}
 	var errs []error
-	// Directories alone, and none beyond a mount point: a file among them is data
-	// that nobody has claimed.
+	// Only directories, and none beyond a mount point: a file among them is unknown
+	// data.
 	for _, name := range []string{volumesDir, devicesDir, subPathsDir} {
 		errs = append(errs, m.cfg.Files.RemoveDirs(filepath.Join(dir, name)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// What is left are files that the agent wrote for the pod, such as etc-hosts
-	// and the state of plugins.
+	// The rest are files that the agent wrote for the pod, such as etc-hosts and
+	// the state of plugins.
 	entries, err := m.cfg.Files.ReadDir(dir)
 	if err != nil {
 		return err

@@ -12,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The start of a process on a node with pods. There is no record of mounts on disk:
-// directories below ROOT/pods and the lists of plugins are all that is read, as the
-// disk and the kernel are right even if the last process died in the middle of
-// something.
+// The start of a process on a node with pods. Mounts have no record on disk: only
+// the directories below ROOT/pods and the lists of plugins are read, as they are
+// right even if the last process ended in the middle of an operation.
 
-// foundVolume is the directory of a volume, as an earlier process left it. Neither
+// foundVolume is the directory of a volume that an earlier process left. Neither
 // the pod's object nor the spec is known.
 type foundVolume struct {
 	key    volumeKey
@@ -28,35 +27,34 @@ type foundVolume struct {
 	devErr error
 }
 
-// reconstruct takes over what an earlier process left. Everything counts as
-// uncertain: if a pod wants it, it is set up again on top of what is there; if none
-// does, it is torn down when that is known for certain. A directory that cannot be
-// read is logged and counted: Run goes on without it, since the other pods need
-// their volumes.
+// reconstruct adopts the volumes that an earlier process left. Each counts as
+// uncertain: if a pod wants it, it is set up again in place; otherwise it is torn
+// down once that is known for certain. An unreadable directory is logged and
+// counted: Run continues, since the other pods need their volumes.
 func (m *Manager) reconstruct(ctx context.Context) {
 	for _, p := range m.cfg.Plugins {
 		dp, ok := p.(DevicePlugin)
 		if !ok {
 			continue
 		}
-		// Devices come first, so that a volume found after them joins the record of
+		// Devices come first, so that a volume found after them uses the record of
 		// its device.
 		if err := m.findDevices(ctx, dp); err != nil {
 			m.met.reconstructErrors.Inc()
-			m.cfg.Log.Warn("mounted devices cannot be listed", zap.String("plugin", p.Name()), zap.Error(err))
+			m.cfg.Log.Warn("failed to list mounted devices", zap.String("plugin", p.Name()), zap.Error(err))
 		}
 	}
 	uids, err := m.podDirs()
 	if err != nil {
 		m.met.reconstructErrors.Inc()
-		m.cfg.Log.Warn("pod directories cannot be listed", zap.Error(err))
+		m.cfg.Log.Warn("failed to list pod directories", zap.Error(err))
 		return
 	}
 	for _, uid := range uids {
 		found, strange, err := m.scan(uid)
 		if err != nil || len(strange) > 0 {
 			m.met.reconstructErrors.Inc()
-			m.cfg.Log.Warn("a pod's directory holds what is not understood",
+			m.cfg.Log.Warn("found unknown entries in directory of pod",
 				zap.String("uid", string(uid)), zap.Strings("paths", strange), zap.Error(err))
 		}
 		m.mu.Lock()
@@ -67,8 +65,8 @@ func (m *Manager) reconstruct(ctx context.Context) {
 	}
 }
 
-// findDevices makes records of the devices that p says are mounted. Those it listed
-// before an error count as well. It blocks for as long as the plugin's deadline.
+// findDevices creates records of the devices that p lists as mounted, also of those
+// listed before an error. It blocks up to the plugin's deadline.
 func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	ctx, stop := context.WithTimeout(ctx, deadline(p, nil))
 	defer stop()
@@ -90,8 +88,8 @@ func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	return err
 }
 
-// podDirs lists the directories below ROOT/pods. A missing directory is a node
-// without pods, and no error. Files in it are no pods and are ignored.
+// podDirs returns the directories below ROOT/pods. A missing directory means no
+// pods. Files in it are ignored.
 func (m *Manager) podDirs() ([]types.UID, error) {
 	entries, err := m.cfg.Files.ReadDir(filepath.Join(m.root, podsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,9 +107,9 @@ func (m *Manager) podDirs() ([]types.UID, error) {
 	return out, nil
 }
 
-// scan lists the volumes that a pod's directory holds, and what is in their place
-// that is none. It reads names only. A stat could hang on a mount of a server that
-// does not answer; the type in the directory's entry does not.
+// scan returns the volumes in a pod's directory, and unknown entries in their
+// places. It reads only names and types of directory entries: a stat could hang on
+// a mount of a server that does not answer.
 func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, err error) {
 	dir := m.podDir(uid)
 	var errs []error
@@ -155,8 +153,8 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	return found, strange, errors.Join(errs...)
 }
 
-// foundVolume asks the plugin which device the directory belongs to. A plugin that
-// cannot say, or panics, leaves devErr; the volume itself is adopted all the same.
+// foundVolume asks the plugin for the device of the directory. If the plugin fails
+// or panics, devErr is set; the volume itself is adopted nevertheless.
 func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) foundVolume {
 	f := foundVolume{key: volumeKey{p.Name(), name, block}, plugin: p}
 	if dp, ok := p.(DevicePlugin); ok {
@@ -170,9 +168,9 @@ func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) 
 	return f
 }
 
-// adopt makes records of what was found and is not known. Called with m.mu held, at
-// the start and by each Unmount: a set-up that failed may have left a directory
-// against its word.
+// adopt creates records of found volumes that have none. m.mu is held. It is called
+// at the start and by each Unmount: a failed set-up may have left a directory
+// although it reported none.
 func (m *Manager) adopt(p *pod, found []foundVolume) {
 	for _, f := range found {
 		if v := p.volumes[f.key]; v != nil {
@@ -187,11 +185,11 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 		v := &volume{m: m, key: f.key, pod: p, plugin: f.plugin, has: uncertain, found: true, since: time.Now()}
 		p.volumes[f.key] = v
 		// See Manager.lost: no device of this plugin is unmounted before this
-		// volume has gone.
+		// volume is gone.
 		if f.devErr != nil {
 			v.lost = true
 			m.lost[f.key.plugin]++
-			m.cfg.Log.Warn("the device of a volume is not known", append(v.fields(), zap.Error(f.devErr))...)
+			m.cfg.Log.Warn("failed to find device of volume", append(v.fields(), zap.Error(f.devErr))...)
 		} else if f.device.Name != "" {
 			d := m.deviceOf(f.plugin.(DevicePlugin), f.device)
 			if d.has == absent {
@@ -203,14 +201,14 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 	}
 }
 
-// Sweep reports that all pods are known which this node is to have or still runs,
-// and takes down and removes what is left of others: their volumes, devices
-// that no volume needs, and their directories, as Remove does. A pod that known
-// reports must have been reported before its Mount is called.
+// Sweep reports that all pods of this node are known, and tears down and removes
+// everything of other pods: their volumes, devices that no volume needs, and their
+// directories, like Remove. known must return true for a pod before Mount is called
+// for it.
 //
-// It returns the error of every directory that stays. There is no need to call it
-// but when a pod has gone. Known is called from several goroutines at a time and
-// with the manager's lock held: it must be fast and must not call the manager.
+// It returns the error of every remaining directory. Call it only when a pod is
+// gone. known is called from several goroutines at a time and with the manager's
+// lock held: it must be fast and must not call the manager.
 func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	if err := m.begun(ctx); err != nil {
 		return err
@@ -228,8 +226,8 @@ func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	for uid := range m.pods {
 		gone[uid] = !known(uid)
 	}
-	// Devices that were kept for pods that might still come can go now, if no
-	// volume uses them.
+	// Devices that were kept for unknown pods can be unmounted now, if no volume
+	// uses them.
 	m.allKnown = true
 	for _, d := range m.devices {
 		m.wakeDevice(d)

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// How full volumes are. Nothing is measured in the background; a measure that has
-// been asked for once and hangs is not started again beside itself.
+// Usage of volumes. Nothing is measured in the background; a measurement that hangs
+// is not started a second time.
 
 // Bounds of measuring: one volume's time, that of a walk in it, which goes on the
 // next time, and how old the answer of a walk may be (the kubelet's
@@ -28,25 +28,23 @@ const (
 	walkKept        = time.Minute
 )
 
-// Stats is how full a volume is.
+// Stats is the usage of a volume.
 type Stats struct {
 	Name string // in the pod's spec
-	// Claim is the claim that it comes from, "" if from none.
+	// Claim is the name of the volume's claim, "" if it has none.
 	Claim string
-	// Ephemeral means that the volume counts as the pod's own storage on the
-	// node.
+	// Ephemeral means that the volume counts as ephemeral storage of the pod.
 	Ephemeral bool
-	// Usage is in bytes and inodes. Usage.At is when it was measured; Usage.AtLeast
-	// marks a lower bound.
+	// Usage is in bytes and inodes. Usage.At is the time of the measurement;
+	// Usage.AtLeast marks a lower bound.
 	Usage Usage
 }
 
-// Stats measures the pod's mounted volumes, side by side. Volumes that have no
-// usage of their own are left out; what could be measured is returned beside
-// the errors of others. Nothing is measured but when it is called, and a
-// directory that has to be walked not more than once a minute. One that is too
-// large to be walked at once, or that somebody else is walking, counts for what
-// is known of it (Usage.AtLeast).
+// Stats measures the pod's mounted volumes in parallel. Volumes without a usage of
+// their own are left out; measured volumes are returned beside the errors of
+// others. A directory that has to be walked is walked at most once a minute. If a
+// walk is too long for one call, or another call is walking the directory, the
+// known part counts (Usage.AtLeast).
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	type result struct {
 		volume int
@@ -78,8 +76,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			results <- result{i, v.usage, fmt.Errorf("%w: measuring it", ErrHung)}
 			continue
 		}
-		// Cleared by the goroutine that measures and by nobody else, however long
-		// that takes.
+		// Only the measuring goroutine clears it, however long that takes.
 		v.measuring = true
 		if v.survey == nil {
 			v.survey = &diskusage.Survey{}
@@ -97,8 +94,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 
 	var out []Stats
 	var errs []error
-	// A volume that cannot be measured now counts for what it last was, as a lower
-	// bound: a limit that was exceeded does not disappear because a walk failed.
+	// A volume that cannot be measured now keeps its last usage as a lower bound:
+	// an exceeded limit does not disappear because a walk failed.
 	note := func(v *measured, u Usage, err error) {
 		v.over = true
 		if errors.Is(err, ErrNoUsage) {
@@ -121,13 +118,13 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			continue
 		case <-ctx.Done():
 		}
-		// Results that came together with the end of ctx are not thrown away.
+		// Results that arrived together with the end of ctx are used.
 		for len(results) > 0 {
 			r := <-results
 			note(&volumes[r.volume], r.usage, r.err)
 		}
-		// A statfs of a server that is gone cannot be interrupted. It is left
-		// behind, and nobody asks again before it returns.
+		// A statfs of a server that is gone cannot be interrupted. It is abandoned,
+		// and not repeated before it returns.
 		for i := range volumes {
 			if !volumes[i].over {
 				note(&volumes[i], Usage{}, ctx.Err())
@@ -139,15 +136,15 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	return out, errors.Join(errs...)
 }
 
-// walked is what is known of a volume by walking it.
+// walked is the usage of a volume from walking it.
 type walked struct {
 	usage  Usage     // without a time if it was never walked
-	due    time.Time // when it is to be walked again
+	due    time.Time // time of the next walk
 	survey *diskusage.Survey
 }
 
-// measure asks the plugin, or the cheapest of what can tell. It runs on a goroutine
-// of its own, without m.mu, and may be left behind by its caller.
+// measure measures a volume by its plugin or by the cheapest available way. It runs
+// on a goroutine of its own, without m.mu, which the caller may abandon.
 func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walked) (u Usage, err error) {
 	ctx, stop := context.WithTimeout(ctx, measureDeadline)
 	defer stop()
@@ -167,7 +164,7 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		now, err := diskusage.Statfs(arg.Path)
 		return Usage(now), err
 	}
-	// Without the look at the mount table, statfs of a plain directory would report
+	// Without a check of the mount table, statfs of a plain directory would return
 	// the usage of the node's disk.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
@@ -185,7 +182,7 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		return Usage(now), nil
 	}
 	source = "du"
-	// The answer of the last walk is good enough: Usage.At says how old it is.
+	// The result of the last walk is recent enough: Usage.At has its time.
 	if time.Now().Before(last.due) {
 		return last.usage, nil
 	}
@@ -198,13 +195,13 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		return Usage{}, err
 	}
 	u = Usage(now)
-	// A volume does not shrink because a walk has not come as far as the last one.
+	// A volume does not shrink because a walk is less complete than the last one.
 	if known := last.usage; last.survey.Unfinished() && u.Used < known.Used {
 		u.Used, u.InodesUsed = known.Used, max(u.InodesUsed, known.InodesUsed)
 	}
 	due := u.At.Add(walkKept)
 	if last.survey.Unfinished() && limits.Time < walkTime {
-		due = u.At // somebody had no time: the next one goes on at once
+		due = u.At // the walk was interrupted: the next call continues it
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,8 +211,8 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	return u, nil
 }
 
-// claimOf is the name of the claim that a pod's volume comes from. Generic
-// ephemeral volumes have a claim that is named after the pod and the volume.
+// claimOf returns the name of the claim of a pod's volume. The claim of a generic
+// ephemeral volume is named after the pod and the volume.
 func claimOf(pod *v1.Pod, name string) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -230,9 +227,8 @@ func claimOf(pod *v1.Pod, name string) string {
 	return ""
 }
 
-// ephemeral reports whether a volume is the pod's own storage on the node. These
-// are the volumes that count against limits of ephemeral-storage, as with the
-// kubelet; those on a tmpfs count as memory.
+// ephemeral reports whether a volume counts against limits of ephemeral-storage, as
+// in the kubelet; a tmpfs counts as memory.
 func ephemeral(spec *Spec) bool {
 	v := spec.Volume
 	return v != nil && (v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil)

@@ -14,14 +14,14 @@ import (
 // can be done again after a crash at any point; the next Unmount, Remove or Sweep
 // goes on where this one stopped.
 
-// Unmount takes down all volumes of the pod of that UID, whether a Mount made
-// them or an earlier process, and waits until they are gone or each that is
-// not has failed once. Those are tried again, with back-off, until they are
-// gone or Mount is called. Containers of the pod must have stopped.
+// Unmount unmounts all volumes of the pod, whether a Mount of this process or an
+// earlier process set them up. It blocks until each volume is gone or has failed
+// once. Failed ones are retried with back-off until they are gone or Mount is
+// called. The containers of the pod must have stopped.
 //
-// Directories that belong to no plugin are left alone; see Remove. Errors are
-// ErrWanted if the pod was mounted again, ErrStopped, the end of ctx, and an
-// [Error] for each volume that stays.
+// Directories that belong to no plugin are not removed; see Remove. Errors are
+// ErrWanted if Mount was called meanwhile, ErrStopped, the end of ctx, and an
+// [Error] for each remaining volume.
 func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
@@ -37,10 +37,9 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	return m.unmount(ctx, p, func() bool { return false })
 }
 
-// unmount is called with the pod's gate held, and holds it when it returns; in
-// between it lets the gate go. It does nothing but return ErrWanted if spare
-// reports true. The disk is looked at again: what a record says may be less than
-// what is there.
+// unmount is Unmount with the pod's gate held; it releases the gate while it waits.
+// If spare returns true it only returns ErrWanted. The disk is read again, since
+// records may be incomplete.
 func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error {
 	if spare() {
 		return ErrWanted
@@ -51,8 +50,8 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		m.mu.Unlock()
 		return ErrStopped
 	}
-	// told ends the time in which volumes of an earlier process are kept: the pod's
-	// owner has spoken.
+	// told ends the time in which volumes of an earlier process are kept: the owner
+	// of the pod has decided.
 	p.wanted, p.told, p.sure, p.failing = false, true, true, false
 	for _, v := range p.volumes {
 		if v.desired {
@@ -60,7 +59,7 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 			v.settle(ErrUnwanted)
 		}
 	}
-	m.adopt(p, found) // what a failed set-up left as well
+	m.adopt(p, found) // finds volumes of a failed set-up as well
 	// All volumes count, also those that the last Mount did not want: a directory
 	// must be empty before it goes.
 	w := newWaiter()
@@ -68,7 +67,7 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		w.add(v)
 	}
 	for _, v := range p.volumes {
-		// A hung operation is not waited for; the caller comes back.
+		// Unmount does not wait for a hung operation; the caller tries again.
 		if v.run != nil && v.run.overdue {
 			w.drop(v, &Error{Volume: v.shown(), Err: ErrHung})
 		}
@@ -78,16 +77,16 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 	w.ready()
 	m.mu.Unlock()
 
-	p.gate <- struct{}{} // whoever wants the pod again need not wait
+	p.gate <- struct{}{} // released, so that a Mount need not wait
 	err := m.wait(ctx, w, func(*volume) {})
-	// A plain receive: whoever has the gate now holds it for steps on disk only, or
-	// waits likewise for its own volumes without it.
+	// A plain receive: the gate is held only for steps on disk, or released during
+	// waits as here.
 	<-p.gate
 	if err = errors.Join(scanErr, err); err != nil {
 		return err
 	}
 	m.mu.Lock()
-	// While the gate was free, a Mount may have come and wanted the pod's
+	// While the gate was free, a Mount may have started to use the pod's
 	// directories.
 	again, left := p.wanted, len(p.volumes)
 	m.mu.Unlock()
@@ -100,16 +99,16 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 	return m.tidy(ctx, p.uid)
 }
 
-// failNow ends the back-off of o, if o is what failed last: somebody asks for it
-// now. Called with m.mu held.
+// failNow ends the back-off of o, if o failed last: a caller requests it now. m.mu
+// is held.
 func (v *volume) failNow(o op) {
 	if v.fails.op == o {
 		v.fails.now()
 	}
 }
 
-// tidy removes what is left beside the volumes of a pod that has none: subPath
-// mounts of volumes without a directory of their own, and empty directories.
+// tidy removes the rest of a pod without volumes: subPath mounts of volumes without
+// a directory of their own, and empty directories.
 func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	dir := m.podDir(uid)
 	sub := filepath.Join(dir, subPathsDir)
@@ -136,9 +135,9 @@ func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// isDir reports whether there is a directory at path. Something else is an error: a
-// link, for one, would lead elsewhere. All removal starts with it, since a pod's
-// containers may have written to places around their volumes.
+// isDir reports whether path is a directory. Anything else is an error: a link, for
+// example, could lead elsewhere. All removals check it first, since a pod's
+// containers may have written near their volumes.
 func (m *Manager) isDir(path string) (bool, error) {
 	info, err := m.cfg.Files.Lstat(path)
 	switch {
@@ -152,9 +151,8 @@ func (m *Manager) isDir(path string) (bool, error) {
 	return true, nil
 }
 
-// removeEmpty removes a directory, and those in it, as far as they are empty.
-// What is not, and what is mounted, is not a pod's own and stays for Remove to
-// complain of.
+// removeEmpty removes a directory and its subdirectories if they are empty.
+// Anything else, and mounts, are kept; Remove reports them.
 func (m *Manager) removeEmpty(dir string) {
 	if there, err := m.isDir(dir); !there || err != nil {
 		return
@@ -173,9 +171,9 @@ func (m *Manager) removeEmpty(dir string) {
 	_ = m.cfg.Files.Remove(dir)
 }
 
-// cleanSubPaths unmounts what is mounted from a volume by subPath, and removes the
-// mount points: dir/<container>/<index>. They hold a reference to the volume: while
-// one is mounted, the unmount of the volume fails with EBUSY.
+// cleanSubPaths unmounts the subPaths of a volume and removes their mount points:
+// dir/<container>/<index>. While one is mounted, the unmount of the volume fails
+// with EBUSY.
 func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	if there, err := m.isDir(dir); !there || err != nil {
 		return err
@@ -184,7 +182,7 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("mount table: %w", err)
 	}
-	for i := len(mounts) - 1; i >= 0; i-- { // what was mounted last goes first
+	for i := len(mounts) - 1; i >= 0; i-- { // in reverse order of mounting
 		if err := m.cfg.Mounter.Unmount(ctx, mounts[i].Path); err != nil {
 			return fmt.Errorf("unmount %s: %w", mounts[i].Path, err)
 		}
@@ -209,8 +207,8 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	return m.cfg.Files.Remove(dir)
 }
 
-// subDirs lists the directories in dir, and refuses anything else: the layout has
-// directories only on this level, so that a file is somebody's data.
+// subDirs returns the directories in dir, and an error for anything else: the
+// layout has only directories on this level, so that a file is unknown data.
 func (m *Manager) subDirs(dir string) ([]string, error) {
 	entries, err := m.cfg.Files.ReadDir(dir)
 	if err != nil {

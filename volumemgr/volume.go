@@ -11,29 +11,29 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// Records of pods, volumes, devices and operations, and what decide sees of them.
-// Nothing of a record is written to disk: after a restart it is made from
-// directories (reconstruct.go).
+// Records of pods, volumes, devices and operations, and their views for decide.
+// Records are not stored on disk: after a restart they are created from directories
+// (reconstruct.go).
 
 // volumeKey finds a volume in its pod, and its directory. The same persistent
 // volume as a file system and as a block device would be two records.
 type volumeKey struct {
-	// name is Spec.Name and not the name in the pod's spec, of which a volume may
-	// have several.
+	// name is Spec.Name and not the name in the pod's spec: a volume may have
+	// several of those.
 	plugin, name string
 	block        bool
 }
 
-// pod is what is known of the volumes of one pod. Manager.mu guards it.
+// pod is the record of the volumes of one pod. Manager.mu guards it.
 type pod struct {
 	uid     types.UID
 	wanted  bool // a Mount was called, and no Unmount since
-	told    bool // either was called, or a sweep that does not know the pod
-	sure    bool // all volumes of the last Mount were found; else some of volumes may be them
-	failing bool // a Mount returned with an error: who called it wants to hear of success
+	told    bool // Mount or Unmount was called, or a Sweep that does not know the pod
+	sure    bool // all volumes of the last Mount were resolved; otherwise any of volumes may be wanted
+	failing bool // the last Mount failed: Config.Ready is to be called after success
 	volumes map[volumeKey]*volume
-	gate    chan struct{} // holds one token; who has it may change files of the pod beside volumes
-	uses    int           // who is about to use this record
+	gate    chan struct{} // holds one token; its holder may change files of the pod beside volumes
+	uses    int           // number of callers that are about to use this record
 }
 
 // volume is one volume of one pod. Manager.mu guards it.
@@ -44,8 +44,8 @@ type volume struct {
 	plugin Plugin
 	outer  []string // its names in the spec
 	spec   *Spec
-	// spec and object are nil while a directory is all that is known. What they
-	// point to is shared with the caller of Mount and never changed.
+	// spec and object are nil if only a directory is known. Their objects are
+	// shared with the caller of Mount and never changed.
 	object *v1.Pod // the newest
 	made   *v1.Pod // as it was when the content was made
 	// below is Volume.Below.
@@ -57,20 +57,20 @@ type volume struct {
 	abandoned bool
 	has       presence
 	found     bool // an earlier process left it
-	// stale: the content has to be made again, also if a set-up is under way.
+	// stale: the content has to be updated, also if a set-up is running.
 	stale bool
-	// result is that of the last SetUp that succeeded.
+	// result is the result of the last successful SetUp.
 	result  Result
 	expires time.Time // of the content; zero: never
 
 	// device is nil for a volume of the pod alone. refs are the objects whose
 	// change wakes this volume.
 	device *device
-	lost   bool // it has a device, but which is not known
+	lost   bool // it has a device that is not known
 	refs   []Ref
 
-	// run is the operation in flight, nil at rest. fails are those in a row of the
-	// last operation that failed.
+	// run is the running operation, nil at rest. fails are the consecutive failures
+	// of the last operation.
 	run   *running
 	fails failures
 	since time.Time // of the state that Why shows
@@ -81,21 +81,21 @@ type volume struct {
 	// (measuring).
 	usage  Usage // of the last walk
 	survey *diskusage.Survey
-	due    time.Time // when it is to be walked again
+	due    time.Time // time of the next walk
 
 	// measuring: a goroutine of Stats is at it, which may hang.
 	measuring bool
 }
 
-// device is what volumes of several pods share. Manager.mu guards it. A record
-// exists as long as it has users or may be mounted.
+// device is the record of a device that volumes of several pods share. Manager.mu
+// guards it. It exists as long as it has users or may be mounted.
 type device struct {
 	m      *Manager
 	plugin DevicePlugin
 	id     Device
 	has    presence
 	found  bool
-	// users are all volumes that come from it, wanted or not.
+	// users are all volumes of the device, wanted or not.
 	users map[*volume]struct{}
 	run   *running
 	fails failures
@@ -107,18 +107,18 @@ type device struct {
 type running struct {
 	op       op
 	cancel   context.CancelFunc
-	canceled bool // by the manager: nobody wants it
+	canceled bool // by the manager: no pod wants it
 	overdue  bool // it did not return in time
 	started  time.Time
 	late     *time.Timer // sets overdue
 }
 
-// slowAfter is when an operation gives up its slot, so that what hangs takes
-// nothing from others.
+// slowAfter is when an operation releases its slot, so that a hung operation does
+// not block others.
 const slowAfter = time.Second
 
-// waker waits for a slot: a volume or a device. When its turn comes it decides
-// afresh what to do, and may find nothing.
+// waker is a volume or a device that waits for a slot. turn decides anew what to
+// do, possibly nothing.
 type waker interface{ turn() }
 
 func (v *volume) turn() { v.m.wake(v) }
@@ -132,8 +132,7 @@ func (r *running) is() op {
 	return r.op
 }
 
-// stopped reports whether the manager has told the operation to stop; it may run on
-// for a while.
+// stopped reports whether the manager has canceled the operation; it may still run.
 func (r *running) stopped() bool { return r != nil && r.canceled }
 
 // shared is the name under which operations on the volume exclude each other.
@@ -144,9 +143,9 @@ func (v *volume) shared() string {
 	return v.key.plugin + "/" + string(v.pod.uid) + "-" + v.key.name
 }
 
-// opKey is what an operation on the volume touches. A set-up from a device excludes
-// those of other pods on it, as the kubelet does; tear-downs of different pods run
-// side by side.
+// opKey returns the key of an operation on the volume. A set-up from a device
+// excludes those of other pods on it, as in the kubelet; tear-downs of different
+// pods run in parallel.
 func (v *volume) opKey(o op) key {
 	k := key{volume: v.shared()}
 	if o == opTearDown || v.device == nil {
@@ -159,9 +158,8 @@ func (v *volume) opKey(o op) key {
 // its plugin only.
 func (d *device) key() string { return d.plugin.Name() + "/" + d.id.Name }
 
-// blocked reports whether an operation that runs excludes one that touches k. The
-// volume's own operation is its own matter. The cost is that of the volumes on one
-// device, which are few.
+// blocked reports whether a running operation of another volume excludes one with
+// key k. The cost grows with the volumes on the device, which are few.
 func (v *volume) blocked(k key) bool {
 	d := v.device
 	if d == nil {
@@ -179,8 +177,8 @@ func (v *volume) blocked(k key) bool {
 	return false
 }
 
-// view is what decide looks at. Called with m.mu held. kept is true until somebody
-// has spoken of the pod, and while the pod has a volume that could not be resolved,
+// view returns the input of decide. m.mu is held. kept is true until the owner of
+// the pod has decided, and while the pod has a volume that could not be resolved,
 // which may be this one.
 func (v *volume) view(now time.Time) view {
 	out := view{
@@ -196,16 +194,15 @@ func (v *volume) view(now time.Time) view {
 	return out
 }
 
-// view is what decideDevice looks at. Called with m.mu held. allKnown means that no
-// pod and no volume is missing that might use a device that was found.
+// view returns the input of decideDevice. m.mu is held. allKnown means that no pod
+// and no volume is missing that might use a found device.
 func (d *device) view(now time.Time, allKnown bool) deviceView {
 	out := deviceView{
 		kept: d.found && !allKnown, has: d.has, running: d.run.is(), canceled: d.run.stopped(),
 		failed: d.fails.op, wait: d.fails.left(now),
 	}
 	for v := range d.users {
-		// An abandoned set-up needs no device, but a mounted volume does, whoever
-		// waits for it.
+		// An abandoned set-up needs no device, but a mounted volume does.
 		out.desired = out.desired || v.desired && (v.has == present || !v.abandoned)
 		out.used = out.used || v.has != absent
 		out.conflict = out.conflict || v.run != nil
@@ -222,8 +219,8 @@ func (v *volume) label() string {
 	return label(v.plugin, v.spec, d)
 }
 
-// label is the name of the plugin that makes a volume, by whichever of spec and
-// device is known. Operations of CSI drivers are told apart by it.
+// label returns the name of a volume's plugin from its spec or its device. It
+// distinguishes operations of CSI drivers.
 func label(p Plugin, spec *Spec, d Device) string {
 	if l, ok := p.(Labeler); ok {
 		return cmp.Or(l.Label(spec, d), p.Name())
@@ -231,8 +228,8 @@ func label(p Plugin, spec *Spec, d Device) string {
 	return p.Name()
 }
 
-// setPresence notes what is known of the mount, and since when. Why shows since
-// when; a state that repeats keeps its time.
+// setPresence stores the state of the mount, and its time for Why; a repeated state
+// keeps its time.
 func (v *volume) setPresence(p presence, now time.Time) {
 	if v.has != p {
 		v.has, v.since = p, now
@@ -256,7 +253,7 @@ func (m *Manager) arg(v *volume) *Volume {
 		}
 		a.FSUser, a.SizeLimit = commonUser(p), sizeLimit(p, v.spec)
 	}
-	// Warn may be called when the record has a newer object already, or is gone.
+	// Warn may be called when the record has a newer object or is gone.
 	object := v.object
 	a.Warn = func(reason, message string) {
 		if object != nil {

@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// Those who wait for volumes. A waiter has a set of volumes and is done when each
-// has settled: by success, by an error, or because somebody wants the opposite.
+// Waiting for volumes. A waiter has a set of volumes and is done when each has
+// settled: it succeeded, failed, or the opposite was requested.
 
-// Error is why a volume is not mounted, or not unmounted. Mount and Unmount return
-// several, joined; errors.As finds the first.
+// Error says why a volume is not mounted, or not unmounted. Mount and Unmount
+// return several, joined; errors.As finds the first.
 type Error struct {
-	Volume string // its name in the pod's spec, or on disk
+	Volume string // name in the pod's spec, or on disk
 	Err    error
-	Next   time.Time // of the next try; zero if none is due
+	Next   time.Time // time of the next try; zero if none is due
 }
 
-// Error reports the volume and the cause.
+// Error names the volume and the cause.
 func (e *Error) Error() string { return fmt.Sprintf("volume %q: %v", e.Volume, e.Err) }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RetryAt is when it is worth asking again. Config.Ready reports success
-// without being asked.
+// RetryAt returns the time after which another call may succeed. Config.Ready is
+// called after a success without it.
 func (e *Error) RetryAt() time.Time { return e.Next }
 
-// failure is what f means to those who wait for v: the failures are those of the
-// volume or of its device. Called with m.mu held.
+// failure returns the error for waiters of v: f has the failures of the volume or
+// of its device. m.mu is held.
 func (v *volume) failure(f *failures) error {
 	return &Error{Volume: v.shown(), Err: f.err(), Next: f.until}
 }
@@ -104,15 +104,15 @@ func (v *volume) settle(err error) {
 	}
 }
 
-// wait waits until every volume is settled, or ctx ends. Then gaveUp is called,
-// with m.mu held, for each that is not. The error joins those of all volumes, in
-// the order of their texts, so that a repeated failure reads alike each time.
+// wait waits until every volume has settled, or ctx ends. Then gaveUp is called,
+// with m.mu held, for each that has not. The error joins those of all volumes,
+// sorted by text, so that a repeated failure has the same text.
 func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) error {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
-	// Both channels may have been ready: what counts is whether any volume is left.
+	// Both channels may have been ready: the remaining volumes decide.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(w.left) == 0 {
@@ -124,8 +124,8 @@ func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) err
 		names = append(names, fmt.Sprintf("%s (%s)", v.shown(), v.state()))
 		delete(v.waiters, w)
 	}
-	// In a second loop: gaveUp asks who else waits for the volume, which this
-	// waiter must not count for.
+	// In a second loop: gaveUp checks for other waiters of the volume, among which
+	// this one must not be.
 	for v := range w.left {
 		gaveUp(v)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// What can be said of a pod's volumes from the pod's spec alone, by pure functions.
+// Pure functions that read a pod's volumes from its spec.
 
 // use is how a pod's containers use one of its volumes.
 type use struct {
@@ -63,11 +63,11 @@ func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 	}
 }
 
-// below lists where else in the container something is mounted within m,
-// relative to the volume; not what is mounted within those in turn.
+// below returns the mounts of the container within m, relative to the volume,
+// without those within others of them.
 func below(c *v1.Container, m v1.VolumeMount) []string {
 	if m.SubPath != "" || m.SubPathExpr != "" {
-		return nil // the part that is mounted is known too late
+		return nil // the mounted part is known too late
 	}
 	// A mount of "/" ends with a slash already.
 	base := strings.TrimSuffix(path.Clean(m.MountPath), "/") + "/"
@@ -78,7 +78,7 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 		}
 	}
 	slices.Sort(found)
-	// Directories within directories come with the outer of them, which is mounted
+	// Directories within directories are part of the outer one, which is mounted
 	// over.
 	return slices.DeleteFunc(slices.Compact(found), func(rel string) bool {
 		return slices.ContainsFunc(found, func(outer string) bool { return strings.HasPrefix(rel, outer+"/") })
@@ -100,9 +100,9 @@ func (u use) check(spec *Spec) error {
 	return nil
 }
 
-// commonUser is the user that every container of the pod runs as, nil if they
-// differ or do not all say. The owner of a token's file is that user (kubelet):
-// with one user for all, nobody else needs to be able to read it.
+// commonUser returns the user of every container of the pod, nil if they differ or
+// not all name one. As in the kubelet that user owns the files of tokens, so that
+// they need not be readable for others.
 func commonUser(pod *v1.Pod) *int64 {
 	var user *int64
 	same := true
@@ -114,7 +114,7 @@ func commonUser(pod *v1.Pod) *int64 {
 		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			own = sc.RunAsUser
 		}
-		// A container that leaves the user to its image could be anybody.
+		// A container without a user runs as any user of its image.
 		if own == nil || user != nil && *user != *own {
 			same = false
 			return
@@ -127,9 +127,9 @@ func commonUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// sizeLimit is what a volume may take of the node's disk, in bytes; 0 is
-// without limit. The pod's limit of ephemeral storage is the one of its containers,
-// with its overhead, as in package eviction; an emptyDir's own limit counts if it is
+// sizeLimit returns the limit of a volume on the node's disk, in bytes; 0 for none.
+// It is the pod's limit of ephemeral storage, which is the sum over its containers
+// plus its overhead, as in package eviction; or an emptyDir's own limit if that is
 // smaller.
 func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	vol := spec.Volume
@@ -148,16 +148,14 @@ func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	return limit
 }
 
-// onlyOnePod reports whether a persistent volume may be used by a single pod only
-// (KEP-2485). The mode counts only if it is the volume's single one, as the API
-// demands.
+// onlyOnePod reports whether only a single pod may use a persistent volume
+// (KEP-2485). The mode must be the only one, as the API demands.
 func onlyOnePod(spec *Spec) bool {
 	pv := spec.PersistentVolume
 	return pv != nil && len(pv.Spec.AccessModes) == 1 && pv.Spec.AccessModes[0] == v1.ReadWriteOncePod
 }
 
-// sourceName names the field that says what a volume is made from, for
-// errors.
+// sourceName returns the field of a volume's source, for errors.
 func sourceName(spec *Spec) string {
 	if pv := spec.PersistentVolume; pv != nil {
 		if pv.Spec.FlexVolume != nil {

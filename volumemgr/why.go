@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What the manager knows about volumes, for people, status pages and tests. Nothing
-// here changes a record or waits for an operation.
+// The state of volumes, for people, status pages and tests. Nothing here changes a
+// record or waits for an operation.
 
-// State is where a volume is in its life.
+// State is the state of a volume.
 type State string
 
-// The states. Uncertain is also what an earlier process left and nobody has
-// touched yet.
+// The states. A volume that an earlier process left is uncertain until an operation
+// has changed that.
 const (
-	// Wanted: nothing is mounted yet, as the volume waits for a slot, a device or a
-	// back-off.
+	// StateWanted means that nothing is mounted yet: the volume waits for a slot, a
+	// device or a back-off.
 	StateWanted     State = "wanted"
 	StateMounting   State = "mounting"
 	StateMounted    State = "mounted"
@@ -27,30 +27,29 @@ const (
 	StateUnmounting State = "unmounting"
 )
 
-// Status defines how one volume is.
+// Status is the state of one volume.
 type Status struct {
-	// Names are those in the pod's spec; Volume is the name on disk, Path
-	// where it is there.
+	// Names are the names in the pod's spec; Volume is the name on disk, and Path
+	// its path.
 	Names                []string
 	Plugin, Volume, Path string
 	State                State
-	// Since is when the state began, or the running operation.
+	// Since is the beginning of the state, or of the running operation.
 	Since time.Time
-	// Refreshing reports that its content is being made again, Hung that the
-	// running operation did not return in time.
+	// Refreshing reports that its content is being updated, Hung that the running
+	// operation exceeded its deadline.
 	Refreshing, Hung bool
-	// Failures counts those in a row; First and Last are the errors of the
-	// first and the last of them, "" without any.
+	// Failures is the number of consecutive failures; First and Last are the errors
+	// of the first and the last one, "" without any.
 	Failures        int
 	First, Last     string
 	FirstAt, LastAt time.Time
-	// Next is when it is tried again; zero if nothing is due.
+	// Next is the time of the next try; zero if none is due.
 	Next time.Time
 }
 
-// state is the volume's state, by what runs first and by what is there second: a
-// volume whose content is being made again is mounted all the while. Called with
-// m.mu held.
+// state returns the volume's state: the running operation counts first, then the
+// mount. A volume whose content is being updated is mounted. m.mu is held.
 func (v *volume) state() State {
 	switch d := v.device; {
 	case v.run.is() == opTearDown:
@@ -66,8 +65,8 @@ func (v *volume) state() State {
 	}
 }
 
-// Why returns how each volume of the pod is, by plugin and name on disk; nil for a pod
-// that has none. The result is the caller's.
+// Why returns the state of each volume of the pod, by plugin and name on disk; nil
+// for a pod without any. The caller may change the result.
 func (m *Manager) Why(uid types.UID) []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,9 +118,8 @@ func (v *volume) status(now time.Time) Status {
 	return s
 }
 
-// Mounted reports whether a volume of the pod is mounted or may be. A running
-// operation counts: it may be about to mount. False means that the pod's directory
-// is not in use by this manager.
+// Mounted reports whether a volume of the pod is or may be mounted; a running
+// operation counts. False means that this manager does not use the pod's directory.
 func (m *Manager) Mounted(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,8 +135,8 @@ func (m *Manager) Mounted(uid types.UID) bool {
 	return false
 }
 
-// Pods lists the pods that have volumes or want some, in order. Those that an
-// earlier process left are among them once Run has begun.
+// Pods returns the pods that have or want volumes, sorted, including those that an
+// earlier process left, once Run has begun.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

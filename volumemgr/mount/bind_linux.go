@@ -191,8 +191,8 @@ func bindClassic(b Bind, source, target *os.File, flags, propagation uintptr) (e
 	return unix.Mount("", magic(mounted), "", propagation|rec, "")
 }
 
-// undo takes a mount away that is not as it should be. Nobody uses it yet, but
-// what came with it from below would keep it: hence detached.
+// undo unmounts an incomplete mount. It is detached: mounts below it would keep it
+// busy.
 func undo(target string) error { return unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) }
 
 // stNoSymFollow is ST_NOSYMFOLLOW of linux/statfs.h.

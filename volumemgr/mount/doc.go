@@ -7,37 +7,35 @@
 //	...
 //	err = mount.Clean(ctx, &k, dir) // unmount all that is there, then remove the empty directory
 //
-// [Mounter] is what other packages take; [Kernel] is the real one, and package
-// mounttest has one in memory that fails on demand.
+// [Mounter] is the interface for other packages; [Kernel] implements it, and
+// package mounttest has one in memory that fails on demand.
 //
 // The last element of a target is never followed if it is a symbolic link: the
-// mount is refused. A source may be given as an open file, so that what was
-// checked is what is mounted.
+// mount is refused. A source may be an open file, so that the checked file is the
+// mounted one.
 //
 // # Bind mounts
 //
 // A bind mount keeps the flags of its source (nosuid, nodev, read-only, ...) and
-// gets the wanted ones on top. Where the kernel has the mount API of Linux
-// 5.12 it is made aside and appears complete; elsewhere it is bound and then
-// remounted, and unbound again should that fail. [Bind.Recursive] read-only
-// mounts need the former.
+// gets the wanted ones in addition. With the mount API of Linux 5.12 it is created
+// detached and appears complete; on older kernels it is bound and then remounted,
+// and unbound again if that fails. [Bind.Recursive] read-only mounts need the API.
 //
 // # Faults
 //
-// A mount that fails leaves nothing mounted. Unmounting what is not mounted is
-// [ErrNotMounted]. Nothing here removes files: [Clean] removes a directory only
-// if it is empty and nothing is mounted there.
+// A failed mount leaves nothing mounted. Unmounting a path that is not mounted is
+// [ErrNotMounted]. [Clean] removes a directory only if it is empty and not a mount
+// point; nothing else is removed.
 //
-// File systems of a network go through the mount program and its helpers, in a
-// process of their own that is killed at the deadline. A call that the kernel
-// does not let go is left behind in its thread; the caller gets the context's
-// error.
+// Network file systems are mounted by the mount program and its helpers, in a
+// process that is killed at the deadline. A call that is stuck in the kernel is
+// abandoned with its thread; the caller gets the context's error.
 //
 // All methods may be called from any goroutine.
 //
 // # Paths within a volume
 //
-// [SubPathBinder] gives a container a part of a volume, by a path that the
+// [SubPathBinder] mounts a part of a volume for a container, by a path that the
 // container's own processes may change at any moment.
 //
 //	b, err := mount.NewSubPathBinder(mount.SubPathConfig{Mounter: &mount.Kernel{}})
@@ -51,26 +49,26 @@
 //	...
 //	err = b.Clean(ctx, podDir, "data") // when the volume is unmounted
 //
-// What leads out of the volume is refused, symbolic links included. The path is
-// resolved once; what came of it is opened from the volume's root downwards
-// without following a single link, and the open file is what is mounted at
+// A path that leads out of the volume is refused, symbolic links included. The path
+// is resolved once. The result is opened from the volume's root downwards without
+// following links, and the open file is mounted at
 //
 //	PodDir/volume-subpaths/VOLUME/CONTAINER/INDEX
 //
-// A link that appears after the check makes an error or nothing; it never makes
-// another directory appear in the container.
+// A link that appears after the check causes an error, never another directory in
+// the container.
 //
-// [SubPathWalk] has the parts: opening and making directories below a root. It uses
-// openat2(2), and walks from descriptor to descriptor on kernels before 5.6.
+// [SubPathWalk] opens and creates directories below a root. It uses openat2(2), and
+// walks from descriptor to descriptor on kernels before 5.6.
 //
 // # Paths within a volume: faults
 //
-// Bind and Clean may fail or their process may die at any step, and are simply
-// called again. A Bind that fails leaves no mount and no target. Clean removes
-// mounts, empty directories and empty files; never content.
+// Bind and Clean may fail, or their process may end, at any step; call them again.
+// A failed Bind leaves no mount and no target. Clean removes mounts, empty
+// directories and empty files; never content.
 //
-// Errors name volume and subPath and not where they are on the node: they are
-// shown to the pod's owner. What is behind them is found with errors.As.
+// Errors name volume and subPath but no path of the node: they are shown to the
+// pod's owner. The cause is found with errors.As.
 //
 // Tier: beta.
 package mount

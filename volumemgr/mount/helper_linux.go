@@ -15,9 +15,8 @@ import (
 // maxOutput is how much of a program's output an error shows, in bytes.
 const maxOutput = 1024
 
-// helper mounts with the mount program. Where systemd runs the machine, the
-// program gets a scope of its own, so that a daemon that it leaves behind
-// outlives this process.
+// helper mounts with the mount program. On a machine with systemd the program gets
+// a scope of its own, so that a daemon that it starts outlives this process.
 func (k *Kernel) helper(ctx context.Context, f FileSystem) error {
 	name := k.Program
 	if name == "" {
@@ -45,24 +44,24 @@ func bootedBySystemd() bool {
 	return err == nil && info.IsDir()
 }
 
-// outputDelay is how long a program's output is waited for when it has ended: a
-// daemon that it leaves behind may have it still.
+// outputDelay is how long to wait for a program's output after its end: a daemon
+// that it started may hold the pipe.
 const outputDelay = time.Second
 
 // maxKept is how much of a program's output is kept, in bytes.
 const maxKept = 64 << 10
 
-// head keeps the beginning of what is written to it.
+// head keeps the beginning of the data written to it.
 type head struct{ kept bytes.Buffer } // not embedded, whose ReadFrom takes everything
 
-// Write implements io.Writer. It takes everything.
+// Write implements io.Writer. It accepts all data.
 func (h *head) Write(b []byte) (int, error) {
 	_, _ = h.kept.Write(b[:min(len(b), maxKept-h.kept.Len())])
 	return len(b), nil
 }
 
-// run runs a program until it ends. When ctx does, the program and its children
-// are killed; one that the kernel holds is waited for.
+// run runs a program until it ends. When ctx ends, the program and its children are
+// killed; run waits for a program that is stuck in the kernel.
 func run(ctx context.Context, name string, args ...string) (output string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err

@@ -17,23 +17,23 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Kernel is the Mounter of this machine. The zero value is ready, and is not to be
-// copied; it needs CAP_SYS_ADMIN.
+// Kernel is the Mounter of this machine. The zero value is ready; do not copy it.
+// It needs CAP_SYS_ADMIN.
 //
-// A call that a server keeps waiting is left behind when its context ends. Until
-// it returns, another try of the same waits for it, so that a dead server holds
+// A call that is blocked by a server is abandoned when its context ends. Until it
+// returns, another try of the same call waits for it, so that a dead server holds
 // one thread for each mount.
 type Kernel struct {
-	// Classic does without the mount API of Linux 5.12, as on older kernels.
+	// Classic avoids the mount API of Linux 5.12, as on older kernels.
 	Classic bool
-	// Patience is how long a network file system has to unmount before it is
-	// forced, and again before it is detached; 1m, the kubelet's default.
+	// Patience is how long to wait for the unmount of a network file system before
+	// it is forced, and again before it is detached; 1m, the kubelet's default.
 	Patience time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string
 
 	once  sync.Once
-	calls detached.Group[struct{}] // those that a server may keep waiting
+	calls detached.Group[struct{}] // calls that a server may block
 }
 
 // maxHung is how many calls may be kept waiting at a time; Go ends a program at
@@ -92,7 +92,7 @@ func split(options []string) (flags uintptr, rest []string) {
 	return flags, rest
 }
 
-// magic is a path to an open file that no one can turn elsewhere.
+// magic returns a path to an open file that no process can redirect.
 func magic(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
 // open opens a place to mount at, without following a link there.
@@ -128,8 +128,8 @@ func (k *Kernel) Mount(ctx context.Context, f FileSystem) error {
 		})
 	}
 	flags, rest := split(f.Options)
-	// The descriptor is the call's own: should that be left behind, the number
-	// must not come to mean another file.
+	// The descriptor belongs to the call: if the call is abandoned, its number must
+	// not be reused for another file.
 	return k.await(ctx, fmt.Sprintf("mount %#v", f), func() error {
 		target, err := open(f.Target)
 		if err != nil {
@@ -143,7 +143,7 @@ func (k *Kernel) Mount(ctx context.Context, f FileSystem) error {
 	})
 }
 
-// Unmount takes down the topmost mount at target.
+// Unmount unmounts the topmost mount at target.
 func (k *Kernel) Unmount(ctx context.Context, target string, how How) error {
 	tries := []int{0}
 	if how == Network {
@@ -156,7 +156,8 @@ func (k *Kernel) Unmount(ctx context.Context, target string, how How) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, unix.EINVAL):
-			// The kernel says so of what is no mount point, a link included.
+			// The kernel returns this for a path that is no mount point, links
+			// included.
 			return fmt.Errorf("%s: %w", target, ErrNotMounted)
 		}
 		errs = append(errs, &os.PathError{Op: "unmount", Path: target, Err: err})
@@ -180,15 +181,15 @@ func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit boo
 	return k.await(ctx, fmt.Sprintf("unmount %d %s", flag, target), func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })
 }
 
-// await calls f, and returns without it when ctx ends: the kernel may keep a
-// call for as long as a server does not answer. The key says what f does.
+// await calls f, and returns before it when ctx ends: the kernel may block a call
+// until a server answers. The key names the call.
 func (k *Kernel) await(ctx context.Context, key string, f func() error) error {
 	k.once.Do(func() { k.calls.Limit = maxHung })
 	_, err := k.calls.Do(ctx, key, func() (struct{}, error) { return struct{}{}, f() })
 	return err
 }
 
-// Table is this process's mount table.
+// Table returns this process's mount table.
 func (k *Kernel) Table(ctx context.Context) (Table, error) {
 	data, err := mountinfo(ctx)
 	if err != nil {
@@ -197,9 +198,10 @@ func (k *Kernel) Table(ctx context.Context) (Table, error) {
 	return ParseTable(data)
 }
 
-// clear reports that nothing is mounted at path, which Resolve gave: the kernel goes
-// there without crossing into another mount. The table, which it writes anew for each
-// who reads it, has several lines for each pod. What is mounted there is not touched.
+// clear reports that nothing is mounted at path, which Resolve returned: the kernel
+// resolves it without crossing into another mount. That is cheaper than the table,
+// which the kernel writes anew for each reader and which has several lines for each
+// pod. A mounted file system is not accessed.
 func (k *Kernel) clear(path string) bool {
 	if path == "/" {
 		return false
@@ -219,8 +221,8 @@ func (k *Kernel) clear(path string) bool {
 	return true
 }
 
-// Under is the part of the table at path and below it; path is clean and has no
-// symbolic links.
+// Under returns the part of the table at path and below it; path is clean and has
+// no symbolic links.
 func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -236,11 +238,11 @@ func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
 	if _, err := b.ReadFrom(f); err != nil {
 		return nil, err
 	}
-	return parseUnder(b.Bytes(), path) // which copies what it keeps
+	return parseUnder(b.Bytes(), path) // which copies the lines that it returns
 }
 
-// buffers are for the table: it is read for each volume that is made or measured,
-// and has many lines of which one or none is wanted.
+// buffers are for the table: it is read for each volume that is mounted or
+// measured, and has many lines of which one or none is needed.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func mountinfo(ctx context.Context) ([]byte, error) {

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Kernel is the Mounter of this machine. It works on Linux alone.
+// Kernel is the Mounter of this machine. It works only on Linux.
 type Kernel struct {
 	Classic  bool
 	Patience time.Duration
 	Program  string
 }
 
-// Mount is not supported here.
+// Mount returns errors.ErrUnsupported.
 func (*Kernel) Mount(context.Context, FileSystem) error { return errors.ErrUnsupported }
 
-// Bind is not supported here.
+// Bind returns errors.ErrUnsupported.
 func (*Kernel) Bind(context.Context, Bind) error { return errors.ErrUnsupported }
 
-// Unmount is not supported here.
+// Unmount returns errors.ErrUnsupported.
 func (*Kernel) Unmount(context.Context, string, How) error { return errors.ErrUnsupported }
 
-// Table is empty here.
+// Table returns an empty table.
 func (*Kernel) Table(context.Context) (Table, error) { return nil, nil }

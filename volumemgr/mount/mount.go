@@ -11,93 +11,92 @@ import (
 	"strings"
 )
 
-// Mounter is what volumes need of a system's mounts.
+// Mounter mounts and unmounts file systems, and reads the mount table.
 type Mounter interface {
-	// Mount mounts a file system at a directory that is there.
+	// Mount mounts a file system at an existing directory.
 	Mount(ctx context.Context, fs FileSystem) error
-	// Bind makes a file or directory appear at a second place, which is there
-	// and of the same kind.
+	// Bind mounts a file or directory at a second path, which exists and is of the
+	// same kind.
 	Bind(ctx context.Context, b Bind) error
-	// Unmount takes down the topmost mount at target, or says ErrNotMounted.
+	// Unmount unmounts the topmost mount at target, or returns ErrNotMounted.
 	Unmount(ctx context.Context, target string, how How) error
-	// Table is all that is mounted, in the order of the kernel's list: of two
-	// mounts at one place the later is on top. The list is the caller's.
+	// Table returns all mounts, in the order of the kernel's list: of two mounts at
+	// one path the later is on top. The caller may change the list.
 	Table(ctx context.Context) (Table, error)
 }
 
-// SubtreeMounter is a [Mounter] that finds the mounts at and below one path without
-// reading the whole table.
+// SubtreeMounter is a [Mounter] that reads the mounts at and below one path without
+// parsing the whole table.
 type SubtreeMounter interface {
 	Under(ctx context.Context, path string) (Table, error)
 }
 
-// FileSystem is one to be mounted.
+// FileSystem is a file system to mount.
 type FileSystem struct {
-	// Type is the kernel's name for it, such as tmpfs.
+	// Type is the kernel's name of the file system, such as tmpfs.
 	Type   string
 	Source string
 	Target string
 	// Options are those of mount(8), such as "ro", "nosuid" or "size=4096".
 	Options []string
-	// Helper mounts with the mount program, which knows mount.nfs and its like.
+	// Helper mounts with the mount program, which runs helpers such as mount.nfs.
 	Helper bool
 }
 
 // Bind is a bind mount to be made.
 type Bind struct {
-	// Source is a path; or, if File is not nil, what errors call it.
+	// Source is a path; or, if File is not nil, its name in errors.
 	Source string
-	// File is the source as an open file; O_PATH is enough. It stays the
-	// caller's.
+	// File is the source as an open file; O_PATH is enough. The caller closes it.
 	File   *os.File
 	Target string
-	// Recursive brings what is mounted below the source too.
+	// Recursive includes the mounts below the source.
 	Recursive bool
-	// ReadOnly makes the mount read-only; with RecursiveReadOnly also all that
-	// comes with it from below the source.
+	// ReadOnly makes the mount read-only; with RecursiveReadOnly also the mounts
+	// below it.
 	ReadOnly, RecursiveReadOnly bool
-	// Options are flags of mount(8) such as "nosuid". Those of the source stay.
+	// Options are flags of mount(8) such as "nosuid". Flags of the source are kept.
 	Options     []string
 	Propagation Propagation
 }
 
-// Propagation describes how mounts made below a mount pass to its copies and back
+// Propagation says how mounts below a mount propagate to its copies and back
 // (mount_namespaces(7)).
 type Propagation string
 
-// The zero value leaves it as the kernel makes it.
+// The zero value keeps the kernel's default.
 const (
 	Private Propagation = "private"
 	Slave   Propagation = "slave"
 	Shared  Propagation = "shared"
 )
 
-// How describes what is done about a mount that does not go.
+// How says what to do if an unmount fails.
 type How int
 
 const (
-	// Plain asks the kernel once.
+	// Plain tries once.
 	Plain How = iota
-	// Network is for file systems whose server may be gone: asking gets a time
-	// limit, then the mount is forced, and at last detached, which leaves it to
-	// whoever still uses it.
+	// Network is for file systems whose server may be gone: an unmount gets a time
+	// limit, then the mount is forced, and at last detached, so that it remains for
+	// processes that use it.
 	Network
 )
 
 var (
 	// ErrNotMounted means that nothing is mounted at a target.
 	ErrNotMounted = errors.New("not mounted")
-	// ErrRecursiveReadOnly means that the kernel cannot make mounts below a
-	// mount read-only; it takes Linux 5.12.
+	// ErrRecursiveReadOnly means that the kernel cannot make the mounts below a
+	// mount read-only; that needs Linux 5.12.
 	ErrRecursiveReadOnly = errors.New("the kernel has no recursive read-only mounts")
 )
 
 // maxLayers is how many mounts on top of each other Clean takes down.
 const maxLayers = 64
 
-// Resolve is the path under which the kernel lists a mount at target: without
-// symbolic links above the last element. It does not touch what is mounted at
-// target, which may hang.
+// Resolve returns the path under which the kernel lists a mount at target: without
+// symbolic links above the last element. It does not access the file system mounted
+// at target, which may hang.
 func Resolve(target string) (string, error) {
 	target = filepath.Clean(target)
 	if target == "/" {
@@ -110,8 +109,8 @@ func Resolve(target string) (string, error) {
 	return filepath.Join(dir, filepath.Base(target)), nil
 }
 
-// Find is what is mounted at target, the topmost last; nothing if the path is
-// not there.
+// Find returns the mounts at target, the topmost last; none if the path does not
+// exist.
 func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 	path, err := Resolve(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,8 +129,8 @@ func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 	return table.At(path), nil
 }
 
-// Under is what is mounted at path, which Resolve gave, and below it. It is
-// quicker than looking through the whole table where m can do that.
+// Under returns the mounts at and below path, which Resolve returned. It is faster
+// than searching the whole table if m is a SubtreeMounter.
 func Under(ctx context.Context, m Mounter, path string) (Table, error) {
 	if u, ok := m.(SubtreeMounter); ok {
 		return u.Under(ctx, path)
@@ -143,10 +142,10 @@ func Under(ctx context.Context, m Mounter, path string) (Table, error) {
 	return slices.DeleteFunc(table, func(e Entry) bool { return e.Target != path && !IsBelow(e.Target, path) }), nil
 }
 
-// Clean takes down all that is mounted at target and removes the directory, or
-// the file, that it was mounted on. What is not there is a success. It refuses
-// while something is mounted below, and never removes a directory that has
-// something in it, nor a file that is not empty.
+// Clean unmounts everything mounted at target and removes its mount point, a
+// directory or a file. A missing target is a success. It returns an error while
+// something is mounted below, and never removes a directory or a file that is not
+// empty.
 func Clean(ctx context.Context, m Mounter, target string, how How) error {
 	path, err := Resolve(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,13 +168,13 @@ func Clean(ctx context.Context, m Mounter, target string, how How) error {
 	case info.Mode()&fs.ModeSymlink != 0:
 		return fmt.Errorf("%s is a symbolic link; nothing was mounted there", path)
 	case info.Mode().IsRegular() && info.Size() > 0:
-		return fmt.Errorf("%s has %d bytes; what is mounted on is empty", path, info.Size())
+		return fmt.Errorf("%s has %d bytes; want an empty mount point", path, info.Size())
 	}
 	return os.Remove(path)
 }
 
-// UnmountAll takes down every mount at path, which Resolve gave. It refuses
-// while something is mounted below.
+// UnmountAll unmounts every mount at path, which Resolve returned. It returns an
+// error while something is mounted below.
 func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 	for range maxLayers {
 		table, err := Under(ctx, m, path)
@@ -196,8 +195,9 @@ func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 	return fmt.Errorf("%s is still mounted after %d times", path, maxLayers)
 }
 
-// UnmountBelow takes down every mount below path, which Resolve gave, and leaves what is mounted
-// at path itself. It unmounts what it can: the error names each mount that stays.
+// UnmountBelow unmounts every mount below path, which Resolve returned, but not the
+// mount at path itself. It continues after a failure: the error names each
+// remaining mount.
 func UnmountBelow(ctx context.Context, m Mounter, path string, how How) error {
 	table, err := Under(ctx, m, path)
 	if err != nil {

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Join adds lists of options: each once, sorted, as the kubelet hands them to
+// Join merges lists of options: each once, sorted, as the kubelet passes them to
 // the mount program.
 func Join(lists ...[]string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
 }
 
-// checkOptions refuses what would make another mount of it.
+// checkOptions refuses options that would change the kind of mount.
 func checkOptions(options []string) error {
 	for _, o := range options {
 		for word := range strings.SplitSeq(o, ",") { // the mount program does the same
 			switch strings.TrimSpace(word) {
 			case "bind", "rbind", "remount", "move":
-				return fmt.Errorf("mount option %q is not allowed: it says what is done, not how", o)
+				return fmt.Errorf("mount option %q is not allowed: it would change the kind of mount", o)
 			}
 		}
 		if o == "" || strings.ContainsAny(o, "\x00") {
@@ -32,8 +32,8 @@ func checkOptions(options []string) error {
 // before the field (the kubelet's rule).
 const annotation = "volume.beta.kubernetes.io/mount-options"
 
-// OptionsOf are a persistent volume's mount options, from its annotations or
-// its field, in a list of its own.
+// OptionsOf returns a persistent volume's mount options, from its annotations or
+// its field, in a new list.
 func OptionsOf(annotations map[string]string, options []string) []string {
 	if text, ok := annotations[annotation]; ok {
 		options = strings.Split(text, ",")

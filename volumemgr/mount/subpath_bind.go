@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Modes of what a subPath is mounted on, and of the directories above it.
+// Modes of the mount points of subPaths, and of the directories above them.
 const (
 	dirMode  = fs.FileMode(0o750)
 	fileMode = fs.FileMode(0o640)
@@ -23,22 +23,22 @@ const (
 // targetDir is where the targets are in a pod's directory.
 const targetDir = "volume-subpaths"
 
-// SubPathConfig holds what a [SubPathBinder] needs. Mounter is required.
+// SubPathConfig configures a [SubPathBinder]. Mounter is required.
 type SubPathConfig struct {
 	Mounter Mounter
 	Walk    SubPathWalk
 }
 
-// deadline bounds what Bind waits for a volume that does not answer, maxHung how
-// many calls may be kept waiting at a time: Go ends a program at 10,000 threads.
+// deadline limits how long Bind waits for a volume that does not answer, maxHung
+// the number of such calls: Go ends a program at 10,000 threads.
 const (
 	deadline       = 2 * time.Minute
 	maxSubPathHung = 1000
 )
 
-// SubPathBinder mounts parts of volumes for containers. Calls that a volume's server
-// keeps waiting are left behind when their context ends, or after two minutes;
-// until they return, another try of the same waits for them.
+// SubPathBinder mounts parts of volumes for containers. A call that a volume's
+// server blocks is abandoned when its context ends, or after two minutes; until it
+// returns, another try of the same call waits for it.
 type SubPathBinder struct {
 	cfg     SubPathConfig
 	opened  func(SubPathRequest) (opened, error)
@@ -62,30 +62,29 @@ func NewSubPathBinder(cfg SubPathConfig) (*SubPathBinder, error) {
 	return b, nil
 }
 
-// SubPathRequest names a part of a volume.
+// SubPathRequest describes a part of a volume for a container.
 type SubPathRequest struct {
-	// PodDir is the pod's own directory on the node.
+	// PodDir is the pod's directory on the node.
 	PodDir string
-	// Volume is the volume's name on disk, and VolumePath where it is.
+	// Volume is the volume's name on disk, and VolumePath its path.
 	Volume, VolumePath string
-	// Container and Index say which mount of which container it is for.
+	// Container and Index name a mount of a container.
 	Container string
 	Index     int
-	// SubPath is relative to the volume; see Check.
+	// SubPath is relative to the volume. It must be UTF-8 without NUL and "..".
 	SubPath string
 }
 
-// Bind makes the part of the volume ready and returns the path for the
-// container to mount. A directory that is not there is made, with the mode of
-// the volume's own. What Bind made before is used again if it is the same
-// still.
+// Bind mounts the part of the volume and returns the path for the container to
+// mount. A missing directory is created, with the mode of the volume's root. An
+// existing mount of an earlier Bind is used if it is still the same file.
 func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath string, err error) {
 	if err := checkSubPath(r.SubPath); err != nil {
 		return "", err
 	}
 	for _, name := range []string{r.Volume, r.Container} {
 		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-			return "", fmt.Errorf("%q is no name of a volume or container", name)
+			return "", fmt.Errorf("%q: invalid name of a volume or container", name)
 		}
 	}
 	defer func() {
@@ -95,7 +94,8 @@ func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath st
 	}()
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	// What is opened when nobody waits for it any more, the runtime closes.
+	// A file that is opened after the caller has gone is closed by the garbage
+	// collector.
 	o, err := b.sources.Do(ctx, fmt.Sprintf("%#v", r), func() (opened, error) { return b.opened(r) })
 	if err != nil {
 		return "", err
@@ -152,8 +152,8 @@ func (b *SubPathBinder) source(r SubPathRequest) (*os.File, error) {
 	return w.Open(base, rel)
 }
 
-// prepare makes the target, and reports whether what is wanted is mounted there
-// already.
+// prepare creates the target, and reports whether the wanted file is already
+// mounted there.
 func (b *SubPathBinder) prepare(ctx context.Context, target string, want fs.FileInfo) (mounted bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
 		return false, err
@@ -197,12 +197,11 @@ func (b *SubPathBinder) prepare(ctx context.Context, target string, want fs.File
 	return false, f.Close()
 }
 
-// Clean takes down all that was bound of a volume, in every container, and
-// removes the directories that this leaves empty. It goes on after an error
-// and returns all of them.
+// Clean unmounts everything bound from a volume, in every container, and removes
+// the empty directories. It continues after an error and returns all errors.
 func (b *SubPathBinder) Clean(ctx context.Context, podDir, volume string) error {
 	if volume == "" || volume == "." || volume == ".." || strings.ContainsAny(volume, "/\x00") {
-		return fmt.Errorf("%q is no name of a volume", volume)
+		return fmt.Errorf("%q: invalid name of a volume", volume)
 	}
 	top := filepath.Join(podDir, targetDir)
 	dir := filepath.Join(top, volume)
@@ -223,8 +222,8 @@ func (b *SubPathBinder) Clean(ctx context.Context, podDir, volume string) error 
 	return errors.Join(errs...)
 }
 
-// entries are the paths of what is in dir, which is no link; none if dir is not
-// there.
+// entries returns the paths of the entries of dir, which must not be a link; none
+// if dir does not exist.
 func entries(dir string) ([]string, error) {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -234,7 +233,7 @@ func entries(dir string) ([]string, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("%s: want a directory, it is %v", dir, info.Mode().Type())
+		return nil, fmt.Errorf("%s is %v; want a directory", dir, info.Mode().Type())
 	}
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -18,15 +18,14 @@ const (
 )
 
 var (
-	// ErrOutside means that a path leads out of its base.
+	// ErrOutside means that a path leads out of its base directory.
 	ErrOutside = errors.New("leads out of the volume")
-	// ErrSymlink means that a symbolic link is where none may be.
+	// ErrSymlink means that a path contains a symbolic link where none is allowed.
 	ErrSymlink = errors.New("a symbolic link is in the way")
 )
 
-// checkSubPath returns what is wrong with a subPath as a pod gives it. It is relative,
-// has no element "..", is UTF-8 without NUL, and not longer than the kernel
-// takes.
+// checkSubPath returns an error if a pod's subPath is invalid. It must be relative
+// UTF-8 without "..", without NUL, and not longer than the kernel's limit.
 func checkSubPath(subPath string) error {
 	show := subPath
 	if len(show) > 40 {
@@ -38,7 +37,7 @@ func checkSubPath(subPath string) error {
 	case strings.ContainsRune(subPath, 0):
 		return fmt.Errorf("subPath %q contains a NUL", show)
 	case path.IsAbs(subPath):
-		return fmt.Errorf("subPath %q is absolute, it must be relative", show)
+		return fmt.Errorf("subPath %q is absolute; want a relative path", show)
 	case len(subPath) >= maxPath:
 		return fmt.Errorf("subPath %q has %d bytes, at most %d are allowed", show, len(subPath), maxPath-1)
 	}
@@ -54,13 +53,13 @@ func checkSubPath(subPath string) error {
 	return nil
 }
 
-// SubPathError is a subPath that could not be had. Its text has no path of the node.
+// SubPathError is the failure to mount a subPath. Its text has no path of the node.
 type SubPathError struct {
 	Volume, SubPath string
 	Err             error // the cause, with paths
 }
 
-// Error reports volume, subPath and the kind of the cause.
+// Error names volume, subPath and the kind of the cause.
 func (e *SubPathError) Error() string {
 	text := "it cannot be prepared"
 	var errno syscall.Errno

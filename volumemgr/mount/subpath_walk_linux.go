@@ -11,20 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SubPathWalk opens and makes what is below a directory that others may change. The
-// zero value is ready.
+// SubPathWalk opens and creates paths below a directory that other processes may
+// change. The zero value is ready.
 type SubPathWalk struct {
-	// NoOpenat2 does without openat2(2), as on kernels before 5.6.
+	// NoOpenat2 avoids openat2(2), as on kernels before 5.6.
 	NoOpenat2 bool
 }
 
-// tries is how often openat2(2) is asked again when it lost against a rename.
+// tries is how often openat2(2) is called again after a race with a rename.
 const tries = 16
 
-// Open opens what is at rel below base, as a descriptor that stands for the
-// place (O_PATH). No symbolic link is followed, wherever it leads: one in the
-// way is an ErrSymlink. base itself may be a link. A rel that has ".." in it is
-// an ErrOutside.
+// Open opens the path rel below base as an O_PATH descriptor. No symbolic link in
+// rel is followed: a link is an ErrSymlink. base itself may be a link. A rel that
+// contains ".." is an ErrOutside.
 func (w SubPathWalk) Open(base, rel string) (*os.File, error) {
 	root, err := openBase(base)
 	if err != nil {
@@ -38,7 +37,7 @@ func (w SubPathWalk) Open(base, rel string) (*os.File, error) {
 	return w.open(root, elements)
 }
 
-// subPathSplit makes elements of a relative path, none of which leads up.
+// subPathSplit returns the elements of a relative path; ".." is an error.
 func subPathSplit(rel string) ([]string, error) {
 	if filepath.IsAbs(rel) {
 		return nil, fmt.Errorf("%q: %w", rel, ErrOutside)
@@ -86,8 +85,8 @@ func (w SubPathWalk) open(root *os.File, elements []string) (*os.File, error) {
 	return openSteps(root, elements)
 }
 
-// openBeneath lets the kernel walk. A directory is asked for first: that
-// mounts what an automounter has there (path_resolution(7)).
+// openBeneath lets the kernel walk the path. It tries to open a directory first:
+// that triggers an automounter (path_resolution(7)).
 func openBeneath(root *os.File, elements []string) (*os.File, error) {
 	rel := strings.Join(elements, "/")
 	shown := filepath.Join(root.Name(), rel)
@@ -151,7 +150,7 @@ func step(dir *os.File, name string, last bool) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: shown, Err: unix.ENOTDIR}
 }
 
-// settle looks at what was opened: a link is closed again.
+// settle returns f, unless it is a link, which it closes.
 func settle(f *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -165,9 +164,8 @@ func settle(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Resolve follows the links of base and of rel below it and returns both as
-// they are without links, or ErrOutside if that leads out of base. The answer is
-// as old as any: Open is what makes sure of it.
+// Resolve returns base and rel with their links followed, or ErrOutside if that
+// leads out of base. The result may be outdated at once: Open checks it.
 func (SubPathWalk) Resolve(base, rel string) (realBase, realRel string, err error) {
 	if _, err := subPathSplit(rel); err != nil {
 		return "", "", err
@@ -186,11 +184,11 @@ func (SubPathWalk) Resolve(base, rel string) (realBase, realRel string, err erro
 	return realBase, realRel, nil
 }
 
-// MakeDir makes the directory rel below base, with its missing parents. Each
-// that it makes gets mode, the setuid, setgid and sticky bits included. Links
-// that are there are followed as long as they stay below base; none is followed
-// where something has to be made. A directory that is there already is a
-// success: opening it is what reports whether it is below base.
+// MakeDir creates the directory rel below base, with its missing parents. Created
+// directories get mode, with the setuid, setgid and sticky bits. Existing links are
+// followed as long as they stay below base, and never where a directory has to be
+// created. An existing directory is a success: opening it checks that it is below
+// base.
 func (w SubPathWalk) MakeDir(base, rel string, mode fs.FileMode) error {
 	clean := filepath.Clean(rel)
 	if filepath.IsAbs(rel) || !filepath.IsLocal(clean) {
@@ -247,8 +245,8 @@ func existing(base string, elements []string) (int, error) {
 	}
 }
 
-// makeOne makes a directory and opens it. One that somebody else makes at the
-// same moment is taken as it is.
+// makeOne creates a directory and opens it. A directory that another process
+// creates at the same time is used.
 func makeOne(dir *os.File, name string, mode fs.FileMode) (*os.File, error) {
 	shown := filepath.Join(dir.Name(), name)
 	merr := unix.Mkdirat(int(dir.Fd()), name, uint32(mode.Perm()))

@@ -8,16 +8,16 @@ import (
 	"os"
 )
 
-// SubPathWalk works on Linux alone.
+// SubPathWalk works only on Linux.
 type SubPathWalk struct{ NoOpenat2 bool }
 
-// Open is not supported here.
+// Open returns errors.ErrUnsupported.
 func (SubPathWalk) Open(string, string) (*os.File, error) { return nil, errors.ErrUnsupported }
 
-// Resolve is not supported here.
+// Resolve returns errors.ErrUnsupported.
 func (SubPathWalk) Resolve(string, string) (string, string, error) {
 	return "", "", errors.ErrUnsupported
 }
 
-// MakeDir is not supported here.
+// MakeDir returns errors.ErrUnsupported.
 func (SubPathWalk) MakeDir(string, string, fs.FileMode) error { return errors.ErrUnsupported }

@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Entry is one mount, a line of /proc/PID/mountinfo (proc(5)).
+// Entry is one mount: a line of /proc/PID/mountinfo (proc(5)).
 type Entry struct {
 	ID, Parent int
-	// Major and Minor are the device's.
+	// Major and Minor are the device number.
 	Major, Minor uint32
-	// Root is what of the file system is mounted, and Target where.
+	// Root is the mounted path within the file system, and Target the mount point.
 	Root, Target string
-	// Options are the mount's own, such as "ro" and "nosuid".
+	// Options are the options of the mount, such as "ro" and "nosuid".
 	Options []string
-	// Tags are those of propagation, such as "shared:1", "master:2".
+	// Tags are propagation tags, such as "shared:1", "master:2".
 	Tags []string
-	// Type, Source and SuperOptions are the file system's.
+	// Type, Source and SuperOptions belong to the file system.
 	Type, Source string
 	SuperOptions []string
 }
@@ -26,7 +26,7 @@ type Entry struct {
 // Table is a list of mounts.
 type Table []Entry
 
-// At is what is mounted at path, the topmost last.
+// At returns the mounts at path, the topmost last.
 func (t Table) At(path string) []Entry {
 	var out []Entry
 	for _, e := range t {
@@ -37,7 +37,7 @@ func (t Table) At(path string) []Entry {
 	return out
 }
 
-// Below is what is mounted below path, and not at it.
+// Below returns the mounts below path, not those at it.
 func (t Table) Below(path string) []Entry {
 	var out []Entry
 	for _, e := range t {
@@ -48,7 +48,7 @@ func (t Table) Below(path string) []Entry {
 	return out
 }
 
-// IsBelow reports whether a clean path is below another, and not the same.
+// IsBelow reports whether a clean path is below another; equal paths are not.
 func IsBelow(path, dir string) bool {
 	if dir == "/" {
 		return len(path) > 1
@@ -59,14 +59,14 @@ func IsBelow(path, dir string) bool {
 // ParseTable reads the format of /proc/PID/mountinfo. An error names the line.
 func ParseTable(data []byte) (Table, error) { return parse(data, func([]byte) bool { return true }) }
 
-// parseUnder reads the lines of what is mounted at path and below, in the order
-// of the table. The others are not looked at.
+// parseUnder parses the lines of mounts at path and below, in the order of the
+// table. Other lines are skipped.
 func parseUnder(data []byte, path string) (Table, error) {
 	return parse(data, func(line []byte) bool {
 		for range 4 { // the fifth field is the target
 			_, rest, ok := bytes.Cut(line, []byte(" "))
 			if !ok {
-				return true // parseEntry says what is wrong with it
+				return true // parseEntry returns the error
 			}
 			line = rest
 		}
@@ -118,10 +118,10 @@ func parseEntry(line string) (Entry, error) {
 	var e Entry
 	var err error
 	if e.ID, err = strconv.Atoi(fields[0]); err != nil {
-		return Entry{}, fmt.Errorf("mount ID %q is no number", clip(fields[0]))
+		return Entry{}, fmt.Errorf("mount ID %q is not a number", clip(fields[0]))
 	}
 	if e.Parent, err = strconv.Atoi(fields[1]); err != nil {
-		return Entry{}, fmt.Errorf("parent ID %q is no number", clip(fields[1]))
+		return Entry{}, fmt.Errorf("parent ID %q is not a number", clip(fields[1]))
 	}
 	major, minor, ok := strings.Cut(fields[2], ":")
 	ma, err1 := strconv.ParseUint(major, 10, 32)
@@ -151,8 +151,8 @@ func list(field string) []string {
 	return out
 }
 
-// unescape undoes the kernel's escapes: a backslash and three octal digits for
-// a space, tab, newline, backslash or #. Others stay as they are.
+// unescape resolves the kernel's escapes: a backslash and three octal digits for a
+// space, tab, newline, backslash or #. Others are kept.
 func unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s

@@ -34,21 +34,22 @@ const (
 	ContentProjected
 )
 
-// ContentConfig holds what a [Content] needs. Mounter is required; what else is missing is
-// an error of the volumes that need it.
+// ContentConfig configures a [Content]. Mounter is required; a volume that needs
+// another missing field fails.
 type ContentConfig struct {
 	Mounter      mount.Mounter
 	Source       ContentSource
 	Tokens       Tokens
 	Bundles      Bundles
 	Certificates Certificates
-	// Allocatable is what the node has for pods, for limits that are not set.
+	// Allocatable returns the node's resources for pods, for limits that are not
+	// set.
 	Allocatable func() v1.ResourceList
-	// NoSwap says whether tmpfs takes that option; nil finds out.
+	// NoSwap says whether tmpfs has the option noswap; nil detects it.
 	NoSwap *bool
 	// Sync writes the files of configMap volumes through to the disk.
 	Sync bool
-	// BootID names the present boot of the machine; that of the kernel.
+	// BootID identifies the boot of the machine; the kernel's.
 	BootID string
 }
 
@@ -58,7 +59,7 @@ type volumeID struct {
 	name string
 }
 
-// Content makes volumes of one kind.
+// Content is the plugin for volumes of one kind.
 type Content struct {
 	kind ContentKind
 	cfg  ContentConfig
@@ -85,7 +86,7 @@ func NewContent(kind ContentKind, cfg ContentConfig) (*Content, error) {
 	return &Content{kind: kind, cfg: cfg, written: make(map[volumeID]string)}, nil
 }
 
-// Name is the kubelet's name of the kind.
+// Name returns the kubelet's name of the kind.
 func (p *Content) Name() string {
 	return [...]string{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/downward-api", "kubernetes.io/projected"}[p.kind]
 }
@@ -106,7 +107,8 @@ func (p *Content) allocatable() v1.ResourceList {
 	return p.cfg.Allocatable()
 }
 
-// collect is all files of a volume, and how long they are good; 0 is for ever.
+// collect returns all files of a volume, and how long they are valid; 0 means
+// forever.
 func (p *Content) collect(ctx context.Context, v *volumemgr.Volume) (files, time.Duration, error) {
 	src := v.Spec.Volume
 	switch p.kind {
@@ -133,12 +135,13 @@ func (p *Content) object(ctx context.Context, v *volumemgr.Volume, kind, name st
 	return f, f.keys(kind, name, o, items, mode, optional)
 }
 
-// lookAgain is how long after a volume was left as it was its objects are asked for again.
+// lookAgain is the delay of the next read of objects after a volume was kept
+// unchanged.
 const lookAgain = time.Second
 
-// SetUp publishes the files. What an earlier life of the agent published is good enough for
-// a pod's containers if its objects cannot be had now, as it would have been had the agent
-// gone on: the next look, which reports the failure, is a remount.
+// SetUp publishes the files. If the objects cannot be read now, files that an
+// earlier process published are used, as they would be if the agent had not
+// restarted; the next SetUp, which reports the failure, is a remount.
 func (p *Content) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	f, again, err := p.collect(ctx, v)
 	if err != nil && v.Found && p.whole(v) {
@@ -153,7 +156,7 @@ func (p *Content) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Res
 	}
 	for _, d := range v.Below {
 		if err := atomicdir.CheckPath(d); err != nil {
-			return volumemgr.Result{}, fmt.Errorf("place of another volume: %w", err)
+			return volumemgr.Result{}, fmt.Errorf("mount point of another volume: %w", err)
 		}
 	}
 	result := volumemgr.Result{Path: v.Path, ReadOnly: true, Again: again}
@@ -175,7 +178,7 @@ func (p *Content) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Res
 	return result, nil
 }
 
-// published reports whether files are there to be read. It is one look.
+// published reports whether files are published.
 func published(dir string) bool {
 	_, err := os.Readlink(filepath.Join(dir, "..data"))
 	return err == nil
@@ -202,7 +205,7 @@ func (p *Content) write(ctx context.Context, v *volumemgr.Volume, payload atomic
 	before := v.Remount || v.Found || published(v.Path)
 	defer func() {
 		if err != nil && !before {
-			// Nobody has seen it.
+			// The volume was not used yet.
 			if cerr := scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path); cerr != nil {
 				err = errors.Join(err, cerr, volumemgr.ErrUncertain)
 			}
@@ -239,11 +242,11 @@ func (p *Content) write(ctx context.Context, v *volumemgr.Volume, payload atomic
 	if _, err = w.Write(payload); err != nil {
 		return err
 	}
-	// A place that was in a directory of the old files went with them.
+	// A mount point in a directory of the old files was removed with them.
 	return placesFor(v.Path, v.Below)
 }
 
-// memory is the tmpfs of a volume, as large as what the node has for pods.
+// memory returns the tmpfs of a volume, as large as the node's memory for pods.
 func (p *Content) memory(path string) mount.FileSystem {
 	f := mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: path}
 	list := p.allocatable()
@@ -274,8 +277,8 @@ func placesFor(dir string, below []string) error {
 	return nil
 }
 
-// has reports whether a file of the payload is in the topmost directory of a
-// place: the place is part of each set of files then.
+// has reports whether the payload has a file in the topmost directory of a mount
+// point, which is then part of each set of files.
 func has(payload atomicdir.Payload, place string) bool {
 	top, _, _ := strings.Cut(filepath.Clean(place), "/")
 	for name := range payload {
@@ -301,7 +304,7 @@ func (p *Content) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return rmtree.Remove(v.StateDir)
 }
 
-// Sources are the objects that the files come from.
+// Sources returns the objects of the files.
 func (p *Content) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	var out []volumemgr.Ref
 	add := func(kind, namespace, name string) {
@@ -332,7 +335,7 @@ func (p *Content) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	return out
 }
 
-// Stale reports whether what the pod says of itself in the volume has changed.
+// Stale reports whether the pod's fields in the volume have changed.
 func (p *Content) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
 	var items []v1.DownwardAPIVolumeFile
 	switch p.kind {

@@ -13,8 +13,8 @@ import (
 // their content.
 const bootName = "boot"
 
-// whole reports whether what is published of a volume is as it was published: what is in
-// memory, what was written through to the disk, and what this boot has written.
+// whole reports whether the published files of a volume are intact: they are in
+// memory, were synced to the disk, or were written in this boot.
 func (p *Content) whole(v *volumemgr.Volume) bool {
 	if !published(v.Path) {
 		return false

@@ -15,23 +15,23 @@ import (
 // protection is the finalizer that keeps a claim while a pod uses it.
 const protection = "kubernetes.io/pvc-protection"
 
-// ClaimSource has claims and volumes. What it returns is not changed.
+// ClaimSource reads claims and volumes. The results are not changed.
 type ClaimSource interface {
-	// Claim returns ErrNotFound if there is none of that name.
+	// Claim returns ErrNotFound if the claim does not exist.
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	// Volume returns ErrNotFound if there is none of that name.
+	// Volume returns ErrNotFound if the volume does not exist.
 	Volume(ctx context.Context, name string) (*v1.PersistentVolume, error)
 }
 
-// ClaimResolverConfig holds what a [ClaimResolver] needs. Source is required.
+// ClaimResolverConfig configures a [ClaimResolver]. Source is required.
 type ClaimResolverConfig struct {
 	Source ClaimSource
-	// Alone reports that no controller binds claims or makes those of ephemeral
+	// Alone reports that no controller binds claims or creates those of ephemeral
 	// volumes.
 	Alone bool
 }
 
-// ClaimResolver finds the persistent volumes that pods' claims are bound to.
+// ClaimResolver returns the persistent volumes to which pods' claims are bound.
 //
 //	c, err := plugins.NewClaimResolver(plugins.ClaimResolverConfig{Source: objects})
 //	if err != nil {
@@ -39,18 +39,18 @@ type ClaimResolverConfig struct {
 //	}
 //	m, err := volumemgr.New(volumemgr.Config{Claims: c, ...})
 //
-// Both kinds of volumes come here: those that name a claim, and generic ephemeral
-// ones, whose claim is named <pod>-<volume> and belongs to the pod (KEP-1698).
+// It resolves both kinds of volumes: those that name a claim, and generic ephemeral
+// ones, whose claim is named <pod>-<volume> and is owned by the pod (KEP-1698).
 //
-// With an API server, a controller binds claims and makes those of ephemeral
-// volumes, and its word counts. Without one nobody does ([ClaimResolverConfig.Alone]): then a
-// claim and a volume that name each other are bound, and an ephemeral volume whose
-// template names a volume has that.
+// With an API server, a controller binds claims and creates those of ephemeral
+// volumes. Without one ([ClaimResolverConfig.Alone]), a claim and a volume that
+// name each other are bound, and an ephemeral volume is the volume that its
+// template names.
 //
 // # Faults
 //
-// It keeps nothing. An object that cannot be had is an error that names it and
-// leaves mounted volumes as they are; the next sync of the pod asks again.
+// It stores nothing. An object that cannot be read is an error that names it, and
+// mounted volumes are not changed; the next sync of the pod tries again.
 type ClaimResolver struct{ cfg ClaimResolverConfig }
 
 var _ volumemgr.Claims = (*ClaimResolver)(nil)
@@ -123,7 +123,7 @@ func fromTemplate(pod *v1.Pod, vol *v1.Volume, name string) *v1.PersistentVolume
 	return claim
 }
 
-// bound reports whether a claim is, as far as it knows.
+// bound reports whether a claim is bound, by its own fields.
 func (r *ClaimResolver) bound(claim *v1.PersistentVolumeClaim) bool {
 	phase := claim.Status.Phase
 	return phase == v1.ClaimBound || r.cfg.Alone && (phase == "" || phase == v1.ClaimPending)

@@ -19,15 +19,14 @@ import (
 // file is one file of a volume.
 type file struct {
 	atomicdir.File
-	// version stands for the data in the fingerprint; "" is none.
+	// version stands for the data in the fingerprint; "" if it is not known.
 	version string
 }
 
 // files are a volume's by their paths. A later one replaces an earlier.
 type files map[string]file
 
-// add puts a file at a path. Paths that are bad stay as they are, for the
-// payload's own check.
+// add adds a file at a path. Invalid paths are kept: the payload checks them.
 func (f files) add(name string, add file) {
 	if atomicdir.CheckPath(name) == nil {
 		name = path.Clean(name)
@@ -63,7 +62,8 @@ func (f files) fingerprint(more ...any) string {
 	return string(h.Sum(nil))
 }
 
-// put adds a text in a way that no two lists of texts look the same.
+// put writes a text with its length, so that different lists of texts have
+// different hashes.
 func put(h hash.Hash, s string) {
 	_, _ = fmt.Fprintf(h, "%d:%s", len(s), s)
 }
@@ -79,7 +79,7 @@ func modeOf(own, standard *int32) fs.FileMode {
 // errNoMode is the kubelet's: the API server fills the field in.
 var errNoMode = errors.New("no defaultMode used")
 
-// keys adds an object's keys: all of them, or those that items name.
+// keys adds the files of an object's keys: all of them, or those in items.
 func (f files) keys(kind, name string, o *ContentObject, items []v1.KeyToPath, standard *int32, optional *bool) error {
 	if standard == nil {
 		return errNoMode

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
-// privateMode is what a credential gets in a pod that says who its users are;
-// with a group it becomes readable by that.
+// privateMode is the mode of a credential in a pod that names its user; a group can
+// read it as well.
 const privateMode = 0o600
 
 // projection builds one projected volume.
@@ -26,7 +26,7 @@ type projection struct {
 	again time.Duration
 }
 
-// projected adds the files of all sources in order. All mistakes are told.
+// projected adds the files of all sources in order. The error names every fault.
 func (p *Content) projected(ctx context.Context, v *volumemgr.Volume, src *v1.ProjectedVolumeSource) (files, time.Duration, error) {
 	if src.DefaultMode == nil {
 		return nil, 0, errNoMode
@@ -78,7 +78,7 @@ func (b *projection) private(path string, data []byte) {
 
 func (b *projection) token(ctx context.Context, s *v1.ServiceAccountTokenProjection) error {
 	if b.cfg.Tokens == nil {
-		return errors.New("serviceAccountToken: there is nobody to ask for tokens")
+		return errors.New("serviceAccountToken: no token source is configured")
 	}
 	pod := b.v.Pod
 	spec := authv1.TokenRequestSpec{
@@ -110,7 +110,7 @@ func (b *projection) bundle(ctx context.Context, s *v1.ClusterTrustBundleProject
 		return errors.New("clusterTrustBundle: neither name nor signerName")
 	}
 	if b.cfg.Bundles == nil {
-		return errors.New("clusterTrustBundle: there is nowhere to get it from")
+		return errors.New("clusterTrustBundle: no bundle source is configured")
 	}
 	pem, err := b.cfg.Bundles.Bundle(ctx, want)
 	if errors.Is(err, ErrNotFound) && isTrue(s.Optional) {
@@ -125,7 +125,7 @@ func (b *projection) bundle(ctx context.Context, s *v1.ClusterTrustBundleProject
 
 func (b *projection) certificate(ctx context.Context, i int, s *v1.PodCertificateProjection) error {
 	if b.cfg.Certificates == nil {
-		return errors.New("podCertificate: there is nobody who issues certificates")
+		return errors.New("podCertificate: no certificate source is configured")
 	}
 	key, chain, err := b.cfg.Certificates.Certificate(ctx, b.v.Pod, b.v.Name, i)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrNotFound is what a source returns, in its error's tree, for an object that
-// does not exist. Only that is forgiven to an optional one.
+// ErrNotFound is wrapped by a source's error for an object that does not exist. An
+// optional object may return only this error.
 var ErrNotFound = errors.New("not found")
 
 // Kinds of objects, as in volumemgr.Ref.
@@ -27,16 +27,17 @@ const (
 	kindSigner = "ClusterTrustBundleSigner"
 )
 
-// ContentObject is what files are made of. It is shared and not to be changed.
+// ContentObject is the data of an object that becomes files. It is shared: do not
+// change it.
 type ContentObject struct {
-	// Version changes whenever Data does; "" is not known.
+	// Version changes whenever Data does; "" if it is not known.
 	Version string
-	// Data are the values by key: those of a ConfigMap's binaryData too.
+	// Data are the values by key, those of a ConfigMap's binaryData included.
 	Data map[string][]byte
 }
 
-// ObjectOfConfigMap is a ConfigMap as an Object. Its version is the API server's, or
-// made of the content where no server gave one.
+// ObjectOfConfigMap returns the content of a ConfigMap. Its version is the API
+// server's, or a hash of the content if there is none.
 func ObjectOfConfigMap(c *v1.ConfigMap) *ContentObject {
 	data := make(map[string][]byte, len(c.Data)+len(c.BinaryData))
 	maps.Copy(data, c.BinaryData)
@@ -46,8 +47,9 @@ func ObjectOfConfigMap(c *v1.ConfigMap) *ContentObject {
 	return &ContentObject{Version: versionOf(&c.ObjectMeta, data), Data: data}
 }
 
-// ObjectOfSecret is a Secret as an Object, with its version as OfConfigMap has it. One
-// that no API server has seen may have stringData, which wins over data.
+// ObjectOfSecret returns the content of a Secret, with a version like
+// ObjectOfConfigMap. A Secret that is not from an API server may have stringData,
+// which replaces data.
 func ObjectOfSecret(s *v1.Secret) *ContentObject {
 	data := s.Data
 	if len(s.StringData) > 0 {
@@ -72,7 +74,7 @@ func versionOf(m *metav1.ObjectMeta, data map[string][]byte) string {
 	return string(h.Sum(nil))
 }
 
-// ContentSource has ConfigMaps and Secrets.
+// ContentSource reads ConfigMaps and Secrets.
 type ContentSource interface {
 	// Get returns an object; kind is "ConfigMap" or "Secret".
 	Get(ctx context.Context, kind, namespace, name string) (*ContentObject, error)
@@ -81,35 +83,35 @@ type ContentSource interface {
 // Tokens issues service account tokens; see [TokenCache].
 type Tokens interface {
 	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error)
-	// Forget drops what is kept for a pod.
+	// Forget drops the tokens of a pod.
 	Forget(uid types.UID)
 }
 
-// Bundle describes which certificates are wanted: those of one ClusterTrustBundle by
-// name, or of all of a signer's that the selector takes (nil takes none).
+// Bundle selects certificates: those of one ClusterTrustBundle by name, or of all
+// bundles of a signer that match the selector (nil matches none).
 type Bundle struct {
 	Name, Signer string
 	Selector     *metav1.LabelSelector
 }
 
-// Bundles has trust anchors, in PEM. None is an ErrNotFound.
+// Bundles returns trust anchors, in PEM. Without any it returns ErrNotFound.
 type Bundles interface {
 	Bundle(ctx context.Context, b Bundle) (pem []byte, err error)
 }
 
-// Certificates has the certificates that were issued to pods, in PEM. source is
-// the index in the projected volume.
+// Certificates returns the certificates issued to pods, in PEM. source is the index
+// in the projected volume.
 type Certificates interface {
 	Certificate(ctx context.Context, pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
-	// ForgetVolume drops what is kept for a pod's volume.
+	// ForgetVolume drops the certificates of a pod's volume.
 	ForgetVolume(uid types.UID, volume string)
 }
 
-// get fetches an object; nil and no error is an optional one that does not
-// exist.
+// get reads an object; it returns nil without an error for an optional one that
+// does not exist.
 func (p *Content) get(ctx context.Context, kind, namespace, name string, optional *bool) (*ContentObject, error) {
 	if p.cfg.Source == nil {
-		return nil, fmt.Errorf("%s %s/%s: there is nowhere to get it from", kind, namespace, name)
+		return nil, fmt.Errorf("%s %s/%s: no source is configured", kind, namespace, name)
 	}
 	o, err := p.cfg.Source.Get(ctx, kind, namespace, name)
 	if err == nil && o == nil {

@@ -8,11 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ErrExhausted means that a volume cannot be attached as the node has no room for
-// another one: the attacher answered ResourceExhausted.
+// ErrExhausted means that a volume cannot be attached because the node has reached
+// its limit: the attacher returned ResourceExhausted.
 var ErrExhausted = errors.New("the node has no room for another volume of the driver")
 
-// FSGroupPolicy describes when the files of a volume are given to a pod's fsGroup.
+// FSGroupPolicy says when the files of a volume are changed to a pod's fsGroup.
 type FSGroupPolicy string
 
 // The policies of CSIDriver.spec.fsGroupPolicy.
@@ -22,79 +22,80 @@ const (
 	FSGroupNone   FSGroupPolicy = "None"
 )
 
-// CSIDriver is what a CSIDriver object says.
+// CSIDriver is the content of a CSIDriver object.
 type CSIDriver struct {
 	Name string
-	// AttachRequired means that a controller attaches volumes to nodes first.
+	// AttachRequired means that a controller has to attach volumes first.
 	AttachRequired bool
-	// PodInfoOnMount has the driver told whose volume it publishes.
+	// PodInfoOnMount passes the pod's name to the driver when a volume is
+	// published.
 	PodInfoOnMount bool
-	// Persistent and Ephemeral are the kinds of volumes that it makes.
+	// Persistent and Ephemeral are the kinds of volumes that the driver supports.
 	Persistent, Ephemeral bool
 	FSGroupPolicy         FSGroupPolicy
 	TokenRequests         []TokenRequest
-	// TokensInSecrets has tokens travel among the secrets, and not in the volume's
-	// context (serviceAccountTokenInSecrets).
+	// TokensInSecrets passes tokens in the secrets, and not in the volume's context
+	// (serviceAccountTokenInSecrets).
 	TokensInSecrets bool
-	// RequiresRepublish has volumes published again and again while pods run.
+	// RequiresRepublish publishes volumes again regularly while pods run.
 	RequiresRepublish bool
-	// SELinuxMount means that volumes can be mounted with a context.
+	// SELinuxMount means that the driver supports mounts with an SELinux context.
 	SELinuxMount bool
-	// UpdatePeriod is how often the node's room for volumes is asked for; 0: never.
+	// UpdatePeriod is how often the node's volume limit is read; 0: never.
 	UpdatePeriod time.Duration
 }
 
-// TokenRequest is a token that a driver wants of each pod.
+// TokenRequest is a token that a driver requires for each pod.
 type TokenRequest struct {
-	Audience          string // "": the API server's own
+	Audience          string // "": the API server's own audience
 	ExpirationSeconds *int64
 }
 
-// CSINodeDriver is what a driver says of this node, as CSINode shows it.
+// CSINodeDriver is a driver's entry in the CSINode object.
 type CSINodeDriver struct {
 	Name, NodeID string
 	// Topology are labels of the node; nil: the driver has no topology.
 	Topology map[string]string
-	// Limit is how many volumes can be on the node; 0: not known.
+	// Limit is the largest number of volumes on the node; 0: not known.
 	Limit int32
 }
 
-// CSIDrivers knows the CSIDriver objects.
+// CSIDrivers reads CSIDriver objects.
 type CSIDrivers interface {
-	// CSIDriver returns ErrNotFound if there is none of that name. It may wait for
-	// its source's first answer until ctx ends; any other error means that it
+	// Driver returns ErrNotFound if the object does not exist. It may wait for its
+	// source's first answer until ctx ends; any other error means that the object
 	// is not known.
 	Driver(ctx context.Context, name string) (CSIDriver, error)
 }
 
-// CSINodes shows on the Node and the CSINode object which drivers the node has.
+// CSINodes writes the drivers of the node to the Node and the CSINode object.
 type CSINodes interface {
-	// Apply makes the objects show the drivers installed, and no longer those
-	// removed; all others stay. It may be called again after an error and after
-	// success. Labels of topology that are there with another value are an
-	// error, and labels are never removed.
+	// Apply adds the drivers installed to the objects, and removes those in
+	// removed; others are kept. It may be called again after an error and after a
+	// success. A topology label that exists with another value is an error. Labels
+	// are never removed.
 	Apply(ctx context.Context, installed []CSINodeDriver, removed []string) error
 }
 
-// Attachments knows what a controller attaches to this node.
+// Attachments reads the attachments of volumes to this node.
 type Attachments interface {
-	// Wait waits until a volume is attached, and returns what its attacher has to
-	// say to the node. It begins when the API server has seen that the node is
-	// about to use the volume: from then on no controller takes it away. The
-	// error is an ErrExhausted if the node has as many as it can. Note is
-	// told what is waited for, and must not block.
+	// Wait waits until a volume is attached, and returns the publish context of the
+	// attachment. It first waits until the API server has the volume in the node's
+	// status.volumesInUse: from then on no controller detaches it. The error is an
+	// ErrExhausted if the node has reached its limit. note is called with a text
+	// about the current wait, and must not block.
 	Wait(ctx context.Context, a Attachment, note func(string)) (map[string]string, error)
 }
 
 // Attachment names one volume on this node.
 type Attachment struct {
-	// Name is that of the VolumeAttachment object.
+	// Name is the name of the VolumeAttachment object.
 	Name string
-	// Volume is how the node's status names it.
+	// Volume is the volume's name in the node's status.
 	Volume v1.UniqueVolumeName
 }
 
-// StorageCluster is all of that.
+// StorageCluster is the interface of a cluster's storage objects.
 type StorageCluster interface {
 	CSIDrivers
 	CSINodes

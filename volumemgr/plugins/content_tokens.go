@@ -22,44 +22,44 @@ const (
 	// kubelet's.
 	maxAge    = 24 * time.Hour
 	maxJitter = 10
-	// sweepEvery is how often expired tokens are looked for; the kubelet's.
+	// sweepEvery is how often expired tokens are removed; the kubelet's value.
 	sweepEvery = time.Minute
-	// never is how long a token without an end is kept before it is asked about
+	// never is how long a token without an end is used before it is requested
 	// again.
 	never = maxAge
 )
 
-// ErrNoTokenRequest is what a Requester returns, in its error's tree, when the
-// API server knows no token requests at all.
+// ErrNoTokenRequest is wrapped by a requester's error if the API server does not
+// support token requests.
 var ErrNoTokenRequest = errors.New("the API server does not issue tokens (TokenRequest)")
 
-// TokenRequester asks for a token; an API server.
+// TokenRequester requests tokens from an API server.
 type TokenRequester interface {
 	Request(ctx context.Context, namespace, serviceAccount string, spec authv1.TokenRequestSpec) (IssuedToken, error)
 }
 
-// IssuedToken is a token as it was issued.
+// IssuedToken is a token as the issuer returned it.
 type IssuedToken struct {
 	Value   string
 	Expires time.Time
-	// Seconds is the life that the issuer says was asked for, nil if it does
-	// not say: such a token is never renewed.
+	// Seconds is the duration in the issuer's answer, nil if it has none: such a
+	// token is never renewed.
 	Seconds *int64
 }
 
-// Token is a token that is good now.
+// Token is a valid token.
 type Token struct {
 	Value string
-	// Refresh is how long it is before a new one should be asked for.
+	// Refresh is the time until a new token should be requested.
 	Refresh time.Duration
-	// Expires is when it is good no more.
+	// Expires is the end of its validity.
 	Expires time.Time
 }
 
-// TokenCacheConfig holds what a [TokenCache] needs. The zero value gives a TokenCache that has only
-// an error for everyone.
+// TokenCacheConfig configures a [TokenCache]. With the zero value every request
+// fails.
 type TokenCacheConfig struct {
-	// TokenRequester is nil where there is no API server.
+	// Requester is nil without an API server.
 	Requester TokenRequester
 	Log       *zap.Logger // silent
 }
@@ -71,7 +71,7 @@ type entry struct {
 	mu     sync.Mutex
 }
 
-// TokenCache keeps service account tokens until they have to be renewed.
+// TokenCache stores service account tokens until they have to be renewed.
 //
 //	c, err := plugins.NewTokenCache(plugins.TokenCacheConfig{Requester: apiServer})
 //	if err != nil {
@@ -82,17 +82,16 @@ type entry struct {
 //	// t.Value is good now; ask again after t.Refresh
 //	c.Forget(pod.UID) // when the pod's volumes are gone
 //
-// A token is asked for anew in the last fifth of its life and after a day,
-// whichever comes first, with some seconds of chance between many pods
-// ([TokenRequiresRefresh]). Equal requests share a token, and a request that is under
-// way: same account, audiences in order, duration and bound object.
+// A token is renewed in the last fifth of its validity or after a day, whichever
+// comes first, with some seconds of jitter between pods ([TokenRequiresRefresh]).
+// Equal requests share a token, and a running request: same account, audiences in
+// order, duration and bound object.
 //
 // # Faults
 //
-// A renewal that fails gives the old token as long as it is valid. Tokens that
-// have expired are dropped at the next call after a minute. The wall clock
-// decides, since expiry is told in it. All methods may be called from any
-// goroutine.
+// If a renewal fails, the old token is returned while it is valid. Expired tokens
+// are dropped at the next call after a minute. The wall clock decides, since expiry
+// is a wall clock time. All methods may be called from any goroutine.
 type TokenCache struct {
 	cfg TokenCacheConfig
 
@@ -101,7 +100,7 @@ type TokenCache struct {
 	swept   time.Time
 }
 
-// NewTokenCache makes an empty Cache.
+// NewTokenCache returns an empty TokenCache.
 func NewTokenCache(cfg TokenCacheConfig) (*TokenCache, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -109,14 +108,14 @@ func NewTokenCache(cfg TokenCacheConfig) (*TokenCache, error) {
 	return &TokenCache{cfg: cfg, entries: make(map[string]*entry)}, nil
 }
 
-// Token returns a token for the account, from the cache if it is good for a
-// while.
+// Token returns a token for the account, from the cache if it need not be renewed
+// yet.
 func (c *TokenCache) Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error) {
 	if c.cfg.Requester == nil {
-		return Token{}, fmt.Errorf("token for service account %s/%s: there is no API server to ask", namespace, account)
+		return Token{}, fmt.Errorf("token for service account %s/%s: no API server is configured", namespace, account)
 	}
 	e := c.entry(key(namespace, account, spec), spec)
-	// Others who want the same wait here for one request.
+	// Callers with the same request wait here for one request.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -128,18 +127,18 @@ func (c *TokenCache) Token(ctx context.Context, namespace, account string, spec 
 	switch {
 	case err == nil:
 		if issued.Seconds == nil {
-			c.cfg.Log.Info("token has no duration and is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
+			c.cfg.Log.Info("got a token without duration; it is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
 		}
 		e.issued = issued
 		return Token{issued.Value, untilRefresh(issued, time.Now()), issued.Expires}, nil
 	case e.issued.Value != "" && now.Before(e.issued.Expires):
-		c.cfg.Log.Warn("token is not renewed, the old one is still good", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
+		c.cfg.Log.Warn("failed to renew token; using the old one", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
 		return Token{e.issued.Value, sweepEvery, e.issued.Expires}, nil
 	}
 	return Token{}, fmt.Errorf("token for service account %s/%s: %w", namespace, account, err)
 }
 
-// Forget drops the tokens that are bound to a pod.
+// Forget drops the tokens bound to a pod.
 func (c *TokenCache) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,7 +149,7 @@ func (c *TokenCache) Forget(uid types.UID) {
 	}
 }
 
-// entry finds or makes an entry, and drops those that have expired.
+// entry returns or creates an entry, and drops those that have expired.
 func (c *TokenCache) entry(k string, spec authv1.TokenRequestSpec) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,9 +197,9 @@ func key(namespace, account string, spec authv1.TokenRequestSpec) string {
 	return b.String()
 }
 
-// TokenRequiresRefresh decides whether a token is to be renewed: when it is older
-// than a day less jitter, or in the last fifth of its life and jitter. One
-// without a life is not. It is pure.
+// TokenRequiresRefresh reports whether a token has to be renewed: it is older than
+// a day minus jitter, or in the last fifth of its validity plus jitter. A token
+// without a duration is not renewed. It is pure.
 func TokenRequiresRefresh(t IssuedToken, now time.Time, jitter time.Duration) bool {
 	if t.Seconds == nil {
 		return false
@@ -208,7 +207,7 @@ func TokenRequiresRefresh(t IssuedToken, now time.Time, jitter time.Duration) bo
 	return !now.Before(refreshAt(t).Add(-jitter))
 }
 
-// refreshAt is when a token with a life is renewed at the latest.
+// refreshAt returns the latest time for renewing a token with a duration.
 func refreshAt(t IssuedToken) time.Time {
 	life := seconds.Of(*t.Seconds)
 	issued := t.Expires.Add(-life)
@@ -219,7 +218,7 @@ func refreshAt(t IssuedToken) time.Time {
 	return fifth
 }
 
-// untilRefresh is how long a token is good, at least a second.
+// untilRefresh returns the time until a token has to be renewed, at least a second.
 func untilRefresh(t IssuedToken, now time.Time) time.Duration {
 	if t.Seconds == nil {
 		return max(min(never, t.Expires.Sub(now)), time.Second)

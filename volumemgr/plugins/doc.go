@@ -7,20 +7,20 @@
 //	}
 //	m, err := volumemgr.New(volumemgr.Config{Plugins: list, Mounter: plugins.Mounter(&mount.Kernel{}), ...})
 //
-// [New] makes all of them; an agent that wants fewer kinds takes others out of the
-// list. Plugins that write files (configMap, secret, downwardAPI and projected
-// volumes) are [Content]; drivers of the container storage interface are in package csi.
+// [New] returns all of them; an agent that needs fewer kinds removes the others
+// from the list. Plugins that write files (configMap, secret, downwardAPI and
+// projected volumes) are [Content]; CSI drivers are in package csi.
 //
 // # Faults
 //
-// Each type says what it does after a failure, a restart of the agent and one of the
-// machine. All of them keep volumes that pods have mounted when a set-up fails, and
-// [volumemgr/plugintest.Conform] holds them to that.
+// The comment of each type describes its behaviour after a failure and after
+// restarts of the agent and the machine. After a failed set-up all of them keep
+// volumes that pods have mounted; [volumemgr/plugintest.Conform] tests that.
 //
 // # Volumes of files
 //
-// [Content] makes the volumes that the node writes files into: configMap,
-// secret, downwardAPI and projected.
+// [Content] implements the volumes whose files the node writes: configMap, secret,
+// downwardAPI and projected.
 //
 //	cfg := plugins.ContentConfig{Mounter: &mount.Kernel{}, Source: objects}
 //	p, err := plugins.NewContent(plugins.ContentConfigMap, cfg)
@@ -29,25 +29,24 @@
 //	}
 //	// p is a volumemgr.Plugin and a volumemgr.Refresher
 //
-// Objects come through [ContentSource], tokens, trust bundles and pod certificates
-// through interfaces of their own that may be left out. The files are published
-// by package atomicdir, so that all of them change at once; those of secrets,
-// downwardAPI and projected volumes are in memory.
+// Objects come from [ContentSource]; tokens, trust bundles and pod certificates
+// from interfaces that are optional. Package atomicdir publishes the files, so that
+// all of them change at once. Files of secret, downwardAPI and projected volumes
+// are in memory.
 //
 // # Volumes of files: when nothing changed
 //
-// A volume that is set up again is compared with what was written last by the
-// versions that the source gives its objects, without a look at the disk. Only
-// what has a new version, or none, is compared file by file; only a difference
-// is written.
+// At a repeated set-up the versions of the objects are compared with those that
+// were written last, without accessing the disk. Only if a version differs, or
+// there is none, the files are compared; only a difference is written.
 //
 // # Volumes of files: faults
 //
-// Everything is fetched and checked before the disk is touched: with an error
-// the files stay as they are. An optional object may be missing, but an answer
-// that is no answer is an error. All mistakes of a projected volume are told at
-// once. A set-up that fails takes down what it made itself, and nothing that was
-// there before: a container that uses the volume keeps what it has.
+// Everything is read and checked before the disk is changed: after an error the
+// files are as before. An optional object may be missing, but every other failure
+// is an error. All faults of a projected volume are reported at once. A failed
+// set-up removes only what it created itself: a container that uses the volume
+// keeps its files.
 //
 // Tier: beta.
 package plugins

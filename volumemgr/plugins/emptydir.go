@@ -25,30 +25,30 @@ const name = "kubernetes.io/empty-dir"
 // marker is the file that reports that a volume is complete.
 const marker = "ready"
 
-// Quota limits what may be written below a directory, or only counts it.
+// Quota limits or counts the bytes below a directory.
 type Quota interface {
-	// Set is called each time the volume is set up. bytes is 0 without limit.
+	// Set is called each time the volume is set up. bytes is 0 for no limit.
 	Set(ctx context.Context, dir string, bytes int64) error
-	// Clear succeeds if there is none.
+	// Clear removes the quota; without one it is a success.
 	Clear(ctx context.Context, dir string) error
 }
 
-// emptyDirConfig holds what an emptyDirPlugin needs. Mounter is required.
+// emptyDirConfig configures an emptyDirPlugin. Mounter is required.
 type emptyDirConfig struct {
 	Mounter mount.Mounter
-	// Allocatable is the node's memory for pods, in bytes; 0 or a nil function
-	// is not known.
+	// Allocatable returns the node's memory for pods, in bytes; 0 or a nil function
+	// if it is not known.
 	Allocatable func() int64
-	// Quota, if not nil, is given the volumes on disk of pods with a user
-	// namespace of their own: others could lift it (the kubelet's rule).
+	// Quota, if not nil, is used for volumes on disk of pods with a user namespace:
+	// processes of other pods could remove it (the kubelet's rule).
 	Quota Quota
-	// NoSwap says whether tmpfs takes that option; nil finds out.
+	// NoSwap says whether tmpfs has the option noswap; nil detects it.
 	NoSwap *bool
 }
 
-// emptyDirPlugin makes emptyDir volumes: a directory of the pod's own that
-// lives as long as the pod, on the node's disk, in its memory (tmpfs) or in its
-// huge pages (hugetlbfs).
+// emptyDirPlugin implements emptyDir volumes: a directory that exists as long as
+// the pod, on the node's disk, in its memory (tmpfs) or in its huge pages
+// (hugetlbfs).
 //
 //	p, err := newEmptyDir(emptyDirConfig{
 //		Mounter:     &mount.Kernel{},
@@ -59,18 +59,18 @@ type emptyDirConfig struct {
 //	}
 //	// p is a volumemgr.Plugin
 //
-// A volume in memory is as large as the smallest of what the node has to give,
-// the pod's memory limit and the sizeLimit. It is kept out of swap where the
-// kernel can do that. A volume on disk has no limit while it is written, unless
-// emptyDirConfig.Quota sets one: its sizeLimit is the eviction manager's business.
+// The size of a volume in memory is the smallest of the node's memory for pods, the
+// pod's memory limit and the sizeLimit. It is not swapped if the kernel supports
+// that. A volume on disk has no limit unless emptyDirConfig.Quota sets one: the
+// eviction manager enforces its sizeLimit.
 //
 // # Faults
 //
-// A marker in the volume's state directory says that it was made complete. One
-// that was is never touched again; one that was not is completed, and its
-// content stays. After a restart of the machine a volume in memory is mounted
-// anew. Removal stops at mount points: what containers mounted below the volume
-// is neither removed nor entered.
+// A marker in the volume's state directory says that the volume is complete. A
+// complete volume is never changed; an incomplete one is completed, and its content
+// kept. After a restart of the machine a volume in memory is mounted anew. Removal
+// stops at mount points: a mount that containers created below the volume is
+// neither removed nor entered.
 type emptyDirPlugin struct{ cfg emptyDirConfig }
 
 // newEmptyDir checks cfg.
@@ -81,7 +81,7 @@ func newEmptyDir(cfg emptyDirConfig) (*emptyDirPlugin, error) {
 	return &emptyDirPlugin{cfg: cfg}, nil
 }
 
-// Name is "kubernetes.io/empty-dir".
+// Name returns "kubernetes.io/empty-dir".
 func (*emptyDirPlugin) Name() string { return name }
 
 // Supports reports whether spec is an emptyDir.
@@ -101,13 +101,13 @@ func (p *emptyDirPlugin) setUp(ctx context.Context, v *volumemgr.Volume) error {
 		return err
 	}
 	if err := p.complete(ctx, v, fsys, same); err != nil {
-		// What is there stays for the next try, or for TearDown.
+		// The content is kept for the next try, or for TearDown.
 		return errors.Join(err, volumemgr.ErrUncertain)
 	}
 	return nil
 }
 
-// complete makes what is missing of the volume.
+// complete creates the missing parts of the volume.
 func (p *emptyDirPlugin) complete(ctx context.Context, v *volumemgr.Volume, fsys *mount.FileSystem, same func(mount.Entry) error) error {
 	ready, err := p.ready(v)
 	if err != nil {
@@ -147,7 +147,7 @@ func (p *emptyDirPlugin) complete(ctx context.Context, v *volumemgr.Volume, fsys
 }
 
 // ready reports whether the volume is complete. A marker without a directory is
-// from another life, and is removed.
+// outdated, and is removed.
 func (*emptyDirPlugin) ready(v *volumemgr.Volume) (bool, error) {
 	file := filepath.Join(v.StateDir, marker)
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +172,8 @@ func (*emptyDirPlugin) mark(v *volumemgr.Volume) error {
 	return f.Close()
 }
 
-// fileSystem is what is mounted for a medium, nil for the disk; same reports
-// whether one that is mounted already will do.
+// fileSystem returns the file system to mount for a medium, nil for the disk; same
+// returns an error if an existing mount cannot be used.
 func (p *emptyDirPlugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
 	switch {
 	case medium == v1.StorageMediumDefault:

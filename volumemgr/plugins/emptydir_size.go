@@ -30,10 +30,10 @@ func memorySize(allocatable int64, pod *v1.Pod, limit *resource.Quantity) int64 
 	return max(size, 0)
 }
 
-// memoryLimit is the pod's memory limit in bytes, 0 if there is none: its own,
-// else the sum of its containers' limits, or what one of the init containers
-// may have together with the sidecars before it, if that is more. Containers
-// without a limit count as nothing, as the kubelet has it.
+// memoryLimit returns the pod's memory limit in bytes, 0 if there is none: its own,
+// or else the sum of its containers' limits, or the limit of an init container with
+// the sidecars before it, if that is more. Containers without a limit count as 0,
+// as in the kubelet.
 func memoryLimit(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {
@@ -55,8 +55,8 @@ func memoryLimit(pod *v1.Pod) int64 {
 	return max(sum+sidecars, most)
 }
 
-// pageSize is the size of the huge pages that a medium asks for; one that the
-// pod requests.
+// pageSize returns the size of the huge pages of a medium; the pod has to request
+// that size.
 func pageSize(medium v1.StorageMedium, pod *v1.Pod) (resource.Quantity, error) {
 	sizes, err := requested(pod)
 	if err != nil {
@@ -123,8 +123,8 @@ func names(sizes map[int64]resource.Quantity) string {
 	return strings.Join(out, ", ")
 }
 
-// samePageSize reports whether a mount has pages of the size. The kernel writes
-// 2M for what is 2Mi.
+// samePageSize returns an error if a mount has another page size. The kernel writes
+// 2M for 2Mi.
 func samePageSize(e mount.Entry, want resource.Quantity) error {
 	for _, o := range e.SuperOptions {
 		text, ok := strings.CutPrefix(o, "pagesize=")

@@ -18,12 +18,12 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// fcConfig holds what a lunPlugin needs. Mounter and Root are required.
+// fcConfig configures the lunPlugin of newFC. Mounter and Root are required.
 type fcConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root string
-	// Machine is what "/" is of /dev and /sys; "/".
+	// Machine is the directory that contains dev and sys; "/".
 	Machine string
 	// Run runs programs: blkid, fsck, mkfs, multipath and blockdev; nil runs
 	// them.
@@ -37,8 +37,8 @@ const (
 	maxLUN   = 255 // the API's
 )
 
-// appear is how long a disk may take to appear after a scan, and others how long
-// the other paths to it may after the first.
+// appear is how long to wait for a disk after a scan, and others how long to wait
+// for its other paths after the first.
 const (
 	appear = 20 * time.Second
 	others = 2 * time.Second
@@ -49,14 +49,14 @@ type detail struct {
 	WWNs  []string `json:"wwns,omitempty"`
 	LUN   int32    `json:"lun,omitempty"`
 	WWIDs []string `json:"wwids,omitempty"`
-	// Ours says that the disk appeared for a volume; one that was there before is
-	// not removed.
+	// Ours says that the disk appeared because of a volume; a disk that existed
+	// before is not removed.
 	Ours bool `json:"ours,omitempty"`
 }
 
 type fcNetwork struct{ machine *lunMachine }
 
-// newFC makes volumes of disks that are reached by Fibre Channel.
+// newFC returns the plugin for disks on Fibre Channel.
 //
 //	p, err := newFC(fcConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
 //	if err != nil {
@@ -64,14 +64,13 @@ type fcNetwork struct{ machine *lunMachine }
 //	}
 //	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
 //
-// A disk that was there before any volume wanted it is not taken away after the
-// last one.
+// A disk that existed before a volume used it is not removed after the last volume.
 //
-// A disk is named by the WWNs of its targets with a LUN, or by its own WWIDs. It is
-// found by the links that udev makes below /dev/disk, after the hosts were told to
-// look for it, and a multipath disk on top of it is what pods get.
+// A disk is identified by the WWNs of its targets with a LUN, or by its own WWIDs.
+// The hosts are rescanned, and the disk is found by udev's links below /dev/disk.
+// Pods get the multipath device of the disk if there is one.
 //
-// lunPlugin documents what is the same for all networks, faults included.
+// lunPlugin documents the common part of all networks, faults included.
 func newFC(cfg fcConfig) (*lunPlugin, error) {
 	p, err := newLUN(lunConfig{
 		Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run,
@@ -108,7 +107,8 @@ func (fcNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readO
 	return t, s.FSType, s.ReadOnly, true, nil
 }
 
-// check makes one detail of all sources that name the same disk the same way.
+// check returns the detail of a source; sources of the same disk have equal
+// details.
 func check(s *v1.FCVolumeSource) (detail, error) {
 	var d detail
 	switch {
@@ -144,7 +144,7 @@ func check(s *v1.FCVolumeSource) (detail, error) {
 }
 
 // isPath reports whether a link of /dev/disk/by-path leads to the disk: it ends in
-// "fc-0xWWN-lun-LUN", after the host's own address.
+// "fc-0xWWN-lun-LUN", after the address of the host adapter.
 func (d detail) isPath(link string) bool {
 	for _, w := range d.WWNs {
 		if end := fmt.Sprintf("fc-0x%s-lun-%d", w, d.LUN); link == end || strings.HasSuffix(link, "-"+end) {
@@ -167,7 +167,7 @@ func (n fcNetwork) find(d detail) ([]string, error) {
 	return n.machine.Links(byID, d.isID)
 }
 
-// Attach finds the disk, and has the hosts look for it if it is not there.
+// Attach finds the disk, and rescans the hosts if it is missing.
 func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume, _ []lunTarget, note func(any) error) (string, error) {
 	d, err := read(t)
 	if err != nil {
@@ -197,8 +197,7 @@ func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume,
 	return n.machine.Device(found)
 }
 
-// Detach takes the disk away, unless it was there before or is in use in another
-// mode.
+// Detach removes the disk, unless it existed before or is in use in another mode.
 func (n fcNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) error {
 	if slices.ContainsFunc(stay, func(o lunTarget) bool { return o.Key == t.Key }) {
 		return nil

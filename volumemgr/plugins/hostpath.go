@@ -20,7 +20,7 @@ import (
 // maxPath is PATH_MAX of linux/limits.h, in bytes with the final NUL.
 const maxPath = 4096
 
-// Modes of what is made.
+// Modes of created files and directories.
 const (
 	dirMode  = fs.FileMode(0o755)
 	fileMode = fs.FileMode(0o644)
@@ -30,18 +30,18 @@ const (
 // a program at 10,000 threads.
 const maxHung = 1000
 
-// hostPathPlugin gives pods files and directories of the node itself.
+// hostPathPlugin implements hostPath volumes.
 //
 //	p := newHostPath()
 //	// p is a volumemgr.Plugin
 //
-// Nothing is mounted: containers mount the path as it is. What the volume's type
-// asks for is checked, and made if it says so, each time the volume is set up.
-// A path on a server that does not answer costs its pods their operations, and the
-// node one thread, however many pods try and however often.
+// Nothing is mounted: containers mount the path itself. Each set-up checks the path
+// against the volume's type, and creates it if the type says so. A path on a server
+// that does not answer fails the operations of its pods, and costs one thread,
+// however many pods try and however often.
 //
-// A path is absolute, UTF-8 without NUL, shorter than the kernel's limit and has
-// no element "..". TearDown does nothing, whatever was made stays.
+// A path must be absolute UTF-8 without NUL and "..", and shorter than the kernel's
+// limit. TearDown does nothing: created files are kept.
 type hostPathPlugin struct {
 	check  func(path string, kind v1.HostPathType) error // Check
 	checks detached.Group[struct{}]                      // by path and kind
@@ -52,10 +52,10 @@ func newHostPath() *hostPathPlugin {
 	return &hostPathPlugin{check: checkHostPath, checks: detached.Group[struct{}]{Limit: maxHung}}
 }
 
-// Name is "kubernetes.io/host-path".
+// Name returns "kubernetes.io/host-path".
 func (*hostPathPlugin) Name() string { return "kubernetes.io/host-path" }
 
-// hostPathSource is the volume's source and whether it is read-only.
+// hostPathSource returns the volume's source, and whether it is read-only.
 func hostPathSource(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly bool) {
 	if spec.Volume != nil {
 		return spec.Volume.HostPath, false
@@ -63,7 +63,7 @@ func hostPathSource(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly 
 	return spec.PersistentVolume.Spec.HostPath, spec.ReadOnly
 }
 
-// Supports reports whether spec is a path of the node.
+// Supports reports whether spec is a hostPath.
 func (*hostPathPlugin) Supports(spec *volumemgr.Spec) bool {
 	h, _ := hostPathSource(spec)
 	return h != nil
@@ -91,15 +91,15 @@ func (p *hostPathPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volume
 	return result, err
 }
 
-// TearDown does nothing: the path is the node's.
+// TearDown does nothing: the path belongs to the node.
 func (*hostPathPlugin) TearDown(context.Context, *volumemgr.Volume) error { return nil }
 
-// Measure has nothing to measure: the files are the node's.
+// Measure returns ErrNoUsage: the files belong to the node.
 func (*hostPathPlugin) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, error) {
 	return volumemgr.Usage{}, volumemgr.ErrNoUsage
 }
 
-// checkPath returns what is wrong with a path, without looking at it.
+// checkPath returns an error if a path is invalid, without accessing it.
 func checkPath(p string) error {
 	show := p
 	if len(show) > 60 {
@@ -117,13 +117,13 @@ func checkPath(p string) error {
 	case slices.Contains(strings.Split(p, "/"), ".."):
 		return fmt.Errorf("hostPath.path %q contains the element \"..\"", show)
 	case !path.IsAbs(p):
-		return fmt.Errorf("hostPath.path %q is relative, it must be absolute", show)
+		return fmt.Errorf("hostPath.path %q is relative; want an absolute path", show)
 	}
 	return nil
 }
 
-// checkHostPath reports whether what is at a path is of a kind, and makes it if the kind
-// says so. Symbolic links are followed.
+// checkHostPath returns an error if a path is not of a kind, and creates it if the
+// kind says so. Symbolic links are followed.
 func checkHostPath(path string, kind v1.HostPathType) error {
 	if kind == v1.HostPathUnset {
 		return nil
@@ -145,7 +145,7 @@ func checkHostPath(path string, kind v1.HostPathType) error {
 	return nil
 }
 
-// create makes what is missing.
+// create creates a missing file or directory.
 func create(path string, kind v1.HostPathType) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil // the check that follows reports
@@ -163,7 +163,7 @@ func create(path string, kind v1.HostPathType) error {
 	return nil
 }
 
-// kinds is what errors call a kind.
+// kinds returns the name of a hostPath type for error messages.
 func kinds(kind v1.HostPathType) (text string, known bool) {
 	switch kind {
 	case v1.HostPathDirectoryOrCreate, v1.HostPathDirectory:
@@ -180,8 +180,8 @@ func kinds(kind v1.HostPathType) (text string, known bool) {
 	return "", false
 }
 
-// kindOf is the word of the API for what there is, as the kubelet has it since
-// Kubernetes 1.37.
+// kindOf returns the API's name of a file type, as in the kubelet since Kubernetes
+// 1.37.
 func kindOf(mode fs.FileMode) v1.HostPathType {
 	for _, kind := range []v1.HostPathType{v1.HostPathDirectory, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev} {
 		if is(mode, kind) {

@@ -6,9 +6,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// imagePlugin stands for volumes that the container runtime mounts from
-// images. There is nothing on disk to make or to remove: the image is pulled,
-// and named in the container's mount, by whoever makes containers.
+// imagePlugin implements image volumes, which the container runtime mounts. There
+// is nothing to create or remove on disk: the container's mount names the image,
+// which is pulled with the images of containers.
 //
 //	p := newImage()
 //	// p is a volumemgr.Plugin
@@ -17,7 +17,7 @@ type imagePlugin struct{}
 // newImage makes a Plugin.
 func newImage() *imagePlugin { return &imagePlugin{} }
 
-// Name is "kubernetes.io/image".
+// Name returns "kubernetes.io/image".
 func (*imagePlugin) Name() string { return "kubernetes.io/image" }
 
 // Supports reports whether spec is an image.
@@ -25,7 +25,7 @@ func (*imagePlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.Image != nil
 }
 
-// SetUp has no path to give, and the volume is read-only.
+// SetUp returns no path, and read-only.
 func (*imagePlugin) SetUp(context.Context, *volumemgr.Volume) (volumemgr.Result, error) {
 	return volumemgr.Result{ReadOnly: true}, nil
 }
@@ -33,7 +33,7 @@ func (*imagePlugin) SetUp(context.Context, *volumemgr.Volume) (volumemgr.Result,
 // TearDown does nothing.
 func (*imagePlugin) TearDown(context.Context, *volumemgr.Volume) error { return nil }
 
-// Measure has nothing to measure.
+// Measure returns ErrNoUsage.
 func (*imagePlugin) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, error) {
 	return volumemgr.Usage{}, volumemgr.ErrNoUsage
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// iscsiConfig holds what a lunPlugin needs. Mounter and Root are required.
+// iscsiConfig configures the lunPlugin of newISCSI. Mounter and Root are required.
 type iscsiConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root string
-	// Source has the secrets of CHAP; without, volumes that want it fail.
+	// Source reads the secrets of CHAP; nil: volumes with CHAP fail.
 	Source ContentSource
-	// Machine is what "/" is of /dev, /sys and iscsiadm's database; "/".
+	// Machine is the directory that contains dev, sys and iscsiadm's database; "/".
 	Machine string
 	// Run runs programs: blkid, fsck, mkfs, iscsiadm, multipath and blockdev;
 	// nil runs them.
@@ -44,7 +44,7 @@ type iscsiNetwork struct {
 	database *database
 }
 
-// newISCSI makes volumes of disks that iSCSI targets have, by iscsiadm(8).
+// newISCSI returns the plugin for disks of iSCSI targets, which uses iscsiadm(8).
 //
 //	p, err := newISCSI(iscsiConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent", Source: objects})
 //	if err != nil {
@@ -53,17 +53,17 @@ type iscsiNetwork struct {
 //	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
 //
 // A disk is found by its link in /dev/disk/by-path after the node has logged in to
-// the target; where several portals lead to it, multipathd's disk on top is what
-// pods get. A session that was there before any volume wanted it stays; others end
-// with the last volume on a disk of the target.
+// the target. With several portals, pods get the multipath device on top. A session
+// that existed before a volume used it is kept; others are closed with the last
+// volume on a disk of the target.
 //
 // # Secrets
 //
-// Those of CHAP are written into the files of iscsiadm's database, which only root
-// reads: a command line is seen by every process of the machine. No error and no
-// record has them.
+// The secrets of CHAP are written into the files of iscsiadm's database, which only
+// root can read; every process can read a command line. No error and no record
+// contains them.
 //
-// lunPlugin documents what is the same for all networks, faults included.
+// lunPlugin documents the common part of all networks, faults included.
 func newISCSI(cfg iscsiConfig) (*lunPlugin, error) {
 	n := &iscsiNetwork{machine: &lunMachine{Root: cfg.Machine, Run: cfg.Run}, source: cfg.Source, database: &database{root: cfg.Machine}}
 	p, err := newLUN(lunConfig{Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run, Network: n})
@@ -75,7 +75,7 @@ func newISCSI(cfg iscsiConfig) (*lunPlugin, error) {
 
 func (*iscsiNetwork) Name() string { return "kubernetes.io/iscsi" }
 
-// admin runs iscsiadm; an exit that is fine is no error.
+// admin runs iscsiadm. The exit codes in fine are no errors.
 func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
@@ -89,7 +89,7 @@ func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (s
 	return out, nil
 }
 
-// Attach logs in through every portal that it can, and returns the disk.
+// Attach logs in through all portals that answer, and returns the disk.
 func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Volume, stay []lunTarget, note func(any) error) (string, error) {
 	d, err := iscsiRead(t)
 	if err != nil {
@@ -135,7 +135,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 	}
 	found, err := find()
 	if err == nil && len(found) == 0 {
-		_, rescan := n.admin(ctx, []int{noObject}, "-m", "node", "-T", d.IQN, "-R") // a session that was there does not know of new disks
+		_, rescan := n.admin(ctx, []int{noObject}, "-m", "node", "-T", d.IQN, "-R") // an existing session does not know new disks
 		errs = append(errs, rescan)
 		found, err = n.machine.Wait(ctx, 1, iscsiAppear, find)
 	}
@@ -203,7 +203,8 @@ func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, 
 		if d.DiscoverCHAP {
 			return err
 		}
-		// Some targets cannot be asked: then the node has to believe.
+		// Some targets do not support discovery: then the record is created without
+		// it.
 		if _, nerr := n.admin(ctx, nil, append(slices.Clone(node), "-o", "new")...); nerr != nil {
 			return errors.Join(err, nerr)
 		}
@@ -216,7 +217,7 @@ func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, 
 	if _, err := n.admin(ctx, []int{exists}, append(slices.Clone(node), "--login")...); err != nil {
 		return err
 	}
-	// The node logs in when a volume wants it, not when it boots.
+	// The node logs in for a volume, not at boot.
 	_, err := n.admin(ctx, nil, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
 	return err
 }
@@ -252,8 +253,8 @@ func (n *iscsiNetwork) makeInterface(ctx context.Context, d *iscsiDetail, note f
 // maxSettings is how many settings of an interface are copied.
 const maxSettings = 64
 
-// settings reads what iscsiadm shows of an interface: those of its settings that
-// have a value, but its name.
+// settings returns the settings of an interface that iscsiadm shows: those with a
+// value, without the name.
 func settings(shown string) (out [][2]string) {
 	for line := range strings.Lines(shown) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
@@ -270,7 +271,7 @@ func settings(shown string) (out [][2]string) {
 
 type session struct{ portal, iqn string }
 
-// sessions are those of the node, by portal and target.
+// sessions returns the node's sessions, by portal and target.
 func (n *iscsiNetwork) sessions(ctx context.Context) (map[session]bool, error) {
 	out, err := n.admin(ctx, []int{noObject}, "-m", "session")
 	if err != nil {
@@ -297,7 +298,7 @@ func sessionsIn(out string) map[session]bool {
 	return found
 }
 
-// Detach takes the disk away, and ends the sessions that a volume began, unless
+// Detach removes the disk, and closes the sessions that a volume opened, unless
 // another volume has a disk of the same target.
 func (n *iscsiNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) error {
 	d, err := iscsiRead(t)
@@ -347,7 +348,7 @@ func iscsiRead(t lunTarget) (d iscsiDetail, err error) {
 	return d, nil
 }
 
-// secret fetches the secret, if CHAP is wanted.
+// secret reads the secret, if CHAP is requested.
 func (n *iscsiNetwork) secret(ctx context.Context, v *volumemgr.Volume, d iscsiDetail) (map[string][]byte, error) {
 	if !d.DiscoverCHAP && !d.SessionCHAP {
 		return nil, nil

@@ -18,7 +18,7 @@ import (
 // database is iscsiadm's: files with lines "name = value".
 type database struct{ root string }
 
-// Where distributions have it.
+// places are the directories of the database in different distributions.
 var places = []string{"etc/iscsi", "var/lib/iscsi"}
 
 // Bounds of its files.
@@ -65,7 +65,7 @@ func discoveryFile(portal string) where {
 	}
 }
 
-// comma is a portal as the database has it in names: "address,port".
+// comma returns a portal in the form of the database's names: "address,port".
 func comma(portal string) string {
 	host, port, err := net.SplitHostPort(portal)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Bounds of a source; those of names are RFC 3720's.
+// Limits of a source; those of names are RFC 3720's.
 const (
 	maxPortals   = 64
 	iscsiMaxName = 223 // bytes
@@ -41,7 +41,7 @@ type iscsiDetail struct {
 	Made bool `json:"made,omitempty"`
 }
 
-// iscsiSource is what both sources of the API have.
+// iscsiSource is the common part of the API's two sources.
 type iscsiSource struct {
 	v1.ISCSIPersistentVolumeSource
 	namespace string // of the secret, "" is the pod's
@@ -141,8 +141,8 @@ func iscsiCheck(s *iscsiSource) (iscsiDetail, error) {
 	return d, nil
 }
 
-// key is the same for all volumes on a disk: whatever portals they name first, the
-// target and the LUN are what it is.
+// key is the same for all volumes on a disk, whatever portal they name first: the
+// target and the LUN.
 func (d iscsiDetail) key() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%s", d.IQN, d.LUN, d.Interface, d.Initiator))
 	return hex.EncodeToString(sum[:])
@@ -163,8 +163,8 @@ func (*iscsiNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, r
 	return t, s.FSType, s.ReadOnly, true, err
 }
 
-// isPath reports whether a link of /dev/disk/by-path leads to the disk; those of
-// hardware begin with its own address.
+// isPath reports whether a link of /dev/disk/by-path leads to the disk; links of
+// hardware begin with the address of the adapter.
 func (d iscsiDetail) isPath(link string) bool {
 	for _, p := range d.Portals {
 		if end := fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", p, d.IQN, d.LUN); link == end || strings.HasSuffix(link, "-"+end) {

@@ -30,7 +30,7 @@ const (
 // code. err is not nil if the program did not run to its end.
 type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
-// localPluginConfig holds what a localPlugin needs. Mounter and Root are required.
+// localPluginConfig configures a localPlugin. Mounter and Root are required.
 type localPluginConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory; devices are mounted below it.
@@ -44,8 +44,8 @@ type localPluginConfig struct {
 // lookTime is how long Device waits for a path.
 const lookTime = 10 * time.Second
 
-// localPlugin gives pods disks and directories of this node as persistent
-// volumes.
+// localPlugin implements local persistent volumes: disks and directories of this
+// node.
 //
 //	p, err := newLocal(localPluginConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
 //	if err != nil {
@@ -53,18 +53,18 @@ const lookTime = 10 * time.Second
 //	}
 //	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
 //
-// A directory is bind-mounted into the pod's own. A block device is handed out
-// as it is, or, with volumeMode Filesystem, formatted if it is empty, checked,
-// mounted once below Root/plugins and bound from there.
+// A directory is bind-mounted into the pod's directory. A block device is passed to
+// the pod as it is or, with volumeMode Filesystem, formatted if it is empty,
+// checked, mounted once below Root/plugins and bound from there.
 //
-// The first pod decides about the group of the files: while another has the
-// volume mounted, a different fsGroup makes an event and nothing else.
+// The first pod decides about the group of the files: while it has the volume
+// mounted, another pod's different fsGroup only causes an event.
 //
 // # Faults
 //
-// A set-up that fails takes down its own mount. A device with another file
-// system than the wanted one is an error (disk.ErrMismatch) and never formatted,
-// and so is one whose content cannot be told.
+// A failed set-up unmounts its own mount. A device with another file system than
+// the wanted one is an error (disk.ErrMismatch) and is never formatted. Nor is a
+// device with unknown content.
 type localPlugin struct {
 	cfg   localPluginConfig
 	stat  func(path string) (fs.FileInfo, error) // os.Stat
@@ -140,7 +140,7 @@ func (p *localPlugin) lock(ctx context.Context, path string) (unlock func(), err
 	}
 }
 
-// Name is "kubernetes.io/local-volume".
+// Name returns "kubernetes.io/local-volume".
 func (*localPlugin) Name() string { return localName }
 
 // Supports reports whether spec is a local volume.
@@ -148,7 +148,7 @@ func (*localPlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }
 
-// look is os.Stat for what may be on a server that does not answer.
+// look is os.Stat for a path that may be on a server that does not answer.
 func (p *localPlugin) look(ctx context.Context, path string) (fs.FileInfo, error) {
 	return p.looks.Do(ctx, path, func() (fs.FileInfo, error) { return p.stat(path) })
 }
@@ -158,7 +158,8 @@ func (p *localPlugin) resolve(ctx context.Context, path string) (string, error) 
 	return p.follows.Do(ctx, path, func() (string, error) { return p.links(path) })
 }
 
-// kindOf looks at the volume's path: a directory or a block device.
+// kindOf reports whether the volume's path is a block device; otherwise it is a
+// directory.
 func (p *localPlugin) kindOf(ctx context.Context, l *v1.LocalVolumeSource) (device bool, err error) {
 	if !filepath.IsAbs(l.Path) || slices.Contains(strings.Split(l.Path, "/"), "..") || strings.ContainsRune(l.Path, 0) {
 		return false, fmt.Errorf("local.path %q, want an absolute path without the element \"..\"", l.Path)
@@ -213,7 +214,7 @@ func (p *localPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumem
 		}
 		var more []string
 		if !device {
-			more = options(v.Spec) // those of a device are the file system's
+			more = options(v.Spec) // options of a device belong to the file system
 		}
 		b := mount.Bind{Source: from, Target: v.Path, ReadOnly: v.Spec.ReadOnly, Options: more}
 		err = p.cfg.Mounter.Bind(ctx, b)

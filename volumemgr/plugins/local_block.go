@@ -15,19 +15,19 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// loopDevices keep a block device from going while a pod has it: a loop device on top
-// of it holds it open, also while no agent runs.
+// loopDevices keep a block device from being removed while a pod has it: a loop
+// device on top holds it open, also while no agent runs.
 type loopDevices interface {
-	// Attach puts a loop device on a file, unless there is one. It returns
-	// errors.ErrUnsupported where there are no loop devices. It may wait for the
-	// device as long as it likes.
+	// Attach attaches a loop device to a file, unless there is one. It returns
+	// errors.ErrUnsupported without loop devices. It may block on the device
+	// without limit.
 	Attach(file string, readOnly bool) error
 	// Detach takes away every loop device that is on the file.
 	Detach(file string) error
 }
 
-// devicesDir is where pods' block devices are known by files: one directory for
-// a volume, in it one file for a pod.
+// devicesDir returns the directory with files for pods' block devices: a directory
+// for each volume, with a file for each pod.
 func (p *localPlugin) devicesDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", escaped, "volumeDevices")
 }
@@ -35,13 +35,13 @@ func (p *localPlugin) devicesDir() string {
 // blockPrefix distinguishes devices of volumeMode Block from those with file systems.
 const blockPrefix = "block/"
 
-// blockDevice is what all pods with a volume of volumeMode Block share.
+// blockDevice returns the device that all pods with a volume of volumeMode Block
+// share.
 func (p *localPlugin) blockDevice(volume string) volumemgr.Device {
 	return volumemgr.Device{Name: blockPrefix + volume, Path: filepath.Join(p.devicesDir(), volume)}
 }
 
-// isBlock reports whether a volume is a block device, by its place if that is all
-// that is known.
+// isBlock reports whether a volume is a block device, without a spec by its path.
 func isBlock(v *volumemgr.Volume) bool {
 	if v.Spec != nil {
 		return v.Spec.Block()
@@ -54,8 +54,8 @@ func (p *localPlugin) podFile(v *volumemgr.Volume) string {
 	return filepath.Join(p.devicesDir(), v.Name, string(v.UID))
 }
 
-// MapDevice returns the block device, after it was bound to a file of the pod's
-// and a loop device holds that.
+// MapDevice returns the block device, after binding it to a file of the pod and
+// attaching a loop device to that file.
 func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	l := v.Spec.PersistentVolume.Spec.Local
 	device, err := p.kindOf(ctx, l)
@@ -96,7 +96,7 @@ func (p *localPlugin) bindDevice(ctx context.Context, device, file string) error
 		if same, err := p.sameFile(ctx, device, file); err != nil || same {
 			return err
 		}
-		if err := p.release(ctx, file); err != nil { // another disk has come to the path
+		if err := p.release(ctx, file); err != nil { // another disk has the path now
 			return err
 		}
 	}
@@ -125,8 +125,8 @@ func (p *localPlugin) sameFile(ctx context.Context, a, b string) (bool, error) {
 	return os.SameFile(x, y), nil
 }
 
-// onLoops makes one call about the loop device on a file, after those before it: a
-// device that does not answer may hold it up.
+// onLoops makes one call for the loop device of a file, after the earlier ones: a
+// device that does not answer may block it.
 func (p *localPlugin) onLoops(ctx context.Context, file string, call func() error) error {
 	_, err := detached.Next(ctx, &p.loops, file, func() (struct{}, error) { return struct{}{}, call() })
 	return err
@@ -135,7 +135,7 @@ func (p *localPlugin) onLoops(ctx context.Context, file string, call func() erro
 // undoTime is how long undo may take: the pod's own time is over, perhaps.
 const undoTime = 30 * time.Second
 
-// undo takes down what a mapping that failed has made.
+// undo removes the parts of a failed mapping.
 func (p *localPlugin) undo(ctx context.Context, file string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -153,13 +153,13 @@ func (p *localPlugin) release(ctx context.Context, file string) error {
 	return mount.Clean(ctx, p.cfg.Mounter, file, mount.Plain)
 }
 
-// UnmapDevice lets go of the device for the pod.
+// UnmapDevice releases the device for the pod.
 func (p *localPlugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
 	return p.release(ctx, p.podFile(v))
 }
 
-// unmapLeft lets go of what a process has left behind that died between a pod's
-// file and its link: no pod has the volume any more.
+// unmapLeft releases devices of a process that ended between creating a pod's file
+// and its link: no pod has the volume any more.
 func (p *localPlugin) unmapLeft(ctx context.Context, d volumemgr.Device) error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,10 +21,9 @@ func (p *localPlugin) mountsDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", localName, "mounts")
 }
 
-// Device is the volume's block device, if its files are on one or pods have it as
-// one. Of a volume
-// that is known by its directory alone, the place where one was mounted reports.
-// A path that does not answer within ten seconds is an error.
+// Device returns the volume's block device, if it has one. For a volume known only
+// by its directory, it is derived from the device's mount point. A path that does
+// not answer within ten seconds is an error.
 func (p *localPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if isBlock(v) {
 		return p.blockDevice(v.Name), nil
@@ -47,7 +46,7 @@ func (p *localPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	return d, nil
 }
 
-// Devices lists the places where devices are mounted, or were about to be.
+// Devices returns the devices that are mounted, or were about to be.
 func (p *localPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	out, err := p.mappedDevices()
 	entries, merr := os.ReadDir(p.mountsDir())
@@ -60,8 +59,8 @@ func (p *localPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	return out, errors.Join(err, merr)
 }
 
-// MountDevice makes the device's file system ready and mounts it, unless it
-// is mounted. With volumeMode Block it makes the place for the pods' files.
+// MountDevice prepares the device's file system and mounts it, unless it is
+// mounted. With volumeMode Block it creates the directory for the pods' files.
 func (p *localPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 	if v.Spec.Block() {
 		return os.MkdirAll(v.DevicePath, 0o750)
@@ -98,7 +97,7 @@ func (p *localPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) erro
 	return nil
 }
 
-// UnmountDevice unmounts a device, unless a pod has it still.
+// UnmountDevice unmounts a device, unless a pod still has it.
 func (p *localPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if isMapped(d) {
 		return p.unmapLeft(ctx, d)

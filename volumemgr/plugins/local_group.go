@@ -48,7 +48,7 @@ func (p *localPlugin) own(ctx context.Context, v *volumemgr.Volume) error {
 	})
 }
 
-// shared are the mounts in other pods of what is mounted at path.
+// shared returns the mounts in other pods of the volume mounted at path.
 func shared(table mount.Table, path string) []mount.Entry {
 	at := table.At(path)
 	if len(at) == 0 {

@@ -6,11 +6,11 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 )
 
-// kernelLoops are the kernel's loop devices. They are known by the path of their
-// file: the files of several pods are one device.
+// kernelLoops are the kernel's loop devices. They are found by the path of their
+// file: the files of several pods are the same device.
 type kernelLoops struct{}
 
-// Attach puts a loop device on the file, unless there is one.
+// Attach attaches a loop device to the file, unless there is one.
 func (kernelLoops) Attach(file string, readOnly bool) error {
 	have, err := loopdev.Named(file)
 	if err != nil || len(have) > 0 {

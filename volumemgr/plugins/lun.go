@@ -22,13 +22,13 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// lunTarget is a disk, as its record has it.
+// lunTarget is the record of a disk.
 type lunTarget struct {
 	// Key names the disk on this node: the same for all volumes on it. It is a
 	// name of a directory.
 	Key string `json:"key"`
-	// Lock is what calls for the disk, and for others that they might disturb, wait
-	// for each other by; Key if empty.
+	// Lock serializes the calls for the disk and for others that they could
+	// disturb; Key if empty.
 	Lock string `json:"lock,omitempty"`
 	// Block says that pods have the disk as a device, and not its files.
 	Block bool `json:"block,omitempty"`
@@ -40,20 +40,20 @@ type lunTarget struct {
 type lunNetwork interface {
 	// Name is the kubelet's name of the plugin.
 	Name() string
-	// Source returns the disk of a volume, its file system ("" is ext4) and
-	// whether the source itself says that it is for reading alone. It is pure. ok is
-	// false if the volume is of another kind; the error says which field is wrong.
+	// Source returns the disk of a volume, its file system ("" is ext4) and whether
+	// the source is read-only. It is pure. ok is false if the volume is of another
+	// kind; the error names the invalid field.
 	Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error)
-	// Attach sees to it that the disk is there, and returns its device, that of
-	// all paths to it where it has several. others are the targets that are attached
-	// too, or were about to be; note writes a changed Detail down.
+	// Attach makes the disk available, and returns its device, the multipath one if
+	// it has several paths. others are the other targets that are attached, or were
+	// about to be; note stores a changed Detail.
 	Attach(ctx context.Context, t lunTarget, v *volumemgr.Volume, others []lunTarget, note func(detail any) error) (device string, err error)
-	// Detach undoes Attach; others are the targets that stay. What is gone already
-	// is no error.
+	// Detach undoes Attach; others are the remaining targets. A missing disk is a
+	// success.
 	Detach(ctx context.Context, t lunTarget, others []lunTarget) error
 }
 
-// lunConfig holds what a lunPlugin needs. Mounter, Root and Network are required.
+// lunConfig configures a lunPlugin. Mounter, Root and Network are required.
 type lunConfig struct {
 	Mounter mount.Mounter
 	Network lunNetwork
@@ -76,19 +76,19 @@ const (
 	ext4      = "ext4"
 )
 
-// lunPlugin makes volumes of disks that a network has: the part that is the
-// same for each kind of network. newISCSI and newFC know theirs.
+// lunPlugin implements volumes on network disks: the common part of all networks.
+// newISCSI and newFC add theirs.
 //
-// A disk is attached once for the node, and found by what it is, never by a name
-// that the kernel gave it: after a restart another disk may have that. With
-// volumeMode Filesystem it is formatted if it is empty, checked, mounted below
-// Root/plugins and bound from there into pods.
+// A disk is attached once for the node, and found by its identity, never by a
+// kernel name: after a restart another disk may have that name. With volumeMode
+// Filesystem it is formatted if it is empty, checked, mounted below Root/plugins
+// and bound from there into pods.
 //
 // # Faults
 //
-// One record for a disk, without any secret, says what was attached; it is written
-// before that happens, and removed after the disk is gone. One call at a time works
-// on a disk. A device is not taken away while it is mounted elsewhere.
+// Each disk has one record, without secrets, which is written before the disk is
+// attached and removed after it is detached. Calls for a disk run one after the
+// other. A device is not detached while it is mounted elsewhere.
 type lunPlugin struct {
 	cfg   lunConfig
 	turns detached.Queue // one call at a time for each disk
@@ -115,7 +115,7 @@ func newLUN(cfg lunConfig) (*lunPlugin, error) {
 	return &lunPlugin{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
 }
 
-// Name is the network's.
+// Name returns the network's name.
 func (p *lunPlugin) Name() string { return p.cfg.Network.Name() }
 
 // Supports reports whether spec is of the network's kind.
@@ -124,7 +124,7 @@ func (p *lunPlugin) Supports(spec *volumemgr.Spec) bool {
 	return ok
 }
 
-// Deadline is five minutes: logging in to a server that is slow takes long.
+// Deadline returns five minutes: a login to a slow server takes long.
 func (p *lunPlugin) Deadline(*volumemgr.Spec) time.Duration { return lunDeadline }
 
 func (p *lunPlugin) disksDir() string { return filepath.Join(p.cfg.Root, "plugins", p.Name()) }
@@ -153,8 +153,8 @@ func (p *lunPlugin) source(spec *volumemgr.Spec) (t lunTarget, fsType string, re
 	return t, fsType, readOnly || spec.ReadOnly, err
 }
 
-// Device is the volume's disk. Of a volume that is known by its directory alone, a
-// file in its state directory reports.
+// Device returns the volume's disk. For a volume known only by its directory, the
+// device is read from a file in its state directory.
 func (p *lunPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		t, _, _, err := p.source(v.Spec)
@@ -173,15 +173,15 @@ func (p *lunPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if n := string(b); plain(n) {
 		return p.device(n), nil
 	}
-	return volumemgr.Device{}, fmt.Errorf("%s: %.64q is no name of a device", filepath.Join(v.StateDir, deviceOf), b)
+	return volumemgr.Device{}, fmt.Errorf("%s: %.64q is not the name of a device", filepath.Join(v.StateDir, deviceOf), b)
 }
 
-// plain reports whether a name is that of one directory.
+// plain reports whether name can be the name of one directory.
 func plain(name string) bool {
 	return name != "" && len(name) <= 255 && filepath.Base(name) == name && name != ".." && name != "." && !strings.ContainsRune(name, 0)
 }
 
-// Devices lists the disks that have a record.
+// Devices returns the disks that have a record.
 func (p *lunPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	names, err := safefile.Names(p.disksDir(), maxDisks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ func (p *lunPlugin) records(name string, sync bool) durable.Dir {
 	return durable.Dir{Path: filepath.Join(p.disksDir(), name), Disk: durable.OS{DirMode: 0o750, FileMode: 0o600, Limit: maxRecord}, Sync: sync}
 }
 
-// lunVersion is that of the format of records.
+// lunVersion is the version of the records' format.
 const lunVersion = 1
 
 // lunRecord is the file about a disk.
@@ -235,8 +235,8 @@ func (p *lunPlugin) read(name string) (t lunTarget, err error) {
 	return r.lunTarget, nil
 }
 
-// others are the records of other disks, and of the same one in another mode. What
-// cannot be read is an error: its session may be needed.
+// others returns the records of other disks, and of the same one in another mode.
+// An unreadable record is an error: its session may be needed.
 func (p *lunPlugin) others(except string) (out []lunTarget, err error) {
 	list, err := p.Devices(context.Background())
 	if err != nil {
@@ -258,8 +258,8 @@ func (p *lunPlugin) others(except string) (out []lunTarget, err error) {
 	return out, nil
 }
 
-// turn waits until no other call is at work on a disk. A call that never returns
-// keeps the disk, and nobody else.
+// turn waits until no other call works on a disk. A call that never returns blocks
+// only that disk.
 func (p *lunPlugin) turn(ctx context.Context, t lunTarget, f func() error) error {
 	key := t.Lock
 	if key == "" {
@@ -275,7 +275,7 @@ func (p *lunPlugin) turn(ctx context.Context, t lunTarget, f func() error) error
 // attach attaches the disk.
 func (p *lunPlugin) attach(ctx context.Context, t lunTarget, v *volumemgr.Volume) (string, error) {
 	if have, err := p.read(lunName(t)); err == nil {
-		t.Detail = have.Detail // has what was noted
+		t.Detail = have.Detail // with the stored detail
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -296,8 +296,8 @@ func (p *lunPlugin) attach(ctx context.Context, t lunTarget, v *volumemgr.Volume
 	})
 }
 
-// MountDevice attaches the disk. With volumeMode Filesystem it makes the file
-// system ready and mounts it, unless it is mounted.
+// MountDevice attaches the disk. With volumeMode Filesystem it prepares the file
+// system and mounts it, unless it is mounted.
 func (p *lunPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 	t, fsType, readOnly, err := p.source(v.Spec)
 	if err != nil {
@@ -339,7 +339,7 @@ func lunOptions(spec *volumemgr.Spec) []string {
 	return nil
 }
 
-// UnmountDevice unmounts a disk, unless a pod has it still, and takes it away.
+// UnmountDevice unmounts a disk, unless a pod still has it, and detaches it.
 func (p *lunPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if !plain(d.Name) {
 		return fmt.Errorf("device %.64q has no name of one", d.Name)
@@ -396,7 +396,7 @@ func (p *lunPlugin) unmount(ctx context.Context, d volumemgr.Device) error {
 	return mount.Clean(ctx, p.cfg.Mounter, d.Path, mount.Plain)
 }
 
-// sharing are the mounts in pods of what is mounted at path.
+// sharing returns the mounts in pods of the disk mounted at path.
 func (p *lunPlugin) sharing(table mount.Table, path string) (out []mount.Entry) {
 	at := table.At(path)
 	if len(at) == 0 {
@@ -436,7 +436,7 @@ func forget(v *volumemgr.Volume) error {
 	return nil
 }
 
-// SetUp binds the disk's files into the pod's directory.
+// SetUp bind-mounts the disk's file system into the pod's directory.
 func (p *lunPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	t, _, readOnly, err := p.source(v.Spec)
 	if err != nil {
@@ -523,5 +523,5 @@ func (p *lunPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (device 
 	return found, nil
 }
 
-// UnmapDevice has nothing to undo but the note.
+// UnmapDevice removes the volume's file in the state directory.
 func (p *lunPlugin) UnmapDevice(_ context.Context, v *volumemgr.Volume) error { return forget(v) }

@@ -16,18 +16,19 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/disk"
 )
 
-// lunMachine is where a node's disks are found. Its zero value is this machine; it
-// must not be copied.
+// lunMachine finds the disks of a node. Its zero value is this machine; it must not
+// be copied.
 type lunMachine struct {
-	// Root is what "/" is of /dev and /sys.
+	// Root is the directory that contains dev and sys.
 	Root string
-	// Run runs programs; nil runs them.
+	// Run executes a program of the machine, such as iscsiadm or multipath. Nil
+	// uses os/exec.
 	Run Run
 
 	calls detached.Group[struct{}]
 }
 
-// Bounds of what is looked at, and times.
+// Limits and times.
 const (
 	maxLinks = 20_000 // entries of /dev/disk/by-path, and of directories of sysfs
 	maxUUID  = 4 << 10
@@ -53,8 +54,8 @@ func (m *lunMachine) Program(ctx context.Context, program string, args ...string
 	return m.Run(ctx, program, args...)
 }
 
-// Links returns the kernel's names (sdb) of the disks whose links below
-// /dev/disk match, each once, in order. dir is byPath or byID.
+// Links returns the kernel names (sdb) of the disks whose links below /dev/disk
+// match, each once, sorted. dir is byPath or byID.
 func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, error) {
 	at := m.path("dev/disk", dir)
 	names, err := safefile.Names(at, maxLinks)
@@ -71,7 +72,7 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 		}
 		to, err := os.Readlink(filepath.Join(at, n))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went meanwhile
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -87,8 +88,8 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 	return out, nil
 }
 
-// Wait asks find until it has found want disks, or the time is over: then it
-// returns what there is.
+// Wait calls find until it returns want disks or the limit is over, and returns the
+// last result.
 func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -109,8 +110,8 @@ func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, fi
 	}
 }
 
-// Multipath returns the device-mapper's name (dm-3) of the disk that a disk is a
-// path to, "" if it is none: what else the mapper makes of a disk is not the disk.
+// Multipath returns the device-mapper name (dm-3) of the multipath device of which
+// the disk is a path, "" if there is none. Other device-mapper devices are ignored.
 func (m *lunMachine) Multipath(name string) (string, error) {
 	holders, err := safefile.Names(m.path("sys/block", name, "holders"), maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,8 +144,8 @@ func (m *lunMachine) Multipath(name string) (string, error) {
 	return "", nil
 }
 
-// Device returns the path of the device to use of disks that are paths to one: that
-// of the multipath disk on top, else the first.
+// Device returns the path of the device to use for disks that are paths to one: the
+// multipath device on top, or else the first.
 func (m *lunMachine) Device(names []string) (string, error) {
 	for _, n := range names {
 		top, err := m.Multipath(n)
@@ -174,7 +175,7 @@ func (m *lunMachine) write(ctx context.Context, path, text string) error {
 	return err
 }
 
-// Rescan has every SCSI host look for new disks.
+// Rescan makes every SCSI host search for new disks.
 func (m *lunMachine) Rescan(ctx context.Context) error {
 	hosts, err := safefile.Names(m.path("sys/class/scsi_host"), maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -187,9 +188,8 @@ func (m *lunMachine) Rescan(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Remove takes disks away that are paths to one: the multipath disk on top is
-// flushed first, then each is flushed and deleted. A disk that is held by others
-// is an error.
+// Remove removes the paths of a disk: it flushes the multipath device on top, then
+// flushes and deletes each path. A disk in use by others is an error.
 func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 	flushed := map[string]bool{}
 	for _, n := range names {
@@ -230,7 +230,7 @@ func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 // maxShown is how much of a program's output an error has, in bytes.
 const maxShown = 512
 
-// Must runs a program that has to exit with 0.
+// Must runs a program and returns an error unless it exits with 0.
 func (m *lunMachine) Must(ctx context.Context, program string, args ...string) error {
 	out, exit, err := m.Program(ctx, program, args...)
 	if err == nil && exit != 0 {

@@ -13,12 +13,12 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Mounter fits m to what a volume manager wants.
+// Mounter adapts m to the interface of a volume manager.
 func Mounter(m mount.Mounter) volumemgr.Mounter { return fitted{m} }
 
 type fitted struct{ m mount.Mounter }
 
-// Mounts lists what is mounted at dir and below.
+// Mounts returns the mounts at dir and below.
 func (f fitted) Mounts(dir string) ([]volumemgr.Mount, error) {
 	table, err := mount.Under(context.Background(), f.m, dir)
 	if err != nil {
@@ -66,7 +66,7 @@ func (f fitted) Mount(ctx context.Context, source, target, fsType string, option
 	return err
 }
 
-// hasHelper reports whether the mount program has one for a file system.
+// hasHelper reports whether the mount program has a helper for a file system.
 func hasHelper(fsType string) bool {
 	if fsType == "" || strings.ContainsAny(fsType, "/\x00") {
 		return false
@@ -75,7 +75,7 @@ func hasHelper(fsType string) bool {
 	return err == nil
 }
 
-// Unmount takes down the topmost mount at target, if there is one.
+// Unmount unmounts the topmost mount at target, if there is one.
 func (f fitted) Unmount(ctx context.Context, target string) error {
 	found, err := mount.Find(ctx, f.m, target)
 	if err != nil || len(found) == 0 {
@@ -92,7 +92,7 @@ func (f fitted) Unmount(ctx context.Context, target string) error {
 	return err
 }
 
-// network reports whether a file system is a server's, which may be gone.
+// network reports whether a file system is on a server, which may be gone.
 func network(fsType string) bool {
 	switch fsType {
 	case "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "lustre", "afs":

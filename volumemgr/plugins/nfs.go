@@ -19,7 +19,7 @@ import (
 // nfsDeadline leaves an unmount its two tries of a minute each.
 const nfsDeadline = 3 * time.Minute
 
-// nfsConfig holds what an nfsPlugin needs. Mounter is required.
+// nfsConfig configures an nfsPlugin. Mounter is required.
 type nfsConfig struct{ Mounter mount.Mounter }
 
 // nfsPlugin mounts volumes from NFS servers, with the mount program and its
@@ -33,9 +33,9 @@ type nfsConfig struct{ Mounter mount.Mounter }
 //
 // # Faults
 //
-// A server that does not answer costs its own volume's operation, up to its
-// deadline. A mount that failed in the middle is taken down again; one that does
-// not go when the volume is torn down is forced, and detached at last.
+// A server that does not answer blocks only the operation of its own volume, up to
+// the deadline. A failed mount is unmounted again. An unmount that fails is forced,
+// and at last detached.
 type nfsPlugin struct{ cfg nfsConfig }
 
 // newNFS checks cfg.
@@ -46,7 +46,7 @@ func newNFS(cfg nfsConfig) (*nfsPlugin, error) {
 	return &nfsPlugin{cfg: cfg}, nil
 }
 
-// Name is "kubernetes.io/nfs".
+// Name returns "kubernetes.io/nfs".
 func (*nfsPlugin) Name() string { return "kubernetes.io/nfs" }
 
 func nfsSource(spec *volumemgr.Spec) *v1.NFSVolumeSource {
@@ -59,10 +59,10 @@ func nfsSource(spec *volumemgr.Spec) *v1.NFSVolumeSource {
 // Supports reports whether spec is from an NFS server.
 func (*nfsPlugin) Supports(spec *volumemgr.Spec) bool { return nfsSource(spec) != nil }
 
-// Deadline is three minutes.
+// Deadline returns three minutes.
 func (*nfsPlugin) Deadline(*volumemgr.Spec) time.Duration { return nfsDeadline }
 
-// request is what is to be mounted.
+// request returns the file system to mount.
 func request(spec *volumemgr.Spec, target string) (f mount.FileSystem, readOnly bool, err error) {
 	n := nfsSource(spec)
 	switch {

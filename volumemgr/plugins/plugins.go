@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Config holds what the plugins need. Mounter and Root are required; without
-// one of the others, the volumes that need it have an error.
+// Config configures the plugins. Mounter and Root are required; a volume that needs
+// another missing field fails.
 type Config struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
@@ -20,15 +20,15 @@ type Config struct {
 	Tokens       Tokens
 	Bundles      Bundles
 	Certificates Certificates
-	// Allocatable is what the node has for pods.
+	// Allocatable returns the node's resources for pods.
 	Allocatable func() v1.ResourceList
-	// BootID names the present boot of the machine; that of the kernel.
+	// BootID identifies the boot of the machine; the kernel's.
 	BootID string
-	// Quota, if not nil, is for emptyDir volumes.
+	// Quota, if not nil, is used for emptyDir volumes.
 	Quota Quota
 }
 
-// New makes every plugin.
+// New returns all plugins.
 func New(cfg Config) ([]volumemgr.Plugin, error) {
 	memory := func() int64 {
 		if cfg.Allocatable == nil {

@@ -8,21 +8,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Subject is a plugin that is to conform, and a volume of its kind.
+// Subject is a plugin to test, and a volume of its kind.
 type Subject struct {
-	// New returns the plugin as a new process has it.
+	// New returns the plugin as a new process would.
 	New func() volumemgr.Plugin
-	// Volume is what it is to set up. Its Path and StateDir do not exist, nor
-	// do their parents.
+	// Volume is the volume to set up. Its Path and StateDir do not exist, nor do
+	// their parents.
 	Volume volumemgr.Volume
-	// Mounter is the mount table that the plugin uses; nil if it has none.
+	// Mounter is the plugin's mount table; nil if it has none.
 	Mounter volumemgr.Mounter
-	// Exists reports whether there is anything at a path.
+	// Exists reports whether a path exists.
 	Exists func(path string) bool
 }
 
-// Conform tests what every plugin promises. Each part begins and ends without
-// the volume.
+// Conform tests the contract of [volumemgr.Plugin]. Each part begins and ends
+// without the volume.
 func Conform(t *testing.T, s Subject) {
 	t.Helper()
 	run := func(name string, part func(t *testing.T, ctx context.Context)) {
@@ -69,13 +69,13 @@ func Conform(t *testing.T, s Subject) {
 		canceled, cancel := context.WithCancel(ctx)
 		cancel()
 		p, v := s.New(), s.volume(false)
-		_, _ = p.SetUp(canceled, v) // whatever came of it
+		_, _ = p.SetUp(canceled, v) // whatever the result
 		_ = p.TearDown(canceled, v)
 		s.tearDown(t, ctx, p, true)
 	})
 }
 
-// volume is a copy; found is one that an earlier process left.
+// volume returns a copy of the volume; found means that an earlier process left it.
 func (s Subject) volume(found bool) *volumemgr.Volume {
 	v := s.Volume
 	if v.Warn == nil {
@@ -105,7 +105,7 @@ func (s Subject) tearDown(t *testing.T, ctx context.Context, p volumemgr.Plugin,
 	}
 }
 
-// gone checks that nothing is left.
+// gone checks that nothing of the volume is left.
 func (s Subject) gone(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{s.Volume.Path, s.Volume.StateDir} {

@@ -15,12 +15,12 @@ import (
 )
 
 // Fake is a small working plugin on a [Node]: emptyDir volumes are directories,
-// hostPath volumes are what they name, NFS volumes are mounted.
+// hostPath volumes are existing paths, NFS volumes are mounted.
 type Fake struct {
 	Node *Node
-	// Hook, if not nil, is called at the start of each operation; its error
-	// ends it. Operations are setup, teardown, mountdevice, unmountdevice, map
-	// and unmap; v has only a Name with unmountdevice.
+	// Hook, if not nil, is called at the start of each operation; if it returns an
+	// error, the operation fails. Operations are setup, teardown, mountdevice,
+	// unmountdevice, map and unmap; with unmountdevice v has only a Name.
 	Hook func(ctx context.Context, op string, v *volumemgr.Volume) error
 	// Again is Result.Again.
 	Again time.Duration
@@ -31,7 +31,7 @@ type Fake struct {
 	calls map[string]int
 }
 
-// Calls counts the operations of that name.
+// Calls returns the number of operations of that name.
 func (f *Fake) Calls(op string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,16 +51,16 @@ func (f *Fake) call(ctx context.Context, op string, v *volumemgr.Volume) error {
 	return f.Hook(ctx, op, v)
 }
 
-// Name is that of the plugin.
+// Name returns "kubernetes.io/fake".
 func (f *Fake) Name() string { return "kubernetes.io/fake" }
 
-// Supports reports emptyDir, hostPath and NFS.
+// Supports reports whether spec is an emptyDir, hostPath or NFS volume.
 func (f *Fake) Supports(spec *volumemgr.Spec) bool {
 	v := spec.Volume
 	return v != nil && (v.EmptyDir != nil || v.HostPath != nil || v.NFS != nil)
 }
 
-// Deadline is f.Limit.
+// Deadline returns f.Limit.
 func (f *Fake) Deadline(*volumemgr.Spec) time.Duration {
 	if f.Limit == 0 {
 		return time.Minute
@@ -68,7 +68,7 @@ func (f *Fake) Deadline(*volumemgr.Spec) time.Duration {
 	return f.Limit
 }
 
-// SetUp makes the volume.
+// SetUp sets the volume up.
 func (f *Fake) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	if err := f.call(ctx, "setup", v); err != nil {
 		return volumemgr.Result{}, err
@@ -122,14 +122,14 @@ func (f *Fake) remove(ctx context.Context, target string) error {
 	return f.Node.RemoveAll(target)
 }
 
-// FakeContent is a plugin of ConfigMap volumes: a file that shows the pod's
+// FakeContent is a plugin for ConfigMap volumes: it writes a file with the pod's
 // labels.
 type FakeContent struct{ Fake }
 
-// Name is that of the plugin.
+// Name returns "kubernetes.io/fake-content".
 func (f *FakeContent) Name() string { return "kubernetes.io/fake-content" }
 
-// Supports reports configMap.
+// Supports reports whether spec is a configMap.
 func (f *FakeContent) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.ConfigMap != nil
 }
@@ -145,24 +145,24 @@ func (f *FakeContent) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr
 	return volumemgr.Result{Path: v.Path, Again: f.Again}, f.Node.Write(path.Join(v.Path, "labels"), fmt.Sprint(v.Pod.Labels))
 }
 
-// Sources is the ConfigMap.
+// Sources returns the ConfigMap.
 func (f *FakeContent) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	return []volumemgr.Ref{{Kind: "ConfigMap", Namespace: pod.Namespace, Name: spec.Volume.ConfigMap.Name}}
 }
 
-// Stale looks at the labels.
+// Stale reports whether the labels have changed.
 func (f *FakeContent) Stale(_ *volumemgr.Spec, was, now *v1.Pod) bool {
 	return fmt.Sprint(was.Labels) != fmt.Sprint(now.Labels)
 }
 
-// FakeDisk is a plugin of local persistent volumes, all of which are devices:
+// FakeDisk is a plugin for local persistent volumes, all of which are devices:
 // mounted once at /root/plugins/fake-disk/NAME and from there into pods.
 type FakeDisk struct{ Fake }
 
-// Name is that of the plugin.
+// Name returns "kubernetes.io/fake-disk".
 func (f *FakeDisk) Name() string { return "kubernetes.io/fake-disk" }
 
-// Supports reports local.
+// Supports reports whether spec is a local volume.
 func (f *FakeDisk) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }
@@ -170,12 +170,12 @@ func (f *FakeDisk) Supports(spec *volumemgr.Spec) bool {
 // disks is where devices are mounted.
 const disks = "/root/plugins/fake-disk"
 
-// Device is named for the volume.
+// Device returns a device with the volume's name.
 func (f *FakeDisk) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	return volumemgr.Device{Name: v.Name, Path: path.Join(disks, v.Name)}, nil
 }
 
-// Devices lists the directories of devices.
+// Devices returns the directories of devices.
 func (f *FakeDisk) Devices(context.Context) ([]volumemgr.Device, error) {
 	entries, err := f.Node.ReadDir(disks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,7 +213,7 @@ func (f *FakeDisk) UnmountDevice(ctx context.Context, d volumemgr.Device) error 
 	return f.remove(ctx, d.Path)
 }
 
-// SetUp binds the disk into the pod.
+// SetUp bind-mounts the disk into the pod's directory.
 func (f *FakeDisk) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	if err := f.call(ctx, "setup", v); err != nil {
 		return volumemgr.Result{}, err
@@ -221,12 +221,12 @@ func (f *FakeDisk) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Re
 	return volumemgr.Result{Path: v.Path}, f.mount(ctx, v.DevicePath, v.Path, []string{"bind"})
 }
 
-// MapDevice names the device.
+// MapDevice returns the path of the device.
 func (f *FakeDisk) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	return "/dev/" + v.Name, f.call(ctx, "map", v)
 }
 
-// UnmapDevice has nothing to do.
+// UnmapDevice does nothing.
 func (f *FakeDisk) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
 	return f.call(ctx, "unmap", v)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// ConformMounter checks what every Mounter promises.
+// ConformMounter tests the contract of [mount.Mounter].
 func ConformMounter(t *testing.T, m mount.Mounter) {
 	ctx := t.Context()
 	dir := func(t *testing.T, names ...string) string {

@@ -14,16 +14,16 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// ErrInjected is what a Memory fails with on demand.
+// ErrInjected is an error for MountMemory.Fail.
 var ErrInjected = errors.New("injected fault")
 
-// MountMemory is a mount table without a kernel. What is mounted is in the list and
-// nowhere else: the directories stay what they are. The zero value is ready.
+// MountMemory is a mount table in memory. Mounts only change the table: the
+// directories keep their content. The zero value is ready.
 type MountMemory struct {
-	// Fail, if not nil, is asked before each call; an error of it is the
-	// call's. Calls are counted from 1.
+	// Fail, if not nil, is called before each call; if it returns an error, the
+	// call fails with it. Calls are counted from 1.
 	Fail func(call int, name string) error
-	// After makes a call that fails happen nevertheless.
+	// After lets a failing call take effect nevertheless.
 	After bool
 
 	mu    sync.Mutex
@@ -32,14 +32,14 @@ type MountMemory struct {
 	log   []string
 }
 
-// Calls is how often the Memory was called.
+// Calls returns the number of calls.
 func (m *MountMemory) Calls() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls
 }
 
-// Log is what changed the table, such as "bind /a /b" and "unmount /b".
+// Log returns the changes of the table, such as "bind /a /b" and "unmount /b".
 func (m *MountMemory) Log() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *MountMemory) Mount(ctx context.Context, f mount.FileSystem) error {
 	})
 }
 
-// Bind adds a bind mount; its source is the real path of what was bound.
+// Bind adds a bind mount; its Source is the real path of the bound file.
 func (m *MountMemory) Bind(ctx context.Context, b mount.Bind) error {
 	return m.do(ctx, "bind", func() error {
 		source := b.Source
@@ -156,13 +156,14 @@ func (m *MountMemory) Unmount(ctx context.Context, target string, _ mount.How) e
 	})
 }
 
-// Table is a copy of the list.
+// Table returns a copy of the list.
 func (m *MountMemory) Table(ctx context.Context) (out mount.Table, err error) {
 	err = m.do(ctx, "table", func() error { out = slices.Clone(m.table); return nil })
 	return out, err
 }
 
-// FailMountAt fails call n, and every later one too if crash is set.
+// FailMountAt returns a function for MountMemory.Fail that fails call n, and every
+// later one too if crash is set.
 func FailMountAt(n int, crash bool) func(int, string) error {
 	return func(call int, name string) error {
 		if call == n || crash && call > n {

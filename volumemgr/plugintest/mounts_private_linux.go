@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// insideVar says to a test binary that it has mounts of its own.
+// insideVar is the variable that marks a test binary with a private mount
+// namespace.
 const insideVar = "NODEWRIGHT_PRIVATE_MOUNTS"
 
-// MainWithMounts is for TestMain: as root it runs the tests in a mount namespace of their
-// own, by starting the test binary a second time, and returns what the
-// program exits with. Nothing that the tests mount is seen outside.
+// MainWithMounts is for TestMain: as root it runs the tests in a private mount
+// namespace, by starting the test binary a second time, and returns its exit code.
+// Mounts of the tests are not visible outside.
 func MainWithMounts(m *testing.M) int {
 	if os.Getuid() != 0 || os.Getenv(insideVar) != "" {
 		return m.Run()
@@ -38,7 +39,8 @@ func MainWithMounts(m *testing.M) int {
 	return 0
 }
 
-// RequireMounts skips a test that mounts where it may not; with CI=true it fails.
+// RequireMounts skips a test that must not mount outside a private namespace; with
+// CI=true it fails.
 func RequireMounts(t testing.TB) {
 	t.Helper()
 	if os.Getenv(insideVar) != "" {

@@ -1,8 +1,8 @@
-// Package plugintest has what tests of volume plugins and of their manager need:
-// a node in memory whose every call can fail or be the last one of a process
-// ([Node]), a suite that every plugin has to pass ([Conform]), a [mount.Mounter] in memory
-// ([MountMemory]) with the suite for every Mounter ([ConformMounter]), and what tests of real
-// mounts need ([RequireMounts]).
+// Package plugintest is a kit for tests of volume plugins and of their manager: a
+// node in memory whose every call can fail or be the last one of a process
+// ([Node]), a conformance suite for plugins ([Conform]), a [mount.Mounter] in
+// memory ([MountMemory]) with a conformance suite for mounters ([ConformMounter]),
+// and a private mount namespace for tests of real mounts ([RequireMounts]).
 //
 // Tier: kit.
 package plugintest
@@ -24,12 +24,12 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// ErrCrashed is what every call returns after the process has died.
+// ErrCrashed is returned by every call after the process has ended: see Node.Die.
 var ErrCrashed = errors.New("the process has died")
 
-// Node is a disk and a mount table in memory. It is the Files and the Mounter
-// of a manager; what is written below a mount point is written to what is
-// mounted there, so that a test sees whether any of it was deleted.
+// Node is a disk and a mount table in memory. It implements the Files and the
+// Mounter of a manager. A file written below a mount point is written to the
+// mounted file system, so that a test sees whether it was deleted.
 //
 // It does not follow symbolic links.
 type Node struct {
@@ -38,8 +38,8 @@ type Node struct {
 	files       map[string]file // by file system and path: "fs:/path"
 	mounts      []mounted
 	tmpfs       int
-	writes      int // calls that change something
-	dies        int // at which of them the process dies; 0: never
+	writes      int // number of changing calls
+	dies        int // the changing call at which the process ends; 0: never
 }
 
 type file struct {
@@ -49,42 +49,41 @@ type file struct {
 
 type mounted struct {
 	volumemgr.Mount
-	backing string // what is mounted: "fs:/path"
+	backing string // the mounted path: "fs:/path"
 }
 
 // New returns a node with an empty disk.
 func New() *Node { return &Node{files: map[string]file{":/": {mode: fs.ModeDir | 0o755}}} }
 
-// Die lets the process die at the n-th call from now that changes something,
-// before (the call does nothing) or after it.
+// Die ends the process at the n-th changing call from now: before it (the call does
+// nothing) or after it.
 func (n *Node) Die(at int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.writes, n.dies = 0, at
 }
 
-// Faults makes calls fail. Before each call fail is asked: if it returns an
-// error the call fails with it and does nothing. After each call that has
-// changed something spoil is asked: if it returns an error the call fails with
-// it all the same. Either may be nil. They are called one at a time and must
-// not call the node.
+// Faults makes calls fail. fail is called before each call: if it returns an error,
+// the call fails with it and does nothing. spoil is called after each changing
+// call: if it returns an error, the call fails with it although it took effect.
+// Either may be nil. They are called one at a time and must not call the node.
 func (n *Node) Faults(fail, spoil func(op, path string) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fail, n.spoil = fail, spoil
 }
 
-// Revive starts a new process: calls work again.
+// Revive starts a new process: calls succeed again.
 func (n *Node) Revive() { n.Die(0) }
 
-// Writes counts the calls since the last Die or Revive that changed something.
+// Writes returns the number of changing calls since the last Die or Revive.
 func (n *Node) Writes() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.writes
 }
 
-// begin reports whether a call may do what it does.
+// begin returns the error of a call that may not proceed.
 func (n *Node) begin(op, path string, write bool) error {
 	if n.dies > 0 && n.writes >= n.dies {
 		return ErrCrashed
@@ -100,7 +99,7 @@ func (n *Node) begin(op, path string, write bool) error {
 	return nil
 }
 
-// end returns how a call went that has changed something.
+// end returns the error of a call that has changed something.
 func (n *Node) end(op, path string) error {
 	if n.spoil != nil {
 		if err := n.spoil(op, path); err != nil {
@@ -171,7 +170,7 @@ func (n *Node) ReadDir(name string) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-// Lstat returns what is at name.
+// Lstat describes the file at name.
 func (n *Node) Lstat(name string) (fs.FileInfo, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -185,7 +184,7 @@ func (n *Node) Lstat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), f}, nil
 }
 
-// Readlink returns where a link leads.
+// Readlink returns the target of a link.
 func (n *Node) Readlink(name string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,7 +201,7 @@ func (n *Node) Readlink(name string) (string, error) {
 	return f.data, nil
 }
 
-// MkdirAll makes a directory and its parents.
+// MkdirAll creates a directory and its parents.
 func (n *Node) MkdirAll(name string, perm fs.FileMode) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -221,12 +220,12 @@ func (n *Node) MkdirAll(name string, perm fs.FileMode) error {
 	return n.end("mkdir", name)
 }
 
-// Symlink makes a link.
+// Symlink creates a link.
 func (n *Node) Symlink(to, name string) error {
 	return n.create("symlink", name, file{fs.ModeSymlink | 0o777, to})
 }
 
-// Write makes a file.
+// Write creates a file.
 func (n *Node) Write(name, data string) error { return n.create("write", name, file{0o644, data}) }
 
 func (n *Node) create(op, name string, f file) error {
@@ -312,7 +311,7 @@ func (n *Node) removeTree(op, name string, dirsOnly bool) error {
 	return n.end(op, name)
 }
 
-// Mounts lists what is mounted on dir and below.
+// Mounts returns the mounts on dir and below.
 func (n *Node) Mounts(dir string) ([]volumemgr.Mount, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -329,7 +328,7 @@ func (n *Node) Mounts(dir string) ([]volumemgr.Mount, error) {
 }
 
 // Mount mounts a directory of the node (option bind), a tmpfs, or a file system
-// named by source that is the same each time it is mounted.
+// that source names and that keeps its content between mounts.
 func (n *Node) Mount(ctx context.Context, source, target, fsType string, options []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -358,7 +357,7 @@ func (n *Node) Mount(ctx context.Context, source, target, fsType string, options
 	return n.end("mount", target)
 }
 
-// Unmount removes the topmost mount of target.
+// Unmount unmounts the topmost mount of target.
 func (n *Node) Unmount(ctx context.Context, target string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -379,7 +378,7 @@ func (n *Node) Unmount(ctx context.Context, target string) error {
 	return n.end("unmount", target)
 }
 
-// Paths lists everything on the disk itself below dir, not what is mounted.
+// Paths returns everything on the disk below dir, without mounted file systems.
 func (n *Node) Paths(dir string) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -393,7 +392,7 @@ func (n *Node) Paths(dir string) []string {
 	return out
 }
 
-// Content returns every file of a file system that can be mounted, by path.
+// Content returns every file of a mountable file system, by path.
 func (n *Node) Content(source string) map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -406,7 +405,7 @@ func (n *Node) Content(source string) map[string]string {
 	return out
 }
 
-// info is what a directory reports a file.
+// info is the fs.FileInfo of a file.
 type info struct {
 	name string
 	file file

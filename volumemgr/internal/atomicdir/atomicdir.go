@@ -16,9 +16,9 @@ const (
 	tempLink = "..data_tmp"
 )
 
-// Permission bits. Directories are open to all, as the files' own bits decide;
-// a group gets what the kubelet gives it in a volume that containers only
-// read: files 0440, directories 0550 and the setgid bit.
+// Permission bits. Directories are open to all, as the bits of the files decide. A
+// group gets the kubelet's bits for a volume that containers only read: files 0440,
+// directories 0550 and setgid.
 const (
 	dirMode      = fs.FileMode(0o755)
 	groupRead    = fs.FileMode(0o440)
@@ -30,22 +30,21 @@ const (
 type Config struct {
 	// Dir exists already.
 	Dir string
-	// Group, if not nil, owns directories and files and may read them,
-	// whatever their mode. nil: the process's own.
+	// Group, if not nil, owns directories and files and may read them, whatever
+	// their mode. Nil: the group of the process.
 	Group *int64
-	// Dirs are directories that each set has even if it has no file in them, such
-	// as places to mount something. They are relative, as paths of files are.
+	// Dirs are directories that each set has even without files, such as mount
+	// points. They are relative, like paths of files.
 	Dirs []string
-	// Prepare, if not nil, is called with the path of each new directory when
-	// it is complete and before it is published. It may label the files, but
-	// not change their content, mode, owner or group. An error of it fails the
-	// Write.
+	// Prepare, if not nil, is called with the path of each new directory when it is
+	// complete and before it is published. It may label the files, but not change
+	// their content, mode, owner or group. If it fails, Write fails.
 	Prepare func(dir string) error
 	// Sync writes files and directories through to the disk before they are
 	// published; false.
 	Sync bool
 
-	open func(dir string) (files, error) // tests put another in its place
+	open func(dir string) (files, error) // tests replace it
 }
 
 // Writer publishes sets of files in one directory.
@@ -54,7 +53,7 @@ type Writer struct {
 	mu  sync.Mutex
 }
 
-// New checks cfg. The directory has to be there.
+// New checks cfg. The directory must exist.
 func New(cfg Config) (*Writer, error) {
 	var errs []error
 	if cfg.Dir == "" {
@@ -86,11 +85,11 @@ const maxID = math.MaxUint32 - 1
 
 func validID(id int64) bool { return id >= 0 && id <= maxID }
 
-// Write makes p the set of files that readers see, and reports whether that was
-// a change. An invalid payload changes nothing.
+// Write publishes p as the set of files that readers see, and reports whether that
+// was a change. An invalid payload changes nothing.
 //
-// With an error, readers have the whole old set, or the whole new one if
-// changed is true. The next Write mends the rest.
+// After an error, readers have the whole old set, or the whole new one if changed
+// is true. The next Write repairs the rest.
 func (w *Writer) Write(p Payload) (changed bool, err error) {
 	p, err = p.Clean()
 	if err != nil {
@@ -119,7 +118,7 @@ func (w *Writer) Write(p Payload) (changed bool, err error) {
 		return false, err
 	}
 	if !w.same(dir, current, p) {
-		// What a crash left behind makes room first: the disk may be full.
+		// Remnants of a crash are removed first: the disk may be full.
 		if err := sweep(dir, current); err != nil {
 			return false, err
 		}
@@ -130,8 +129,8 @@ func (w *Writer) Write(p Payload) (changed bool, err error) {
 	return changed, errors.Join(link(dir, p), unlink(dir, p), sweep(dir, current))
 }
 
-// published is the directory that ..data leads to, "" if there is none. A
-// link that leads anywhere else than a directory of ours is none.
+// published returns the name of the directory that ..data points to, "" if there is
+// none. A link that points anywhere else counts as none.
 func published(dir files) (string, error) {
 	to, err := dir.readlink(dataLink)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -149,9 +148,9 @@ func published(dir files) (string, error) {
 	return to, nil
 }
 
-// publish writes p into a new directory and makes ..data lead to it; changed
-// reports whether it does. If it does not, ..data is as it was and nothing is left
-// that could be removed.
+// publish writes p into a new directory and points ..data to it; changed reports
+// whether it does. If not, ..data is as before and everything that could be removed
+// is.
 func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err error) {
 	name, err = w.fill(dir, p)
 	if err == nil {
@@ -171,7 +170,7 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 	case lerr == nil && now == name:
 		return name, true, err // the rename reports an error and happened
 	case lerr != nil && !errors.Is(lerr, fs.ErrNotExist):
-		return "", false, err // nobody knows; the next Write will
+		return "", false, err // the state is unknown; the next Write reads it again
 	}
 	_ = dir.remove(tempLink)
 	return "", false, errors.Join(err, dir.removeAll(name))
@@ -179,8 +178,8 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 
 // swap is the moment of change.
 func swap(dir files, name string) error {
-	// One that a crash left here would be in the way for ever, and so would
-	// what somebody else put in the places of the links.
+	// A link left by a crash, or a foreign file in its place, would block every
+	// later Write.
 	if err := dir.removeAll(tempLink); err != nil {
 		return err
 	}
@@ -195,8 +194,8 @@ func swap(dir files, name string) error {
 	return dir.rename(tempLink, dataLink)
 }
 
-// link makes the links of p's names. What is no link is left alone: another
-// volume may be mounted there.
+// link creates the links of p's names. A path that is not a link is not touched:
+// another volume may be mounted there.
 func link(dir files, p Payload) error {
 	var errs []error
 	for name, uid := range p.tops() {
@@ -257,7 +256,7 @@ type failures struct {
 	more int
 }
 
-// maxErrors is how many are told.
+// maxErrors limits the reported errors.
 const maxErrors = 8
 
 func (f *failures) add(err error) {
@@ -277,8 +276,8 @@ func (f *failures) err() error {
 	return errors.Join(f.errs...)
 }
 
-// sweep removes what is not published: directories of sets that are gone or
-// were never complete, and what is in the place of a link to be renamed.
+// sweep removes everything that is not published: directories of earlier or
+// incomplete sets, and the temporary link.
 func sweep(dir files, current string) error {
 	var failed failures
 	err := dir.list(".", func(e fs.DirEntry) bool {

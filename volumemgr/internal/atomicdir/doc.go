@@ -17,26 +17,24 @@
 //	..data     -> ..2026_11_21_14_30_00.1804289383
 //	..2026_11_21_14_30_00.1804289383/app.yaml, tls/key.pem
 //
-// A change writes a new directory beside the old one and renames a symbolic
-// link over ..data; that rename is the change. A reader who wants several files
-// of one set opens ..data first and the files below it. Files that are open
-// stay as they were.
+// A change writes a new directory beside the old one and renames a symbolic link
+// over ..data; the rename publishes the set. To read several files of one set, open
+// ..data first and the files below it. Open files do not change.
 //
 // # What counts as a change
 //
-// Names, contents, permission bits, owner and group. A set that is what the
-// directory has already is not written again, and ..data keeps its target.
+// Names, contents, permission bits, owner and group. An equal set is not written
+// again, and ..data keeps its target.
 //
 // # Faults
 //
-// [Writer.Write] may fail or its process may die at any step: ..data leads to
-// the whole old set or the whole new one, and the next Write puts right what is
-// missing or left over: links of the set, links of names that are gone,
-// directories that were never published or not yet removed. A Write that fails
-// never removes what readers have. With Config.Sync a set also survives a power
-// cut.
+// [Writer.Write] may fail, or its process may end, at any step: ..data points to
+// the whole old set or the whole new one. The next Write repairs the rest: missing
+// links, links of removed names, and directories that are not published. A failed
+// Write never removes published files. With Config.Sync a set also survives a power
+// failure.
 //
-// The directory is worked on through its descriptor: symbolic links in it lead
-// nowhere else. It must have no other writer, and a Writer does one Write at a
+// All accesses are relative to the directory's descriptor: symbolic links in it
+// lead nowhere else. It must have no other writer, and a Writer does one Write at a
 // time.
 package atomicdir

@@ -10,14 +10,14 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// files is what a Writer does to its directory, one method for each step that
-// may fail or that a crash can come after. Paths are relative to it.
+// files is the changes that a Writer makes in its directory, one method for each
+// step that may fail or be followed by a crash. Paths are relative to it.
 type files interface {
 	readlink(name string) (string, error)
 	// readFile reads a regular file of at most limit bytes.
 	readFile(name string, limit int64) ([]byte, error)
 	lstat(name string) (fs.FileInfo, error)
-	// list passes on what is in a directory, until it is told to stop.
+	// list calls each with the entries of a directory until it returns false.
 	list(dir string, each func(fs.DirEntry) (more bool)) error
 	mkdir(name string) error
 	// create makes a file that only the process may read.
@@ -27,7 +27,7 @@ type files interface {
 	symlink(to, name string) error
 	rename(from, to string) error
 	remove(name string) error
-	// removeAll removes whatever name is, and what is below it.
+	// removeAll removes name, whatever it is, and everything below it.
 	removeAll(name string) error
 	syncDir(name string) error
 	close() error
@@ -62,7 +62,7 @@ func (r rootFiles) readFile(name string, limit int64) ([]byte, error) {
 const batch = 256
 
 func (r rootFiles) list(dir string, each func(fs.DirEntry) bool) error {
-	// Somebody may have put a pipe there, which would be waited for.
+	// O_NONBLOCK: opening a pipe in its place would block.
 	d, err := r.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err

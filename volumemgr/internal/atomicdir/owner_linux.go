@@ -8,10 +8,10 @@ import (
 	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
-// removeAll takes trees of any depth, and stops at what is mounted in them.
+// removeAll removes trees of any depth, and stops at mount points in them.
 func (r rootFiles) removeAll(name string) error { return rmtree.Remove(filepath.Join(r.Name(), name)) }
 
-// owner is who owns a file; ok is false where that is not known.
+// owner returns the owner of a file; ok is false if it is not known.
 func owner(info fs.FileInfo) (uid, gid int64, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -17,7 +17,7 @@ const (
 	maxName = 255
 )
 
-// ErrPath is in the tree of an error that a payload's path is the cause of.
+// ErrPath is wrapped by an error that an invalid path causes.
 var ErrPath = errors.New("path is not allowed")
 
 // File is one file of a payload.
@@ -25,21 +25,21 @@ type File struct {
 	Data []byte
 	// Mode holds the permission bits; others are ignored.
 	Mode fs.FileMode
-	// UID, if not nil, owns the file and the link to it. Else the process
-	// does.
+	// UID, if not nil, owns the file and the link to it. Nil: the user of the
+	// process.
 	UID *int64
 }
 
-// Payload is a set of files by their paths, which are relative and separated
-// by slashes. Nothing in it is changed.
+// Payload is a set of files by relative path, separated by slashes. It is not
+// changed.
 type Payload map[string]File
 
 // Clean checks every path and returns the payload under cleaned paths: "a/./b//c"
-// becomes "a/b/c". A path is not empty, not absolute, has at most 4096 bytes, no
-// element of more than 255 bytes and none that is "..", and its first element
-// does not begin with "..". It is UTF-8 without NUL. Two files may not have one
-// path, and none may be where another needs a directory. All mistakes are
-// reported; the data is shared with p.
+// becomes "a/b/c". A path must be relative UTF-8 without NUL, not empty, with at
+// most 4096 bytes and elements of at most 255 bytes, without the element "..", and
+// not begin with "..". Two files must not have the same path, and no file may be
+// where another needs a directory. The error names every fault; the data is shared
+// with p.
 func (p Payload) Clean() (Payload, error) {
 	out := make(Payload, len(p))
 	var errs []error
@@ -68,8 +68,8 @@ func (p Payload) Clean() (Payload, error) {
 	return out, nil
 }
 
-// CheckPath returns what is wrong with a path of a payload, before it is
-// cleaned; an [ErrPath].
+// CheckPath returns an [ErrPath] if a path of a payload is invalid before it is
+// cleaned.
 func CheckPath(p string) error {
 	switch {
 	case p == "":
@@ -81,7 +81,7 @@ func CheckPath(p string) error {
 	case strings.ContainsRune(p, 0):
 		return fmt.Errorf("%w: %q contains a NUL", ErrPath, p)
 	case path.IsAbs(p):
-		return fmt.Errorf("%w: %q is absolute, it must be relative", ErrPath, p)
+		return fmt.Errorf("%w: %q is absolute; want a relative path", ErrPath, p)
 	}
 	for e := range strings.SplitSeq(p, "/") {
 		switch {
@@ -113,8 +113,8 @@ func (p Payload) tops() map[string]*int64 {
 	return out
 }
 
-// dirs are the directories the files need, and more that are asked for, parents
-// first, without the root.
+// dirs returns the directories of the files and those in more, parents first,
+// without the root.
 func (p Payload) dirs(more []string) []string {
 	set := make(map[string]bool)
 	for name := range p {

@@ -28,7 +28,7 @@ func isStamp(name string) bool {
 	return err == nil
 }
 
-// attributes are what a file or directory must be, beside its content.
+// attributes are the owner and mode of a file or directory.
 type attributes struct {
 	mode     fs.FileMode
 	uid, gid int64 // -1: as the process makes it
@@ -55,8 +55,8 @@ func (w *Writer) fileAttributes(f File) attributes {
 	return a
 }
 
-// give sets a file's attributes. The owner comes first: changing it takes
-// bits away.
+// give sets a file's attributes. The owner is set first: changing it clears mode
+// bits.
 func (a attributes) give(dir files, name string) error {
 	if a.uid >= 0 || a.gid >= 0 {
 		if err := dir.lchown(name, int(a.uid), int(a.gid)); err != nil {
@@ -67,7 +67,7 @@ func (a attributes) give(dir files, name string) error {
 }
 
 // fit reports whether a file has the attributes. own is a file that the process
-// made, for what is left to it.
+// created, for attributes that are not set.
 func (a attributes) fit(info, own fs.FileInfo) bool {
 	if info.Mode() != a.mode {
 		return false
@@ -82,8 +82,8 @@ func (a attributes) fit(info, own fs.FileInfo) bool {
 	return a.gid < 0 || gid == a.gid
 }
 
-// fill writes p into a new directory. With an error, name is what is to be
-// removed, if anything.
+// fill writes p into a new directory. After an error, name is the directory to
+// remove, if any.
 func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	for try := 0; ; try++ {
 		name = time.Now().UTC().Format(stampLayout) + strconv.FormatUint(uint64(rand.Uint32()), 10)
@@ -132,8 +132,8 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	return name, nil
 }
 
-// same reports whether the published directory is what p says, to the last bit.
-// What cannot be read is not the same: a new set mends it.
+// same reports whether the published directory equals p. An unreadable one does
+// not: a new set replaces it.
 func (w *Writer) same(dir files, current string, p Payload) bool {
 	if current == "" {
 		return false

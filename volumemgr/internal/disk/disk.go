@@ -1,10 +1,10 @@
-// Package disk makes block devices ready to be mounted: it formats those that are
-// empty, and checks those that are not.
+// Package disk prepares block devices for mounting: it formats empty ones, and
+// checks others.
 //
 //	err := disk.Prepare(ctx, disk.Program, mount.FileSystem{Type: "ext4", Source: "/dev/sdb"})
 //
-// A device with another file system than the wanted one is an [ErrMismatch] and
-// never formatted, and so is one whose content cannot be told.
+// A device with another file system than the wanted one is an [ErrMismatch] and is
+// never formatted. Nor is a device with unknown content.
 package disk
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Run runs a program and returns its output and how it exited. err is not nil
-// if it did not run to its end.
+// Run runs a program and returns its output and exit code. err is not nil if the
+// program did not run to its end.
 type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
 // ErrMismatch means that a device has another file system than the wanted one.
 var ErrMismatch = errors.New("the device has another file system")
 
-// What blkid(8) and fsck(8) exit with.
+// Exit codes of blkid(8) and fsck(8).
 const (
 	blkidNothing     = 2
 	fsckFixed        = 1
@@ -35,9 +35,9 @@ const (
 	maxProgramOutput = 512
 )
 
-// Prepare sees to it that a device has the wanted file system: it formats one
-// that is empty, unless f has the option "ro", and checks one that is not. run
-// runs blkid, fsck and mkfs.
+// Prepare makes sure that a device has the wanted file system: it formats an empty
+// one, unless f has the option "ro", and checks any other. run runs blkid, fsck and
+// mkfs.
 func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	readOnly := slices.Contains(f.Options, "ro")
 	out, exit, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", f.Source)
@@ -93,7 +93,7 @@ func found(out string) (fsType, table string) {
 // format makes a file system on an empty device.
 func format(ctx context.Context, run Run, f mount.FileSystem) error {
 	if f.Type == "" || strings.ContainsAny(f.Type, "/ \x00") {
-		return fmt.Errorf("file system %q is no name of one", f.Type)
+		return fmt.Errorf("file system %q: invalid name", f.Type)
 	}
 	var args []string
 	switch f.Type {
@@ -124,10 +124,10 @@ func clip(s string) string {
 // to say of a disk that is damaged.
 const maxKept = 64 << 10
 
-// head keeps the beginning of what is written to it.
+// head keeps the beginning of the data written to it.
 type head struct{ kept bytes.Buffer } // not embedded, whose ReadFrom takes everything
 
-// Write implements io.Writer. It takes everything.
+// Write implements io.Writer. It accepts all data.
 func (h *head) Write(b []byte) (int, error) {
 	_, _ = h.kept.Write(b[:min(len(b), maxKept-h.kept.Len())])
 	return len(b), nil
