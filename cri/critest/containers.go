@@ -25,6 +25,7 @@ func Containers(t *testing.T, s Subject) {
 		{"missing source of a mount", testMissingSource},
 		{"volumes of an image", testVolumes},
 		{"names of an image", testImageNames},
+		{"out of memory", testOutOfMemory},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
 	}
@@ -267,6 +268,20 @@ func testImageNames(t *testing.T, s Subject) {
 		if got.GetImageRef() != digest || got.GetImageId() != st.GetImage().GetId() || got.GetImage().GetImage() != name {
 			t.Errorf("created by %v: image_ref %q, image_id %q, image %q; want %q, %q, %q",
 				asked, got.GetImageRef(), got.GetImageId(), got.GetImage().GetImage(), digest, st.GetImage().GetId(), name)
+		}
+	}
+}
+
+// The end of a container that failed because one of its processes was killed for memory
+// says so, whichever process it was.
+func testOutOfMemory(t *testing.T, s Subject) {
+	r := newRig(t, s)
+	for name, steps := range map[string][]string{"first": {"alloc", "200"}, "child": {"child", "alloc", "200"}, "grandchild": {"child", "child", "alloc", "200"}} {
+		c := r.container(name, steps...)
+		c.Linux.Resources.MemoryLimitInBytes = 64 << 20
+		id := r.begin(c)
+		if st := r.untilExited(id); st.GetReason() != "OOMKilled" || st.GetExitCode() != 137 {
+			t.Errorf("%s: reason %q, exit code %d; want OOMKilled, 137", name, st.GetReason(), st.GetExitCode())
 		}
 	}
 }

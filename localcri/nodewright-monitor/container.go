@@ -373,12 +373,11 @@ func (c *container) over(d death) {
 	case d.refused():
 		c.finish(notExecutedCode, d.at, false, "NotExecuted")
 	default:
-		c.finish(exitCode(d.status), d.at, c.killed(d.status), "")
+		// A child that was killed takes many a program along, with an exit code of its
+		// own: that is the reason of the end, as with other runtimes.
+		code, killed := exitCode(d.status), c.oom.killed()
+		c.finish(code, d.at, killed && code != 0, "")
 	}
-}
-
-func (c *container) killed(status unix.WaitStatus) bool {
-	return c.oom.killed() && status.Signaled() && status.Signal() == unix.SIGKILL
 }
 
 // finish has the outputs read and reports the end.

@@ -11,23 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomWatch counts the OOM kills of processes in a
-// container's cgroup. It is told of each, so that it knows the count even when
-// the cgroup goes with its last process, and whether the last was the one that
-// ended the container or another long before.
+// oomWatch counts the OOM kills of processes in a container's cgroup. It is told of each,
+// so that it knows of them even when the cgroup goes with its last process.
 type oomWatch struct {
 	l     *loop
 	fd    int
 	bell  int // v1: eventfd
 	w     *watch
 	count uint64
-	last  time.Time // when it was told last that memory was short
-	storm int       // times in a row that it was told of nothing
+	short bool // v1 told that memory was short
+	storm int  // times in a row that it was told of nothing
 }
-
-// oomRecent is how old the last news may be to be that of an end now: a process
-// that was killed may take its time to go, with all its memory.
-const oomRecent = 5 * time.Second
 
 // oomDone is how long after v1 reports a shortage somebody has been killed.
 const oomDone = 200 * time.Millisecond
@@ -77,7 +71,7 @@ func (o *oomWatch) told(uint32) {
 		o.l.poll.remove(o.w)
 		return
 	case o.bell >= 0: // v1 reports before it kills
-		o.last = time.Now()
+		o.short = true
 		o.l.poll.arm(o.w, 0) // once for all that happen until then
 		o.l.after(oomDone, func() {
 			if o.fd >= 0 {
@@ -89,7 +83,7 @@ func (o *oomWatch) told(uint32) {
 		})
 		return
 	case n != o.count:
-		o.count, o.last, o.storm = n, time.Now(), 0
+		o.count, o.storm = n, 0
 		return
 	}
 	// v2 reports as well of limits that were reached, which can be always: the
@@ -119,17 +113,18 @@ func oomKills(b []byte) uint64 {
 	return 0
 }
 
-// killed reports whether a process that was killed now was so by an OOM kill of the
-// kernel, and ends the watch.
+// killed reports whether the kernel has killed any process of the cgroup as memory ran
+// out, and ends the watch.
 func (o *oomWatch) killed() bool {
 	if o == nil {
 		return false
 	}
 	n, ok := o.read()
-	now := ok && n > o.count
-	recent := !o.last.IsZero() && time.Since(o.last) < oomRecent && (!ok || n > 0)
 	o.close()
-	return now || recent
+	if ok {
+		return n > 0
+	}
+	return o.count > 0 || o.short // the cgroup is gone
 }
 
 func (o *oomWatch) close() {

@@ -64,7 +64,7 @@ type Exit struct {
 	Code         int32     // status, 128 plus the signal, or what Reason reports
 	StartedAt    time.Time // zero if that is not known
 	At           time.Time
-	OOM          bool   // the kernel killed its first process as memory ran out
+	OOM          bool   // it failed, and the kernel had killed a process of it as memory ran out
 	LostLogBytes uint64 // that no disk took
 	Reason       string // "", ReasonMonitorLost or ReasonNotExecuted
 }
