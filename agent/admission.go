@@ -180,7 +180,7 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	a.log.Warn("pod rejected", zap.String("pod", pod.Namespace+"/"+pod.Name),
 		zap.String("reason", r.Reason), zap.String("message", r.Message))
 	a.metrics.Rejected(r.Reason)
-	a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
+	a.event(pod, verdict.Why(r))
 	a.statuses.Set(pod, verdict.Rejected(pod, r))
 	a.requestCleanup() // see takeBack
 }
@@ -207,7 +207,7 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	if !waits {
 		a.log.Info("pod waits to be admitted", zap.String("pod", pod.Namespace+"/"+pod.Name),
 			zap.String("reason", r.Reason), zap.String("message", r.Message), zap.Duration("for", left))
-		a.events.Event(pod, v1.EventTypeNormal, "AdmissionWaits", r.Reason+": "+r.Message)
+		a.event(pod, verdict.Why(r))
 	}
 	if !waits || before.Why.Message != r.Message || before.Seen < seen.Depth {
 		var previous *v1.PodStatus

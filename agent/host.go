@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -126,9 +127,9 @@ func (h host) PruneImages(ctx context.Context, present []string, since time.Time
 var ErrNotEnded = errors.New("the agent ends before the pod does")
 
 // End may be called for a pod that is ending already: the shorter grace counts.
-func (h host) End(ctx context.Context, pod *v1.Pod, how part.End) error {
+func (h host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	done := make(chan struct{})
-	h.a.workers.Update(killUpdate(pod, how, done))
+	h.a.workers.Update(killUpdate(pod, why, done))
 	return h.a.awaitEnd(ctx, pod, done)
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
-	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/podmeta"
@@ -150,30 +149,34 @@ func (a *Agent) lostItsWorker(p *v1.Pod) bool {
 	return !ok || !podmeta.IsTerminal(ph)
 }
 
-// revive begins pods again that ended, or were rejected, for a reason that is over.
-// Static pods that were evicted, for one: no controller makes another.
+// revive begins pods again that ended, or were rejected, for a cause that is over.
+// Static pods that were evicted, for one: no controller makes another. What such a pod
+// had was given back when it ended, and others may have that now: it is admitted anew.
 func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
-	if len(a.hooks.Revivers) == 0 {
-		return
-	}
 	for _, p := range desired {
-		// The phase first: nearly all pods run, and a status is a copy.
-		if ph, ok := a.statuses.Phase(p.UID); !ok || !podmeta.IsTerminal(ph) {
-			continue
-		}
-		st, ok := a.statuses.Get(p.UID)
-		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.hooks.Revives(a.guard, p, &st) {
-			continue
-		}
-		// What it had was given back when it ended, and others may have that now.
-		if verdict.WasRejected(&st) {
+		if a.revives(p) != nil {
 			a.add(ctx, p)
-			continue
+			a.requestCleanup() // its finished worker has to go first
 		}
-		a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
-		a.add(ctx, p)
-		a.requestCleanup() // its finished worker has to go first
 	}
+}
+
+// revives returns what is to be called when a pod begins again that has ended, or was
+// rejected, or nil if it does not begin again now. While its worker has not finished, its
+// volumes are not gone yet.
+func (a *Agent) revives(pod *v1.Pod) (begins func()) {
+	// The phase first: nearly all pods run, and a status is a copy.
+	if ph, ok := a.statuses.Phase(pod.UID); len(a.hooks.Revivers) == 0 || podmeta.IsTerminal(pod.Status.Phase) || !ok || !podmeta.IsTerminal(ph) {
+		return nil
+	}
+	if w, works := a.workers.State(pod.UID); works && !w.Finished {
+		return nil
+	}
+	st, ok := a.statuses.Get(pod.UID)
+	if !ok {
+		return nil
+	}
+	return a.hooks.Revives(a.guard, pod, &st)
 }
 
 // sweep removes what is left of pods that nothing knows. It runs beside the loop

@@ -252,13 +252,14 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 // and for those that begin again; a pod that is running already is adopted.
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	a.statuses.Adopt(pod)
+	if begins := a.revives(pod); begins != nil {
+		begins()
+		a.statuses.Forget(pod.UID) // that it ended is over
+	}
 	// Nothing of it begins to run: its worker only takes down what is left.
 	if podmeta.IsTerminal(pod.Status.Phase) || a.isEnding(pod.UID) {
 		a.begin(pod)
 		return
-	}
-	if st, ok := a.statuses.Get(pod.UID); ok && a.hooks.Revives(a.guard, pod, &st) {
-		a.statuses.Forget(pod.UID) // that it ended, for the machine's sake, is over
 	}
 	seen := a.pleg.View(pod.UID)
 	a.hooks.Recall(a.guard, pod, seen.Pod)

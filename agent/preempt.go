@@ -59,7 +59,7 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		}
 		without := ending.Pods{UIDs: slices.Clone(gone.UIDs), Names: slices.Clone(gone.Names), Until: gone.Until}
 		for _, v := range victims {
-			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(podlife.Grace(v, nil, podlife.Cause{})+ending.Margin))
+			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(podlife.Grace(v, nil, podlife.Cause{Kind: podlife.Preempted})+ending.Margin))
 		}
 		// No pod ends for one that would not run even then.
 		if fits, wait := a.fitsWithout(pod, others, without); wait != nil {
@@ -82,9 +82,9 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 // preempt begins to end one pod for the sake of another. It does not wait: the one
 // that waits is asked about again when its victims have gone.
 func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, victim *v1.Pod, missing v1.ResourceList) {
-	var how part.End
+	var why podlife.Cause
 	var ended func(error)
-	if err := a.guard.Call(h.Name, func() error { how, ended = h.Hook.Preempt(pod, victim, missing); return nil }); err != nil {
+	if err := a.guard.Call(h.Name, func() error { why, ended = h.Hook.Preempt(pod, victim, missing); return nil }); err != nil {
 		return
 	}
 	if wanted, ok := a.pods.Pod(victim.UID); ok {
@@ -92,9 +92,9 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 	}
 	a.log.Warn("pod preempted", zap.String("pod", victim.Namespace+"/"+victim.Name), zap.String("for", pod.Namespace+"/"+pod.Name))
 	done := make(chan struct{})
-	a.workers.Update(killUpdate(victim, how, done))
+	a.workers.Update(killUpdate(victim, why, done))
 	a.background(ctx, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, podlife.Grace(victim, nil, podlife.Cause{})+ending.Margin)
+		ctx, cancel := context.WithTimeout(ctx, podlife.Grace(victim, nil, why)+ending.Margin)
 		defer cancel()
 		err := a.awaitEnd(ctx, victim, done)
 		if ended != nil {
@@ -104,12 +104,12 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 	})
 }
 
-// killUpdate ends a pod in the time and with the status that how says. done is
-// closed once, when its containers have ended or nobody will end them.
-func killUpdate(pod *v1.Pod, how part.End, done chan<- struct{}) podworker.Update {
+// killUpdate ends a pod. done is closed once, when its containers have ended or nobody
+// will end them.
+func killUpdate(pod *v1.Pod, why podlife.Cause, done chan<- struct{}) podworker.Update {
 	return podworker.Update{
 		Type: podworker.KillUpdate, Pod: pod, Start: time.Now(),
-		Kill: &podworker.KillOptions{Done: done, Evict: how.Evict, Status: how.Status, GracePeriodSeconds: &how.GraceSeconds},
+		Kill: &podworker.KillOptions{Done: done, Why: why},
 	}
 }
 

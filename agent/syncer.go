@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/probing"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
@@ -48,9 +49,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	pod := a.hooks.Allocated(a.guard, w.Pod)
 	status := a.status(ctx, pod, obs, false)
 	if a.pastDeadline(pod, &status) {
-		a.events.Event(pod, v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-		status.Phase, status.Reason = v1.PodFailed, "DeadlineExceeded"
-		status.Message = "Pod was active on the node longer than the specified deadline"
+		why := podlife.Cause{Kind: podlife.DeadlineExceeded}
+		a.event(pod, why)
+		why.Apply(&status)
 	}
 	// Before anything is done: users see what was there, also if the next call
 	// hangs.
@@ -198,8 +199,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 // eviction sets its phase and reason.
 func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, final bool) {
 	status := a.status(ctx, w.Pod, obs, final)
-	for _, fn := range w.StatusFuncs {
-		fn(&status)
+	for _, why := range w.Causes {
+		why.Apply(&status)
 	}
 	a.setStatus(w.Pod, status)
 }

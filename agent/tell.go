@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -22,6 +23,13 @@ const (
 	reasonFamilies   = "HostIPsIPFamilyMismatch"
 	reasonResolvConf = "CheckLimitsForResolvConf"
 )
+
+// event reports why a pod ends, is rejected or waits.
+func (a *Agent) event(pod *v1.Pod, why podlife.Cause) {
+	if eventType, reason, message := why.Event(); eventType != "" {
+		a.events.Event(pod, eventType, reason, message)
+	}
+}
 
 // refused reports a pod that is not in effect since another has its name or its UID.
 func (a *Agent) refused(pod *v1.Pod, why string) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -141,7 +142,7 @@ func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	for _, l := range on {
 		holds = append(holds, l.condition)
 	}
-	return &Rejection{Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", holds)}
+	return &Rejection{Reason: podlife.Evicted.Reason(), Message: fmt.Sprintf("The node had condition: %v. ", holds)}
 }
 
 // toleratesMemory reports whether the pod may be on a node that is short of memory.

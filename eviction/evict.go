@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // Ending pods. An eviction has a goroutine of its own, and no lane waits for it:
@@ -32,9 +31,6 @@ const (
 	// pause is how long a pod whose eviction has ended, one way or the
 	// other, is not chosen again.
 	pause = 30 * time.Second
-
-	// reasonEvicted is the reason of a pod that was evicted or not admitted.
-	reasonEvicted = "Evicted"
 )
 
 // order is to evict a pod.
@@ -43,9 +39,9 @@ type order struct {
 	candidate   rank.Candidate
 	label       string // of the metric
 	grace       int64  // seconds
+	kind        podlife.Kind
 	message     string
 	annotations map[string]string
-	disrupted   bool // the node wanted it, not the pod's own limit
 }
 
 // eviction is one that is under way or has ended not long ago. Its fields are
@@ -80,10 +76,12 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 
 	m.met.evicted(o.label)
 	m.cfg.Log.Info("evicting", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("for", o.label), zap.String("message", o.message))
-	m.cfg.Events.Pod(pod, o.annotations, v1.EventTypeWarning, reasonEvicted, o.message)
+	why := podlife.Cause{Kind: o.kind, Message: o.message, At: now, Grace: &o.grace}
+	eventType, reason, message := why.Event()
+	m.cfg.Events.Pod(pod, o.annotations, eventType, reason, message)
 	m.wg.Go(func() {
 		// Half as much again as the grace, as with the kubelet.
-		err := m.kill(ctx, o, now, max(leastKill, grace*3/2))
+		err := m.kill(ctx, pod, why, max(leastKill, grace*3/2))
 		m.stopped(e, v, err)
 		if err == nil {
 			m.freed(ctx, e)
@@ -95,11 +93,11 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 // kill has the pod ended, and gives up on a KillFunc that does not come back. That
 // call stays behind, and Run waits for it. The channel has room for its result, so
 // that it can end.
-func (m *Manager) kill(ctx context.Context, o order, now time.Time, limit time.Duration) error {
+func (m *Manager) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	done := make(chan error, 1)
-	m.wg.Go(func() { done <- m.cfg.Kill(ctx, o.candidate.Pod, o.grace, o.status(now)) })
+	m.wg.Go(func() { done <- m.cfg.Kill(ctx, pod, why) })
 	select {
 	case err := <-done:
 		return err
@@ -177,35 +175,6 @@ func (m *Manager) raise(l *lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.floor = time.Now()
-}
-
-// status returns what is published of the pod. It may be called often and on copies
-// that share their conditions, which is why the list is replaced and not written
-// to.
-func (o order) status(now time.Time) func(*v1.PodStatus) {
-	return func(st *v1.PodStatus) {
-		st.Phase, st.Reason, st.Message = v1.PodFailed, reasonEvicted, o.message
-		// A pod over its own limit is at fault itself: DisruptionTarget (KEP-3329)
-		// is for pods that the node ends for others.
-		if !o.disrupted {
-			return
-		}
-		c := v1.PodCondition{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
-			Message: o.message, LastTransitionTime: metav1.NewTime(now),
-		}
-		i := slices.IndexFunc(st.Conditions, func(have v1.PodCondition) bool { return have.Type == c.Type })
-		switch {
-		case i < 0:
-			st.Conditions = append(st.Conditions, c)
-		default:
-			if have := st.Conditions[i]; have.Status == c.Status {
-				c.LastTransitionTime = have.LastTransitionTime
-			}
-			st.Conditions = slices.Clone(st.Conditions)
-			st.Conditions[i] = c
-		}
-	}
 }
 
 // underWay is how many evictions a lane has under way and how much of a

@@ -14,15 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// KillFunc ends a pod, within graceSeconds instead of the time in its spec,
-// and returns when its containers have stopped. Status is to be applied to
-// what is published of the pod from then on; it may be called repeatedly and
-// from any goroutine. An error, and the end of ctx, mean that the pod may
-// still run. Calls for different pods are made at the same time.
-type KillFunc func(ctx context.Context, pod *v1.Pod, graceSeconds int64, status func(*v1.PodStatus)) error
+// KillFunc ends a pod, within the time that why gives instead of that in its spec, and
+// returns when its containers have stopped. Why is to be applied to what is published of
+// the pod from then on. An error, and the end of ctx, mean that the pod may still run.
+// Calls for different pods are made at the same time.
+type KillFunc func(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 
 // Reclaimer frees disk without ending a pod. Both return when they are done
 // or ctx ends. What failed is logged, and what it freed counts all the same.

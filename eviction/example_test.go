@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // A device for caches is a signal of one's own: what is left of it, and what each pod has there.
@@ -22,7 +23,7 @@ func ExampleSignal() {
 	ended := make(chan string, 1)
 	m, err := eviction.New(eviction.Config{
 		Stats: newNode(), Pods: func() []*v1.Pod { return pods },
-		Kill: func(_ context.Context, pod *v1.Pod, _ int64, _ func(*v1.PodStatus)) error {
+		Kill: func(_ context.Context, pod *v1.Pod, _ podlife.Cause) error {
 			ended <- pod.Name
 			return nil
 		},
@@ -62,9 +63,9 @@ func ExampleManager() {
 	ended := make(chan string, 1)
 	m, err := eviction.New(eviction.Config{
 		Stats: n, Pods: n.list, Thresholds: thresholds,
-		Kill: func(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
+		Kill: func(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 			defer func() { ended <- pod.Name }()
-			return n.kill(ctx, pod, grace, status)
+			return n.kill(ctx, pod, why)
 		},
 	})
 	if err != nil {

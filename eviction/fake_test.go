@@ -19,6 +19,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 const mi = 1 << 20
@@ -188,13 +189,13 @@ func (n *node) list() []*v1.Pod {
 	return slices.SortedFunc(maps.Values(n.pods), func(a, b *v1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-func (n *node) kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
+func (n *node) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	n.mu.Lock()
 	n.killed = append(n.killed, pod.Name)
-	n.grace[pod.Name] = grace
+	n.grace[pod.Name] = podlife.GraceSeconds(pod, why)
 	var st v1.PodStatus
-	status(&st)
-	status(&st)
+	why.Apply(&st)
+	why.Apply(&st)
 	n.status[pod.Name] = st
 	hang, refuse, take := n.hang[pod.UID], n.refuse[pod.UID], n.killTake
 	n.mu.Unlock()

@@ -83,7 +83,7 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 		// ends one and waits.
 		l.m.evict(ctx, l, order{
 			rules: l.rules(), candidate: ranked[i].Candidate, label: string(t.Signal), grace: l.grace(t, ranked[i].Pod),
-			message: lowMessage(t, w.obs, ranked[i].Candidate), disrupted: true,
+			message: lowMessage(t, w.obs, ranked[i].Candidate), kind: podlife.Evicted,
 			annotations: annotations(resourceOf(t.Signal), ranked[i].Candidate),
 		}, d)
 	}
@@ -215,7 +215,7 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 		}
 		evicts = true
 		l.m.evict(ctx, l, order{
-			rules: l.rules(), candidate: c, label: string(v.Limit), grace: hardGrace, message: limitMessage(v),
+			rules: l.rules(), candidate: c, label: string(v.Limit), grace: hardGrace, message: limitMessage(v), kind: podlife.OverLimit,
 		}, d)
 		l.m.record(d)
 	}

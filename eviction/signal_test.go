@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // A signal of one's own frees what no pod needs first, then evicts by priority and use, has a
@@ -26,9 +27,9 @@ func TestOwnSignal(t *testing.T) {
 		left, reclaimed, fail := int64(50), 0, error(nil)
 		cfg := eviction.Config{
 			Stats: n, Pods: n.list,
-			Kill: func(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
+			Kill: func(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 				defer n.change(func() { left = 50 })
-				return n.kill(ctx, pod, grace, status)
+				return n.kill(ctx, pod, why)
 			},
 			Thresholds: []rank.Threshold{{Signal: "seats.free", Value: rank.Amount{Value: 10}}},
 			Signals: []eviction.Signal{{

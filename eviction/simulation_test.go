@@ -20,6 +20,7 @@ import (
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/notify"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 const (
@@ -242,9 +243,9 @@ func (l *life) find(pod *v1.Pod) *simPod {
 	return &l.pods[slices.IndexFunc(l.pods, func(p simPod) bool { return p.pod == pod })]
 }
 
-func (l *life) kill(_ context.Context, pod *v1.Pod, _ int64, status func(*v1.PodStatus)) error {
+func (l *life) kill(_ context.Context, pod *v1.Pod, why podlife.Cause) error {
 	var st v1.PodStatus
-	status(&st)
+	why.Apply(&st)
 	l.mu.Lock()
 	p := l.find(pod)
 	l.dying[pod.UID] = true

@@ -1,7 +1,39 @@
 package podlife
 
-// Kind is the kind of a [Cause]. The zero value means that nobody gave a reason.
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Kind is the kind of a [Cause]. The zero value is a cause of an embedder's own, or
+// none: what it does is said by the fields of the Cause alone.
 type Kind string
+
+// Why a pod ends, is rejected or waits. The table below says what follows from each.
+const (
+	// Evicted means that the node is short of something that ending the pod frees.
+	Evicted Kind = "Evicted"
+	// OverLimit means that the pod used more local storage than its own limit.
+	OverLimit Kind = "OverLimit"
+	// Preempted means that the pod makes room for a critical one.
+	Preempted Kind = "Preempted"
+	// Shutdown means that the machine goes down.
+	Shutdown Kind = "Shutdown"
+	// DeadlineExceeded means that the pod's activeDeadlineSeconds are over.
+	DeadlineExceeded Kind = "DeadlineExceeded"
+	// VolumesExhausted means that the node can have no more volumes of a CSI driver.
+	VolumesExhausted Kind = "VolumesExhausted"
+	// Rejected means that the pod was never admitted. Reason says why.
+	Rejected Kind = "Rejected"
+	// Waits means that the pod is not admitted yet.
+	Waits Kind = "Waits"
+)
 
 // Why a container ends although its pod goes on.
 const (
@@ -21,10 +53,211 @@ const (
 	Surplus Kind = "SurplusInstance"
 )
 
-// Cause is why a pod or a container ends.
+// Cause is why a pod or a container ends, is rejected or waits. It is plain data. The
+// zero Cause is gentle: it leaves the status alone and gives the pod its own time.
 type Cause struct {
 	Kind Kind
+	// Reason is the word for programs, such as OutOfcpu; "" is that of the kind.
+	Reason string
+	// Message is the text for people; "" is that of the kind.
+	Message string
+	// At is when the cause arose. It is the transition time of DisruptionTarget.
+	At time.Time
 	// Grace is how many seconds there are to end, as given by whoever ends it; nil is
 	// what the pod has anyway. See [Grace].
 	Grace *int64
+}
+
+// effects are what follows from a kind.
+type effects struct {
+	phase   v1.PodPhase // of the status; "" leaves it
+	reason  string
+	message string
+	prefix  string // of the status's message
+	event   string // type of the event; "" is none
+	named   string // reason of the event; "" is that of the cause
+	// disrupts sets the condition DisruptionTarget (KEP-3329): the node ends the pod for
+	// others. about is its message; "" is that of the status.
+	disrupts bool
+	about    string
+	// keepsSuccess leaves a pod Succeeded that has.
+	keepsSuccess bool
+	// evicts reports that what the pod holds on the node may go although it is wanted.
+	evicts bool
+	again  again
+}
+
+// again is when a static pod begins again, once its cause is over: no controller makes
+// another one.
+type again uint8
+
+const (
+	never       again = iota
+	unlessNever       // its restart policy is Never
+	always
+)
+
+// table has what follows from each kind. Words and texts are the kubelet's, as programs
+// compare some of them. Metrics are the business of who decides: their labels are what the
+// node was short of, which is no property of a cause.
+var table = map[Kind]effects{
+	Evicted: {
+		phase: v1.PodFailed, reason: "Evicted", event: v1.EventTypeWarning, disrupts: true, evicts: true, again: unlessNever,
+	},
+	// The pod is at fault itself, and not disrupted for others.
+	OverLimit: {
+		phase: v1.PodFailed, reason: "Evicted", event: v1.EventTypeWarning, evicts: true, again: unlessNever,
+	},
+	Preempted: {
+		phase: v1.PodFailed, reason: "Preempting", message: "Preempted in order to admit critical pod", event: v1.EventTypeWarning,
+		disrupts: true, about: "Pod was preempted by Kubelet to accommodate a critical pod.", evicts: true, again: unlessNever,
+	},
+	Shutdown: {
+		phase: v1.PodFailed, reason: "Terminated", message: "Pod was terminated in response to imminent node shutdown.",
+		disrupts: true, keepsSuccess: true, again: always,
+	},
+	DeadlineExceeded: {
+		phase: v1.PodFailed, reason: "DeadlineExceeded", message: "Pod was active on the node longer than the specified deadline",
+		event: v1.EventTypeNormal,
+	},
+	VolumesExhausted: {
+		phase: v1.PodFailed, reason: "VolumeAttachmentLimitExceeded", event: v1.EventTypeWarning,
+	},
+	Rejected: {phase: v1.PodFailed, prefix: "Pod was rejected: ", event: v1.EventTypeWarning, again: always},
+	Waits:    {prefix: "Pod waits to be admitted: ", event: v1.EventTypeNormal, named: "AdmissionWaits"},
+}
+
+// effects are those of the cause's kind, with its own words where it has some. A cause
+// without a kind that has a reason fails the pod.
+func (c Cause) effects() effects {
+	e := table[c.Kind]
+	if c.Kind == "" && c.Reason != "" {
+		e.phase, e.event = v1.PodFailed, v1.EventTypeWarning
+	}
+	if c.Reason != "" {
+		e.reason = c.Reason
+	}
+	if c.Message != "" {
+		e.message = c.Message
+	}
+	return e
+}
+
+// Shows reports whether the cause changes the status of a pod.
+func (c Cause) Shows() bool {
+	e := c.effects()
+	return e.phase != "" || e.prefix != ""
+}
+
+// Apply writes the cause into a status. Lists in it are replaced and not written to, so
+// that a status may share them with others. A pod that is rejected has no containers.
+func (c Cause) Apply(st *v1.PodStatus) {
+	if !c.Shows() {
+		return
+	}
+	e := c.effects()
+	if e.phase != "" && !(e.keepsSuccess && st.Phase == v1.PodSucceeded) {
+		st.Phase = e.phase
+	}
+	st.Reason, st.Message = e.reason, e.prefix+e.message
+	if c.Kind == Rejected {
+		st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
+		st.AllocatedResources, st.Resources = nil, nil
+	}
+	if e.disrupts {
+		about := e.about
+		if about == "" {
+			about = st.Message
+		}
+		st.Conditions = disrupted(st.Conditions, about, c.At)
+	}
+}
+
+// disrupted is a list of conditions with DisruptionTarget in it.
+func disrupted(conditions []v1.PodCondition, message string, at time.Time) []v1.PodCondition {
+	next := v1.PodCondition{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
+		LastTransitionTime: metav1.NewTime(at),
+	}
+	conditions = slices.Clone(conditions)
+	i := slices.IndexFunc(conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+	if i < 0 {
+		return append(conditions, next)
+	}
+	have := conditions[i]
+	if have.Status == v1.ConditionTrue {
+		next.LastTransitionTime = have.LastTransitionTime
+	}
+	next.ObservedGeneration, next.LastProbeTime = have.ObservedGeneration, have.LastProbeTime
+	conditions[i] = next
+	return conditions
+}
+
+// Reason returns the word for programs of a kind that always has the same; else "".
+func (k Kind) Reason() string { return table[k].reason }
+
+// Event returns the event that reports the cause; eventType is "" if there is none.
+func (c Cause) Event() (eventType, reason, message string) {
+	e := c.effects()
+	if e.named != "" {
+		return e.event, e.named, e.reason + ": " + e.message
+	}
+	return e.event, e.reason, e.message
+}
+
+// Evicts reports whether what the pod holds on the node may go when it has ended,
+// although it is wanted.
+func (c Cause) Evicts() bool { return c.effects().evicts }
+
+// Returns reports whether a pod that ended for this cause may begin again under its UID
+// when the cause is over. That is for static pods; of others a controller makes another
+// one. Pods that ended for a cause without a kind may.
+func (c Cause) Returns(pod *v1.Pod) bool {
+	e := c.effects()
+	switch {
+	case c.Kind == "":
+		return true
+	case !podmeta.IsStatic(pod) || e.again == never:
+		return false
+	default:
+		return e.again == always || pod.Spec.RestartPolicy != v1.RestartPolicyNever
+	}
+}
+
+// EndedByNode reports whether a status says that the node ended the pod for others
+// (KEP-3329).
+func EndedByNode(st *v1.PodStatus) bool {
+	return slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonTerminationByKubelet
+	})
+}
+
+// CauseOf returns the cause that a status has been given, by this agent or by a kubelet:
+// what [Cause.Apply] wrote. Its At and Grace are not known. ok is false if the pod came to
+// its end by itself, as one that has succeeded has, or goes on; Reason and Message are then those of the status.
+func CauseOf(st *v1.PodStatus) (c Cause, ok bool) {
+	c = Cause{Reason: st.Reason, Message: st.Message}
+	trimmed := func(k Kind) bool {
+		text, has := strings.CutPrefix(st.Message, table[k].prefix)
+		if has {
+			c.Kind, c.Message = k, text
+		}
+		return has
+	}
+	failed := st.Phase == v1.PodFailed
+	switch {
+	case failed && len(st.ContainerStatuses) == 0 && trimmed(Rejected):
+	case !podmeta.IsTerminal(st.Phase) && trimmed(Waits):
+	case failed && st.Reason == Evicted.Reason():
+		if c.Kind = OverLimit; EndedByNode(st) {
+			c.Kind = Evicted
+		}
+	case failed:
+		for _, k := range []Kind{Preempted, Shutdown, DeadlineExceeded, VolumesExhausted} {
+			if st.Reason == k.Reason() {
+				c.Kind = k
+			}
+		}
+	}
+	return c, c.Kind != ""
 }

@@ -344,9 +344,6 @@ type Request struct {
 	Liveness, Startup func(containerID string) ProbeResult
 	// Unsure is that of [PlanInput].
 	Unsure bool
-	// OnSandbox, if not nil, is told the addresses of a new sandbox before
-	// anything is started in it.
-	OnSandbox func(ips []string)
 }
 
 // ActionResult is one thing that was done, or not.

@@ -351,9 +351,6 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	s.in.PodIPs = sandbox.IPs
 	// Newest first, the order of observations.
 	s.obs.Sandboxes = append([]observed.Sandbox{sandbox}, s.obs.Sandboxes...)
-	if s.req.OnSandbox != nil {
-		s.req.OnSandbox(sandbox.IPs)
-	}
 	return true
 }
 

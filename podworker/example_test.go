@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -50,7 +51,7 @@ func ExampleManager_Update() {
 	<-syncer.synced
 
 	grace, done := int64(5), make(chan struct{})
-	m.Update(podworker.Update{Type: podworker.KillUpdate, Pod: pod, Kill: &podworker.KillOptions{GracePeriodSeconds: &grace, Done: done}})
+	m.Update(podworker.Update{Type: podworker.KillUpdate, Pod: pod, Kill: &podworker.KillOptions{Why: podlife.Cause{Grace: &grace}, Done: done}})
 	<-done // its containers have stopped
 	<-syncer.cleaned
 

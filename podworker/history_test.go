@@ -271,8 +271,7 @@ func (h *managerHistory) known(wanted []string) {
 	defer h.mu.Unlock()
 	known := h.m.SyncKnownPods(desired)
 	for _, uid := range slices.Sorted(maps.Keys(known)) {
-		k := known[uid]
-		h.noteLocked(uid, "is known: %v, orphan=%v, spec=%v, static=%v", k.Kind, k.Orphan, k.HasConfig, k.Static)
+		h.noteLocked(uid, "is known: %v", known[uid])
 	}
 }
 

@@ -159,9 +159,9 @@ func (m *Manager) Resync(uid types.UID) bool {
 
 // SyncKnownPods compares the workers with the pods that are wanted. Those not
 // wanted are terminated, records that have come to their end are dropped, and
-// what remains is returned. From the first call on, a UID without a record is
+// what remains is returned with its stage. From the first call on, a UID without a record is
 // known to have nothing left. It does not wait for the pods that it ends.
-func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
+func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]Kind {
 	want := make(map[types.UID]bool, len(desired))
 	for _, p := range desired {
 		want[p.UID] = true
@@ -169,16 +169,15 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
 	m.workers.Lock()
 	defer m.workers.Unlock()
 	m.synced = true
-	known := make(map[types.UID]PodSync, len(m.core.pods))
+	known := make(map[types.UID]Kind, len(m.core.pods))
 	now := time.Now()
 	for uid, p := range m.core.pods {
-		orphan := !want[uid]
-		if orphan {
+		if !want[uid] {
 			m.apply(m.core.feed(p, unwanted{}, now))
 		}
 		// The step may have dropped the pod, or begun another life of its UID.
 		if m.core.pods[uid] == p {
-			known[uid] = p.podSync(orphan)
+			known[uid] = p.stage.kind()
 		}
 	}
 	return known

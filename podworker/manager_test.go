@@ -79,7 +79,7 @@ func TestAPodThatNeverBeganCountsAsTerminating(t *testing.T) {
 		}
 		m.Update(Update{Type: KillUpdate, Pod: podNamed("waiting")})
 		synctest.Wait()
-		if !m.ShouldBeFinished("waiting") || !m.ShouldContainersBeTerminating("waiting") {
+		if !m.KnownTerminated("waiting") {
 			t.Error("its containers may be started")
 		}
 	})

@@ -10,6 +10,8 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // UpdateType describes why a pod is to be synced.
@@ -65,15 +67,9 @@ type KillOptions struct {
 	// stop them (the pod is unknown or finished, or Run has ended). It is
 	// closed exactly once whatever happens.
 	Done chan<- struct{}
-	// Evict reports that the pod is evicted: what it holds on the node may be
-	// removed although the pod stays wanted.
-	Evict bool
-	// Status changes the status published while the pod terminates. The
-	// functions of several updates are applied in the order they came.
-	Status func(*v1.PodStatus)
-	// GracePeriodSeconds, if not nil, overrides the pod's own. A grace
-	// period never grows; below 1 counts as 1.
-	GracePeriodSeconds *int64
+	// Why is the cause of the end; the zero Cause leaves the pod its own time. A
+	// grace period never grows; below 1 s counts as 1 s.
+	Why podlife.Cause
 }
 
 // Update is news of one pod. Either Pod or RuntimePod is set; with both,
@@ -82,7 +78,6 @@ type KillOptions struct {
 type Update struct {
 	Type       UpdateType
 	Pod        *v1.Pod
-	MirrorPod  *v1.Pod
 	RuntimePod *RuntimePod
 	// Start is when the cause was seen; it only feeds a latency metric.
 	Start time.Time
@@ -94,7 +89,6 @@ type Update struct {
 type Work struct {
 	Type       UpdateType
 	Pod        *v1.Pod
-	MirrorPod  *v1.Pod
 	RuntimePod *RuntimePod
 	// NewerThan is the end of the last call that acted on the runtime: what
 	// was observed before it is out of date. The zero time accepts anything.
@@ -102,9 +96,11 @@ type Work struct {
 	// GracePeriodSeconds is set when the pod terminates on request; nil
 	// when it came to its end by itself, or only the runtime knows it.
 	GracePeriodSeconds *int64
-	// Evicted and StatusFuncs are as in KillOptions, of all updates so far.
-	Evicted     bool
-	StatusFuncs []func(*v1.PodStatus)
+	// Causes are those that were given for the end so far, in that order.
+	Causes []podlife.Cause
+	// Evicted reports that what the pod holds on the node may be removed although it
+	// stays wanted (see [podlife.Cause.Evicts]).
+	Evicted bool
 }
 
 // Outcome is what a sync came to. The zero value means that the pod runs on,

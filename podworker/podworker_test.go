@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -198,7 +199,7 @@ func TestLife(t *testing.T) {
 		if g := f.last("u", "terminating").work.GracePeriodSeconds; g == nil || *g != 30 {
 			t.Errorf("grace = %v, want 30 of the spec", g)
 		}
-		if !m.ShouldBeFinished("u") || !m.KnownTerminated("u") {
+		if !finished(m, "u") || !m.KnownTerminated("u") {
 			t.Error("the pod does not count as finished")
 		}
 		late := make(chan struct{})
@@ -250,7 +251,7 @@ func TestKillInterruptsSyncAndIsNotOverwritten(t *testing.T) {
 		m.Update(create(p))
 		synctest.Wait()
 		start := time.Now()
-		m.Update(kill(p, &podworker.KillOptions{Evict: true}))
+		m.Update(kill(p, &podworker.KillOptions{Why: podlife.Cause{Kind: podlife.Evicted}}))
 		m.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: p})
 		wantOps(t, f, "u", "sync", "terminating", "terminated")
 		if d := time.Since(start); d != 0 {
@@ -280,8 +281,8 @@ func TestShorterGraceInterruptsTermination(t *testing.T) {
 		start := time.Now()
 		two, ten := int64(2), int64(10)
 		done := make(chan struct{})
-		m.Update(kill(p, &podworker.KillOptions{GracePeriodSeconds: &two, Done: done}))
-		m.Update(kill(p, &podworker.KillOptions{GracePeriodSeconds: &ten}))
+		m.Update(kill(p, &podworker.KillOptions{Why: podlife.Cause{Grace: &two}, Done: done}))
+		m.Update(kill(p, &podworker.KillOptions{Why: podlife.Cause{Grace: &ten}}))
 		<-done
 		if d := time.Since(start); d != 2*time.Second {
 			t.Errorf("ended after %v, want 2s", d)
@@ -412,8 +413,8 @@ func TestStatusOfAnEndBeforeTheBeginning(t *testing.T) {
 	f.terminate = func(_ context.Context, w podworker.Work) error {
 		if w.Pod.UID == "a" {
 			time.Sleep(5 * time.Second)
-		} else if len(w.StatusFuncs) != 1 {
-			t.Errorf("%d status functions, want 1", len(w.StatusFuncs))
+		} else if len(w.Causes) != 1 {
+			t.Errorf("%d causes, want 1", len(w.Causes))
 		}
 		return nil
 	}
@@ -424,7 +425,7 @@ func TestStatusOfAnEndBeforeTheBeginning(t *testing.T) {
 		m.Update(create(c))
 		m.Update(kill(a, nil))
 		done := make(chan struct{})
-		m.Update(kill(b, &podworker.KillOptions{Done: done, Status: func(*v1.PodStatus) {}}))
+		m.Update(kill(b, &podworker.KillOptions{Done: done, Why: podlife.Cause{Kind: podlife.Shutdown}}))
 		synctest.Wait()
 		wantOps(t, f, "b", "terminating", "terminated")
 		if !isClosed(done) {
@@ -608,7 +609,7 @@ func TestSyncKnownPods(t *testing.T) {
 		return ctx.Err()
 	}
 	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
-		if !m.CouldHaveRunningContainers("x") || m.ShouldContentBeRemoved("x") || m.ShouldBeFinished("x") {
+		if !m.CouldHaveRunningContainers("x") || m.ShouldContentBeRemoved("x") {
 			t.Error("unknown pods count as gone before the wanted ones were told")
 		}
 		keep, drop, waiting := newStatic("keep", "a"), newStatic("drop", "b"), newStatic("waiting", "a")
@@ -617,7 +618,7 @@ func TestSyncKnownPods(t *testing.T) {
 		}
 		synctest.Wait()
 		known := m.SyncKnownPods([]*v1.Pod{keep})
-		if len(known) != 2 || known["keep"].Orphan || !known["drop"].Orphan || !known["drop"].Static || !known["drop"].HasConfig {
+		if len(known) != 2 || known["keep"] != podworker.Sync || known["drop"] != podworker.Terminating {
 			t.Errorf("known = %+v", known)
 		}
 		wantOps(t, f, "waiting")
@@ -629,7 +630,7 @@ func TestSyncKnownPods(t *testing.T) {
 		if known := m.SyncKnownPods([]*v1.Pod{keep}); len(known) != 1 {
 			t.Errorf("known = %+v, want one", known)
 		}
-		if m.CouldHaveRunningContainers("x") || !m.ShouldContentBeRemoved("x") || !m.ShouldBeFinished("x") {
+		if m.CouldHaveRunningContainers("x") || !m.ShouldContentBeRemoved("x") {
 			t.Error("unknown pods may have something left after the wanted ones were told")
 		}
 	})
@@ -824,7 +825,7 @@ func TestKillOfAPodThatEndsByItselfInterruptsIt(t *testing.T) {
 			synctest.Wait()
 			start := time.Now()
 			grace, done := int64(tc.grace), make(chan struct{})
-			m.Update(kill(newPod("u", "p"), &podworker.KillOptions{GracePeriodSeconds: &grace, Done: done}))
+			m.Update(kill(newPod("u", "p"), &podworker.KillOptions{Why: podlife.Cause{Grace: &grace}, Done: done}))
 			<-done
 			if d := time.Since(start); d != tc.want*time.Second {
 				t.Errorf("killed with %ds: ended after %v, want %ds", grace, d, tc.want)
@@ -918,4 +919,10 @@ func TestStrings(t *testing.T) {
 	if want := []string{"sync", "update", "create", "kill", "sync", "terminating", "terminated"}; !slices.Equal(got, want) {
 		t.Errorf("names %v, want the kubelet's %v", got, want)
 	}
+}
+
+// finished reports whether nothing is left to do for a pod.
+func finished(m *podworker.Manager, uid types.UID) bool {
+	w, ok := m.State(uid)
+	return ok && w.Finished
 }

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
@@ -135,26 +134,9 @@ func (m *Manager) CouldHaveRunningContainers(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage.kind() != Terminated }, func() bool { return !m.synced })
 }
 
-// ShouldBeFinished reports whether nothing is left to do for the pod.
-func (m *Manager) ShouldBeFinished(uid types.UID) bool {
-	return m.ask(uid, func(p *pod) bool { return p.stage == finished }, m.afterSync)
-}
-
 // TerminationRequested reports whether the pod is to end, or has ended.
 func (m *Manager) TerminationRequested(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage > live }, never)
-}
-
-// ShouldContainersBeTerminating reports whether no container of the pod may be
-// started any more. A pod whose end was only asked for may still be in a sync
-// that starts one.
-func (m *Manager) ShouldContainersBeTerminating(uid types.UID) bool {
-	return m.ask(uid, func(p *pod) bool { return p.stage >= stopping }, m.afterSync)
-}
-
-// ShouldRuntimeBeRemoved reports whether the pod's sandboxes may be removed.
-func (m *Manager) ShouldRuntimeBeRemoved(uid types.UID) bool {
-	return m.ask(uid, func(p *pod) bool { return p.stage.kind() == Terminated }, m.afterSync)
 }
 
 // ShouldContentBeRemoved reports whether all the pod keeps on the node may go.
@@ -173,20 +155,4 @@ func (m *Manager) TerminatingByFullName(fullName string) bool {
 	defer m.workers.Unlock()
 	p := m.core.pods[m.core.names.holder(fullName)]
 	return p != nil && p.stage.kind() == Terminating
-}
-
-// PodSync is what SyncKnownPods reports one pod.
-type PodSync struct {
-	Kind Kind
-	// Orphan reports that the pod is not wanted any more.
-	Orphan bool
-	// HasConfig reports that a spec is known, Static that it is a static pod.
-	HasConfig, Static bool
-}
-
-// podSync is called with the workers locked. A pod of which only the runtime
-// knows has no spec, and is not static.
-func (p *pod) podSync(orphan bool) PodSync {
-	spec := p.newest()
-	return PodSync{Kind: p.stage.kind(), Orphan: orphan, HasConfig: spec != nil, Static: spec != nil && podmeta.IsStatic(spec)}
 }

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the answers in testdata by what comes out")
@@ -98,7 +100,10 @@ func (c command) update(t *testing.T, now time.Time, done func(name string) chan
 		u.Start = now.Add(-c.duration(t, c.options["start"]))
 	}
 	if c.has("grace") || c.has("evict") || c.has("done") {
-		u.Kill = &KillOptions{Evict: c.has("evict"), GracePeriodSeconds: c.number(t, "grace")}
+		u.Kill = &KillOptions{Why: podlife.Cause{Grace: c.number(t, "grace")}}
+		if c.has("evict") {
+			u.Kill.Why.Kind = podlife.Evicted
+		}
 		if c.has("done") {
 			u.Kill.Done = done(c.options["done"])
 		}

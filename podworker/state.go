@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -82,7 +83,7 @@ func (c claim) String() string {
 // reasons say why a pod ends. They only add up.
 type reasons struct {
 	deleted bool // the API server, or whoever wants pods, wants it no more
-	evicted bool
+	evicted bool // what it holds on the node may go
 	runtime bool // the runtime runs it although nobody wants it
 }
 
@@ -91,16 +92,15 @@ type end struct {
 	at    time.Time // it was asked for, or came
 	grace int64     // seconds; 0 until termination is requested
 	by    time.Time // when grace is over; zero until then
-	// done are closed once the containers are proven stopped; funcs change the
-	// status until then.
-	done  []chan<- struct{}
-	funcs []func(*v1.PodStatus)
+	// done are closed once the containers are proven stopped.
+	done   []chan<- struct{}
+	causes []podlife.Cause
 }
 
 // known is what the syncer was last told, merged.
 type known struct {
-	pod, mirror *v1.Pod
-	runtime     *RuntimePod
+	pod     *v1.Pod
+	runtime *RuntimePod
 }
 
 // turn is one call of the syncer.

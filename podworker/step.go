@@ -1,6 +1,7 @@
 package podworker
 
 import (
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -131,9 +132,6 @@ func (t *transition) reviseRestart(u *Update) {
 		t.restart = nil
 	case u.Type == ConfigUpdate && !podmeta.IsTerminal(u.Pod.Status.Phase):
 		t.restart.Pod = u.Pod
-		if u.MirrorPod != nil {
-			t.restart.MirrorPod = u.MirrorPod
-		}
 	}
 }
 
@@ -148,7 +146,7 @@ func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 	case u.Pod != nil && podmeta.IsTerminal(u.Pod.Status.Phase):
 		end = true
 	}
-	if u.Type == KillUpdate && u.Kill != nil && u.Kill.Evict {
+	if u.Type == KillUpdate && u.Kill != nil && u.Kill.Why.Evicts() {
 		t.why.evicted = true
 	}
 	if !end || t.stage > live {
@@ -159,18 +157,16 @@ func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 }
 
 // collectKill adds an update's options to those of a pod that terminates and
-// reports whether it has less time now. Status functions apply in the order in
-// which they came; Done is closed even if the pod has nothing to stop.
+// reports whether it has less time now. Done is closed even if the pod has nothing to
+// stop.
 func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 	var why podlife.Cause
 	if k := u.Kill; k != nil {
 		if k.Done != nil {
 			t.end.done = append(t.end.done, k.Done)
 		}
-		if k.Status != nil {
-			t.end.funcs = append(t.end.funcs, k.Status)
-		}
-		why.Grace = k.GracePeriodSeconds
+		why = k.Why
+		t.end.causes = append(t.end.causes, why)
 	}
 	// An update of the runtime alone bears no spec.
 	pod := u.Pod
@@ -252,7 +248,7 @@ func (t *transition) begin() {
 	case Terminating:
 		// It never ran. There is nothing to end, but whoever asked for its
 		// end wants to hear of it, and to have the status say so.
-		if len(t.end.funcs) > 0 {
+		if slices.ContainsFunc(t.end.causes, podlife.Cause.Shows) {
 			t.release()
 			return
 		}
@@ -342,23 +338,20 @@ func (k *known) merge(u *Update) {
 	if u.Pod != nil {
 		k.pod = u.Pod
 	}
-	if u.MirrorPod != nil {
-		k.mirror = u.MirrorPod
-	}
 }
 
 // prepare makes the turn: what the syncer is called for, and with.
 func (t *transition) prepare(why UpdateType) {
 	t.turn = turn{t.stage.kind(), Work{
-		Type: why, Pod: t.told.pod, MirrorPod: t.told.mirror, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
+		Type: why, Pod: t.told.pod, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
 	}}
 	if t.turn.kind == Sync {
 		return
 	}
 	w := &t.turn.work
-	// The bounded slice keeps later functions out of the array that the syncer
+	// The bounded slice keeps later causes out of the array that the syncer
 	// reads without a lock.
-	w.StatusFuncs = t.end.funcs[:len(t.end.funcs):len(t.end.funcs)]
+	w.Causes = t.end.causes[:len(t.end.causes):len(t.end.causes)]
 	// Of a copy: the grace may shrink while the syncer reads it.
 	if t.end.grace > 0 {
 		grace := t.end.grace
@@ -426,7 +419,7 @@ func (t *transition) goOn(how then) { t.emit(next{how}) }
 func (t *transition) finish() {
 	t.stage = finished
 	t.pending, t.news = Update{}, false
-	t.end.funcs, t.waitFor = nil, ""
+	t.end.causes, t.waitFor = nil, ""
 	t.closeDone()
 	t.freeName()
 	if t.restart != nil {

@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // The histories in testdata/step tell the core what happens and show what it
@@ -234,7 +236,7 @@ func (h *coreHistory) describe(p *pod) string {
 func TestStepIsPure(t *testing.T) {
 	at := time.Unix(1, 0)
 	grace := int64(5)
-	kill := Update{Type: KillUpdate, Pod: &v1.Pod{}, Kill: &KillOptions{GracePeriodSeconds: &grace}}
+	kill := Update{Type: KillUpdate, Pod: &v1.Pod{}, Kill: &KillOptions{Why: podlife.Cause{Grace: &grace}}}
 	var a, b state
 	for _, s := range []*state{&a, &b} {
 		fx := step(s, updated{update: kill, first: true}, at, false)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/volumemgr"
@@ -39,7 +40,7 @@ type Host struct {
 	storage  storage
 	partial  bool
 	calls    []string
-	end      func(*v1.Pod, part.End) error
+	end      func(*v1.Pod, podlife.Cause) error
 	check    func(has, asks *v1.Pod) (reason, message string)
 }
 
@@ -123,7 +124,7 @@ func (h *Host) SetClaim(c *resourceapi.ResourceClaim) {
 }
 
 // OnEnd sets what comes of End; nil, success.
-func (h *Host) OnEnd(fn func(*v1.Pod, part.End) error) {
+func (h *Host) OnEnd(fn func(*v1.Pod, podlife.Cause) error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.end = fn
@@ -310,8 +311,8 @@ func (h *Host) NodeEvent(eventType, reason, message string) {
 var ErrNoEnd = errors.New("the pod has not ended")
 
 // End implements part.Host.
-func (h *Host) End(ctx context.Context, pod *v1.Pod, how part.End) error {
-	h.note("end %s grace=%d", key(pod), how.GraceSeconds)
+func (h *Host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
+	h.note("end %s grace=%d", key(pod), podlife.GraceSeconds(pod, why))
 	h.mu.Lock()
 	end := h.end
 	h.mu.Unlock()
@@ -321,7 +322,7 @@ func (h *Host) End(ctx context.Context, pod *v1.Pod, how part.End) error {
 	if end == nil {
 		return nil
 	}
-	return end(pod, how)
+	return end(pod, why)
 }
 
 // CheckResize implements part.Resizes.

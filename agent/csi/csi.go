@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
@@ -12,13 +13,10 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/csi"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
-
-// reasonLimit is the kubelet's reason for a pod that is rejected, or ended, since the
-// node can attach no more volumes of its driver.
-const reasonLimit = "VolumeAttachmentLimitExceeded"
 
 // Config holds what a Part needs.
 type Config struct {
@@ -151,11 +149,10 @@ func (p *Part) exhausted(pod *v1.Pod, why error) {
 	p.ending[pod.UID] = true
 	ctx := p.ctx
 	p.wg.Go(func() {
-		text := fmt.Sprintf("Pod was rejected: a volume cannot be attached: %v", why)
-		p.host.Event(pod, nil, v1.EventTypeWarning, reasonLimit, text)
-		err := p.host.End(ctx, pod, part.End{Status: func(s *v1.PodStatus) {
-			s.Phase, s.Reason, s.Message = v1.PodFailed, reasonLimit, text
-		}})
+		why := podlife.Cause{Kind: podlife.VolumesExhausted, Message: fmt.Sprintf("a volume cannot be attached: %v", why), At: time.Now()}
+		eventType, reason, message := why.Event()
+		p.host.Event(pod, nil, eventType, reason, message)
+		err := p.host.End(ctx, pod, why)
 		if err != nil && ctx.Err() == nil {
 			p.cfg.Log.Error("failed to end pod without room for its volumes", zap.String("uid", string(pod.UID)), zap.Error(err))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/csi"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -45,8 +46,8 @@ func (p *Part) Admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	}
 	for _, driver := range slices.Sorted(maps.Keys(limits)) {
 		if n := len(all[driver]); n > limits[driver] {
-			return &part.Rejection{Reason: reasonLimit, Message: fmt.Sprintf(
-				"Pod was rejected: it would bring the node to %d volumes of driver %s, which allows %d", n, driver, limits[driver])}
+			return &part.Rejection{Reason: podlife.VolumesExhausted.Reason(), Message: fmt.Sprintf(
+				"it would bring the node to %d volumes of driver %s, which allows %d", n, driver, limits[driver])}
 		}
 	}
 	return nil

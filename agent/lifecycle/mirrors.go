@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -241,16 +241,9 @@ func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 		if p.host.Observed(pod.UID).ContainersRun() == observed.Yes {
 			return true
 		}
-		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0 || endedByNode(&mirror.Status)
+		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0 || podlife.EndedByNode(&mirror.Status)
 	}
 	return !podmeta.IsTerminal(st.Phase)
-}
-
-// endedByNode reports whether a status says that the node has ended the pod (KEP-3329).
-func endedByNode(st *v1.PodStatus) bool {
-	return slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonTerminationByKubelet
-	})
 }
 
 // PublishAs implements part.Publisher: a static pod's status is shown by its

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/node/shutdown"
-	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // shutdownName is the name of the part.
@@ -63,7 +63,7 @@ type ShutdownConfig struct {
 //
 // # Hooks
 //
-// Admit rejects every pod while the machine goes down. Revives has static pods
+// Admit rejects every pod while the machine goes down. Over has static pods
 // begin that ended or were rejected for a shutdown that was called off, or that
 // is over because the machine has started again: nobody else would make another
 // one of them. Restore reads what an agent before this one has seen; Run watches
@@ -155,22 +155,15 @@ func (p *Shutdown) Admit(*v1.Pod, []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// Revives implements part.Reviver.
-func (p *Shutdown) Revives(pod *v1.Pod, st *v1.PodStatus) bool {
-	if !podmeta.IsStatic(pod) || st.Phase != v1.PodFailed || p.ShuttingDown() != nil {
-		return false
-	}
-	switch st.Reason {
-	case shutdown.ReasonNotAdmitted:
-		return true
-	case shutdown.ReasonTerminated:
-		if w, known := p.host.Worker(pod.UID); known && !w.Finished {
-			return false // its volumes are not gone yet
-		}
-		p.cfg.Log.Info("pod begins again: the machine stays up", zap.String("pod", pod.Namespace+"/"+pod.Name))
-		return true
-	}
-	return false
+// Over implements part.Reviver.
+func (p *Shutdown) Over(pod *v1.Pod, why podlife.Cause) bool {
+	ended := why.Kind == podlife.Shutdown || why.Kind == podlife.Rejected && why.Reason == shutdown.ReasonNotAdmitted
+	return ended && why.Returns(pod) && p.ShuttingDown() == nil
+}
+
+// Begins implements part.Reviver.
+func (p *Shutdown) Begins(pod *v1.Pod, _ podlife.Cause) {
+	p.cfg.Log.Info("pod begins again: the machine stays up", zap.String("pod", pod.Namespace+"/"+pod.Name))
 }
 
 // Restore implements part.Restorer: it returns when Run has read what an agent

@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -28,8 +29,8 @@ func (a host) ActivePods() []*v1.Pod                     { return a.pods }
 func (a host) Worker(types.UID) (podworker.Status, bool) { return podworker.Status{}, false }
 func (a host) NodeEvent(_, reason, message string)       { fmt.Println(reason+":", message) }
 func (a host) Housekeep()                                {}
-func (a host) End(_ context.Context, pod *v1.Pod, how part.End) error {
-	fmt.Println(pod.Name, "has", how.GraceSeconds, "s to end")
+func (a host) End(_ context.Context, pod *v1.Pod, why podlife.Cause) error {
+	fmt.Println(pod.Name, "has", *why.Grace, "s to end")
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // pods are the agent's, as package node knows them.
@@ -33,8 +33,8 @@ func (p pods) Active() []*v1.Pod {
 }
 
 // Kill implements block.Killer.
-func (p pods) Kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
-	return p.host.End(ctx, pod, part.End{GraceSeconds: grace, Status: status})
+func (p pods) Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
+	return p.host.End(ctx, pod, why)
 }
 
 // unmountedEvery is the time between two looks whether volumes are gone, during

@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -111,9 +112,9 @@ func newNode(t *testing.T, m *shutdownMachine, store part.Store) *shutdownNode {
 	system := newPod("system")
 	system.Spec.Priority = new(int32(2_000_000_000))
 	n.host.SetPods(newPod("web"), system)
-	n.host.OnEnd(func(pod *v1.Pod, how part.End) error {
+	n.host.OnEnd(func(pod *v1.Pod, why podlife.Cause) error {
 		st := v1.PodStatus{Phase: v1.PodRunning}
-		how.Status(&st)
+		why.Apply(&st)
 		n.host.SetStatus(pod.UID, st)
 		n.host.SetWorker(podworker.Status{UID: pod.UID, Kind: podworker.Terminated})
 		go func() { // its volumes go
@@ -172,7 +173,7 @@ func TestShutdown(t *testing.T) {
 		if ends := n.calls("end"); !slices.Equal(ends, []string{"end default/web grace=5"}) || m.letGo() {
 			t.Errorf("ends %q, released %t", ends, m.letGo())
 		}
-		if n.Revives(newPod("web"), terminated) || n.Revives(late, notAdmitted) {
+		if revives(n, newPod("web"), terminated) || revives(n, late, notAdmitted) {
 			t.Error("pods begin while the machine goes down")
 		}
 		time.Sleep(5 * time.Second)
@@ -193,7 +194,7 @@ func TestShutdown(t *testing.T) {
 		if calls := n.calls("housekeep", "node event"); !slices.Equal(calls, []string{"node event Normal Shutdown: Shutdown manager detected shutdown cancellation", "housekeep"}) {
 			t.Errorf("calls %q", calls)
 		}
-		if n.ShuttingDown() != nil || n.Admit(late, nil) != nil || !n.Revives(newPod("web"), terminated) || !n.Revives(late, notAdmitted) {
+		if n.ShuttingDown() != nil || n.Admit(late, nil) != nil || !revives(n, newPod("web"), terminated) || !revives(n, late, notAdmitted) {
 			t.Error("pods do not begin though the machine stays up")
 		}
 		n.stop()
@@ -205,21 +206,19 @@ func TestWhoDoesNotBeginAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, &shutdownMachine{}, nil)
 		synctest.Wait()
-		api, ending := newPod("api"), newPod("ending")
+		api := newPod("api")
 		api.Annotations = nil
-		n.host.SetWorker(podworker.Status{UID: ending.UID, Kind: podworker.Terminated})
 		for name, tc := range map[string]struct {
 			pod *v1.Pod
 			st  *v1.PodStatus
 		}{
 			"of a cluster":           {api, terminated},
 			"of a cluster, rejected": {api, notAdmitted},
-			"its volumes are there":  {ending, terminated},
 			"succeeded":              {newPod("p"), &v1.PodStatus{Phase: v1.PodSucceeded, Reason: "Terminated"}},
 			"failed by itself":       {newPod("p"), &v1.PodStatus{Phase: v1.PodFailed, Reason: "Error"}},
 			"evicted":                {newPod("p"), &v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted"}},
 		} {
-			if n.Revives(tc.pod, tc.st) {
+			if revives(n, tc.pod, tc.st) {
 				t.Errorf("%s: it begins again", name)
 			}
 		}
@@ -248,7 +247,7 @@ func TestShutdownIsRemembered(t *testing.T) {
 		n.host.Calls()
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		if n.Admit(newPod("late"), nil) != nil || n.calls("housekeep") == nil || !n.Revives(newPod("web"), terminated) {
+		if n.Admit(newPod("late"), nil) != nil || n.calls("housekeep") == nil || !revives(n, newPod("web"), terminated) {
 			t.Error("pods do not begin")
 		}
 		n.stop()
@@ -285,7 +284,7 @@ func TestVolumesThatStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &shutdownMachine{}
 		n := newNode(t, m, nil)
-		n.host.OnEnd(func(pod *v1.Pod, _ part.End) error {
+		n.host.OnEnd(func(pod *v1.Pod, _ podlife.Cause) error {
 			n.host.SetWorker(podworker.Status{UID: pod.UID, Kind: podworker.Terminated})
 			return nil
 		})
@@ -317,7 +316,7 @@ func TestTheStoreHangs(t *testing.T) {
 		m, store := &shutdownMachine{}, &agenttest.HungStore{}
 		n := newNode(t, m, store)
 		n.host.Settle()
-		if n.Admit(newPod("early"), nil) != nil || n.ShuttingDown() != nil || !n.Revives(newPod("early"), notAdmitted) {
+		if n.Admit(newPod("early"), nil) != nil || n.ShuttingDown() != nil || !revives(n, newPod("early"), notAdmitted) {
 			t.Error("a hook's answer")
 		}
 		if err := n.Restore(t.Context()); err == nil || !strings.Contains(err.Error(), "the store did not answer in time") {
@@ -409,4 +408,14 @@ func TestNewAndJoin(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// revives reports whether a pod with a status begins again, and has it do so.
+func revives(p part.Reviver, pod *v1.Pod, st *v1.PodStatus) bool {
+	why, _ := podlife.CauseOf(st)
+	if !why.Returns(pod) || !p.Over(pod, why) {
+		return false
+	}
+	p.Begins(pod, why)
+	return true
 }

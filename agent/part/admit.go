@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/topology"
 )
 
@@ -107,8 +108,12 @@ type Forecaster interface {
 // Reviver is a Part that has ended or rejected pods that nobody else would make
 // again.
 type Reviver interface {
-	// Revives reports whether a pod that has come to its end, or was rejected,
-	// is to begin again now. It is called on the loop, for pods that the sources
-	// still want and of which nothing runs, and must not block.
-	Revives(pod *v1.Pod, status *v1.PodStatus) bool
+	// Over reports whether the cause for which a pod ended, or was rejected, is over, so
+	// that the pod is to begin again now. It is called on the loop, for pods that the
+	// sources still want, that may return for that cause ([podlife.Cause.Returns]) and
+	// whose worker has finished, and must not block. It may be asked several times.
+	Over(pod *v1.Pod, why podlife.Cause) bool
+	// Begins tells the part that reported so that the pod begins again. It is called on
+	// the loop and must not block.
+	Begins(pod *v1.Pod, why podlife.Cause)
 }

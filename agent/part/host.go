@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -35,8 +36,8 @@ type Host interface {
 	Event(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
 	NodeEvent(eventType, reason, message string)
 	// End ends a pod and returns when its containers are proven to have
-	// stopped.
-	End(ctx context.Context, pod *v1.Pod, how End) error
+	// stopped. The pod's statuses show the cause from now on.
+	End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 }
 
 // Pods is the part of a [Host] about pods.
@@ -73,16 +74,6 @@ type Runtime interface {
 	// Observed is what was seen of a pod last, and how well. Observe looks again.
 	Observed(uid types.UID) observed.View
 	Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
-}
-
-// End describes how a pod ends.
-type End struct {
-	// GraceSeconds is the pod's time to end.
-	GraceSeconds int64
-	// Evict removes what is left of it as if it had been deleted.
-	Evict bool
-	// Status changes the pod's statuses from now on; nil does not.
-	Status func(*v1.PodStatus)
 }
 
 // The interfaces below are what single parts of this module need beyond a

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	block "github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -93,7 +94,7 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 // # Hooks
 //
 // Admit rejects pods while the node is under pressure; where all pods are static
-// (EvictionConfig.Standalone) they wait for its end instead. Revives has a static pod that
+// (EvictionConfig.Standalone) they wait for its end instead. Over has a static pod that
 // was evicted there begin again: when the node is under no pressure, and after a
 // back-off of 10 s that doubles up to 5 min with each eviction and starts anew
 // after 10 min without one, as for containers that crash. Explain says which of
@@ -110,7 +111,7 @@ func (c EvictionConfig) withDefaults() EvictionConfig {
 //
 // Nothing is kept over a restart. A pod that was evicted by an agent before this
 // one begins again after the first back-off. The back-off counts from when
-// Revives was asked about the pod first.
+// Over was asked about the pod first.
 type Eviction struct {
 	cfg      EvictionConfig
 	block    *block.Manager
@@ -178,8 +179,8 @@ func (p *Eviction) Run(ctx context.Context) error {
 }
 
 // kill is a block.KillFunc.
-func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
-	return p.host.End(ctx, pod, part.End{GraceSeconds: grace, Evict: true, Status: status})
+func (p *Eviction) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
+	return p.host.End(ctx, pod, why)
 }
 
 // freed reports whether nothing of a pod that was ended is mounted or in a directory any more: its worker

@@ -11,6 +11,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/pressure"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -27,9 +28,9 @@ func (a *evictionAgent) NodeEvent(string, string, string)                       
 func (a *evictionAgent) Readmit()                                                 {}
 func (a *evictionAgent) Housekeep()                                               {}
 func (a *evictionAgent) Worker(types.UID) (podworker.Status, bool)                { return podworker.Status{}, false }
-func (a *evictionAgent) End(_ context.Context, pod *v1.Pod, how part.End) error {
+func (a *evictionAgent) End(_ context.Context, pod *v1.Pod, why podlife.Cause) error {
 	st := v1.PodStatus{Phase: v1.PodRunning}
-	how.Status(&st)
+	why.Apply(&st)
 	a.ended <- fmt.Sprintf("%s: %s %s", pod.Name, st.Phase, st.Reason)
 	return nil
 }

@@ -2,53 +2,37 @@ package pressure
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/podmeta"
-)
-
-const (
-	// reasonEvicted is the reason in the status of a pod that was evicted, or
-	// rejected for pressure.
-	reasonEvicted = "Evicted"
-	// messageRejected begins the message of a pod that was rejected.
-	messageRejected = "Pod was rejected: "
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // comesBack reports whether an evicted pod is started again by this agent. That holds
 // for static pods on a standalone node: no controller replaces them, and the kubelet
-// evicts none. A pod with restartPolicy Never is not started again.
-func (p *Eviction) comesBack(pod *v1.Pod, st *v1.PodStatus) bool {
-	return p.cfg.Standalone && podmeta.IsStatic(pod) && pod.Spec.RestartPolicy != v1.RestartPolicyNever &&
-		st.Phase == v1.PodFailed && st.Reason == reasonEvicted &&
-		!(strings.HasPrefix(st.Message, messageRejected) && len(st.ContainerStatuses) == 0)
+// evicts none.
+func (p *Eviction) comesBack(pod *v1.Pod, why podlife.Cause) bool {
+	return p.cfg.Standalone && (why.Kind == podlife.Evicted || why.Kind == podlife.OverLimit) && why.Returns(pod)
 }
 
-// Revives implements part.Reviver.
-func (p *Eviction) Revives(pod *v1.Pod, st *v1.PodStatus) bool {
-	if !p.comesBack(pod, st) || p.cfg.Hold() {
-		return false
-	}
-	if w, known := p.host.Worker(pod.UID); known && !w.Finished {
-		return false // its volumes are not gone yet
-	}
-	now := time.Now()
-	if !p.backoffs.over(pod.UID, now) || p.underPressure() {
-		return false
-	}
-	p.backoffs.began(pod.UID, now)
+// Over implements part.Reviver.
+func (p *Eviction) Over(pod *v1.Pod, why podlife.Cause) bool {
+	return p.comesBack(pod, why) && !p.cfg.Hold() && p.backoffs.over(pod.UID, time.Now()) && !p.underPressure()
+}
+
+// Begins implements part.Reviver.
+func (p *Eviction) Begins(pod *v1.Pod, _ podlife.Cause) {
+	p.backoffs.began(pod.UID, time.Now())
 	p.cfg.Log.Info("pod begins again after its eviction", zap.String("pod", pod.Namespace+"/"+pod.Name))
-	return true
 }
 
 // Explain implements part.Explainer.
 func (p *Eviction) Explain(pod *v1.Pod) string {
-	if st, ok := p.host.Status(pod.UID); !ok || !p.comesBack(pod, &st) {
+	st, _ := p.host.Status(pod.UID)
+	if why, _ := podlife.CauseOf(&st); !p.comesBack(pod, why) {
 		return ""
 	}
 	until := p.backoffs.until(pod.UID)

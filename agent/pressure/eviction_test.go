@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/agent/pressure"
 	block "github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -75,7 +76,7 @@ type evictionNode struct {
 	*figures
 	t    *testing.T
 	host *agenttest.Host
-	ends []part.End
+	ends []podlife.Cause
 	stop func()
 }
 
@@ -95,13 +96,13 @@ func newEvictionNode(t *testing.T, change func(*pressure.EvictionConfig)) *evict
 		t.Fatal(err)
 	}
 	n.Eviction = p
-	n.host.OnEnd(func(pod *v1.Pod, how part.End) error {
+	n.host.OnEnd(func(pod *v1.Pod, why podlife.Cause) error {
 		n.figures.mu.Lock()
 		defer n.figures.mu.Unlock()
-		n.ends = append(n.ends, how)
+		n.ends = append(n.ends, why)
 		n.free += n.pods[pod.UID]
 		st := v1.PodStatus{Phase: v1.PodRunning}
-		how.Status(&st)
+		why.Apply(&st)
 		n.host.SetStatus(pod.UID, st)
 		return nil
 	})
@@ -153,7 +154,7 @@ func TestEviction(t *testing.T) {
 		if st.Phase != v1.PodFailed || st.Reason != "Evicted" || !strings.HasPrefix(st.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi.") {
 			t.Errorf("hog: %s %s %q", st.Phase, st.Reason, st.Message)
 		}
-		if len(n.ends) != 1 || !n.ends[0].Evict {
+		if len(n.ends) != 1 || !n.ends[0].Evicts() {
 			t.Errorf("ends %+v", n.ends)
 		}
 		calls := n.host.Calls()
@@ -177,7 +178,7 @@ func TestEviction(t *testing.T) {
 		if r := n.Admit(static(newEvictionPod("system", "")), nil); r != nil {
 			t.Errorf("system: %v", r)
 		}
-		if n.Revives(hog, &st) || n.Explain(hog) != "" || changes.Load() != 1 {
+		if revives(n, hog, &st) || n.Explain(hog) != "" || changes.Load() != 1 {
 			t.Errorf("a pod of a controller begins again; or %d changes, want 1", changes.Load())
 		}
 		time.Sleep(6 * time.Minute)
@@ -235,7 +236,7 @@ func TestStandalone(t *testing.T) {
 		}
 		for range 4 * 60 {
 			time.Sleep(time.Second)
-			if n.Revives(hog, &st) {
+			if revives(n, hog, &st) {
 				t.Fatal("it begins under pressure")
 			}
 		}
@@ -246,7 +247,7 @@ func TestStandalone(t *testing.T) {
 		n.host.Calls()
 		time.Sleep(6 * time.Minute)
 		synctest.Wait()
-		if !n.has("readmit") || !n.Revives(hog, &st) {
+		if !n.has("readmit") || !revives(n, hog, &st) {
 			t.Error("it does not begin after pressure")
 		}
 		n.stop()
@@ -271,18 +272,18 @@ func TestBackoffOfEvictedPods(t *testing.T) {
 			if why := n.Explain(pod); !strings.HasPrefix(why, "its time to begin again") {
 				t.Errorf("why: %q", why)
 			}
-			if n.Revives(pod, evicted()) {
+			if revives(n, pod, evicted()) {
 				t.Fatal("it begins at once")
 			}
 			n.host.Calls()
 			time.Sleep(want - 1)
 			synctest.Wait()
-			if n.has("housekeep") || n.Revives(pod, evicted()) {
+			if n.has("housekeep") || revives(n, pod, evicted()) {
 				t.Fatalf("it begins before %v", want)
 			}
 			time.Sleep(1 * time.Nanosecond)
 			synctest.Wait()
-			if !n.has("housekeep") || !n.Revives(pod, evicted()) {
+			if !n.has("housekeep") || !revives(n, pod, evicted()) {
 				t.Fatalf("it does not begin after %v", want)
 			}
 		}
@@ -307,11 +308,11 @@ func TestWhoDoesNotBeginAgain(t *testing.T) {
 		n := newEvictionNode(t, func(c *pressure.EvictionConfig) { c.Standalone, c.Hold = true, func() bool { return hold } })
 		tries := func(pod *v1.Pod, st *v1.PodStatus) bool {
 			n.Housekeep(nil)
-			if n.Revives(pod, st) {
+			if revives(n, pod, st) {
 				return true
 			}
 			time.Sleep(firstBackoff)
-			return n.Revives(pod, st)
+			return revives(n, pod, st)
 		}
 		never := static(newEvictionPod("never", ""))
 		never.Spec.RestartPolicy = v1.RestartPolicyNever
@@ -337,14 +338,6 @@ func TestWhoDoesNotBeginAgain(t *testing.T) {
 		if hold = false; !tries(pod, evicted()) {
 			t.Error("it does not begin again")
 		}
-		n.host.SetWorker(podworker.Status{UID: pod.UID, Kind: podworker.Terminated})
-		if tries(pod, evicted()) {
-			t.Error("it begins before its volumes are gone")
-		}
-		n.host.SetWorker(podworker.Status{UID: pod.UID, Kind: podworker.Terminated, Finished: true})
-		if !tries(pod, evicted()) {
-			t.Error("it does not begin when its worker has finished")
-		}
 		n.stop()
 	})
 }
@@ -366,14 +359,14 @@ func TestHooksReturnWhileFiguresHang(t *testing.T) {
 		if r := n.Admit(pod, nil); r != nil {
 			t.Error(r)
 		}
-		n.Revives(pod, evicted())
+		revives(n, pod, evicted())
 		n.Housekeep([]*v1.Pod{pod})
 		if why := n.Explain(pod); why == "" {
 			t.Error("nothing is explained")
 		}
 		n.ExplainNode(&local.NodeWhy{})
 		time.Sleep(firstBackoff)
-		if !n.Revives(pod, evicted()) {
+		if !revives(n, pod, evicted()) {
 			t.Error("it does not begin again")
 		}
 		close(hang)
@@ -423,4 +416,14 @@ func TestKernelNotices(t *testing.T) {
 			}
 		}
 	}
+}
+
+// revives reports whether a pod with a status begins again, and has it do so.
+func revives(p part.Reviver, pod *v1.Pod, st *v1.PodStatus) bool {
+	why, _ := podlife.CauseOf(st)
+	if !why.Returns(pod) || !p.Over(pod, why) {
+		return false
+	}
+	p.Begins(pod, why)
+	return true
 }

@@ -7,11 +7,11 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/internal/preempt"
@@ -23,14 +23,6 @@ import (
 
 // preemptionName is the name of the part.
 const preemptionName = "preemption"
-
-// The reason in the status and the event of a victim, and their texts: those of the
-// kubelet.
-const (
-	reasonPreempting = "Preempting"
-	messagePreempted = "Preempted in order to admit critical pod"
-	messageCondition = "Pod was preempted by Kubelet to accommodate a critical pod."
-)
 
 // PreemptionConfig holds what a [Preemption] needs. The zero value of every field means the default
 // named beside it.
@@ -64,7 +56,7 @@ type PreemptionConfig struct {
 // Preempting, condition DisruptionTarget and an event. The agent ends nobody in vain:
 // it asks all parts first whether the pod would be admitted then. Until all victims
 // have ended the pod waits; in place of one that does not end within its grace period
-// and half a minute others are chosen. Revives has a static victim begin again when
+// and half a minute others are chosen. Over has a static victim begin again when
 // the pod that it ended for is wanted no more, since nobody else makes another one;
 // Explain says so.
 //
@@ -147,16 +139,16 @@ func (p *Preemption) Victims(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceL
 }
 
 // Preempt implements part.Preempter.
-func (p *Preemption) Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (part.End, func(error)) {
-	p.host.Event(victim, nil, v1.EventTypeWarning, reasonPreempting, messagePreempted)
+func (p *Preemption) Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (podlife.Cause, func(error)) {
+	why := podlife.Cause{Kind: podlife.Preempted, At: time.Now()}
+	eventType, reason, message := why.Event()
+	p.host.Event(victim, nil, eventType, reason, message)
 	if podmeta.IsStatic(victim) {
 		p.mu.Lock()
 		p.gone[victim.UID] = cause{pod.UID, pod.Namespace + "/" + pod.Name}
 		p.mu.Unlock()
 	}
-	now := metav1.Now()
-	how := part.End{GraceSeconds: podlife.GraceSeconds(victim, podlife.Cause{}), Evict: true, Status: func(st *v1.PodStatus) { disrupt(st, now) }}
-	return how, func(err error) { p.ended(victim, firstOf(missing), err) }
+	return why, func(err error) { p.ended(victim, firstOf(missing), err) }
 }
 
 // ended counts a victim that has ended, and reports one that has not.
@@ -173,26 +165,6 @@ func (p *Preemption) ended(victim *v1.Pod, resource string, err error) {
 	}
 }
 
-// disrupt is what is published of a victim.
-func disrupt(st *v1.PodStatus, now metav1.Time) {
-	st.Phase, st.Reason, st.Message = v1.PodFailed, reasonPreempting, messagePreempted
-	c := v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
-		Message: messageCondition, LastTransitionTime: now,
-	}
-	st.Conditions = slices.Clone(st.Conditions)
-	for i := range st.Conditions {
-		if have := &st.Conditions[i]; have.Type == c.Type {
-			if have.Status == c.Status {
-				c.LastTransitionTime = have.LastTransitionTime
-			}
-			*have = c
-			return
-		}
-	}
-	st.Conditions = append(st.Conditions, c)
-}
-
 // firstOf names the first resource, in the order of the kubelet. Pods can only end
 // for resources that the node is known to have, which are few.
 func firstOf(missing v1.ResourceList) string {
@@ -205,29 +177,25 @@ func firstOf(missing v1.ResourceList) string {
 	return string(first[0])
 }
 
-// wasPreempted reports whether a pod ended here for another and nobody makes it
-// again.
-func wasPreempted(pod *v1.Pod, st *v1.PodStatus) bool {
-	return podmeta.IsStatic(pod) && pod.Spec.RestartPolicy != v1.RestartPolicyNever && st.Phase == v1.PodFailed && st.Reason == reasonPreempting
-}
-
-// Revives implements part.Reviver.
-func (p *Preemption) Revives(pod *v1.Pod, st *v1.PodStatus) bool {
-	if !wasPreempted(pod, st) || p.cfg.Hold() {
+// Over implements part.Reviver.
+func (p *Preemption) Over(pod *v1.Pod, why podlife.Cause) bool {
+	if why.Kind != podlife.Preempted || !why.Returns(pod) || p.cfg.Hold() {
 		return false
-	}
-	if w, known := p.host.Worker(pod.UID); known && !w.Finished {
-		return false // its volumes are not gone yet
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c, known := p.gone[pod.UID]
-	if known && p.wanted(c) || !known && !p.settled() {
-		return false
+	if c, known := p.gone[pod.UID]; known {
+		return !p.wanted(c)
 	}
+	return p.settled()
+}
+
+// Begins implements part.Reviver.
+func (p *Preemption) Begins(pod *v1.Pod, _ podlife.Cause) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	delete(p.gone, pod.UID)
 	p.cfg.Log.Info("pod begins again after its preemption", zap.String("pod", pod.Namespace+"/"+pod.Name))
-	return true
 }
 
 // settled reports whether all pods are known that run: one that ended in an earlier life

@@ -15,8 +15,8 @@ import (
 
 	"github.com/nodewright/nodewright/agent/agenttest"
 	"github.com/nodewright/nodewright/agent/pressure"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/podworker"
 )
 
 func preemptionPod(name, source string, priority int32, cpu string) *v1.Pod {
@@ -89,13 +89,13 @@ func TestHowVictimsEnd(t *testing.T) {
 		victim := preemptionPod("o", "api", 0, "1")
 		victim.Spec.TerminationGracePeriodSeconds = new(int64(7))
 		how, ended := p.Preempt(preemptionPod("p", "file", 0, "1"), victim, v1.ResourceList{v1.ResourceMemory: {}, v1.ResourceCPU: {}})
-		if how.GraceSeconds != 7 || !how.Evict {
+		if podlife.GraceSeconds(victim, how) != 7 || !how.Evicts() {
 			t.Errorf("%s: ends by %+v", tc.name, how)
 		}
 		st := v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionFalse}}}
 		was := slices.Clone(st.Conditions)
 		shared := st.Conditions
-		how.Status(&st)
+		how.Apply(&st)
 		if c := st.Conditions[0]; st.Phase != v1.PodFailed || st.Reason != "Preempting" || len(st.Conditions) != 1 || c.Status != v1.ConditionTrue || c.Reason != "TerminationByKubelet" {
 			t.Errorf("%s: status %+v", tc.name, st)
 		}
@@ -135,10 +135,10 @@ func TestStaticVictimsBeginAgain(t *testing.T) {
 	h.SetPods(for_, victim, other)
 	st := v1.PodStatus{Phase: v1.PodRunning}
 	how, _ := p.Preempt(for_, victim, v1.ResourceList{v1.ResourceCPU: {}})
-	how.Status(&st)
+	how.Apply(&st)
 	again := func(want bool, why string) {
 		t.Helper()
-		if got := p.Revives(victim, &st); got != want {
+		if got := revives(p, victim, &st); got != want {
 			t.Errorf("%s: begins again: %v", why, got)
 		}
 	}
@@ -151,14 +151,11 @@ func TestStaticVictimsBeginAgain(t *testing.T) {
 	p.Housekeep([]*v1.Pod{for_, victim})
 	again(false, "still known")
 	h.SetStatus(for_.UID, v1.PodStatus{Phase: v1.PodSucceeded})
-	h.SetWorker(podworker.Status{UID: victim.UID})
-	again(false, "its worker has not ended")
-	h.SetWorker(podworker.Status{UID: victim.UID, Finished: true})
 	held = true
 	again(false, "the machine goes down")
 	held = false
 	again(true, "the other has ended")
-	if p.Revives(other, &st) || p.Revives(victim, &v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted"}) {
+	if revives(p, other, &st) || revives(p, victim, &v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted"}) {
 		t.Error("a pod begins again that was not preempted, or that somebody makes again")
 	}
 	again(false, "of a life before, and it is not known yet what runs")

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // The judgements are made under machine.mu, right before an effect of the agent
@@ -368,7 +368,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		}
 	}
 	// What ended it for others is judged by itself.
-	forOthers := slices.Contains([]string{shutdown.ReasonTerminated, "Preempting", "Evicted"}, st.Reason)
+	forOthers := slices.Contains([]string{podlife.Shutdown.Reason(), "Preempting", "Evicted"}, st.Reason)
 	if p.anew && terminal && p.wanted && !forOthers && len(st.ContainerStatuses) > 0 && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
 		m.wrong("status of %s, which was rejected and began anew: %s", p.object.Name, st.Phase)
 	}

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // The times that pods have when the machine goes down, by their priority, and when it goes
@@ -214,12 +215,12 @@ func (m *machine) endsAfterAll(p *pod) bool {
 			}
 		}
 	}
-	return time.Since(since) < bound || m.onRecord(p, shutdown.ReasonTerminated)
+	return time.Since(since) < bound || m.onRecord(p, podlife.Shutdown.Reason())
 }
 
 // judgeTerminated looks at a status that says that a pod was ended for a shutdown. m.mu is held.
 func (m *machine) judgeTerminated(p *pod, st *v1.PodStatus) {
-	if st.Reason != shutdown.ReasonTerminated && st.Reason != shutdown.ReasonNotAdmitted {
+	if st.Reason != podlife.Shutdown.Reason() && st.Reason != shutdown.ReasonNotAdmitted {
 		return
 	}
 	if m.shutdowns == 0 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/node/logind"
 	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // rig is a bus, a logind on it, and one who watches.
@@ -201,8 +202,8 @@ type onePod struct{ killed chan int64 }
 
 func (p *onePod) Active() []*v1.Pod { return []*v1.Pod{{}} }
 
-func (p *onePod) Kill(_ context.Context, _ *v1.Pod, grace int64, _ func(*v1.PodStatus)) error {
-	p.killed <- grace
+func (p *onePod) Kill(_ context.Context, _ *v1.Pod, why podlife.Cause) error {
+	p.killed <- *why.Grace
 	return nil
 }
 

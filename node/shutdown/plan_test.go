@@ -149,25 +149,3 @@ func TestPlanProperties(t *testing.T) {
 		}
 	}
 }
-
-func TestTerminated(t *testing.T) {
-	now, before := time.Unix(1000, 0), metav1.Unix(500, 0)
-	for _, tt := range []struct {
-		name   string
-		status v1.PodStatus
-		phase  v1.PodPhase
-		since  metav1.Time
-	}{
-		{"running", v1.PodStatus{Phase: v1.PodRunning}, v1.PodFailed, metav1.NewTime(now)},
-		{"succeeded", v1.PodStatus{Phase: v1.PodSucceeded}, v1.PodSucceeded, metav1.NewTime(now)},
-		{"disrupted already", v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, LastTransitionTime: before}}}, v1.PodFailed, before},
-		{"not disrupted before", v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.DisruptionTarget, Status: v1.ConditionFalse, LastTransitionTime: before}}}, v1.PodFailed, metav1.NewTime(now)},
-	} {
-		markTerminated(&tt.status, now)
-		c := tt.status.Conditions
-		if tt.status.Phase != tt.phase || tt.status.Reason != "Terminated" || len(c) != 1 || c[0].Status != v1.ConditionTrue ||
-			c[0].Reason != "TerminationByKubelet" || !c[0].LastTransitionTime.Equal(&tt.since) {
-			t.Errorf("%s: %+v", tt.name, tt.status)
-		}
-	}
-}

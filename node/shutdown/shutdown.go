@@ -15,6 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // Pods knows what runs.
@@ -26,9 +27,9 @@ type Pods interface {
 
 // Killer ends pods.
 type Killer interface {
-	// Kill ends a pod within the grace, in seconds, has its status changed by
-	// the function, and returns when no container of it runs, or ctx ends.
-	Kill(ctx context.Context, pod *v1.Pod, grace int64, status func(*v1.PodStatus)) error
+	// Kill ends a pod within the time that why gives, has it applied to the pod's
+	// status, and returns when no container of it runs, or ctx ends.
+	Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 }
 
 // Volumes knows what is mounted.

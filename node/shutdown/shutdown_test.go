@@ -21,6 +21,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // node is a machine, its pods and all who act on them.
@@ -63,9 +64,10 @@ func (n *node) Active() []*v1.Pod {
 
 const hangs = 1000 * time.Hour
 
-func (n *node) Kill(ctx context.Context, p *v1.Pod, grace int64, status func(*v1.PodStatus)) error {
+func (n *node) Kill(ctx context.Context, p *v1.Pod, why podlife.Cause) error {
 	st := v1.PodStatus{Phase: v1.PodRunning}
-	status(&st)
+	why.Apply(&st)
+	grace := *why.Grace
 	n.note("kill %s %d %s", p.Name, grace, st.Phase)
 	n.mu.Lock()
 	d, ok := n.takes[p.Name]

@@ -7,6 +7,8 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // turn ends the pods of a group, and those of earlier ones that have come up
@@ -67,7 +69,7 @@ func (m *Manager) kill(ctx context.Context, pod *v1.Pod, within time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, within+killSlack)
 	defer cancel()
 	seconds := grace(pod, within)
-	err := m.cfg.Killer.Kill(ctx, pod, seconds, func(s *v1.PodStatus) { markTerminated(s, time.Now()) })
+	err := m.cfg.Killer.Kill(ctx, pod, podlife.Cause{Kind: podlife.Shutdown, At: time.Now(), Grace: &seconds})
 	if err != nil {
 		m.cfg.Log.Warn("pod cannot be ended", zap.String("pod", pod.Namespace+"/"+pod.Name),
 			zap.Int64("grace", seconds), zap.Error(err))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
 )
@@ -57,17 +58,22 @@ func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
 	return as, ok
 }
 
-// Revives reports whether a pod that came to its end begins again.
-func (h *Hooks) Revives(g *Guard, pod *v1.Pod, st *v1.PodStatus) bool {
+// Revives returns what is to be called when a pod begins again that has come to its end,
+// or nil if it does not begin again now.
+func (h *Hooks) Revives(g *Guard, pod *v1.Pod, st *v1.PodStatus) (begins func()) {
 	if !podmeta.IsTerminal(st.Phase) {
-		return false
+		return nil
+	}
+	why, _ := podlife.CauseOf(st)
+	if !why.Returns(pod) {
+		return nil
 	}
 	for _, r := range h.Revivers {
-		if Ask(g, r, func(r part.Reviver) bool { return r.Revives(pod, st) }) {
-			return true
+		if Ask(g, r, func(r part.Reviver) bool { return r.Over(pod, why) }) {
+			return func() { _ = g.Call(r.Name, func() error { r.Hook.Begins(pod, why); return nil }) }
 		}
 	}
-	return false
+	return nil
 }
 
 // Extended counts the extended resources that the parts offer.

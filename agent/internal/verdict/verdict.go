@@ -11,15 +11,20 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
-const (
-	rejectedMessage = "Pod was rejected: "
-	waitingMessage  = "Pod waits to be admitted: "
-)
+// Why is the answer to a pod that was rejected, or waits, as a cause.
+func Why(r part.Rejection) podlife.Cause {
+	kind := podlife.Rejected
+	if r.Waits() {
+		kind = podlife.Waits
+	}
+	return podlife.Cause{Kind: kind, Reason: r.Reason, Message: r.Message}
+}
 
 // Waiting is the status of a pod that waits to be admitted. One that ran in an
 // earlier process of the agent, which previous and seen show, is still Running then: its
@@ -41,7 +46,7 @@ func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observe
 	if st.Phase != v1.PodPending {
 		st.Phase = v1.PodRunning // it has not come to its end as long as nobody has looked after it
 	}
-	st.Reason, st.Message = r.Reason, waitingMessage+r.Message
+	Why(r).Apply(&st)
 	return st
 }
 
@@ -69,13 +74,12 @@ func Ran(st *v1.PodStatus) bool {
 // Rejected is the status of a pod that was rejected.
 func Rejected(pod *v1.Pod, r part.Rejection) v1.PodStatus {
 	st := podstatus.Of(podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now()})
-	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, rejectedMessage+r.Message
-	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
-	st.AllocatedResources, st.Resources = nil, nil
+	Why(r).Apply(&st)
 	return st
 }
 
 // WasRejected reports whether a status is that of a pod that was rejected.
 func WasRejected(st *v1.PodStatus) bool {
-	return st.Phase == v1.PodFailed && strings.HasPrefix(st.Message, rejectedMessage) && len(st.ContainerStatuses) == 0
+	why, _ := podlife.CauseOf(st)
+	return why.Kind == podlife.Rejected
 }
