@@ -33,6 +33,11 @@ func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxConta
 			*n.to = n.from
 		}
 	}
+	// The limit of memory and swap together goes with that of memory, unless the update
+	// names it: the old one may be below the new limit, which kernels refuse.
+	if told.GetMemoryLimitInBytes() != 0 && told.GetMemorySwapLimitInBytes() == 0 {
+		out.MemorySwapLimitInBytes = told.GetMemoryLimitInBytes()
+	}
 	if s := told.GetCpusetCpus(); s != "" {
 		out.CpusetCpus = s
 	}

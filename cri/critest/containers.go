@@ -26,6 +26,7 @@ func Containers(t *testing.T, s Subject) {
 		{"volumes of an image", testVolumes},
 		{"names of an image", testImageNames},
 		{"out of memory", testOutOfMemory},
+		{"more memory", testMoreMemory},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, s) })
 	}
@@ -282,6 +283,20 @@ func testOutOfMemory(t *testing.T, s Subject) {
 		id := r.begin(c)
 		if st := r.untilExited(id); st.GetReason() != "OOMKilled" || st.GetExitCode() != 137 {
 			t.Errorf("%s: reason %q, exit code %d; want OOMKilled, 137", name, st.GetReason(), st.GetExitCode())
+		}
+	}
+}
+
+// Memory can be raised alone though swap is limited.
+func testMoreMemory(t *testing.T, s Subject) {
+	r := newRig(t, s)
+	c := r.container("c", "sleep", "forever")
+	c.Linux.Resources.MemoryLimitInBytes, c.Linux.Resources.MemorySwapLimitInBytes = 64<<20, 64<<20
+	id := r.begin(c)
+	for _, limit := range []int64{128 << 20, 32 << 20, -1} {
+		err := r.Runtime.UpdateContainerResources(t.Context(), id, &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: limit}})
+		if got := r.status(id).GetResources().GetLinux().GetMemoryLimitInBytes(); err != nil || got != limit {
+			t.Errorf("update to %d: %v, shown as %d", limit, err, got)
 		}
 	}
 }
