@@ -21,6 +21,7 @@ type figures struct {
 		usage, workingSet, rss, cache, mapped *uint64
 		swap, limit, swapLimit, max           *uint64 // a limit is math.MaxUint64 without one
 		faults, majorFaults, failures, oom    *uint64
+		kernel                                *uint64
 	}
 	pids, pidsLimit *uint64
 	io              map[device]operations
@@ -63,6 +64,7 @@ func (r *Reader) lookV2(cgroup string, f *figures) {
 	m.faults, m.majorFaults = pick(mem, "pgfault"), pick(mem, "pgmajfault")
 	m.workingSet = less(m.usage, pick(mem, "inactive_file"))
 	m.swap, m.swapLimit = r.number("", cgroup, "memory.swap.current"), r.number("", cgroup, "memory.swap.max")
+	m.kernel = pick(mem, "kernel")
 	events := flat(r.read("", cgroup, "memory.events"))
 	m.failures, m.oom = pick(events, "max"), pick(events, "oom_kill")
 	f.io = ioStat(r.read("", cgroup, "io.stat"))
@@ -111,6 +113,7 @@ func (r *Reader) lookV1(cgroup string, f *figures) {
 			m.swapLimit = less(both, m.limit)
 		}
 	}
+	m.kernel = r.number("memory", cgroup, "memory.kmem.usage_in_bytes")
 	m.failures = r.number("memory", cgroup, "memory.failcnt")
 	m.oom = pick(flat(r.read("memory", cgroup, "memory.oom_control")), "oom_kill")
 	f.io = map[device]operations{}

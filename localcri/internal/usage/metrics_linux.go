@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -37,6 +38,8 @@ type given struct {
 	f        *figures
 	ifaces   []iface
 	layer    *runtimeapi.FilesystemUsage
+	room     *room
+	opened   *opened
 	started  time.Time
 	lastSeen time.Time
 }
@@ -100,6 +103,7 @@ var metrics = slices.Concat([]metric{
 	{"container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.mapped) }},
 	{"container_memory_swap", "Container swap usage in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.swap) }},
 	{"container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.max) }},
+	{"container_memory_kernel_usage", "Size of kernel memory allocated in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.kernel) }},
 	{"container_memory_failcnt", "Number of memory usage hits limits.", counter, nil, func(g *given) []point { return one(g.fig().memory.failures) }},
 	{"container_memory_failures_total", "Cumulative count of memory allocation failures.", counter, []string{"failure_type", "scope"}, func(g *given) []point {
 		var out []point
@@ -115,6 +119,15 @@ var metrics = slices.Concat([]metric{
 	{"container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().memory.limit) }},
 	{"container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().memory.swapLimit) }},
 
+	{"container_processes", "Number of processes running inside the container.", gauge, nil, func(g *given) []point {
+		return g.ofOpened(func(o opened) uint64 { return o.processes })
+	}},
+	{"container_file_descriptors", "Number of open file descriptors for the container.", gauge, nil, func(g *given) []point {
+		return g.ofOpened(func(o opened) uint64 { return o.files })
+	}},
+	{"container_sockets", "Number of open sockets for the container.", gauge, nil, func(g *given) []point {
+		return g.ofOpened(func(o opened) uint64 { return o.sockets })
+	}},
 	{"container_threads", "Number of threads running inside the container.", gauge, nil, func(g *given) []point { return one(g.fig().pids) }},
 	{"container_threads_max", "Maximum number of threads allowed inside the container.", gauge, nil, func(g *given) []point { return limit(g.fig().pidsLimit) }},
 
@@ -123,6 +136,24 @@ var metrics = slices.Concat([]metric{
 	}},
 	{"container_fs_inodes_used", "Number of inodes that are consumed by the container on this filesystem.", gauge, []string{"device"}, func(g *given) []point {
 		return g.ofLayer(g.layer.GetInodesUsed())
+	}},
+	{"container_fs_limit_bytes", "Number of bytes that can be consumed by the container on this filesystem.", gauge, []string{"device"}, func(g *given) []point {
+		return g.ofRoom(func(r room) uint64 { return r.bytes })
+	}},
+	{"container_fs_inodes_total", "Number of inodes of the filesystem.", gauge, []string{"device"}, func(g *given) []point {
+		return g.ofRoom(func(r room) uint64 { return r.inodes })
+	}},
+	{"container_fs_inodes_free", "Number of inodes of the filesystem that are free.", gauge, []string{"device"}, func(g *given) []point {
+		return g.ofRoom(func(r room) uint64 { return r.free })
+	}},
+	{"container_blkio_device_usage_total", "Cumulative count of bytes read and written, by device.", counter, []string{"device", "major", "minor", "operation"}, func(g *given) []point {
+		var out []point
+		for _, d := range slices.Sorted(maps.Keys(g.fig().io)) {
+			major, minor, _ := strings.Cut(string(d), ":")
+			o := g.fig().io[d]
+			out = append(out, point{[]string{string(d), major, minor, "Read"}, o.readBytes}, point{[]string{string(d), major, minor, "Write"}, o.writeBytes})
+		}
+		return out
 	}},
 	ioMetric("container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(o operations) uint64 { return o.readBytes }),
 	ioMetric("container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(o operations) uint64 { return o.writeBytes }),
@@ -149,6 +180,20 @@ func (g *given) ofLayer(n *runtimeapi.UInt64Value) []point {
 		return nil
 	}
 	return []point{{[]string{""}, n.GetValue()}}
+}
+
+func (g *given) ofRoom(of func(room) uint64) []point {
+	if g.room == nil {
+		return nil
+	}
+	return []point{{[]string{""}, of(*g.room)}}
+}
+
+func (g *given) ofOpened(of func(opened) uint64) []point {
+	if g.opened == nil {
+		return nil
+	}
+	return []point{{value: of(*g.opened)}}
 }
 
 func at(t time.Time) []point {
@@ -215,8 +260,9 @@ func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, 
 	if err := r.exists(cgroup); err != nil {
 		return nil, err
 	}
-	g := &given{f: r.look(cgroup), started: started, lastSeen: time.Now()}
+	g := &given{f: r.look(cgroup), opened: r.open(cgroup), started: started, lastSeen: time.Now()}
 	if writable != "" {
+		g.room = roomOf(writable)
 		g.layer = r.layers.measure(ctx, writable, r.cfg.Mountpoint)
 	}
 	return g.metrics(l), nil

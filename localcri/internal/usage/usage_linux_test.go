@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,6 +50,7 @@ var v1 = map[string]string{
 	"memory/p/c/memory.limit_in_bytes":                    "5000\n",
 	"memory/p/c/memory.memsw.limit_in_bytes":              "6000\n",
 	"memory/p/c/memory.failcnt":                           "3\n",
+	"memory/p/c/memory.kmem.usage_in_bytes":               "77\n",
 	"memory/p/c/memory.oom_control":                       "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
 	"memory/p/c/memory.stat":                              "cache 1\ntotal_rss 300\ntotal_cache 400\ntotal_mapped_file 50\ntotal_inactive_file 250\ntotal_swap 70\ntotal_pgfault 8\ntotal_pgmajfault 9\n",
 	"cpuacct/p/c/cpuacct.usage":                           "3000000000\n",
@@ -72,7 +74,7 @@ var v2 = map[string]string{
 	"p/c/memory.swap.current": "70\n",
 	"p/c/memory.swap.max":     "1000\n",
 	"p/c/memory.events":       "low 0\nhigh 0\nmax 3\noom 5\noom_kill 2\n",
-	"p/c/memory.stat":         "anon 300\nfile 400\nfile_mapped 50\ninactive_file 250\npgfault 8\npgmajfault 9\n",
+	"p/c/memory.stat":         "anon 300\nfile 400\nfile_mapped 50\ninactive_file 250\nkernel 77\npgfault 8\npgmajfault 9\n",
 	"p/c/memory.pressure":     "some avg10=1.00 avg60=2.00 avg300=3.00 total=4\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 	"p/c/cpu.stat":            "usage_usec 3000000\nuser_usec 1000000\nsystem_usec 2000000\nnr_periods 10\nnr_throttled 4\nthrottled_usec 5000000\n",
 	"p/c/cpu.weight":          "20\n",
@@ -155,10 +157,42 @@ func TestMetricsAreTheSameOnBoth(t *testing.T) {
 		"container_cpu_usage_seconds_total[c /p/c i n ns p total]3", "container_fs_writes_bytes_total[c /p/c i n ns p 8:0]20",
 		"container_spec_memory_limit_bytes[c /p/c i n ns p]5000", "container_start_time_seconds[c /p/c i n ns p]1000",
 		"container_memory_failures_total[c /p/c i n ns p pgmajfault hierarchy]9", "container_threads_max[c /p/c i n ns p]0",
-		"container_oom_events_total[c /p/c i n ns p]2",
+		"container_oom_events_total[c /p/c i n ns p]2", "container_memory_kernel_usage[c /p/c i n ns p]77",
+		"container_blkio_device_usage_total[c /p/c i n ns p 8:0 8 0 Write]20", "container_processes[c /p/c i n ns p]0",
 	} {
 		if !slices.Contains(all, want) {
 			t.Errorf("no %s in\n%s", want, strings.Join(all, "\n"))
+		}
+	}
+}
+
+// What processes have open is counted, sockets apart.
+func TestOpenFilesAreCounted(t *testing.T) {
+	r := of(t, map[string]string{"cgroup.controllers": "", "c/cgroup.procs": fmt.Sprintln(os.Getpid())})
+	before := r.open("/c")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if after := r.open("/c"); before.processes != 1 || after.processes != 1 || after.files < before.files+2 || after.sockets != before.sockets+1 {
+		t.Errorf("%+v, and with a file and a socket more %+v", before, after)
+	}
+	if got := r.open("/gone"); got == nil || *got != (opened{}) {
+		t.Errorf("of a cgroup that is gone: %+v", got)
+	}
+	got, err := r.ContainerMetrics(t.Context(), "/c", t.TempDir(), time.Time{}, Labels{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"container_fs_limit_bytes", "container_fs_inodes_total", "container_fs_inodes_free", "container_file_descriptors", "container_sockets"} {
+		if !slices.ContainsFunc(got, func(m *runtimeapi.Metric) bool { return m.GetName() == name }) {
+			t.Errorf("no %s", name)
 		}
 	}
 }
