@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -401,6 +402,109 @@ func orEmpty(r io.Reader) io.Reader {
 		return strings.NewReader("")
 	}
 	return r
+}
+
+// Credentials are sent to whom asks for them, whatever /v2/ says.
+func TestChallengeIsThatOfTheRequest(t *testing.T) {
+	const bearer = `Bearer realm="https://tokens.test/token",service="s"`
+	authorized := func(r *http.Request) bool { return r.Header.Get("Authorization") != "" }
+	for name, c := range map[string]struct {
+		code      func(r *http.Request) (code int, challenge string) // 200: as without
+		wantToken bool
+		wantAuth  bool // at the registry
+	}{
+		"asks for nothing": {func(*http.Request) (int, string) { return 200, "" }, false, false},
+		"asks at /v2/ alone": {func(r *http.Request) (int, string) {
+			if r.URL.Path == "/v2/" {
+				return 401, bearer
+			}
+			return 200, ""
+		}, false, false},
+		"asks at the repository alone": {func(r *http.Request) (int, string) {
+			if r.URL.Path == "/v2/" || authorized(r) {
+				return 200, ""
+			}
+			return 401, bearer
+		}, true, true},
+		"asks for basic at the repository": {func(r *http.Request) (int, string) {
+			if r.URL.Path == "/v2/" || strings.HasPrefix(r.Header.Get("Authorization"), "Basic ") {
+				return 200, ""
+			}
+			return 401, `Basic realm="x"`
+		}, false, true},
+		"hides the repository": {func(r *http.Request) (int, string) {
+			switch {
+			case authorized(r):
+				return 200, ""
+			case r.URL.Path == "/v2/":
+				return 401, bearer
+			}
+			return 404, ""
+		}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := newServer()
+			srv.image(t, "app", "1", nil, archive(t, file("f", "x")), archive(t, file("g", "y")))
+			var tokens, auths atomic.Int32
+			srv.before = func(w http.ResponseWriter, r *http.Request) bool {
+				if authorized(r) {
+					auths.Add(1)
+				}
+				code, challenge := c.code(r)
+				if code == 200 {
+					return false
+				}
+				if challenge != "" {
+					w.Header().Set("WWW-Authenticate", challenge)
+				}
+				w.WriteHeader(code)
+				return true
+			}
+			server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				tokens.Add(1)
+				if user, password, ok := r.BasicAuth(); !ok || user != "u" || password != "p" || r.URL.Query().Get("scope") != "repository:app:pull" {
+					t.Errorf("asked for a token: %v, %v", r.URL, r.Header)
+				}
+				_, _ = w.Write([]byte(`{"token":"given"}`))
+			})
+			s, _ := start(t, testConfig(t, memory{host: srv, "tokens.test": server}))
+			_, err := s.PullImage(t.Context(), spec(host+"/app:1"), &runtimeapi.AuthConfig{Username: "u", Password: "p"}, nil)
+			must(t, err)
+			if n := tokens.Load(); n > 1 || (n == 1) != c.wantToken {
+				t.Errorf("asked for %d tokens, want one: %t", n, c.wantToken)
+			}
+			if n := auths.Load(); (n > 0) != c.wantAuth {
+				t.Errorf("%d requests with credentials, want any: %t", n, c.wantAuth)
+			}
+		})
+	}
+}
+
+// Whom an answer redirects to gets no credentials, though it asks.
+func TestNoCredentialsForOthers(t *testing.T) {
+	srv := newServer()
+	m := srv.image(t, "app", "1", nil, archive(t, file("f", "x")))
+	srv.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, string(m.layers[0])) {
+			return false
+		}
+		http.Redirect(w, r, "https://storage.test/blob", http.StatusTemporaryRedirect)
+		return true
+	}
+	var asked atomic.Int32
+	storage := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") != "" {
+			t.Errorf("got %s", r.Header.Get("Authorization"))
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	s, _ := start(t, testConfig(t, memory{host: srv, "storage.test": storage}))
+	_, err := s.PullImage(t.Context(), spec(host+"/app:1"), &runtimeapi.AuthConfig{Username: "u", Password: "p"}, nil)
+	if status.Code(err) != codes.PermissionDenied || asked.Load() == 0 {
+		t.Errorf("%v after %d requests, want PermissionDenied", err, asked.Load())
+	}
 }
 
 // Nothing goes without TLS to a host that is not configured so, whoever asks for

@@ -59,10 +59,10 @@ type endpoint struct {
 	// http is what signed is made of, and what asks token servers.
 	http http.RoundTripper // without credentials
 
-	// lock guards signed. It is a channel, so that the wait for another request's first
-	// answer can end with a context.
+	// lock guards signed. It is a channel, so that the wait for another request's token
+	// can end with a context.
 	lock   chan struct{}
-	signed http.RoundTripper // with them, once the server has said which kind
+	signed http.RoundTripper // with them, once the server has asked for them
 }
 
 // newRegistry returns the source of one pull of ref. It talks to nobody yet. Each pull
@@ -285,14 +285,52 @@ type limitedBody struct {
 	io.Closer
 }
 
-// client is the way to the server, with credentials of the kind that it asks for. The
-// first call asks the server which kind it wants; it blocks for as long as that takes.
-func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
+// do sends a request without credentials, and again with them once the server asks for
+// them: what it wants is in the challenge of the request that was refused (OCI
+// distribution specification, "Authentication"), and may differ from that of others.
+func (e *endpoint) do(ctx context.Context, req *http.Request) (*http.Response, error) {
+	if err := take(ctx, e.lock); err != nil {
+		return nil, err
+	}
+	rt := e.signed
+	<-e.lock
+	if rt != nil {
+		return (&http.Client{Transport: rt}).Do(req)
+	}
+	resp, err := (&http.Client{Transport: transport.NewUserAgent(e.http, "")}).Do(req)
+	if err != nil || !e.asksForMore(resp) {
+		return resp, err
+	}
+	_ = resp.Body.Close()
+	if rt, err = e.sign(ctx, resp); err != nil {
+		return nil, err
+	}
+	return (&http.Client{Transport: rt}).Do(req.Clone(ctx))
+}
+
+// asksForMore reports whether an answer to a request without credentials may be another
+// one with them. Some servers hide what not everybody may see. Credentials are not for
+// a server that the request was redirected to.
+func (e *endpoint) asksForMore(resp *http.Response) bool {
+	if resp.Request.URL.Host != e.repo.RegistryStr() {
+		return false
+	}
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		return true
+	case http.StatusForbidden, http.StatusNotFound:
+		return e.auth != authn.Anonymous
+	}
+	return false
+}
+
+// sign makes the way to the server with credentials of the kind that an answer asks for. A
+// failure is not kept: the next request asks again.
+func (e *endpoint) sign(ctx context.Context, refused *http.Response) (http.RoundTripper, error) {
 	if err := take(ctx, e.lock); err != nil {
 		return nil, err
 	}
 	defer func() { <-e.lock }()
-	// A failure is not kept: the next request asks again.
 	if e.signed == nil {
 		if e.plain {
 			// The library prefers TLS, and asks without it only whom it may.
@@ -303,13 +341,28 @@ func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
 			e.plain = found.Insecure
 		}
 		// Pull scope alone: a token that leaks cannot push.
-		rt, err := transport.NewWithContext(ctx, e.repo.Registry, e.auth, e.http, []string{e.repo.Scope(transport.PullScope)})
+		rt, err := transport.NewWithContext(ctx, e.repo.Registry, e.auth, &challenged{e.http, refused}, []string{e.repo.Scope(transport.PullScope)})
 		if err != nil {
 			return nil, err
 		}
 		e.signed = rt
 	}
-	return &http.Client{Transport: e.signed}, nil
+	return e.signed, nil
+}
+
+// challenged answers the library's question which credentials the server wants, a request
+// for /v2/, with what the server has said already.
+type challenged struct {
+	http.RoundTripper
+	refused *http.Response
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *challenged) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.refused.StatusCode != http.StatusUnauthorized || r.URL.Path != "/v2/" {
+		return c.RoundTripper.RoundTrip(r)
+	}
+	return &http.Response{StatusCode: c.refused.StatusCode, Header: c.refused.Header, Body: http.NoBody, Request: c.refused.Request}, nil
 }
 
 // get asks for a document or a blob of the repository. A status other than 200
@@ -318,10 +371,6 @@ func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
 func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header http.Header) (*http.Response, error) {
 	// The time that the caller spent elsewhere is not the server's.
 	w.seen()
-	client, err := e.client(ctx)
-	if err != nil {
-		return nil, e.explain(ctx, err)
-	}
 	scheme := "https"
 	if e.plain {
 		scheme = "http"
@@ -335,7 +384,7 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	for k, v := range header {
 		req.Header[k] = v
 	}
-	resp, err := client.Do(req)
+	resp, err := e.do(ctx, req)
 	if err != nil {
 		return nil, e.explain(ctx, err)
 	}
