@@ -98,6 +98,13 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 			e.put(path.Child("resources"), v.Name, v.Value)
 		}
 	}
+	// A variable ends with a NUL (environ(7)): a program could not be given what follows.
+	for _, name := range e.names {
+		if strings.Contains(e.values[name], "\x00") {
+			col.add(path, "container %q: the value of variable %q has a NUL byte, which no variable can have", c.Name, clip(name))
+			break // one is enough: there may be thousands
+		}
+	}
 	return e
 }
 

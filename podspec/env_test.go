@@ -18,6 +18,7 @@ func withData(in Input) Input {
 		"empty": {},
 	}
 	in.Secrets = map[string]*v1.Secret{
+		"nul":  {Data: map[string][]byte{"BAD": {'a', 0, 'b'}, "GOOD": []byte("ok")}},
 		"cred": {Data: map[string][]byte{"USER": []byte("ann"), "COLOR": []byte("red")}, StringData: map[string]string{"PASS": "s3"}},
 	}
 	in.PodIPs = []string{"10.1.0.7", "fd00::7"}
@@ -95,6 +96,8 @@ func TestEnvProblems(t *testing.T) {
 		{"key of a secret", "env: [{name: A, valueFrom: {secretKeyRef: {name: cred, key: k}}}]", `spec.containers[0].env[0].valueFrom.secretKeyRef: couldn't find key k in secret "cred"`},
 		{"field", "env: [{name: A, valueFrom: {fieldRef: {fieldPath: spec.replicas}}}]", `spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: "spec.replicas" is not supported`},
 		{"resource", "env: [{name: A, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}]", `spec.containers[0].env[0].valueFrom.resourceFieldRef: "limits.gpu"`},
+		{"NUL of a secret", "envFrom: [{secretRef: {name: nul}}]", `spec.containers[0]: container "app": the value of variable "BAD" has a NUL byte`},
+		{"NUL of a key", "env: [{name: A, valueFrom: {secretKeyRef: {name: nul, key: BAD}}}]", `spec.containers[0]: container "app": the value of variable "A" has a NUL byte`},
 		{"no source", "env: [{name: A, valueFrom: {}}]", `spec.containers[0].env[0].valueFrom: names no source`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -107,6 +110,13 @@ func TestEnvProblems(t *testing.T) {
 				t.Errorf("reason = %q, want %q", p.Reason(), ReasonCreateContainerConfig)
 			}
 		})
+	}
+}
+
+// What replaces a value with a NUL makes the variable a good one.
+func TestEnvReplacesNUL(t *testing.T) {
+	if got := variables(t, withData(input(t, container("envFrom: [{secretRef: {name: nul}}], env: [{name: BAD, value: fine}]")))); got != "BAD=fine GOOD=ok" {
+		t.Errorf("variables are %q", got)
 	}
 }
 

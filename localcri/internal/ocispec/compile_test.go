@@ -131,8 +131,8 @@ func TestCompile(t *testing.T) {
 			in.Container.Command, in.Image.Entrypoint, in.Image.Cmd = nil, []string{"e"}, []string{"c"}
 		}, args, []string{"e", "c"}},
 		{"environment", func(in *Input) {
-			in.Image.Env = []string{"A=1", "PATH=/p", "broken", "B=x=y"}
-			in.Container.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte("2")}, {Key: "C"}, {Key: "NUL", Value: []byte{0}}}
+			in.Image.Env = []string{"A=1", "PATH=/p", "broken", "B=x=y", "NUL=\x00"}
+			in.Container.Envs = []*runtimeapi.KeyValue{{Key: "A", Value: []byte("2")}, {Key: "C"}}
 		}, env, []string{"PATH=/p", "HOSTNAME=web", "A=2", "B=x=y", "C="}},
 		{"terminal", func(in *Input) { in.Container.Tty = true }, env, []string{defaultPath, "TERM=xterm", "HOSTNAME=web"}},
 		{"directory", func(in *Input) { in.Image.WorkingDir = "srv/../app" }, func(s *specs.Spec) any { return s.Process.Cwd }, "/app"},
@@ -331,6 +331,9 @@ func TestRefused(t *testing.T) {
 		{"device access", func(in *Input) {
 			in.Container.Devices, in.Devices = []*runtimeapi.Device{{ContainerPath: "/d", Permissions: "x"}}, [][]Device{{{}}}
 		}, codes.InvalidArgument, "permissions"},
+		{"NUL in a variable", func(in *Input) {
+			in.Container.Envs = []*runtimeapi.KeyValue{{Key: "A"}, {Key: "B", Value: []byte("a\x00b")}}
+		}, codes.InvalidArgument, `envs[1] "B"`},
 		{"relative source", func(in *Input) {
 			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "h"}, "")
 			in.Sources[0].Path = ""

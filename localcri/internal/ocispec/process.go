@@ -1,6 +1,8 @@
 package ocispec
 
 import (
+	"bytes"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -16,7 +18,9 @@ func (c *compiler) process() error {
 	}
 	p.Args = args
 	p.Terminal = in.Container.GetTty()
-	p.Env = environment(in)
+	if p.Env, err = environment(in); err != nil {
+		return err
+	}
 	p.Cwd = path.Join("/", firstOf(in.Container.GetWorkingDir(), in.Image.WorkingDir))
 	p.NoNewPrivileges = in.security().GetNoNewPrivs()
 	p.User = specs.User{UID: in.User.UID, GID: in.User.GID, AdditionalGids: slices.Clone(in.User.Groups)}
@@ -66,8 +70,9 @@ func args(in *Input) ([]string, error) {
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment puts the container's variables over the image's. The last one of
-// a name counts, at the place of the first.
-func environment(in *Input) []string {
+// a name counts, at the place of the first. execve(2) can pass no NUL: a value with one is
+// an error, unless it is the image's, whose author is not here to read it.
+func environment(in *Input) ([]string, error) {
 	env := []string{defaultPath}
 	if in.Container.GetTty() {
 		env = append(env, "TERM=xterm")
@@ -82,7 +87,7 @@ func environment(in *Input) []string {
 	}
 	set := func(name, value string) {
 		if name == "" || strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
-			return // execve could not pass it
+			return
 		}
 		if i, ok := at[name]; ok {
 			env[i] = name + "=" + value
@@ -96,8 +101,11 @@ func environment(in *Input) []string {
 			set(name, value)
 		}
 	}
-	for _, e := range in.Container.GetEnvs() {
+	for i, e := range in.Container.GetEnvs() {
+		if strings.ContainsRune(e.GetKey(), 0) || bytes.ContainsRune(e.GetValue(), 0) {
+			return nil, invalid(fmt.Sprintf("envs[%d]", i), e.GetKey(), "must not have a NUL in its name or value")
+		}
 		set(e.GetKey(), string(e.GetValue()))
 	}
-	return env
+	return env, nil
 }
