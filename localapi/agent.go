@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -9,23 +10,28 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-var _ statusmgr.Sink = (*Server)(nil)
+var (
+	_ statusmgr.Sink   = (*Server)(nil)
+	_ statusmgr.Pruner = (*Server)(nil)
+)
 
 func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.Name) }
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
 // want informs the source that something may have to be delivered.
-func (s *Server) want(k *kind) {
-	if k == s.events || k.Group == leasesV1.Group {
+func (s *Server) want(k objects.Kind) {
+	if k == s.events || k.Type().Group == leasesV1.Group {
 		return
 	}
 	select {
@@ -68,20 +74,18 @@ func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 
 // delivered lists what the agent is to have, in order.
 func (s *Server) delivered() []object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	var out []object
 	for _, k := range s.kinds {
 		if k == s.nodes || k == s.namespaces || k == s.events || k.Group == leasesV1.Group {
 			continue
 		}
 		from := len(out)
-		for _, it := range s.state.objects[k] {
-			if p, ok := it.object.(*v1.Pod); it.source == "" && (!ok || p.Spec.NodeName != "") {
-				out = append(out, it.object)
+		for _, it := range s.set.List(k, "") {
+			if p, ok := it.Object.(*v1.Pod); it.Origin == objects.Owned && (!ok || p.Spec.NodeName != "") {
+				out = append(out, it.Object)
 			}
 		}
-		slices.SortFunc(out[from:], func(a, b object) int { return keyOf(a).compare(keyOf(b)) })
+		slices.SortFunc(out[from:], func(a, b object) int { return keyOf(a).Compare(keyOf(b)) })
 	}
 	return out
 }
@@ -100,23 +104,8 @@ func sameForAgent(a, b object) bool {
 	return p.UID == q.UID && p.Generation == q.Generation && p.DeletionTimestamp.Equal(q.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(&p.Spec, &q.Spec) && equality.Semantic.DeepEqual(p.Labels, q.Labels) &&
 		equality.Semantic.DeepEqual(p.Annotations, q.Annotations) &&
-		equality.Semantic.DeepEqual(others(p.Status.Conditions), others(q.Status.Conditions)) &&
+		equality.Semantic.DeepEqual(objects.Others(p.Status.Conditions), objects.Others(q.Status.Conditions)) &&
 		podmeta.IsTerminal(p.Status.Phase) == podmeta.IsTerminal(q.Status.Phase)
-}
-
-// agents are the conditions that the agent writes; all others are somebody else's.
-var agents = []v1.PodConditionType{
-	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, v1.DisruptionTarget,
-	v1.PodResizePending, v1.PodResizeInProgress, "AllContainersRestarting",
-}
-
-func others(list []v1.PodCondition) (out []v1.PodCondition) {
-	for _, c := range list {
-		if !slices.Contains(agents, c.Type) {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 // snapshotOf copies objects for the agent.
@@ -144,117 +133,93 @@ func snapshotOf(objects []object) (out podmgr.Snapshot) {
 }
 
 // Update takes the status of a pod from the agent (statusmgr.Sink). That of a pod that
-// has come to its end is kept over a restart.
+// has come to its end is kept over a restart, and its phase changes no more.
 func (s *Server) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	select {
 	case <-s.loaded:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if podmeta.IsTerminal(status.Phase) {
-		if err := s.lock(ctx); err != nil {
+	return s.report(ctx, pod, objects.Status, &v1.Pod{Status: status})
+}
+
+// Delete removes a pod that is to end and of which nothing is left (statusmgr.Sink).
+func (s *Server) Delete(ctx context.Context, pod *v1.Pod) error {
+	return s.report(ctx, pod, objects.Gone, nil)
+}
+
+// Prune forgets pods of manifests that are not there any more, and of which the agent has nothing: all but those
+// to keep (statusmgr.Pruner).
+func (s *Server) Prune(keep map[types.UID]bool) error {
+	for _, it := range s.set.List(s.pods, "") {
+		if uid := it.Object.GetUID(); it.Origin == objects.Mirrored && it.Phase() == objects.Ending && !keep[uid] {
+			s.note(change{Kind: s.pods, Key: keyOf(it.Object), Actor: objects.Agent, Verb: objects.Gone, UID: uid})
+		}
+	}
+	return nil
+}
+
+// report is what the agent says of a pod. It waits for the disk only if that has to be kept.
+func (s *Server) report(ctx context.Context, pod *v1.Pod, verb objects.Verb, o object) error {
+	ch := change{Kind: s.pods, Key: keyOf(pod), Actor: objects.Agent, Verb: verb, Object: o, UID: pod.UID, By: itself}
+	_, err := s.set.Note(ch)
+	if errors.Is(err, objects.ErrTurn) {
+		var t *turn
+		if t, err = s.turn(ctx); err != nil {
 			return err
 		}
-		defer s.unlock()
+		defer t.End()
+		_, err = t.apply(ch)
 	}
-	s.mu.Lock()
-	it, ok := s.state.objects[s.pods][key{pod.Namespace, pod.Name}]
-	if !ok || it.object.GetUID() != pod.UID {
-		s.mu.Unlock()
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && s.other(pod) {
 		return statusmgr.ErrGone
 	}
-	old := it.object.(*v1.Pod)
-	next := *old // what is below is shared with the old one, and not changed
-	next.Status = merged(status, &old.Status)
-	if equality.Semantic.DeepEqual(&next.Status, &old.Status) {
-		s.mu.Unlock()
-		return nil
-	}
-	if !podmeta.IsTerminal(status.Phase) || it.source != "" {
-		defer s.mu.Unlock()
-		it.object = &next
-		s.state.put(s.pods, it)
-		return nil
-	}
-	s.mu.Unlock()
-	_, err := s.commit(s.pods, it, &next, "nodewright")
 	return err
+}
+
+// other reports whether a pod is not there, or is another one of its name.
+func (s *Server) other(pod *v1.Pod) bool {
+	it, ok := s.item(s.pods, keyOf(pod))
+	return !ok || it.Object.GetUID() != pod.UID
 }
 
 // Restore shows the statuses that pods had before a restart, until the agent says more.
 // It does not wait: pods that are read later have theirs as soon as they are there.
 func (s *Server) Restore(statuses map[types.UID]v1.PodStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.restored = map[types.UID]v1.PodStatus{}
+	kept := map[types.UID]v1.PodStatus{}
 	for uid, st := range statuses {
-		s.restored[uid] = *st.DeepCopy()
+		kept[uid] = *st.DeepCopy()
 	}
-	for _, it := range s.state.objects[s.pods] {
-		p := *it.object.(*v1.Pod)
-		if st, ok := s.restored[p.UID]; ok && p.Status.StartTime == nil {
-			p.Status = merged(st, &p.Status)
-			it.object = &p
-			s.state.put(s.pods, it)
+	s.restored.Store(&kept)
+	for _, it := range s.set.List(s.pods, "") {
+		p := it.Object.(*v1.Pod)
+		if st, ok := kept[p.UID]; ok && p.Status.StartTime == nil {
+			s.note(change{Kind: s.pods, Key: keyOf(p), Actor: objects.Agent, Verb: objects.Status, Object: &v1.Pod{Status: st}, UID: p.UID})
 		}
 	}
 }
 
-// asRestored is the status that a pod had before a restart. s.mu is held.
+// asRestored gives a pod the status that it had before a restart.
 func (s *Server) asRestored(o object) {
-	if p, ok := o.(*v1.Pod); ok && p.Status.StartTime == nil {
-		if st, ok := s.restored[p.UID]; ok {
-			p.Status = merged(st, &p.Status)
+	kept := s.restored.Load()
+	if p, ok := o.(*v1.Pod); ok && kept != nil && p.Status.StartTime == nil {
+		if st, ok := (*kept)[p.UID]; ok {
+			p.Status = objects.Merge(st, &p.Status)
 		}
 	}
 }
 
-// merged is a status from the agent, with the conditions of others.
-func merged(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
-	out := *status.DeepCopy()
-	if out.QOSClass == "" {
-		out.QOSClass = old.QOSClass
+// note makes a change that is in memory alone. What is refused was news of something that has changed since.
+func (s *Server) note(ch change) {
+	if _, err := s.set.Note(ch); err != nil {
+		s.cfg.Log.Debug("a change came too late", zap.String("name", ch.Key.Namespace+"/"+ch.Key.Name), zap.Error(err))
 	}
-	if out.NominatedNodeName == "" {
-		out.NominatedNodeName = old.NominatedNodeName
-	}
-	for _, c := range others(old.Conditions) {
-		if !slices.ContainsFunc(out.Conditions, func(n v1.PodCondition) bool { return n.Type == c.Type }) {
-			out.Conditions = append(out.Conditions, c)
-		}
-	}
-	return out
-}
-
-// Delete removes a pod that is to end and of which nothing is left (statusmgr.Sink).
-func (s *Server) Delete(ctx context.Context, pod *v1.Pod) error {
-	if err := s.lock(ctx); err != nil {
-		return err
-	}
-	defer s.unlock()
-	it, ok := s.item(s.pods, key{pod.Namespace, pod.Name})
-	if !ok || it.object.GetUID() != pod.UID || it.source != "" {
-		return statusmgr.ErrGone
-	}
-	if len(it.object.GetFinalizers()) == 0 {
-		_, err := s.remove(s.pods, it)
-		s.emptied(pod.Namespace)
-		return err
-	}
-	o := it.object.DeepCopyObject().(object)
-	o.SetDeletionGracePeriodSeconds(new(int64))
-	_, err := s.commit(s.pods, it, o, "nodewright")
-	return err
-}
-
-// ends reports whether the agent still has to say that nothing is left of a pod.
-func (s *Server) ends(k *kind, o object) bool {
-	return k == s.pods && deref(o.GetDeletionGracePeriodSeconds()) > 0
 }
 
 // Show returns a source that does what another does, and shows here what it delivers:
 // its objects can be read, and their statuses with them, and be changed only where they
-// come from.
+// come from. A pod that is not delivered any more, or is another one, is Terminating until [Server.Prune]
+// hears that the agent has nothing of it.
 func (s *Server) Show(src podmgr.Source) podmgr.Source { return shown{src, s} }
 
 type shown struct {
@@ -309,15 +274,15 @@ func (s *Server) show(name string, snap *podmgr.Snapshot) {
 	defer s.mu.Unlock()
 	for k, names := range s.shown[name] {
 		for n := range names {
-			if it := s.state.objects[k][n]; want[k][n] == nil && it.source == name {
-				s.state.drop(k, n)
+			if want[k][n] == nil {
+				s.note(change{Kind: k, Key: n, Actor: objects.File, Verb: objects.Hide, Source: name})
 			}
 		}
 	}
 	s.shown[name] = map[*kind]map[key]bool{}
-	for k, objects := range want {
+	for k, all := range want {
 		s.shown[name][k] = map[key]bool{}
-		for n, o := range objects {
+		for n, o := range all {
 			s.shown[name][k][n] = true
 			s.showOne(name, k, o)
 		}
@@ -332,45 +297,24 @@ func each[T any](list []*T, f func(*T)) {
 	}
 }
 
-// showOne shows an object, unless a client has made one of its name. s.mu is held.
+// showOne shows an object, unless a client has made one of its name.
 func (s *Server) showOne(name string, k *kind, o object) {
-	it, there := s.state.objects[k][keyOf(o)]
-	if there && it.source != name {
-		return
-	}
 	if o.GetUID() == "" {
 		o.SetUID(newUID())
-	}
-	if there {
-		if k.Kind != "Pod" || it.object.GetUID() == o.GetUID() {
-			o.SetUID(it.object.GetUID())
-			o.SetCreationTimestamp(it.object.GetCreationTimestamp())
-			carryShown(o, it.object)
-		}
-		if unchanged(typedAs(k, o), it.object) {
-			return
-		}
 	}
 	if c := o.GetCreationTimestamp(); c.IsZero() {
 		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
-	s.asRestored(o)
 	if p, ok := o.(*v1.Pod); ok && p.Status.Phase == "" {
 		p.Status.Phase = v1.PodPending
 	}
-	if _, ok := s.state.objects[s.namespaces][key{name: o.GetNamespace()}]; !ok && k.namespaced {
-		s.state.put(s.namespaces, item{object: madeNamespace(o.GetNamespace())})
+	if _, ok := s.item(s.namespaces, key{Name: o.GetNamespace()}); !ok && k.namespaced {
+		n := madeNamespace(o.GetNamespace())
+		s.note(change{Kind: s.namespaces, Key: keyOf(n), Actor: objects.Agent, Verb: objects.Create, Object: n})
+		select {
+		case s.unkept <- struct{}{}:
+		default:
+		}
 	}
-	s.state.put(k, item{object: o, source: name})
-}
-
-func typedAs(k *kind, o object) object {
-	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-	return o
-}
-
-func carryShown(to, from object) {
-	if p, ok := to.(*v1.Pod); ok {
-		p.Status = from.(*v1.Pod).Status
-	}
+	s.note(change{Kind: k, Key: keyOf(o), Actor: objects.File, Verb: objects.Show, Object: o, Source: name})
 }

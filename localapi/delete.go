@@ -2,18 +2,14 @@ package localapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"slices"
 	"strconv"
-	"time"
 
-	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
 // deleteOptions are those of a request: in its body or its query.
@@ -52,7 +48,7 @@ func (s *Server) delete(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return err
 	}
-	o, gone, err := s.deleted(ctx, k, q, key{q.objectNamespace(k), q.name}, opts)
+	o, gone, err := s.deleted(ctx, k, q, key{Namespace: q.objectNamespace(k), Name: q.name}, opts)
 	if err != nil {
 		return err
 	}
@@ -70,139 +66,17 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 	if k.fixed != "" {
 		return nil, false, notAllowed(q.verb, k.fixed)
 	}
-	if err := s.lock(ctx); err != nil {
-		return nil, false, err
-	}
-	defer s.unlock()
-	old, ok := s.item(k, name)
-	if !ok {
-		return nil, false, notFound(k, name.name)
-	}
-	if old.source != "" {
-		return nil, false, forbidden(k, name.name, "it comes from %s, and can be removed only there", old.source)
-	}
-	if p := opts.Preconditions; p != nil {
-		if p.UID != nil && *p.UID != old.object.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != old.object.GetResourceVersion() {
-			return nil, false, conflict(k, name.name, "Precondition failed: the object has UID %s and resourceVersion %s", old.object.GetUID(), old.object.GetResourceVersion())
-		}
-	}
-	if k == s.namespaces {
-		return s.deleteNamespace(q, old)
-	}
-	grace := graceOf(old.object, opts.GracePeriodSeconds)
-	o := old.object.DeepCopyObject().(object)
-	if was := o.GetDeletionTimestamp(); was != nil && grace > 0 && grace >= deref(o.GetDeletionGracePeriodSeconds()) {
-		return old.object, false, nil // it ends already, and no later
-	}
-	if grace == 0 && len(o.GetFinalizers()) == 0 {
-		if q.dryRun {
-			return o, true, nil
-		}
-		last, err := s.remove(k, old)
-		s.emptied(name.namespace)
-		return last, true, err
-	}
-	if o.GetDeletionTimestamp() != nil && grace >= deref(o.GetDeletionGracePeriodSeconds()) {
-		return old.object, false, nil
-	}
-	at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
-	o.SetDeletionTimestamp(&at)
-	o.SetDeletionGracePeriodSeconds(&grace)
-	if o.GetGeneration() > 0 {
-		o.SetGeneration(o.GetGeneration() + 1)
-	}
-	if q.dryRun {
-		return o, false, nil
-	}
-	o, err := s.commit(k, old, o, q.author())
-	return o, false, err
-}
-
-// graceOf is how many seconds an object has to end: pods that run have some.
-func graceOf(o object, asked *int64) int64 {
-	p, ok := o.(*v1.Pod)
-	if !ok || p.Spec.NodeName == "" || podmeta.IsTerminal(p.Status.Phase) {
-		return 0
-	}
-	if asked != nil {
-		return *asked
-	}
-	return max(deref(p.Spec.TerminationGracePeriodSeconds), 0)
-}
-
-// deleteNamespace ends all that is in a namespace, which goes with the last of it.
-func (s *Server) deleteNamespace(q *query, old item) (object, bool, error) {
-	name := old.object.GetName()
-	if name == v1.NamespaceDefault {
-		return nil, false, forbidden(s.namespaces, name, "this namespace may not be deleted")
-	}
-	o := old.object.DeepCopyObject().(*v1.Namespace)
-	if q.dryRun || o.DeletionTimestamp != nil {
-		return o, false, nil
-	}
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
-	o.DeletionTimestamp, o.Status.Phase = &now, v1.NamespaceTerminating
-	marked, err := s.commit(s.namespaces, old, o, q.author())
+	t, err := s.turn(ctx)
 	if err != nil {
 		return nil, false, err
 	}
-	if err := s.emptyNamespace(q, name); err != nil {
-		return nil, false, err
+	defer t.End()
+	ch := change{Kind: k, Key: name, Verb: objects.Delete, Grace: opts.GracePeriodSeconds, By: q.author(), DryRun: q.dryRun}
+	if p := opts.Preconditions; p != nil {
+		ch.UID, ch.Version = deref(p.UID), deref(p.ResourceVersion)
 	}
-	return marked, s.emptied(name), nil
-}
-
-// emptyNamespace begins the end of all that is in a namespace.
-func (s *Server) emptyNamespace(q *query, namespace string) error {
-	var errs []error
-	for _, k := range s.kinds {
-		for _, it := range s.within(k, namespace) {
-			if it.source != "" {
-				continue
-			}
-			o := it.object.DeepCopyObject().(object)
-			grace := graceOf(o, nil)
-			if grace == 0 && len(o.GetFinalizers()) == 0 {
-				_, err := s.remove(k, it)
-				errs = append(errs, err)
-			} else if o.GetDeletionTimestamp() == nil {
-				at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
-				o.SetDeletionTimestamp(&at)
-				o.SetDeletionGracePeriodSeconds(&grace)
-				_, err := s.commit(k, it, o, q.author())
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// within lists what a kind has in a namespace.
-func (s *Server) within(k *kind, namespace string) (out []item) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, it := range s.state.objects[k] {
-		if k.namespaced && name.namespace == namespace {
-			out = append(out, it)
-		}
-	}
-	return out
-}
-
-// emptied forgets a namespace that is to end and has nothing any more. Who calls it
-// holds the turn.
-func (s *Server) emptied(namespace string) bool {
-	it, ok := s.item(s.namespaces, key{name: namespace})
-	if !ok || it.object.GetDeletionTimestamp() == nil {
-		return false
-	}
-	for _, k := range s.kinds {
-		if slices.ContainsFunc(s.within(k, namespace), func(it item) bool { return it.source == "" }) {
-			return false
-		}
-	}
-	_, err := s.remove(s.namespaces, it)
-	return err == nil
+	r, err := t.apply(ch)
+	return r.Object, err == nil && r.Phase == objects.Absent, err
 }
 
 // deleteAll deletes what is selected.
@@ -219,7 +93,7 @@ func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.R
 		return err
 	}
 	for _, o := range objects {
-		if it, ok := s.item(k, keyOf(o)); !ok || it.source != "" {
+		if it, ok := s.item(k, keyOf(o)); !ok || it.Source != "" {
 			continue
 		}
 		if _, _, err := s.deleted(ctx, k, q, keyOf(o), opts); err != nil && !apierrors.IsNotFound(err) {
@@ -249,7 +123,7 @@ func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		opts = e.DeleteOptions
 	}
 	q.dryRun = q.dryRun || len(opts.DryRun) > 0
-	if _, _, err := s.deleted(ctx, s.pods, q, key{q.namespace, q.name}, opts); err != nil {
+	if _, _, err := s.deleted(ctx, s.pods, q, key{Namespace: q.namespace, Name: q.name}, opts); err != nil {
 		return err
 	}
 	done := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: http.StatusCreated}

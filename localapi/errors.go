@@ -55,10 +55,6 @@ func invalid(k *kind, name string, errs field.ErrorList) error {
 	return apierrors.NewInvalid(k.GroupKind(), name, errs)
 }
 
-func forbidden(k *kind, name string, format string, args ...any) error {
-	return apierrors.NewForbidden(k.groupResource(), name, fmt.Errorf(format, args...))
-}
-
 // statusReason is the reason of a code, as the API server has it.
 func statusReason(code int) metav1.StatusReason {
 	switch code {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -53,13 +54,13 @@ func (s *Server) record(about v1.ObjectReference, annotations map[string]string,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	namespace := cmp.Or(about.Namespace, v1.NamespaceDefault)
-	for _, it := range s.state.objects[s.events] {
-		e := it.object.(*v1.Event)
-		if e.Source.Component == component && e.InvolvedObject.UID == about.UID && e.InvolvedObject.FieldPath == about.FieldPath && e.Reason == reason && e.Type == eventType && e.Message == message && e.Namespace == namespace {
+	for _, it := range s.set.List(s.events, namespace) {
+		e := it.Object.(*v1.Event)
+		if e.Source.Component == component && e.InvolvedObject.UID == about.UID && e.InvolvedObject.FieldPath == about.FieldPath && e.Reason == reason && e.Type == eventType && e.Message == message {
 			again := e.DeepCopy()
 			again.Count++
 			again.LastTimestamp = now
-			s.state.put(s.events, item{object: again})
+			s.note(change{Kind: s.events, Key: keyOf(again), Actor: objects.Agent, Verb: objects.Update, Object: again})
 			return
 		}
 	}
@@ -70,10 +71,8 @@ func (s *Server) record(about v1.ObjectReference, annotations map[string]string,
 	e.Namespace, e.Annotations = namespace, annotations
 	begin(e)
 	e.Name = fmt.Sprintf("%s.%x", about.Name[:min(len(about.Name), 230)], time.Now().UnixNano())
-	s.state.put(s.events, item{object: e})
-	if len(s.state.objects[s.events]) > s.cfg.MaxEvents || s.expiry == nil {
-		s.trim()
-	}
+	s.note(change{Kind: s.events, Key: keyOf(e), Actor: objects.Agent, Verb: objects.Create, Object: e})
+	s.bound()
 }
 
 // component is who the agent's events are from; the kubelet's name, which tools look for.
@@ -86,16 +85,20 @@ func (s *Server) trimEvents() {
 	s.trim()
 }
 
+// bound is trim if there are too many events, or nobody comes again for the oldest. s.mu is held.
+func (s *Server) bound() {
+	if s.expiry == nil || s.set.Len(s.events) > s.cfg.MaxEvents {
+		s.trim()
+	}
+}
+
 // trim is trimEvents. s.mu is held. It comes again when the oldest is too old; where
 // there are none it does not.
 func (s *Server) trim() {
-	all := s.state.objects[s.events]
-	if len(all) == 0 {
-		return
-	}
+	all := s.set.List(s.events, "")
 	list := make([]*v1.Event, 0, len(all))
 	for _, it := range all {
-		list = append(list, it.object.(*v1.Event))
+		list = append(list, it.Object.(*v1.Event))
 	}
 	slices.SortFunc(list, func(a, b *v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
 	keep := s.cfg.MaxEvents
@@ -103,7 +106,7 @@ func (s *Server) trim() {
 		keep -= keep / 10 // so that this is not done for each event
 	}
 	for len(list) > 0 && (len(list) > keep || time.Since(lastSeen(list[0])) >= s.cfg.EventTime) {
-		s.state.drop(s.events, keyOf(list[0]))
+		s.note(change{Kind: s.events, Key: keyOf(list[0]), Actor: objects.Clock, Verb: objects.Gone})
 		list = list[1:]
 	}
 	if s.expiry != nil {

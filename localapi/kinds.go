@@ -12,12 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// object is any object that is served.
-type object interface {
-	runtime.Object
-	metav1.Object
-}
-
 // kind is a kind of objects with its resource.
 type kind struct {
 	schema.GroupVersionKind

@@ -1,7 +1,6 @@
 package localapi
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,19 +8,22 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
 // manager is who has the fields that a person has edited in a file.
 const manager = "file"
+
+// itself is who a file says that it was written by if nobody has asked for it.
+const itself = "nodewright"
 
 // revisions is how many resource versions a process reserves: more than it can use.
 const revisions = 1 << 40
@@ -31,12 +33,6 @@ type notes struct {
 	ManagedFields []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
 	// LastApplied is the annotation of kubectl apply.
 	LastApplied string `json:"lastApplied,omitempty"`
-}
-
-// kept reports whether an object is kept over a restart. A namespace that is there
-// because something is in it is not.
-func (s *Server) kept(k *kind, o object) bool {
-	return !k.memory && (k != s.nodes || o.GetName() == s.cfg.Node)
 }
 
 // document is an object as it is kept: what a person would write, and what the object
@@ -88,10 +84,6 @@ func encoded(k *kind, o object, n notes) (store.Document, error) {
 	return doc, err
 }
 
-func sameDocument(a, b *store.Document) bool {
-	return bytes.Equal(a.Object, b.Object) && bytes.Equal(a.Notes, b.Notes)
-}
-
 // maxName is how long the name of an object's file may be before it is cut.
 const maxName = 200
 
@@ -111,10 +103,11 @@ func fileOf(k *kind, o object) string {
 
 // load reads all that is kept.
 func (s *Server) load(ctx context.Context) error {
-	if err := s.lock(ctx); err != nil {
+	t, err := s.turn(ctx)
+	if err != nil {
 		return err
 	}
-	defer s.unlock()
+	defer t.End()
 	docs, err := s.cfg.Store.Load(ctx)
 	if err != nil {
 		return err
@@ -123,83 +116,68 @@ func (s *Server) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.state.revision = first
-	s.mu.Unlock()
+	s.set.Begin(first)
 	s.begins(docs)
-	s.publish(s.namespaces, item{object: madeNamespace(v1.NamespaceDefault)}, nil)
+	t.held = true                              // what follows from an object is to be seen beside all others
 	for _, late := range []bool{false, true} { // namespaces come before what is in them
 		for i := range docs {
 			if k, _ := s.kindOfDocument(&docs[i]); k != s.nodes && (k == s.namespaces) != late {
-				s.take(&docs[i])
+				t.take(&docs[i])
 			}
 		}
 	}
-	s.endNamespaces()
-	s.mu.Lock()
-	n := s.state.count
-	s.mu.Unlock()
-	s.cfg.Log.Info("read objects", zap.Int("objects", n))
+	t.held = false
+	t.drain()
+	s.cfg.Log.Info("read objects", zap.Int("objects", s.set.Count()))
 	return nil
 }
 
-// endNamespaces goes on with namespaces that were ending when the process ended.
-func (s *Server) endNamespaces() {
-	s.mu.Lock()
-	var ending []string
-	for name, it := range s.state.objects[s.namespaces] {
-		if it.object.GetDeletionTimestamp() != nil {
-			ending = append(ending, name.name)
+// keepNamespaces writes namespaces that were made for what manifests have in them: they are the same after a restart.
+func (s *Server) keepNamespaces(ctx context.Context) {
+	for {
+		t, err := s.turn(ctx)
+		if err != nil {
+			return
 		}
-	}
-	s.mu.Unlock()
-	for _, name := range ending {
-		if err := s.emptyNamespace(&query{manager: "nodewright"}, name); err != nil {
-			s.cfg.Log.Warn("failed to end what is in a namespace", zap.String("namespace", name), zap.Error(err))
+		for _, it := range s.set.List(s.namespaces, "") {
+			if _, err := t.apply(change{Kind: s.namespaces, Key: keyOf(it.Object), Actor: objects.Clock, Verb: objects.Keep, By: itself}); err != nil {
+				s.cfg.Log.Warn("failed to keep a namespace", zap.String("namespace", it.Object.GetName()), zap.Error(err))
+			}
 		}
-		s.emptied(name)
+		t.End()
+		select {
+		case <-s.unkept:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
 // edited follows what people have changed.
 func (s *Server) edited(ctx context.Context, docs []store.Document) {
-	if s.lock(ctx) != nil {
+	t, err := s.turn(ctx)
+	if err != nil {
 		return
 	}
-	defer s.unlock()
+	defer t.End()
 	for i := range docs {
-		s.take(&docs[i])
+		t.take(&docs[i])
 	}
 }
 
-// take has a document take effect. What is wrong with it is logged. Who calls it holds
-// the turn.
-func (s *Server) take(d *store.Document) {
-	if err := s.taken(d); err != nil {
-		s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
+// take has a document take effect. What is wrong with it is logged, and changes nothing.
+func (t *turn) take(d *store.Document) {
+	if err := t.taken(d); err != nil {
+		t.s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
 	}
 }
 
-// byFile finds what was read from a file.
-func (s *Server) byFile(name string) (*kind, item, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, items := range s.state.objects {
-		for _, it := range items {
-			if it.file == name {
-				return k, it, true
-			}
-		}
-	}
-	return nil, item{}, false
-}
-
-func (s *Server) taken(d *store.Document) error {
-	was, old, had := s.byFile(d.Name)
+func (t *turn) taken(d *store.Document) error {
+	s := t.s
+	was, old, had := s.set.ByFile(d.Name)
 	if d.Gone() {
 		if had && was != s.nodes {
-			s.forget(was, keyOf(old.object))
-			s.emptied(old.object.GetNamespace())
+			return t.left(was, old)
 		}
 		return nil
 	}
@@ -215,23 +193,29 @@ func (s *Server) taken(d *store.Document) error {
 		return err
 	}
 	if k == s.nodes {
-		return s.takeNode(d, o.(*v1.Node))
+		return t.takeNode(d, o.(*v1.Node))
 	}
-	if had && (was != k || keyOf(old.object) != keyOf(o)) { // it is another object now
-		s.forget(was, keyOf(old.object))
-		had = false
+	if it, there := s.item(k, keyOf(o)); there && it.File != d.Name && (it.File != "" || it.Origin == objects.Mirrored) {
+		return fmt.Errorf("%s %s/%s is in %s already", k.Kind, o.GetNamespace(), o.GetName(), it.File+it.Source)
 	}
-	if it, there := s.item(k, keyOf(o)); there && it.file != d.Name && (it.file != "" || it.source != "") {
-		return fmt.Errorf("%s %s/%s is in %s already", k.Kind, o.GetNamespace(), o.GetName(), it.file+it.source)
+	if had && was == k && keyOf(old.Object) == keyOf(o) {
+		return t.takeChange(k, d, o, old)
 	}
-	if had {
-		return s.takeChange(k, d, o, old)
+	if err := t.takeNew(k, d, o, objects.Create); err != nil || !had {
+		return err
 	}
-	return s.takeNew(k, d, o)
+	return t.left(was, old) // the file has another object now
 }
 
-// takeNew has an object take effect that was not there before.
-func (s *Server) takeNew(k *kind, d *store.Document, o object) error {
+// left ends an object that no file has any more.
+func (t *turn) left(k objects.Kind, old item) error {
+	_, err := t.apply(change{Kind: k, Key: keyOf(old.Object), Actor: objects.File, Verb: objects.Gone})
+	return err
+}
+
+// takeNew has an object take effect that was not there before, or takes the place of another one of its name.
+func (t *turn) takeNew(k *kind, d *store.Document, o object, verb objects.Verb) error {
+	s := t.s
 	whole := o.GetUID() != "" && !o.GetCreationTimestamp().Time.IsZero()
 	if !whole {
 		begin(o)
@@ -256,49 +240,35 @@ func (s *Server) takeNew(k *kind, d *store.Document, o object) error {
 	if errs := s.check(k, o, o); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
-	if _, ok := s.item(s.namespaces, key{name: o.GetNamespace()}); !ok && k.namespaced {
-		s.publish(s.namespaces, item{object: madeNamespace(o.GetNamespace())}, nil)
+	// A file that says less is written again: the UID has to be the same after a restart.
+	ch := change{
+		Kind: k, Key: keyOf(o), Actor: objects.File, Verb: verb, Object: o, By: manager, Read: objects.FileState{Name: d.Name, At: d.Revision, Complete: whole},
 	}
-	it := item{object: o, file: d.Name, at: d.Revision}
-	if whole {
-		s.publish(k, it, nil)
-		return nil
-	}
-	// Its UID has to be the same after a restart.
-	doc, err := s.document(k, o)
-	if err != nil {
+	if err := t.inNamespace(k, ch); err != nil {
 		return err
 	}
-	doc.Name, doc.By, doc.At = d.Name, manager, time.Now()
-	if it.at, err = s.cfg.Store.Put(doc, d.Revision); err != nil {
-		return err
-	}
-	s.publish(k, it, nil)
-	return nil
+	_, err := t.apply(ch)
+	return err
 }
 
 // takeChange has another version of an object take effect.
-func (s *Server) takeChange(k *kind, d *store.Document, o object, old item) error {
-	before := old.object
+func (t *turn) takeChange(k *kind, d *store.Document, o object, old item) error {
+	s := t.s
+	before := old.Object
 	fields := before.GetManagedFields()
-	keepServers(o, before)
-	carried := before.DeepCopyObject().(object)
-	if v := fieldOf(o, "Status"); v.IsValid() && (k == s.pods || v.IsZero()) {
-		v.Set(fieldOf(carried, "Status"))
+	objects.KeepServers(o, before)
+	if v := objects.Field(o, "Status"); v.IsValid() && (k == s.pods || v.IsZero()) {
+		v.Set(objects.Field(before.DeepCopyObject().(object), "Status"))
 	}
 	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
 		p.Spec.NodeName = before.(*v1.Pod).Spec.NodeName
 	}
-	settle(o, before)
+	defaults(o)
 	if p, ok := o.(*v1.Pod); ok && !replaceable(p, before.(*v1.Pod)) {
 		// No pod becomes this one: the old one ends, and another begins.
 		o.SetUID("")
-		s.forget(k, keyOf(before))
-		if err := s.takeNew(k, d, o); err != nil {
-			s.publish(k, item{object: carried, file: old.file, at: d.Revision}, nil)
-			return err
-		}
-		return nil
+		p.Status = v1.PodStatus{}
+		return t.takeNew(k, d, o, objects.Replace)
 	}
 	if errs := s.check(k, o, before); len(errs) > 0 {
 		return errs.ToAggregate()
@@ -307,17 +277,8 @@ func (s *Server) takeChange(k *kind, d *store.Document, o object, old item) erro
 	if managed, err := s.managers.update(k, "", before.DeepCopyObject().(object), o, manager); err == nil {
 		o = managed
 	}
-	if unchanged(o, before) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if it, ok := s.state.objects[k][keyOf(o)]; ok {
-			it.at = d.Revision
-			s.state.objects[k][keyOf(o)] = it
-		}
-		return nil
-	}
-	s.publish(k, item{object: o, file: d.Name, at: d.Revision}, before)
-	return nil
+	_, err := t.apply(change{Kind: k, Key: keyOf(o), Actor: objects.File, Verb: objects.Update, Object: o, Read: objects.FileState{Name: d.Name, At: d.Revision}})
+	return err
 }
 
 // kindOfDocument reads of which kind a document is.

@@ -26,13 +26,13 @@ import (
 type api struct {
 	*localapi.Server
 
-	t    *testing.T
+	t    testing.TB
 	url  string
 	stop func()
 }
 
 // start runs a server over a store, and serves it to root.
-func start(t *testing.T, s store.Store, change ...func(*localapi.Config)) *api {
+func start(t testing.TB, s store.Store, change ...func(*localapi.Config)) *api {
 	t.Helper()
 	cfg := localapi.Config{Node: "node-1", Store: s, Version: version.Info{Major: "1", Minor: "36", GitVersion: "v1.36.2"}}
 	for _, f := range change {
@@ -321,7 +321,7 @@ func TestLists(t *testing.T) {
 
 // events reads a watch.
 type events struct {
-	t    *testing.T
+	t    testing.TB
 	body io.ReadCloser
 	dec  *json.Decoder
 }

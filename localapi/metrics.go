@@ -187,8 +187,8 @@ func (s *Server) nodeMetrics(ctx context.Context, w http.ResponseWriter, r *http
 		Timestamp: sum.Node.at(), Window: metav1.Duration{Duration: metricsWindow}, Usage: sum.Node.usage(),
 	}
 	n.Name, n.CreationTimestamp = s.cfg.Node, metav1.Now()
-	if it, ok := s.item(s.nodes, key{name: s.cfg.Node}); ok {
-		n.Labels = it.object.GetLabels()
+	if it, ok := s.item(s.nodes, key{Name: s.cfg.Node}); ok {
+		n.Labels = it.Object.GetLabels()
 	}
 	if q.name != "" {
 		if n.Usage == nil {
@@ -225,12 +225,12 @@ func (s *Server) podMetrics(ctx context.Context, w http.ResponseWriter, r *http.
 		if q.namespace != "" && ref.Namespace != q.namespace || q.name != "" && ref.Name != q.name {
 			continue
 		}
-		it, ok := s.item(s.pods, key{ref.Namespace, ref.Name})
-		if !ok || string(it.object.GetUID()) != ref.UID {
+		it, ok := s.item(s.pods, key{Namespace: ref.Namespace, Name: ref.Name})
+		if !ok || string(it.Object.GetUID()) != ref.UID {
 			continue // it has gone, or was never anybody's
 		}
 		p := podUsage{TypeMeta: metav1.TypeMeta{APIVersion: metricsV1.String(), Kind: "PodMetrics"}, Window: metav1.Duration{Duration: metricsWindow}}
-		p.Name, p.Namespace, p.Labels, p.CreationTimestamp = ref.Name, ref.Namespace, it.object.GetLabels(), metav1.Now()
+		p.Name, p.Namespace, p.Labels, p.CreationTimestamp = ref.Name, ref.Namespace, it.Object.GetLabels(), metav1.Now()
 		for j := range sum.Pods[i].Containers {
 			c := &sum.Pods[i].Containers[j]
 			usage := c.usage()

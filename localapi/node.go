@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
@@ -25,7 +26,7 @@ const (
 func (s *Server) begins(docs []store.Document) {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.cfg.Node, UID: types.UID(s.cfg.Node)}}
 	n.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
-	it := item{object: n}
+	ch := change{Kind: s.nodes, Key: keyOf(n), Actor: objects.Agent, Verb: objects.Create, Object: n}
 	for i := range docs {
 		d := &docs[i]
 		if k, err := s.kindOfDocument(d); err != nil || k != s.nodes {
@@ -41,23 +42,23 @@ func (s *Server) begins(docs []store.Document) {
 		if !kept.CreationTimestamp.IsZero() {
 			n.CreationTimestamp = kept.CreationTimestamp
 		}
-		it.file, it.at = d.Name, d.Revision
+		ch.Actor, ch.Read = objects.File, objects.FileState{Name: d.Name, At: d.Revision, Complete: true}
 	}
-	s.publish(s.nodes, it, nil)
+	s.note(ch)
 }
 
 // takeNode has a person's change of the node take effect.
-func (s *Server) takeNode(d *store.Document, o *v1.Node) error {
-	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
+func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
+	s := t.s
+	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
 	if !ok || o.Name != s.cfg.Node {
 		return notFound(s.nodes, o.Name)
 	}
-	n := it.object.DeepCopyObject().(*v1.Node)
+	n := it.Object.DeepCopyObject().(*v1.Node)
 	n.Spec.Unschedulable = o.Spec.Unschedulable
 	n.Labels, n.Annotations = over(s.described().Labels, o.Labels), over(s.described().Annotations, o.Annotations)
-	s.publish(s.nodes, item{object: n, file: d.Name, at: d.Revision}, nil)
-	s.bind()
-	return nil
+	_, err := t.apply(change{Kind: s.nodes, Key: keyOf(n), Actor: objects.File, Verb: objects.Update, Object: n, Read: objects.FileState{Name: d.Name, At: d.Revision}})
+	return err
 }
 
 // over is a map with another's values over it; nil if that is empty.
@@ -127,17 +128,16 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 		s.cfg.Log.Debug("failed to look at the node", zap.Error(err))
 		return nil
 	}
-	select {
-	case s.writing <- struct{}{}:
-		defer s.unlock()
-	default: // somebody may change the node: the next look has the rest
+	t := s.set.TryTurn()
+	if t == nil { // somebody may change the node: the next look has the rest
 		return nil
 	}
-	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
+	defer t.End()
+	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
 	if !ok {
 		return nil
 	}
-	old := it.object.(*v1.Node)
+	old := it.Object.(*v1.Node)
 	own := s.ownWords(old)
 	s.mu.Lock()
 	s.asDescribed, s.looked = found.DeepCopy(), time.Now()
@@ -147,8 +147,8 @@ func (s *Server) fresh(ctx context.Context, k *kind) error {
 	n.Spec, n.Status = found.Spec, found.Status
 	n.Spec.Unschedulable = own.Spec.Unschedulable
 	if !sameNode(n, old) {
-		it.object = n
-		s.publish(s.nodes, it, nil)
+		_, err := t.Apply(change{Kind: s.nodes, Key: keyOf(n), Actor: objects.Agent, Verb: objects.Update, Object: n})
+		return err
 	}
 	return nil
 }
@@ -167,11 +167,11 @@ func sameNode(a, b *v1.Node) bool {
 // NodeLabels are the labels of the node, as clients have changed them; nil if nobody has
 // looked at the node yet.
 func (s *Server) NodeLabels() map[string]string {
+	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	it, ok := s.state.objects[s.nodes][key{name: s.cfg.Node}]
 	if !ok || s.asDescribed == nil {
 		return nil
 	}
-	return maps.Clone(it.object.GetLabels())
+	return maps.Clone(it.Object.GetLabels())
 }

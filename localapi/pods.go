@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -45,29 +46,25 @@ func (s *Server) place(p *v1.Pod) {
 }
 
 func (s *Server) cordoned() bool {
-	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
-	return ok && it.object.(*v1.Node).Spec.Unschedulable
+	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
+	return ok && it.Object.(*v1.Node).Spec.Unschedulable
 }
 
-// bind puts pods that wait for it on the node. Who calls it holds the turn.
-func (s *Server) bind() {
+// bind puts pods that wait for it on the node.
+func (t *turn) bind() {
+	s := t.s
 	if s.cordoned() {
 		return
 	}
-	s.mu.Lock()
-	var waiting []item
-	for _, it := range s.state.objects[s.pods] {
-		p := it.object.(*v1.Pod)
-		if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && it.source == "" && p.DeletionTimestamp == nil {
-			waiting = append(waiting, it)
-		}
-	}
-	s.mu.Unlock()
-	slices.SortFunc(waiting, func(a, b item) int { return keyOf(a.object).compare(keyOf(b.object)) })
+	waiting := slices.DeleteFunc(s.set.List(s.pods, ""), func(it item) bool {
+		p := it.Object.(*v1.Pod)
+		return p.Spec.NodeName != "" || len(p.Spec.SchedulingGates) > 0 || it.Origin != objects.Owned || p.DeletionTimestamp != nil
+	})
+	slices.SortFunc(waiting, func(a, b item) int { return keyOf(a.Object).Compare(keyOf(b.Object)) })
 	for _, it := range waiting {
-		p := it.object.(*v1.Pod).DeepCopy()
+		p := it.Object.(*v1.Pod).DeepCopy()
 		s.place(p)
-		if _, err := s.commit(s.pods, it, p, "nodewright"); err != nil {
+		if _, err := t.apply(change{Kind: s.pods, Key: keyOf(p), Actor: objects.Clock, Verb: objects.Update, Object: p, By: itself}); err != nil {
 			s.cfg.Log.Warn("failed to put a pod on the node", podField(p), errField(err))
 		}
 	}

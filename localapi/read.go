@@ -21,11 +21,11 @@ func (s *Server) get(ctx context.Context, w http.ResponseWriter, k *kind, q *que
 	if err := s.fresh(ctx, k); err != nil {
 		return err
 	}
-	it, ok := s.item(k, key{q.objectNamespace(k), q.name})
+	it, ok := s.item(k, key{Namespace: q.objectNamespace(k), Name: q.name})
 	if !ok {
 		return notFound(k, q.name)
 	}
-	return s.answer(w, k, q, http.StatusOK, it.object)
+	return s.answer(w, k, q, http.StatusOK, it.Object)
 }
 
 // objectNamespace is the namespace of what a query is about; "" for kinds without.
@@ -37,10 +37,7 @@ func (q *query) objectNamespace(k *kind) string {
 }
 
 func (s *Server) item(k *kind, name key) (item, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	it, ok := s.state.objects[k][name]
-	return it, ok
+	return s.set.Get(k, name)
 }
 
 // answer writes one object as a client wants it.
@@ -160,25 +157,23 @@ func (s *Server) snapshot(k *kind, q *query, from next) ([]object, uint64, error
 	if err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	at := s.state.revision
-	if wanted > at {
-		return nil, 0, tooLarge(wanted, at)
+	if _, now := s.set.Bounds(); wanted > now {
+		return nil, 0, tooLarge(wanted, now)
 	}
+	var at uint64 // now
 	if from.Name != "" {
 		at = from.Revision
-	} else if q.values.Get("resourceVersionMatch") == "Exact" && wanted > 0 {
+	} else if q.values.Get("resourceVersionMatch") == "Exact" {
 		at = wanted
 	}
-	all, ok := s.state.at(k, at)
-	if at > s.state.revision || !ok {
+	all, at, ok := s.set.At(k, at)
+	if !ok {
 		return nil, 0, apierrors.NewResourceExpired("the list has changed too much since it began; begin anew")
 	}
-	start := key{from.Namespace, from.Name}
+	start := key{Namespace: from.Namespace, Name: from.Name}
 	out := all[:0]
 	for _, o := range all {
-		if (from.Name == "" || keyOf(o).compare(start) > 0) && q.selects(k, o) {
+		if (from.Name == "" || keyOf(o).Compare(start) > 0) && q.selects(k, o) {
 			out = append(out, o)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
@@ -110,20 +112,21 @@ type Server struct {
 	openapi  openapi
 
 	requests, watches, streams *places
-	writing                    chan struct{} // held by who changes what is kept
 	loaded                     chan struct{} // closed when the store has been read
 	ending                     chan struct{} // closed when Run ends
 	wanted                     chan struct{} // signals that the agent is to hear of something
 	looking                    chan struct{} // held by who looks at the node
+	unkept                     chan struct{} // signals that a namespace has no file
+
+	set *objects.Set
 
 	mu     sync.Mutex
-	state  state
 	shown  map[string]map[*kind]map[key]bool
 	expiry *time.Timer // of the oldest event; nil if there is none
 	looked time.Time   // when the node was looked at last
 	// asDescribed is the node as the agent described it; nil if it has not.
 	asDescribed *v1.Node
-	restored    map[types.UID]v1.PodStatus // see Restore
+	restored    atomic.Pointer[map[types.UID]v1.PodStatus] // see Restore
 }
 
 // New checks cfg and returns a Server at rest.
@@ -136,10 +139,9 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
 		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
-		writing: make(chan struct{}, 1), loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1),
+		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), unkept: make(chan struct{}, 1),
 		shown: map[string]map[*kind]map[key]bool{},
 	}
-	s.state = newState(kinds, func(after time.Duration) { time.AfterFunc(after, s.age) })
 	s.codecs = newCodecs(s.scheme)
 	s.managers = newManagers(kinds)
 	for _, k := range kinds {
@@ -154,6 +156,12 @@ func New(cfg Config) (*Server, error) {
 			s.events = k
 		}
 	}
+	s.set = objects.New(objects.Config{
+		Namespaces: s.namespaces, Store: cfg.Store, New: s.asRestored, Changed: s.want,
+		Document: func(k objects.Kind, o object) (store.Document, error) { return s.document(k.(*kind), o) },
+	})
+	n := madeNamespace(v1.NamespaceDefault)
+	s.note(change{Kind: s.namespaces, Key: keyOf(n), Actor: objects.Agent, Verb: objects.Create, Object: n})
 	return s, nil
 }
 
@@ -166,19 +174,12 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("localapi: load objects: %w", err)
 	}
 	close(s.loaded)
+	var keeping sync.WaitGroup
+	defer keeping.Wait()
+	keeping.Go(func() { s.keepNamespaces(ctx) })
+	defer s.set.Close()
 	defer s.stopExpiry()
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
-}
-
-// age has the state forget old changes; nobody asks for more of it once Run has ended.
-func (s *Server) age() {
-	select {
-	case <-s.ending:
-	default:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.state.age()
-	}
 }
 
 // places bounds how many are at something.

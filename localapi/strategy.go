@@ -14,6 +14,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
 // maxData is what a ConfigMap or a Secret may hold, in bytes; the API server's.
@@ -96,26 +98,14 @@ func setPtr[T any](p **T, v T) {
 	}
 }
 
-func fieldOf(o object, name string) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName(name) }
-
-// carryStatus gives a pod the status that the agent has written since who changes the pod
-// read it as before, unless that one writes a status itself.
-func carryStatus(to, before, now object) {
-	p, ok := to.(*v1.Pod)
-	old, was := before.(*v1.Pod)
-	if ok && was && before != now && equality.Semantic.DeepEqual(&p.Status, &old.Status) {
-		p.Status = now.(*v1.Pod).Status
-	}
-}
-
 // prepareUpdate puts back what a writer of an object, or of one of its subresources, may
 // not choose.
 func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error {
-	keepServers(o, old)
+	objects.KeepServers(o, old)
 	switch subresource {
 	case "":
-		if v := fieldOf(o, "Status"); v.IsValid() {
-			v.Set(fieldOf(old, "Status"))
+		if v := objects.Field(o, "Status"); v.IsValid() {
+			v.Set(objects.Field(old, "Status"))
 		}
 		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
 			p.Spec.NodeName = old.(*v1.Pod).Spec.NodeName
@@ -129,11 +119,11 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 			}
 		}
 	case "status":
-		status := fieldOf(o, "Status")
+		status := objects.Field(o, "Status")
 		kept := reflect.New(status.Type()).Elem()
 		kept.Set(status)
 		overwrite(o, old)
-		fieldOf(o, "Status").Set(kept)
+		objects.Field(o, "Status").Set(kept)
 	case "finalize":
 		overwrite(o, old)
 	case "ephemeralcontainers", "resize":
@@ -142,32 +132,12 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 	return nil
 }
 
-// keepServers puts back the metadata that is the server's.
-func keepServers(o, old object) {
-	o.SetUID(old.GetUID())
-	o.SetCreationTimestamp(old.GetCreationTimestamp())
-	o.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	o.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
-	o.SetGeneration(old.GetGeneration())
-	o.SetGenerateName(old.GetGenerateName())
-	o.SetSelfLink("")
-	o.SetResourceVersion(old.GetResourceVersion())
-}
-
 // overwrite makes an object what another is, but for who has its fields.
 func overwrite(o, old object) {
 	fields := o.GetManagedFields()
 	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
 	if fields != nil {
 		o.SetManagedFields(fields)
-	}
-}
-
-// settle gives a changed object its defaults and its generation.
-func settle(o, old object) {
-	defaults(o)
-	if a, b := fieldOf(o, "Spec"), fieldOf(old, "Spec"); a.IsValid() && old.GetGeneration() > 0 && !equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
-		o.SetGeneration(old.GetGeneration() + 1)
 	}
 }
 
@@ -361,21 +331,16 @@ func newNamespace(n *v1.Namespace) {
 	n.Labels[v1.LabelMetadataName] = n.Name
 }
 
-// inNamespace makes the namespace of a new object, if it is not there. Who calls it holds
-// the turn.
-func (s *Server) inNamespace(k *kind, o object) error {
-	if !k.namespaced {
+// inNamespace makes the namespace of a new object, if it is not there. Events make none: they may come after the end of
+// what they are about.
+func (t *turn) inNamespace(k *kind, ch change) error {
+	name := ch.Key.Namespace
+	if _, ok := t.s.item(t.s.namespaces, key{Name: name}); ok || !k.namespaced || k.memory || ch.DryRun {
 		return nil
 	}
-	name := o.GetNamespace()
-	it, ok := s.item(s.namespaces, key{name: name})
-	if ok && it.object.GetDeletionTimestamp() != nil {
-		return forbidden(k, o.GetName(), "unable to create new content in namespace %s because it is being terminated", name)
-	}
-	if !ok {
-		s.publish(s.namespaces, item{object: madeNamespace(name)}, nil)
-	}
-	return nil
+	n := madeNamespace(name)
+	_, err := t.apply(change{Kind: t.s.namespaces, Key: keyOf(n), Actor: objects.Clock, Verb: objects.Create, Object: n, By: ch.By})
+	return err
 }
 
 // madeNamespace is a namespace that is there because something is in it.

@@ -15,7 +15,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	if s.cfg.Kubelet == nil {
 		return notAllowed(q.verb, "this server has no access to containers")
 	}
-	it, ok := s.item(k, key{q.objectNamespace(k), q.name})
+	it, ok := s.item(k, key{Namespace: q.objectNamespace(k), Name: q.name})
 	if !ok {
 		return notFound(k, q.name)
 	}
@@ -31,7 +31,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	var err error
 	if k == s.nodes {
 		path, values = "/"+q.rest, q.values
-	} else if path, values, err = podPath(it.object.(*v1.Pod), q); err != nil {
+	} else if path, values, err = podPath(it.Object.(*v1.Pod), q); err != nil {
 		return err
 	}
 	to := r.Clone(r.Context())

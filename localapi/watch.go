@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
 const (
@@ -88,9 +90,7 @@ func (st *stream) start() (initial bool, objects []object, err error) {
 		return false, nil, apierrors.NewBadRequest("resourceVersionMatch is " + strconv.Quote(m) + "; want NotOlderThan for a watch")
 	}
 	s := st.s
-	s.mu.Lock()
-	now, oldest := s.state.revision, s.state.oldest()
-	s.mu.Unlock()
+	oldest, now := s.set.Bounds()
 	initial = from == 0 || flag(v, "sendInitialEvents")
 	switch {
 	case from > now:
@@ -127,10 +127,7 @@ func (st *stream) run(ctx context.Context) {
 		look = t.C
 	}
 	for {
-		st.s.mu.Lock()
-		changes, ok := st.s.state.since(st.revision)
-		changed := st.s.state.changed
-		st.s.mu.Unlock()
+		changes, changed, ok := st.s.set.Since(st.revision)
 		if !ok { // slower than the window
 			st.fail(apierrors.NewResourceExpired("the watch is too slow: changes after resource version " + strconv.FormatUint(st.revision, 10) + " are forgotten"))
 			return
@@ -157,15 +154,15 @@ func (st *stream) run(ctx context.Context) {
 }
 
 // tell sends those of some changes that are selected.
-func (st *stream) tell(changes []change) bool {
+func (st *stream) tell(changes []objects.Step) bool {
 	sent := false
 	for i := range changes {
 		c := &changes[i]
-		st.revision = c.revision
-		if c.kind != st.k {
+		st.revision = c.Revision
+		if c.Kind != st.k {
 			continue
 		}
-		if t, o, ok := c.eventOf(func(o object) bool { return st.q.selects(st.k, o) }); ok {
+		if t, o, ok := c.EventOf(func(o object) bool { return st.q.selects(st.k, o) }); ok {
 			if !st.send(t, o) {
 				return false
 			}

@@ -3,97 +3,18 @@ package localapi
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/localapi/store"
+	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
-
-// lock waits for its turn to change what is kept.
-func (s *Server) lock(ctx context.Context) error {
-	select {
-	case s.writing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return apierrors.NewTimeoutError("others are still at writing; try again", 1)
-	}
-}
-
-func (s *Server) unlock() { <-s.writing }
-
-// commit keeps an object in place of the one that is there, and has it take effect. It
-// returns the object as it is then. Who calls it holds the turn.
-func (s *Server) commit(k *kind, old item, o object, by string) (object, error) {
-	it := item{object: o, file: old.file, at: old.at}
-	if !k.memory && s.kept(k, o) {
-		doc, err := s.document(k, o)
-		if err != nil {
-			return nil, err
-		}
-		if old.object != nil && old.file != "" {
-			before, err := s.document(k, old.object)
-			if err == nil && sameDocument(&before, &doc) {
-				return s.publish(k, it, old.object), nil
-			}
-			doc.Name = old.file
-		}
-		doc.By, doc.At = by, time.Now()
-		if it.at, err = s.cfg.Store.Put(doc, old.at); err != nil {
-			if errors.Is(err, store.ErrConflict) {
-				return nil, conflict(k, o.GetName(), "its file %s has been changed by somebody else; look at it again", doc.Name)
-			}
-			return nil, err
-		}
-		it.file = doc.Name
-	}
-	return s.publish(k, it, old.object), nil
-}
-
-// publish has an item take effect in place of the object that the caller has read, nil if
-// there was none. What only the agent writes may have changed since, and stays.
-func (s *Server) publish(k *kind, it item, old object) object {
-	s.mu.Lock()
-	if now, ok := s.state.objects[k][keyOf(it.object)]; ok && old != nil {
-		carryStatus(it.object, old, now.object)
-	} else if !ok {
-		s.asRestored(it.object)
-	}
-	it = s.state.put(k, it)
-	s.mu.Unlock()
-	s.want(k)
-	return it.object
-}
-
-// remove forgets an object, and its file first. Who calls it holds the turn.
-func (s *Server) remove(k *kind, old item) (object, error) {
-	if old.file != "" {
-		if err := s.cfg.Store.Delete(old.file, old.at); err != nil {
-			if errors.Is(err, store.ErrConflict) {
-				return nil, conflict(k, old.object.GetName(), "its file %s has been changed by somebody else; look at it again", old.file)
-			}
-			return nil, err
-		}
-	}
-	return s.forget(k, keyOf(old.object)), nil
-}
-
-// forget drops an object from memory, and the namespace that it was the last one in.
-func (s *Server) forget(k *kind, name key) object {
-	s.mu.Lock()
-	last := s.state.drop(k, name)
-	s.mu.Unlock()
-	s.want(k)
-	return last
-}
 
 // validated informs a client about fields that are not there, as it wants to be told.
 func validated(w http.ResponseWriter, q *query, unknown []string) error {
@@ -176,26 +97,23 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	if o.GetResourceVersion() != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	if err := s.lock(ctx); err != nil {
+	t, err := s.turn(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer s.unlock()
-	old, there := s.item(k, keyOf(o))
-	if there {
-		return nil, apierrors.NewAlreadyExists(k.groupResource(), o.GetName())
+	defer t.End()
+	ch := change{Kind: k, Key: keyOf(o), Verb: objects.Create, By: q.author(), DryRun: q.dryRun}
+	if err := s.set.Refuses(ch); err != nil {
+		return nil, err
 	}
-	s.mu.Lock()
-	full := s.state.count >= s.cfg.MaxObjects
-	s.mu.Unlock()
-	if full && !k.memory {
+	if s.set.Count() >= s.cfg.MaxObjects && !k.memory {
 		return nil, tooMany(fmt.Sprintf("there are %d objects already, which is the most that this node keeps", s.cfg.MaxObjects))
 	}
 	begin(o)
 	if err := s.prepareCreate(k, o); err != nil {
 		return nil, err
 	}
-	o, err := manage(o)
-	if err != nil {
+	if o, err = manage(o); err != nil {
 		return nil, err
 	}
 	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
@@ -204,17 +122,12 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	if errs := s.check(k, o, nil); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
-	if q.dryRun {
-		return o, nil
-	}
-	if err := s.inNamespace(k, o); err != nil {
+	if err := t.inNamespace(k, ch); err != nil {
 		return nil, err
 	}
-	out, err := s.commit(k, old, o, q.author())
-	if err == nil && k == s.events {
-		s.trimEvents()
-	}
-	return out, err
+	ch.Object = o
+	r, err := t.apply(ch)
+	return r.Object, err
 }
 
 // author is who a file says that it was written by.
@@ -275,62 +188,37 @@ func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
 	return s.managers.update(k, q.subresource, old, o, q.fieldManager())
 }
 
-// changed replaces an object by what change makes of it.
-func (s *Server) changed(ctx context.Context, k *kind, q *query, change func(old object) (object, error)) (object, error) {
-	if err := s.lock(ctx); err != nil {
+// changed replaces an object by what become makes of it.
+func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old object) (object, error)) (object, error) {
+	t, err := s.turn(ctx)
+	if err != nil {
 		return nil, err
 	}
-	defer s.unlock()
-	old, there := s.item(k, key{q.objectNamespace(k), q.name})
+	defer t.End()
+	old, there := s.item(k, key{Namespace: q.objectNamespace(k), Name: q.name})
 	if !there {
-		return change(nil)
+		return become(nil)
 	}
-	if old.source != "" {
-		return nil, forbidden(k, q.name, "it comes from %s, and can be changed only there", old.source)
+	ch := change{Kind: k, Key: keyOf(old.Object), Verb: objects.Update, By: q.author(), DryRun: q.dryRun}
+	if q.subresource == "status" {
+		ch.Verb = objects.Status
 	}
-	o, err := change(old.object.DeepCopyObject().(object))
+	if err := s.set.Refuses(ch); err != nil {
+		return nil, err
+	}
+	o, err := become(old.Object.DeepCopyObject().(object))
 	if err != nil {
 		return nil, err
 	}
 	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-	settle(o, old.object)
-	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && q.subresource == "" {
+	defaults(o)
+	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && p.DeletionTimestamp == nil && q.subresource == "" {
 		s.place(p)
 	}
-	if errs := s.check(k, o, old.object); len(errs) > 0 {
+	if errs := s.check(k, o, old.Object); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
-	if unchanged(o, old.object) {
-		return old.object, nil
-	}
-	if q.dryRun {
-		return o, nil
-	}
-	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && len(old.object.GetFinalizers()) > 0 && !s.ends(k, o) {
-		if _, err := s.remove(k, old); err != nil {
-			return nil, err
-		}
-		s.emptied(o.GetNamespace())
-		return o, nil
-	}
-	out, err := s.commit(k, old, o, q.author())
-	if err == nil && k == s.nodes {
-		s.bind()
-	}
-	return out, err
-}
-
-// unchanged reports whether two versions of an object differ in nothing but when and
-// by whom they were written.
-func unchanged(a, b object) bool {
-	x, y := a.DeepCopyObject().(object), b.DeepCopyObject().(object)
-	for _, o := range []object{x, y} {
-		o.SetResourceVersion("")
-		fields := o.GetManagedFields()
-		for i := range fields {
-			fields[i].Time = nil
-		}
-		o.SetManagedFields(fields)
-	}
-	return equality.Semantic.DeepEqual(x, y)
+	ch.Object = o
+	r, err := t.apply(ch)
+	return r.Object, err
 }

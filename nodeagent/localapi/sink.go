@@ -28,7 +28,7 @@ func (s *sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	}
 	shown := s.api.Update(ctx, pod, status)
 	if pod.Annotations[podmeta.AnnotationSource] != podmeta.SourceAPI && errors.Is(shown, statusmgr.ErrGone) {
-		shown = nil // a pod that is ending is not shown any more
+		shown = nil // another one has its name, or its manifest went while no agent ran
 	}
 	return errors.Join(err, shown)
 }
@@ -55,8 +55,11 @@ func (s *sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
 	return kept, err
 }
 
-// Prune has the node's own sink forget pods that are gone.
+// Prune has the API and the node's own sink forget pods that are gone.
 func (s *sink) Prune(keep map[types.UID]bool) error {
+	if err := s.api.Prune(keep); err != nil {
+		return err
+	}
 	if p, ok := s.next.(interface {
 		Prune(keep map[types.UID]bool) error
 	}); ok {

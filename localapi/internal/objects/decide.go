@@ -1,0 +1,409 @@
+package objects
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// effects are what is to be done so that a decision is true.
+type effects uint8
+
+const (
+	// note keeps the entry without a revision: nobody can see the difference.
+	note effects = 1 << iota
+	// show gives the object a revision, and tells watchers.
+	show
+	// another tells watchers first that the object of before has gone.
+	another
+	// save writes the object's file.
+	save
+	// erase removes it.
+	erase
+)
+
+// decide returns what becomes of an object by a change, and what has to be done for that. Without effects
+// the object is as it was. An entry without an Object is one that is not there. ns is the namespace of the object;
+// one that has none is in one that is Live. Nothing that it is given is changed, except for ch.Object.
+func decide(cur Entry, ns Phase, ch Change, now time.Time) (Entry, effects, error) {
+	if err := refuse(cur, ns, ch); err != nil {
+		return cur, 0, err
+	}
+	switch ch.Verb {
+	case Create:
+		return created(cur, ch)
+	case Update:
+		return updated(cur, ch)
+	case Status:
+		return reported(cur, ch)
+	case Replace:
+		return Entry{Object: ch.Object, File: ch.Read.Name, At: ch.Read.At}, another | show | save, nil
+	case Delete:
+		return deleted(cur, ch, now)
+	case Gone:
+		return gone(cur, ch, now)
+	case Show:
+		return shown(cur, ch, now)
+	case Hide:
+		return hidden(cur, ch, now)
+	case Keep:
+		if cur.Origin != Owned || cur.File != "" {
+			return cur, 0, nil
+		}
+		return cur, note | save, nil
+	default:
+		panic(fmt.Sprintf("objects: verb %d", ch.Verb))
+	}
+}
+
+func (ch *Change) resource() schema.GroupResource {
+	t := ch.Kind.Type()
+	return schema.GroupResource{Group: t.Group, Resource: t.Resource}
+}
+
+// refuse returns why a change cannot be, whatever the object is to become: the object is there, or is not, is another
+// one, or is not for who asks.
+func refuse(cur Entry, ns Phase, ch Change) error {
+	switch {
+	case ch.Verb == Create:
+		return refuseNew(cur, ns, ch)
+	case ch.Verb == Show:
+		return nil
+	case cur.Phase() == Absent:
+		return apierrors.NewNotFound(ch.resource(), ch.Key.Name)
+	}
+	if cur.Origin == Mirrored && ch.Actor == Client {
+		what := "changed"
+		if ch.Verb == Delete {
+			what = "removed"
+		}
+		return apierrors.NewForbidden(ch.resource(), ch.Key.Name, fmt.Errorf("it comes from %s, and can be %s only there", cur.Source, what))
+	}
+	if uid := cur.Object.GetUID(); ch.UID != "" && ch.UID != uid && (ch.Verb != Status || cur.Next == nil || cur.Next.GetUID() != ch.UID) {
+		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", ch.UID, uid)) //nolint:staticcheck // the API server's words
+	}
+	if v := cur.Object.GetResourceVersion(); ch.Version != "" && ch.Version != v {
+		return apierrors.NewConflict(ch.resource(), ch.Key.Name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", ch.Version, v)) //nolint:staticcheck // the same
+	}
+	return nil
+}
+
+func refuseNew(cur Entry, ns Phase, ch Change) error {
+	unfiled := ch.Actor == File && cur.Origin == Owned && cur.File == "" // a namespace that was made for what is in it
+	switch {
+	case cur.Phase() != Absent && !unfiled:
+		err := apierrors.NewAlreadyExists(ch.resource(), ch.Key.Name)
+		if cur.Phase() == Ending {
+			err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+		}
+		return err
+	case ns == Ending && ch.Actor != File:
+		return terminating(ch)
+	case ns == Absent && ch.Kind.Type().Memory:
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, ch.Key.Namespace)
+	default:
+		return nil
+	}
+}
+
+func created(cur Entry, ch Change) (Entry, effects, error) {
+	next := Entry{Object: ch.Object, File: ch.Read.Name, At: ch.Read.At}
+	if cur.Object != nil && !ch.Read.Complete {
+		KeepServers(next.Object, cur.Object)
+	}
+	switch {
+	case ch.Kind.Type().Memory:
+		next.Origin = Fleeting
+		return next, show, nil
+	case ch.Read.Complete || ch.Actor == Agent:
+		return next, show, nil
+	default:
+		return next, show | save, nil
+	}
+}
+
+// terminating refuses what is new in a namespace that ends. Controllers look for the cause.
+func terminating(ch Change) error {
+	err := apierrors.NewForbidden(ch.resource(), ch.Key.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ch.Key.Namespace))
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: v1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ch.Key.Namespace), Field: "metadata.namespace",
+	})
+	return err
+}
+
+func updated(cur Entry, ch Change) (Entry, effects, error) {
+	next, o := cur, ch.Object
+	next.Object = o
+	if ch.Actor == File {
+		next.File, next.At = ch.Read.Name, ch.Read.At
+	}
+	KeepServers(o, cur.Object)
+	if spec := Field(o, "Spec"); spec.IsValid() && !equality.Semantic.DeepEqual(spec.Interface(), Field(cur.Object, "Spec").Interface()) {
+		raise(o)
+	}
+	if Unchanged(o, cur.Object) {
+		next.Object = cur.Object
+		if cur.At != next.At || cur.File != next.File {
+			return next, note, nil
+		}
+		return cur, 0, nil
+	}
+	if errs := append(unending(cur, o), sameEnd(cur, o)...); len(errs) > 0 {
+		return cur, 0, apierrors.NewInvalid(ch.Kind.Type().GroupKind(), ch.Key.Name, errs)
+	}
+	do := show
+	if next.Origin == Owned && (ch.Actor == Client || ch.Actor == Clock) {
+		do |= save
+	}
+	return settled(cur, next, do)
+}
+
+// reported takes a status, and nothing else. What the agent reports is kept once it is a pod's last; until then
+// it will report again after a restart.
+func reported(cur Entry, ch Change) (Entry, effects, error) {
+	next := cur
+	if cur.Next != nil && ch.UID == cur.Next.GetUID() { // the pod waits for the end of the one that is there
+		next.Next = withStatus(cur.Next, ch)
+		return next, note, nil
+	}
+	next.Object = withStatus(cur.Object, ch)
+	if Unchanged(next.Object, cur.Object) {
+		return cur, 0, nil
+	}
+	if errs := sameEnd(cur, next.Object); len(errs) > 0 {
+		return cur, 0, apierrors.NewInvalid(ch.Kind.Type().GroupKind(), ch.Key.Name, errs)
+	}
+	do := show
+	if next.Origin == Owned && (ch.Actor != Agent || terminal(next.Object)) {
+		do |= save
+	}
+	return next, do, nil
+}
+
+// withStatus is an object with the status of a change.
+func withStatus(o Object, ch Change) Object {
+	next := shallow(o)
+	status := Field(ch.Object, "Status")
+	if p, ok := ch.Object.(*v1.Pod); ok && ch.Actor == Agent {
+		merged := Merge(p.Status, &o.(*v1.Pod).Status)
+		status = reflect.ValueOf(merged)
+	}
+	Field(next, "Status").Set(status)
+	if ch.Actor == Client {
+		next.SetManagedFields(ch.Object.GetManagedFields())
+	}
+	return next
+}
+
+// shallow is a copy of an object that shares what its fields point to.
+func shallow(o Object) Object {
+	c := reflect.New(reflect.TypeOf(o).Elem())
+	c.Elem().Set(reflect.ValueOf(o).Elem())
+	return c.Interface().(Object)
+}
+
+func terminal(o Object) bool {
+	p, ok := o.(*v1.Pod)
+	return ok && podmeta.IsTerminal(p.Status.Phase)
+}
+
+// sameEnd refuses to change the phase of a pod that has come to its end. A pod of a manifest may start again
+// under its UID.
+func sameEnd(cur Entry, o Object) field.ErrorList {
+	p, ok := o.(*v1.Pod)
+	if !ok || cur.Origin == Mirrored || !terminal(cur.Object) {
+		return nil
+	}
+	if was := cur.Object.(*v1.Pod).Status.Phase; p.Status.Phase != was {
+		return field.ErrorList{field.Invalid(field.NewPath("status", "phase"), p.Status.Phase, fmt.Sprintf("the pod has come to its end; want %s", was))}
+	}
+	return nil
+}
+
+// unending refuses to change what an ending object is, or to have it wait for more.
+func unending(cur Entry, o Object) (errs field.ErrorList) {
+	if cur.Phase() != Ending {
+		return nil
+	}
+	for _, f := range o.GetFinalizers() {
+		if !slices.Contains(cur.Object.GetFinalizers(), f) {
+			errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), fmt.Sprintf("no new finalizers can be added if the object is being deleted, found new finalizer %q", f)))
+		}
+	}
+	v, was := reflect.ValueOf(o).Elem(), reflect.ValueOf(cur.Object).Elem()
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		if name != "TypeMeta" && name != "ObjectMeta" && name != "Status" && !equality.Semantic.DeepEqual(v.Field(i).Interface(), was.Field(i).Interface()) {
+			errs = append(errs, field.Forbidden(field.NewPath(strings.ToLower(name[:1])+name[1:]), "the object is being deleted: only its metadata and status may be changed"))
+		}
+	}
+	return errs
+}
+
+// deleted begins the end of an object. That of one that ends already can come sooner, never later.
+func deleted(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
+	_, isNamespace := cur.Object.(*v1.Namespace)
+	switch {
+	case cur.Origin == Mirrored:
+		return cur, 0, nil
+	case isNamespace && ch.Key.Name == v1.NamespaceDefault:
+		return cur, 0, apierrors.NewForbidden(ch.resource(), ch.Key.Name, errors.New("this namespace may not be deleted"))
+	case isNamespace && cur.Phase() == Ending:
+		return cur, 0, nil
+	}
+	grace := graceOf(cur.Object, ch.Grace)
+	if was := cur.Object.GetDeletionGracePeriodSeconds(); cur.Phase() == Ending && was != nil && grace >= *was {
+		return settled(cur, cur, 0)
+	}
+	next := cur
+	next.Object = ending(cur.Object, grace, now)
+	if n, ok := next.Object.(*v1.Namespace); ok { // it ends when nothing is left in it
+		n.DeletionGracePeriodSeconds, n.Status.Phase = nil, v1.NamespaceTerminating
+	}
+	if fs := next.Object.GetFinalizers(); ch.Foreground && !slices.Contains(fs, metav1.FinalizerDeleteDependents) {
+		next.Object.SetFinalizers(append(slices.Clone(fs), metav1.FinalizerDeleteDependents))
+	}
+	return settled(cur, next, show|save)
+}
+
+// ending is an object that has some seconds left.
+func ending(o Object, grace int64, now time.Time) Object {
+	o = o.DeepCopyObject().(Object)
+	if o.GetDeletionTimestamp() == nil {
+		raise(o)
+	}
+	at := metav1.NewTime(now.Add(time.Duration(grace) * time.Second).Truncate(time.Second))
+	o.SetDeletionTimestamp(&at)
+	o.SetDeletionGracePeriodSeconds(&grace)
+	return o
+}
+
+// raise counts that what is wanted of an object has changed.
+func raise(o Object) {
+	if o.GetGeneration() > 0 {
+		o.SetGeneration(o.GetGeneration() + 1)
+	}
+}
+
+// graceOf is how many seconds an object has to end: pods that run have some.
+func graceOf(o Object, asked *int64) int64 {
+	p, ok := o.(*v1.Pod)
+	switch {
+	case !ok || p.Spec.NodeName == "" || podmeta.IsTerminal(p.Status.Phase):
+		return 0
+	case asked != nil:
+		return *asked
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		return max(*p.Spec.TerminationGracePeriodSeconds, 0)
+	default:
+		return 0
+	}
+}
+
+// settled is a decision, where an object that ends, has no time left and waits for nobody is not there any more.
+func settled(cur, next Entry, do effects) (Entry, effects, error) {
+	grace := next.Object.GetDeletionGracePeriodSeconds()
+	if next.Phase() != Ending || grace == nil || *grace > 0 || len(next.Object.GetFinalizers()) > 0 {
+		return next, do, nil
+	}
+	return absent(cur)
+}
+
+// absent is the end of an object.
+func absent(cur Entry) (Entry, effects, error) {
+	if cur.File == "" {
+		return Entry{}, show, nil
+	}
+	return Entry{}, show | erase, nil
+}
+
+// gone ends an object of which nothing is left, unless somebody waits for something.
+func gone(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
+	switch {
+	case ch.Actor == File:
+		return Entry{}, show, nil
+	case cur.Next != nil:
+		return Entry{Object: cur.Next, Origin: cur.Origin, Source: cur.Source}, another | show, nil
+	case cur.Origin == Mirrored && cur.Phase() != Ending:
+		return cur, 0, nil
+	case cur.Origin != Owned:
+		return absent(cur)
+	}
+	next := cur
+	next.Object = ending(cur.Object, 0, now)
+	return settled(cur, next, show|save)
+}
+
+// shown has an object of a manifest as it is there, unless somebody else has one of its name. A pod
+// that takes the place of another waits for the end of that one.
+func shown(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
+	o := ch.Object
+	next := Entry{Object: o, Origin: Mirrored, Source: ch.Source}
+	if cur.Phase() == Absent {
+		return next, show, nil
+	}
+	if cur.Origin != Mirrored || cur.Source != ch.Source {
+		return cur, 0, nil
+	}
+	_, isPod := o.(*v1.Pod)
+	if isPod && o.GetUID() != cur.Object.GetUID() && !terminal(cur.Object) {
+		if cur.Next != nil && cur.Next.GetUID() == o.GetUID() {
+			same(o, cur.Next)
+		}
+		next, do, err := hidden(cur, ch, now)
+		next.Next = o
+		return next, do | note, err
+	}
+	if isPod && o.GetUID() != cur.Object.GetUID() {
+		return next, another | show, nil
+	}
+	same(o, cur.Object)
+	if Unchanged(o, cur.Object) {
+		return cur, 0, nil
+	}
+	return next, show, nil
+}
+
+// same gives an object of a manifest what it had before the manifest was read again.
+func same(o, was Object) {
+	o.SetUID(was.GetUID())
+	o.SetCreationTimestamp(was.GetCreationTimestamp())
+	if p, ok := o.(*v1.Pod); ok {
+		p.Status = was.(*v1.Pod).Status
+	}
+	o.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
+}
+
+// hidden ends an object whose manifest is not there any more: a pod when the agent says that nothing is left of it.
+func hidden(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
+	if cur.Origin != Mirrored || cur.Source != ch.Source {
+		return cur, 0, nil
+	}
+	p, ok := cur.Object.(*v1.Pod)
+	if !ok || terminal(p) {
+		return absent(cur)
+	}
+	next := cur
+	next.Next = nil
+	if cur.Phase() == Ending {
+		return next, note, nil
+	}
+	var grace int64
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = max(*g, 0)
+	}
+	next.Object = ending(p, grace, now)
+	return next, show, nil
+}

@@ -1,0 +1,78 @@
+package objects
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// agents are the conditions that the agent writes; all others are somebody else's.
+var agents = []v1.PodConditionType{
+	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers, v1.DisruptionTarget,
+	v1.PodResizePending, v1.PodResizeInProgress, "AllContainersRestarting",
+}
+
+// Others are the conditions of a pod that the agent does not write.
+func Others(list []v1.PodCondition) (out []v1.PodCondition) {
+	for _, c := range list {
+		if !slices.Contains(agents, c.Type) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Merge is a status from the agent, with the conditions of others.
+func Merge(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
+	out := *status.DeepCopy()
+	if out.QOSClass == "" {
+		out.QOSClass = old.QOSClass
+	}
+	if out.NominatedNodeName == "" {
+		out.NominatedNodeName = old.NominatedNodeName
+	}
+	for _, c := range Others(old.Conditions) {
+		if !slices.ContainsFunc(out.Conditions, func(n v1.PodCondition) bool { return n.Type == c.Type }) {
+			out.Conditions = append(out.Conditions, c)
+		}
+	}
+	return out
+}
+
+// carry gives a pod the status that the agent has written since who changes the pod read it as before, unless that
+// one writes a status itself.
+func carry(to, before, now Object) {
+	p, ok := to.(*v1.Pod)
+	old, was := before.(*v1.Pod)
+	if ok && was && before != now && equality.Semantic.DeepEqual(&p.Status, &old.Status) {
+		p.Status = now.(*v1.Pod).Status
+	}
+}
+
+// KeepServers puts back the metadata that is the server's.
+func KeepServers(o, old Object) {
+	o.SetUID(old.GetUID())
+	o.SetCreationTimestamp(old.GetCreationTimestamp())
+	o.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	o.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	o.SetGeneration(old.GetGeneration())
+	o.SetGenerateName(old.GetGenerateName())
+	o.SetSelfLink("")
+	o.SetResourceVersion(old.GetResourceVersion())
+}
+
+// Unchanged reports whether two versions of an object differ in nothing but when and
+// by whom they were written.
+func Unchanged(a, b Object) bool {
+	x, y := shallow(a), shallow(b)
+	for _, o := range []Object{x, y} {
+		o.SetResourceVersion("")
+		fields := slices.Clone(o.GetManagedFields())
+		for i := range fields {
+			fields[i].Time = nil
+		}
+		o.SetManagedFields(fields)
+	}
+	return equality.Semantic.DeepEqual(x, y)
+}

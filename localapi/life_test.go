@@ -1,0 +1,124 @@
+package localapi_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/localapi/store"
+)
+
+// Neither the agent nor a client has a pod run again that has come to its end.
+func TestTerminalPhase(t *testing.T) {
+	a := start(t, &store.Memory{})
+	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
+	if err := a.Update(t.Context(), &p, v1.PodStatus{Phase: v1.PodSucceeded}); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Update(t.Context(), &p, v1.PodStatus{Phase: v1.PodRunning}); err == nil {
+		t.Error("the agent may report that a pod runs that has ended")
+	}
+	a.refused("PATCH", pods+"/web/status", "application/merge-patch+json", `{"status":{"phase":"Running"}}`, 422, metav1.StatusReasonInvalid, "status.phase")
+	if p := must[v1.Pod](a, "GET", pods+"/web", "", nil); p.Status.Phase != v1.PodSucceeded {
+		t.Errorf("phase %s", p.Status.Phase)
+	}
+}
+
+// A file that a person edits wrongly changes nothing for anyone.
+func TestEditedWrongly(t *testing.T) {
+	dir := t.TempDir()
+	a := start(t, store.NewDir(dir))
+	p := must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
+	w := a.watch(pods + "?watch=1&resourceVersion=" + p.ResourceVersion)
+	path := filepath.Join(dir, "pod.default.web.yaml")
+	edit(t, path, "image: localhost/app:1", "image: \"\"\n    command: [other]")
+	until(t, "the file was looked at", func() bool { // later files are read after it
+		if err := os.WriteFile(filepath.Join(dir, "marker.yaml"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: marker}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, _ := a.do("GET", configMaps+"/marker", "", "")
+		return code == 200
+	})
+	// Nor does one that becomes an object that cannot be.
+	edit(t, path, "kind: Pod", "kind: Secret\ntype: kubernetes.io/ssh-auth")
+	until(t, "the file was looked at again", func() bool {
+		if err := os.WriteFile(filepath.Join(dir, "marker2.yaml"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: marker2}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, _ := a.do("GET", configMaps+"/marker2", "", "")
+		return code == 200
+	})
+	if now := must[v1.Pod](a, "GET", pods+"/web", "", nil); now.UID != p.UID || now.ResourceVersion != p.ResourceVersion {
+		t.Errorf("%+v", now.ObjectMeta)
+	}
+	must[v1.Pod](a, "POST", pods, asJSON, pod("next"))
+	w.next("ADDED next")
+}
+
+// A namespace ends with the last object in it, whatever is said of that.
+func TestNamespaceEnds(t *testing.T) {
+	a := start(t, &store.Memory{})
+	p := must[v1.Pod](a, "POST", "/api/v1/namespaces/team/pods", asJSON, pod("web"))
+	a.Event(&p, v1.EventTypeNormal, "Started", "started")
+	must[v1.Namespace](a, "DELETE", "/api/v1/namespaces/team", "", nil)
+	a.Event(&p, v1.EventTypeNormal, "Killing", "is ending")
+	a.refused("POST", "/api/v1/namespaces/team/events", asJSON, `{"metadata":{"name":"e"},"involvedObject":{"namespace":"team"}}`, 403, metav1.StatusReasonForbidden, "being terminated")
+	s := a.refused("POST", "/api/v1/namespaces/team/configmaps", asJSON, `{"metadata":{"name":"c"}}`, 403, metav1.StatusReasonForbidden, "being terminated")
+	if s.Details == nil || len(s.Details.Causes) != 1 || s.Details.Causes[0].Type != v1.NamespaceTerminatingCause {
+		t.Errorf("causes of %+v", s.Details)
+	}
+	if err := a.Delete(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	a.refused("GET", "/api/v1/namespaces/team", "", "", 404, metav1.StatusReasonNotFound, "")
+	a.Event(&p, v1.EventTypeNormal, "Killing", "has ended")
+	a.refused("POST", "/api/v1/namespaces/team/events", asJSON, `{"metadata":{"name":"e"},"involvedObject":{"namespace":"team"}}`, 404, metav1.StatusReasonNotFound, "team")
+	if l := must[v1.EventList](a, "GET", "/api/v1/namespaces/team/events", "", nil); len(l.Items) > 0 {
+		t.Errorf("events %+v in a namespace that is not there", l.Items)
+	}
+	// One that holds nothing but events.
+	q := must[v1.Pod](a, "POST", "/api/v1/namespaces/team/pods", asJSON, pod("web"))
+	a.Event(&q, v1.EventTypeNormal, "Started", "started")
+	must[v1.Pod](a, "DELETE", "/api/v1/namespaces/team/pods/web?gracePeriodSeconds=0", "", nil)
+	must[metav1.Status](a, "DELETE", "/api/v1/namespaces/team", "", nil)
+	a.refused("GET", "/api/v1/namespaces/team", "", "", 404, metav1.StatusReasonNotFound, "")
+}
+
+// Somebody who makes an object again that is still ending is told so.
+func TestMadeWhileItEnds(t *testing.T) {
+	a := start(t, &store.Memory{})
+	must[v1.ConfigMap](a, "POST", configMaps, asJSON, `{"metadata":{"name":"a","finalizers":["example.com/wait"]}}`)
+	must[v1.ConfigMap](a, "DELETE", configMaps+"/a", "", nil)
+	a.refused("POST", configMaps, asJSON, `{"metadata":{"name":"a"}}`, 409, metav1.StatusReasonAlreadyExists, "object is being deleted")
+	const merge = "application/merge-patch+json"
+	a.refused("PATCH", configMaps+"/a", merge, `{"data":{"k":"v"}}`, 422, metav1.StatusReasonInvalid, "being deleted")
+	a.refused("PATCH", configMaps+"/a", merge, `{"metadata":{"finalizers":["example.com/wait","example.com/more"]}}`, 422, metav1.StatusReasonInvalid, "no new finalizers")
+	must[v1.ConfigMap](a, "PATCH", configMaps+"/a", merge, `{"metadata":{"labels":{"a":"b"},"finalizers":null}}`)
+	a.refused("GET", configMaps+"/a", "", "", 404, metav1.StatusReasonNotFound, "")
+}
+
+// A namespace that nobody has made is the same one after a restart.
+func TestNamespacesOutlastARestart(t *testing.T) {
+	dir := t.TempDir()
+	a := start(t, store.NewDir(dir))
+	must[v1.ConfigMap](a, "POST", "/api/v1/namespaces/team/configmaps", asJSON, configMap("a", "1"))
+	uids := map[string]string{}
+	for _, name := range []string{"default", "team"} {
+		uids[name] = string(must[v1.Namespace](a, "GET", "/api/v1/namespaces/"+name, "", nil).UID)
+	}
+	until(t, "both have a file", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "namespace.default.yaml"))
+		_, also := os.Stat(filepath.Join(dir, "namespace.team.yaml"))
+		return err == nil && also == nil
+	})
+	a.stop()
+	b := start(t, store.NewDir(dir))
+	for name, uid := range uids {
+		if n := must[v1.Namespace](b, "GET", "/api/v1/namespaces/"+name, "", nil); string(n.UID) != uid || n.Status.Phase != v1.NamespaceActive {
+			t.Errorf("namespace %s has UID %s after a restart; want %s", name, n.UID, uid)
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package localapi
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/localapi/internal/objects"
+)
+
+type (
+	// object is any object that is served.
+	object = objects.Object
+	key    = objects.Key
+	item   = objects.Entry
+	change = objects.Change
+)
+
+func keyOf(o object) key { return objects.KeyOf(o) }
+
+// Type is what package objects has to know of a kind.
+func (k *kind) Type() objects.Type {
+	return objects.Type{GroupVersionKind: k.GroupVersionKind, Resource: k.resource, Memory: k.memory}
+}
+
+// turn is the right to change what is kept.
+type turn struct {
+	*objects.Turn
+
+	s *Server
+	// todo is what has changed and was not followed yet.
+	todo []outcome
+	held bool // somebody comes to todo
+}
+
+// outcome is what has become of an object of a kind.
+type outcome struct {
+	k objects.Kind
+	objects.Result
+}
+
+// turn waits for the right to change what is kept; End gives it back.
+func (s *Server) turn(ctx context.Context) (*turn, error) {
+	t, err := s.set.Turn(ctx)
+	return &turn{Turn: t, s: s}, err
+}
+
+// apply has a change take effect, and what follows from it.
+func (t *turn) apply(ch change) (objects.Result, error) {
+	r, err := t.Apply(ch)
+	if err == nil && !ch.DryRun {
+		t.follow(ch.Kind, r)
+		if _, there := t.s.set.Get(ch.Kind, ch.Key); !there {
+			r.Phase = objects.Absent
+		}
+	}
+	return r, err
+}
+
+// follow has what follows from a change take effect. It looks at what is there, and not at what was different before:
+// what failed once is done at the next change.
+func (t *turn) follow(k objects.Kind, r objects.Result) {
+	t.todo = append(t.todo, outcome{k, r})
+	if !t.held {
+		t.drain()
+	}
+}
+
+// drain follows what has changed, one after the other: there may be long chains.
+func (t *turn) drain() {
+	t.held = true
+	defer func() { t.held = false }()
+	for len(t.todo) > 0 {
+		next := t.todo[0]
+		t.todo = t.todo[1:]
+		t.followed(next)
+	}
+}
+
+func (t *turn) followed(c outcome) {
+	s := t.s
+	switch {
+	case c.k == s.nodes:
+		t.bind()
+	case c.k == s.events:
+		s.mu.Lock()
+		s.bound()
+		s.mu.Unlock()
+	case c.k == s.namespaces && c.Phase == objects.Ending:
+		t.empty(c.Object.GetName())
+	}
+	if c.Phase == objects.Absent {
+		t.emptied(c.Object.GetNamespace())
+	}
+}
+
+// empty asks for the end of all that is in a namespace.
+func (t *turn) empty(namespace string) {
+	for _, k := range t.s.kinds {
+		if !k.namespaced || k.memory {
+			continue
+		}
+		for _, it := range t.s.set.List(k, namespace) {
+			t.attempt(change{Kind: k, Key: keyOf(it.Object), Verb: objects.Delete})
+		}
+	}
+	t.emptied(namespace)
+}
+
+// emptied ends a namespace that is to end and has nothing any more. Events go with it.
+func (t *turn) emptied(namespace string) {
+	it, ok := t.s.item(t.s.namespaces, key{Name: namespace})
+	if ok && it.Phase() == objects.Ending && t.s.set.Owned(namespace) == 0 {
+		t.attempt(change{Kind: t.s.namespaces, Key: keyOf(it.Object), Verb: objects.Gone})
+	}
+}
+
+// attempt makes a change that follows from another one. It may fail with the disk.
+func (t *turn) attempt(ch change) {
+	ch.Actor, ch.By = objects.Clock, itself
+	if _, err := t.apply(ch); err != nil {
+		t.s.cfg.Log.Warn("failed to do what follows from a change", zap.String("kind", ch.Kind.Type().Kind), zap.String("namespace", ch.Key.Namespace),
+			zap.String("name", ch.Key.Name), zap.Error(err))
+	}
+}
+
+func parseRevision(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("resourceVersion is %.100q; want a number", s)
+	}
+	return n, nil
+}
