@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 
@@ -117,6 +118,11 @@ func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	if _, err := s.codecs.decode(data, media, e); err != nil {
 		return err
+	}
+	for _, f := range []struct{ what, path, body string }{{"name", q.name, e.Name}, {"namespace", q.namespace, e.Namespace}} {
+		if f.body != "" && f.body != f.path {
+			return apierrors.NewBadRequest(fmt.Sprintf("the %s of the Eviction is %.100q; that of the path is %q", f.what, f.body, f.path))
+		}
 	}
 	opts := &metav1.DeleteOptions{}
 	if e.DeleteOptions != nil {

@@ -3,9 +3,13 @@ package localapi_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi/store"
@@ -121,4 +125,81 @@ func TestNamespacesOutlastARestart(t *testing.T) {
 			t.Errorf("namespace %s has UID %s after a restart; want %s", name, n.UID, uid)
 		}
 	}
+}
+
+// A patch that changes nothing makes no revision, also of a pod that waits for its node; what others have said of it stays.
+func TestNoOpPatch(t *testing.T) {
+	a := start(t, &store.Memory{})
+	const merge = "application/merge-patch+json"
+	must[v1.Node](a, "PATCH", "/api/v1/nodes/node-1", merge, `{"spec":{"unschedulable":true}}`)
+	must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
+	must[v1.Pod](a, "PATCH", pods+"/web/status", "application/strategic-merge-patch+json", `{"status":{"conditions":[{"type":"example.com/mine","status":"True"}]}}`)
+	before := must[v1.Pod](a, "GET", pods+"/web", "", nil)
+	if len(before.Status.Conditions) != 2 {
+		t.Fatalf("conditions %+v", before.Status.Conditions)
+	}
+	time.Sleep(time.Until(before.CreationTimestamp.Add(1100 * time.Millisecond))) // times have no parts of seconds
+	if now := must[v1.Pod](a, "PATCH", pods+"/web", merge, `{}`); now.ResourceVersion != before.ResourceVersion {
+		t.Errorf("resource version %s after %s", now.ResourceVersion, before.ResourceVersion)
+	}
+	if now := must[v1.Pod](a, "PATCH", pods+"/web", merge, `{"metadata":{"labels":{"a":"b"}}}`); !equality.Semantic.DeepEqual(now.Status, before.Status) {
+		t.Errorf("status %+v; want %+v", now.Status, before.Status)
+	}
+	must[v1.Node](a, "PATCH", "/api/v1/nodes/node-1", merge, `{"spec":{"unschedulable":false}}`)
+	now := must[v1.Pod](a, "GET", pods+"/web", "", nil)
+	if c := now.Status.Conditions; now.Spec.NodeName != "node-1" || len(c) != 1 || c[0].Type != "example.com/mine" {
+		t.Errorf("on the node: %+v, %+v", now.Spec.NodeName, c)
+	}
+}
+
+// Each part of a pod is changed where it belongs: what resize and ephemeralcontainers check, nobody goes around.
+func TestWaysToChangeAPod(t *testing.T) {
+	a := start(t, &store.Memory{})
+	const strategic, merge = "application/strategic-merge-patch+json", "application/merge-patch+json"
+	must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
+	burst := pod("burst")
+	burst.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10m")}
+	must[v1.Pod](a, "POST", pods, asJSON, burst)
+	const (
+		requests = `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"20m"}}}]}}`
+		image    = `{"spec":{"containers":[{"name":"c","image":"localhost/app:2"}]}}`
+		debug    = `{"spec":{"ephemeralContainers":[{"name":"e","image":"localhost/app:1"}]}}`
+		none     = `{"spec":{"ephemeralContainers":null}}`
+	)
+	says := "pod updates may not change fields other than"
+	a.refused("PATCH", pods+"/burst", strategic, requests, 422, metav1.StatusReasonInvalid, says)
+	a.refused("PATCH", pods+"/web", merge, debug, 422, metav1.StatusReasonInvalid, says)
+	must[v1.Pod](a, "PATCH", pods+"/burst/resize", strategic, requests)
+	a.refused("PATCH", pods+"/web/resize", strategic, requests, 422, metav1.StatusReasonInvalid, "QOS Class may not change")
+	must[v1.Pod](a, "PATCH", pods+"/web/ephemeralcontainers", strategic, debug)
+	a.refused("PATCH", pods+"/web", merge, none, 422, metav1.StatusReasonInvalid, says)
+	must[v1.Pod](a, "PATCH", pods+"/web", strategic, image)
+	if p := must[v1.Pod](a, "PATCH", pods+"/web/resize", strategic, image); p.Spec.Containers[0].Image != "localhost/app:2" || p.Generation != 3 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// What a name is made of is checked, and leaves room for a name that is a label.
+func TestGenerateName(t *testing.T) {
+	a := start(t, &store.Memory{})
+	p := must[v1.Pod](a, "POST", pods, asJSON, `{"metadata":{"generateName":"`+strings.Repeat("n", 100)+`"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	if len(p.Name) != 63 {
+		t.Errorf("name %s has %d bytes", p.Name, len(p.Name))
+	}
+	a.refused("POST", configMaps, asJSON, `{"metadata":{"generateName":"No_Name-"}}`, 422, metav1.StatusReasonInvalid, "metadata.generateName")
+	must[v1.ConfigMap](a, "POST", configMaps, asJSON, `{"metadata":{"generateName":"name-"}}`)
+	must[v1.ConfigMap](a, "POST", configMaps, asJSON, `{"metadata":{"name":"own","generateName":"name"}}`)
+}
+
+// An eviction is of the pod that its path names, or of none.
+func TestEvictionOfAnother(t *testing.T) {
+	a := start(t, &store.Memory{})
+	must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
+	for _, m := range []string{`{"name":"other"}`, `{"name":"web","namespace":"other"}`} {
+		a.refused("POST", pods+"/web/eviction", asJSON, `{"apiVersion":"policy/v1","kind":"Eviction","metadata":`+m+`}`, 400, metav1.StatusReasonBadRequest, "of the path")
+	}
+	if p := must[v1.Pod](a, "GET", pods+"/web", "", nil); p.DeletionTimestamp != nil {
+		t.Errorf("%+v", p.ObjectMeta)
+	}
+	must[metav1.Status](a, "POST", pods+"/web/eviction", asJSON, `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"web","namespace":"default"}}`)
 }

@@ -264,13 +264,13 @@ func (t *turn) takeChange(k *kind, d *store.Document, o object, old item) error 
 		p.Spec.NodeName = before.(*v1.Pod).Spec.NodeName
 	}
 	defaults(o)
-	if p, ok := o.(*v1.Pod); ok && !replaceable(p, before.(*v1.Pod)) {
+	if p, ok := o.(*v1.Pod); ok && !replaceable(p, before.(*v1.Pod), byFile) {
 		// No pod becomes this one: the old one ends, and another begins.
 		o.SetUID("")
 		p.Status = v1.PodStatus{}
 		return t.takeNew(k, d, o, objects.Replace)
 	}
-	if errs := s.check(k, o, before); len(errs) > 0 {
+	if errs := append(s.check(k, o, before), checkPodChange(o, before, byFile)...); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
 	o.SetManagedFields(fields)

@@ -37,13 +37,22 @@ func (s *Server) place(p *v1.Pod) {
 		reason, message = v1.PodReasonUnschedulable, "the node is cordoned: kubectl uncordon "+s.cfg.Node
 	default:
 		p.Spec.NodeName = s.cfg.Node
-		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, scheduled)
 		return
 	}
-	p.Status.Conditions = []v1.PodCondition{{
-		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second)),
-	}}
+	i := slices.IndexFunc(p.Status.Conditions, scheduled)
+	if i < 0 {
+		i = len(p.Status.Conditions)
+		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodScheduled})
+	}
+	c := &p.Status.Conditions[i]
+	if c.Status != v1.ConditionFalse {
+		c.Status, c.LastTransitionTime = v1.ConditionFalse, metav1.NewTime(time.Now().Truncate(time.Second))
+	}
+	c.Reason, c.Message = reason, message
 }
+
+func scheduled(c v1.PodCondition) bool { return c.Type == v1.PodScheduled }
 
 func (s *Server) cordoned() bool {
 	it, ok := s.item(s.nodes, key{Name: s.cfg.Node})
@@ -79,7 +88,7 @@ func defaultPod(p *v1.Pod) {
 	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
 }
 
-// checkPod returns the mistakes of a pod, and what may not be changed of old.
+// checkPod returns the mistakes of a pod that is new, or takes the place of old.
 func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 	plain := p.DeepCopy()
 	plain.Spec.EphemeralContainers = nil
@@ -98,13 +107,10 @@ func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(spec.Child("nodeName"), n, "this is the API of node "+s.cfg.Node))
 	}
 	errs = append(errs, checkEphemeral(p, spec.Child("ephemeralContainers"))...)
-	if old == nil {
-		if len(p.Spec.EphemeralContainers) > 0 {
-			errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
-		}
-		return errs
+	if old == nil && len(p.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
 	}
-	return append(errs, checkPodChange(p, old, spec)...)
+	return errs
 }
 
 func checkEphemeral(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
@@ -141,20 +147,56 @@ func hasContainer(p *v1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.Containers, is) || slices.ContainsFunc(p.Spec.InitContainers, is)
 }
 
-// changeable is a pod's spec with what may be changed taken from another.
-func changeable(p, old *v1.Pod) *v1.PodSpec {
-	s := p.Spec.DeepCopy()
-	for i := range min(len(s.Containers), len(old.Spec.Containers)) {
-		s.Containers[i].Image = old.Spec.Containers[i].Image
-		s.Containers[i].Resources = old.Spec.Containers[i].Resources
+// way is how a pod is changed.
+type way uint8
+
+const (
+	// byClient is the pod itself, byResize and byDebug are its subresources resize and ephemeralcontainers.
+	byClient way = iota
+	byResize
+	byDebug
+	// byFile is a person who edits the pod's file: all that a pod can become.
+	byFile
+)
+
+func wayOf(subresource string) way {
+	switch subresource {
+	case "resize":
+		return byResize
+	case "ephemeralcontainers":
+		return byDebug
+	default:
+		return byClient
 	}
-	for i := range min(len(s.InitContainers), len(old.Spec.InitContainers)) {
-		s.InitContainers[i].Image = old.Spec.InitContainers[i].Image
-		s.InitContainers[i].Resources = old.Spec.InitContainers[i].Resources
+}
+
+// changeable is a pod's spec with what may be changed in some way taken from another.
+func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
+	s := p.Spec.DeepCopy()
+	for _, list := range []struct{ to, from []v1.Container }{{s.Containers, old.Spec.Containers}, {s.InitContainers, old.Spec.InitContainers}} {
+		for i := range min(len(list.to), len(list.from)) {
+			if by == byClient || by == byFile {
+				list.to[i].Image = list.from[i].Image
+			}
+			if by == byResize || by == byFile {
+				list.to[i].Resources = list.from[i].Resources
+			}
+			if by == byResize {
+				list.to[i].ResizePolicy = list.from[i].ResizePolicy
+			}
+		}
+	}
+	if by == byResize {
+		s.Resources = old.Spec.Resources
+	}
+	if by == byDebug || by == byFile {
+		s.EphemeralContainers = old.Spec.EphemeralContainers
+	}
+	if by == byResize || by == byDebug {
+		return s
 	}
 	s.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
 	s.Tolerations = old.Spec.Tolerations
-	s.EphemeralContainers = old.Spec.EphemeralContainers
 	s.SchedulingGates, s.NodeName = old.Spec.SchedulingGates, old.Spec.NodeName
 	if g := s.TerminationGracePeriodSeconds; g != nil && *g == 1 && deref(old.Spec.TerminationGracePeriodSeconds) < 0 {
 		s.TerminationGracePeriodSeconds = old.Spec.TerminationGracePeriodSeconds
@@ -162,13 +204,19 @@ func changeable(p, old *v1.Pod) *v1.PodSpec {
 	return s
 }
 
-// replaceable reports whether a pod may take another's place without being another pod.
-func replaceable(p, old *v1.Pod) bool {
-	return equality.Semantic.DeepEqual(changeable(p, old), &old.Spec)
+// replaceable reports whether a pod may take another's place in some way without being another pod.
+func replaceable(p, old *v1.Pod, by way) bool {
+	return equality.Semantic.DeepEqual(changeable(p, old, by), &old.Spec)
 }
 
-func checkPodChange(p, old *v1.Pod, spec *field.Path) (errs field.ErrorList) {
-	if !replaceable(p, old) {
+// checkPodChange returns what may not be changed of a pod in some way; nothing for other kinds.
+func checkPodChange(o, before object, by way) (errs field.ErrorList) {
+	p, ok := o.(*v1.Pod)
+	if !ok {
+		return nil
+	}
+	old, spec := before.(*v1.Pod), field.NewPath("spec")
+	if !replaceable(p, old, by) {
 		errs = append(errs, field.Forbidden(spec, "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "+
 			"`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); delete the pod and make it anew"))
 	}
@@ -213,7 +261,8 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 		}
 	}
 	p.Spec.Resources = sent.Spec.Resources
-	if podmeta.QOS(p) != old.Status.QOSClass && old.Status.QOSClass != "" {
+	// Of the specs: the status has the class that the pod was made with.
+	if podmeta.QOS(&v1.Pod{Spec: p.Spec}) != podmeta.QOS(&v1.Pod{Spec: old.Spec}) {
 		return invalid(k, p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, "Pod QOS Class may not change as a result of resizing")})
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -196,6 +197,17 @@ func checkMeta(k *kind, o object, meta *field.Path) field.ErrorList {
 		add(meta.Child("name"), name, validation.IsDNS1123Label(name))
 	default:
 		add(meta.Child("name"), name, validation.IsDNS1123Subdomain(name))
+	}
+	if g := o.GetGenerateName(); g != "" {
+		check := validation.IsDNS1123Subdomain
+		if k.resource == "namespaces" {
+			check = validation.IsDNS1123Label
+		}
+		name := g
+		if strings.HasSuffix(g, "-") { // letters of the server's follow
+			name = g[:len(g)-1] + "a"
+		}
+		add(meta.Child("generateName"), g, check(name))
 	}
 	if k.namespaced {
 		add(meta.Child("namespace"), o.GetNamespace(), validation.IsDNS1123Label(o.GetNamespace()))

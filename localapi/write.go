@@ -92,7 +92,7 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 		return nil, notAllowed(q.verb, k.fixed)
 	}
 	if o.GetName() == "" && o.GetGenerateName() != "" {
-		o.SetName(o.GetGenerateName()[:min(len(o.GetGenerateName()), 248)] + strings.ToLower(rand.Text()[:5]))
+		o.SetName(o.GetGenerateName()[:min(len(o.GetGenerateName()), maxPrefix)] + strings.ToLower(rand.Text()[:5]))
 	}
 	if o.GetResourceVersion() != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
@@ -129,6 +129,10 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	r, err := t.apply(ch)
 	return r.Object, err
 }
+
+// maxPrefix is how much of generateName a name begins with, in bytes: a name may be a label, which has 63 at most, and ends
+// in five letters of chance.
+const maxPrefix = 58
 
 // author is who a file says that it was written by.
 func (q *query) author() string {
@@ -215,7 +219,7 @@ func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old
 	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && p.DeletionTimestamp == nil && q.subresource == "" {
 		s.place(p)
 	}
-	if errs := s.check(k, o, old.Object); len(errs) > 0 {
+	if errs := append(s.check(k, o, old.Object), checkPodChange(o, old.Object, wayOf(q.subresource))...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
 	ch.Object = o
