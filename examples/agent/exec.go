@@ -7,7 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net/url"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
@@ -15,10 +15,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/nodewright/nodewright/agent/local"
 )
@@ -74,68 +75,29 @@ func parseExec(std stdio, args []string) (c clientFlags, name string, req local.
 	return c, names[0], req, nil
 }
 
-// The channels of the Kubernetes remote command protocol over WebSocket: the
-// first byte of every message (KEP-4006).
-const (
-	channelStdin  = 0
-	channelStdout = 1
-	channelStderr = 2
-	channelError  = 3
-	channelResize = 4
-	channelClose  = 255 // v5 only: names the channel that ends
-)
-
-const protocolV5 = "v5.channel.k8s.io"
+// protocolV4 is the Kubernetes remote command protocol that every runtime speaks. Over SPDY
+// the end of standard input can be told, over its WebSockets it cannot.
+const protocolV4 = "v4.channel.k8s.io"
 
 var errInterrupted = errors.New("exec: interrupted; the command may go on")
+
+// maxOutcome bounds what a runtime says of a command's end, in bytes.
+const maxOutcome = 1 << 20
 
 // stream joins the command behind rawURL to std until it ends. A command that
 // ends with another code than 0 is an exitError.
 func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest) error {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return fmt.Errorf("exec URL: %w", err)
-	}
-	switch u.Scheme {
-	case "http":
-		u.Scheme = "ws"
-	case "https":
-		u.Scheme = "wss"
-	}
-	dialer := websocket.Dialer{
-		HandshakeTimeout: 10 * time.Second,
-		Subprotocols:     []string{protocolV5, "v4.channel.k8s.io"},
-	}
-	conn, resp, err := dialer.DialContext(ctx, u.String(), nil)
-	if resp != nil {
-		defer func() { _ = resp.Body.Close() }()
-	}
+	conn, err := dial(ctx, rawURL)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return errInterrupted
-	case err != nil && resp != nil:
-		return fmt.Errorf("exec: the runtime answered %s", resp.Status)
 	case err != nil:
 		return fmt.Errorf("exec: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-
-	s := &session{conn: conn}
-	if req.TTY {
-		if f, ok := std.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			restore, err := s.terminal(f)
-			if err != nil {
-				return err
-			}
-			defer restore()
-		}
-	}
-	if req.Stdin {
-		go s.sendInput(std.in)
-	}
-	err = s.receive(std)
+	err = join(conn, std, req)
 	var code exitError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &code) {
 		return errInterrupted
@@ -143,58 +105,102 @@ func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest
 	return err
 }
 
-// session is one WebSocket that several goroutines write to.
-type session struct {
-	conn *websocket.Conn
-	mu   sync.Mutex
-}
+// dialTimeout bounds the wait for a runtime's answer.
+const dialTimeout = 10 * time.Second
 
-func (s *session) send(channel byte, data []byte) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.conn.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, data...))
-}
-
-func (s *session) sendInput(in io.Reader) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := in.Read(buf)
-		if n > 0 && s.send(channelStdin, buf[:n]) != nil {
-			return
-		}
-		if err != nil {
-			if s.conn.Subprotocol() == protocolV5 {
-				_ = s.send(channelClose, []byte{channelStdin})
-			}
-			return
-		}
+// dial connects to a runtime. It waits no longer than ctx, though the library does.
+func dial(ctx context.Context, rawURL string) (httpstream.Connection, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("the runtime has not answered for %v", dialTimeout))
+	defer cancel()
+	var conn httpstream.Connection
+	done := make(chan error, 1)
+	go func() {
+		c, err := connect(ctx, rawURL)
+		conn = c
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return conn, err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 }
 
-func (s *session) receive(std stdio) error {
-	for {
-		_, msg, err := s.conn.ReadMessage()
-		if err != nil {
-			if websocket.IsCloseError(err, websocket.CloseNormalClosure) {
-				return errors.New("exec: the runtime did not tell how the command ended")
-			}
-			return fmt.Errorf("exec: %w", err)
-		}
-		if len(msg) == 0 {
+func connect(ctx context.Context, rawURL string) (httpstream.Connection, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, rawURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(httpstream.HeaderProtocolVersion, protocolV4)
+	rt, err := spdy.NewRoundTripper(nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		_ = resp.Body.Close()
+		return nil, fmt.Errorf("the runtime answered %s", resp.Status)
+	}
+	return rt.NewConnection(resp)
+}
+
+// join copies the streams of a command until it ends.
+func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
+	streams := map[string]httpstream.Stream{}
+	for _, s := range []struct {
+		kind  string
+		there bool
+	}{{"error", true}, {"stdin", req.Stdin}, {"stdout", true}, {"stderr", !req.TTY}, {"resize", req.TTY}} {
+		if !s.there {
 			continue
 		}
-		switch data := msg[1:]; msg[0] {
-		case channelStdout:
-			_, err = std.out.Write(data)
-		case channelStderr:
-			_, err = std.err.Write(data)
-		case channelError:
-			return outcome(data)
+		var err error
+		if streams[s.kind], err = conn.CreateStream(http.Header{"Streamtype": {s.kind}}); err != nil {
+			return fmt.Errorf("exec: stream %s: %w", s.kind, err)
 		}
+	}
+	_ = streams["error"].Close() // nothing is written to it from here
+	if f, ok := std.in.(*os.File); ok && req.TTY && term.IsTerminal(int(f.Fd())) {
+		restore, err := terminal(f, streams["resize"])
 		if err != nil {
 			return err
 		}
+		defer restore()
 	}
+	if in := streams["stdin"]; in != nil {
+		go func() {
+			_, _ = io.Copy(in, std.in)
+			_ = in.Close()
+		}()
+	}
+	var all sync.WaitGroup
+	failed := make(chan error, 2) // one for each stream
+	for kind, to := range map[string]io.Writer{"stdout": std.out, "stderr": std.err} {
+		if from := streams[kind]; from != nil {
+			all.Go(func() {
+				// When nobody reads any more, the command must not wait for its output either.
+				if _, err := io.Copy(to, from); err != nil {
+					failed <- err
+					_ = conn.Close()
+				}
+			})
+		}
+	}
+	status, err := io.ReadAll(io.LimitReader(streams["error"], maxOutcome))
+	all.Wait()
+	switch {
+	case len(failed) > 0:
+		return fmt.Errorf("exec: %w", <-failed)
+	case err != nil:
+		return fmt.Errorf("exec: %w", err)
+	case len(status) == 0:
+		return errors.New("exec: the runtime did not tell how the command ended")
+	}
+	return outcome(status)
 }
 
 // outcome reads how a command ended: a metav1.Status as JSON.
@@ -221,7 +227,7 @@ func outcome(data []byte) error {
 
 // terminal puts f into raw mode and keeps the far side told of its size. The
 // function returned undoes both.
-func (s *session) terminal(f *os.File) (restore func(), err error) {
+func terminal(f *os.File, resize io.Writer) (restore func(), err error) {
 	old, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return nil, err
@@ -230,10 +236,10 @@ func (s *session) terminal(f *os.File) (restore func(), err error) {
 	signal.Notify(sizes, unix.SIGWINCH)
 	done := make(chan struct{})
 	go func() {
+		to := json.NewEncoder(resize)
 		for {
 			if w, h, err := term.GetSize(int(f.Fd())); err == nil {
-				b, _ := json.Marshal(struct{ Width, Height int }{w, h})
-				_ = s.send(channelResize, b)
+				_ = to.Encode(struct{ Width, Height int }{w, h})
 			}
 			select {
 			case <-sizes:

@@ -3,15 +3,18 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/gorilla/websocket"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 
 	"github.com/nodewright/nodewright/agent/local"
 )
@@ -69,26 +72,48 @@ func TestExecArgumentsWrong(t *testing.T) {
 	}
 }
 
-// runtimeDoor is a runtime's streaming server that does as far says with
-// every connection.
-func runtimeDoor(t *testing.T, protocol string, far func(c *websocket.Conn)) (url string) {
+// A door is a runtime's end of a command's streams.
+type door map[string]httpstream.Stream
+
+func (d door) say(stream, text string) { _, _ = io.WriteString(d[stream], text) }
+
+// runtimeDoor is a runtime's address, at which a command has the streams that want names.
+func runtimeDoor(t *testing.T, want []string, far func(d door)) (url string) {
 	t.Helper()
-	up := websocket.Upgrader{Subprotocols: []string{protocol}}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, err := up.Upgrade(w, r, nil)
-		if err != nil {
-			return // Upgrade has answered
+		if _, err := httpstream.Handshake(r, w, []string{protocolV4}); err != nil {
+			t.Error(err)
+			return
 		}
-		defer func() { _ = c.Close() }()
-		far(c)
+		opened := make(chan httpstream.Stream, 5)
+		conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, _ <-chan struct{}) error {
+			opened <- s
+			return nil
+		})
+		if conn == nil {
+			return // it has answered
+		}
+		defer func() { _ = conn.Close() }()
+		d := door{}
+		for range want {
+			s := <-opened
+			d[s.Headers().Get("streamType")] = s
+		}
+		if got := slices.Sorted(maps.Keys(d)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("streams %q, want %q", got, want)
+		}
+		far(d)
+		for _, s := range d {
+			_ = s.Close()
+		}
+		<-conn.CloseChan()
 	}))
 	t.Cleanup(srv.Close)
 	return srv.URL
 }
 
-func say(c *websocket.Conn, channel byte, text string) {
-	_ = c.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, text...))
-}
+// outputs are the streams of a command without standard input.
+var outputs = []string{"error", "stdout", "stderr"}
 
 func outcomeOf(code string) string {
 	st := metav1.Status{Status: metav1.StatusSuccess}
@@ -105,32 +130,24 @@ func outcomeOf(code string) string {
 func TestExecOutcome(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		far    func(c *websocket.Conn)
+		far    func(d door)
 		code   int
 		stderr string
 	}{
-		{"success", func(c *websocket.Conn) { say(c, channelError, outcomeOf("0")) }, 0, ""},
-		{"code 42", func(c *websocket.Conn) { say(c, channelError, outcomeOf("42")) }, 42, ""},
-		{"output", func(c *websocket.Conn) {
-			say(c, channelStdout, "")
-			say(c, channelStdout, "out\n")
-			say(c, channelStderr, "bad\n")
-			_ = c.WriteMessage(websocket.BinaryMessage, nil)
-			say(c, 77, "a channel of the future")
-			say(c, channelError, outcomeOf("7"))
+		{"success", func(d door) { d.say("error", outcomeOf("0")) }, 0, ""},
+		{"code 42", func(d door) { d.say("error", outcomeOf("42")) }, 42, ""},
+		{"output", func(d door) {
+			d.say("stdout", "out\n")
+			d.say("stderr", "bad\n")
+			d.say("error", outcomeOf("7"))
 		}, 7, "bad\n"},
-		{"failure without a code", func(c *websocket.Conn) {
-			say(c, channelError, `{"status":"Failure","message":"no such program"}`)
-		}, 1, "agent: exec: no such program\n"},
-		{"a code that is no number", func(c *websocket.Conn) { say(c, channelError, outcomeOf("much")) }, 1, "agent: exec: it failed\n"},
-		{"no JSON", func(c *websocket.Conn) { say(c, channelError, "container is gone") }, 1, "agent: exec: container is gone\n"},
-		{"closed without an outcome", func(c *websocket.Conn) {
-			_ = c.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
-		}, 1, "agent: exec: the runtime did not tell how the command ended\n"},
-		{"cut off", func(*websocket.Conn) {}, 1, "agent: exec: websocket: close 1006 (abnormal closure): unexpected EOF\n"},
+		{"failure without a code", func(d door) { d.say("error", `{"status":"Failure","message":"no such program"}`) }, 1, "agent: exec: no such program\n"},
+		{"a code that is no number", func(d door) { d.say("error", outcomeOf("much")) }, 1, "agent: exec: it failed\n"},
+		{"no JSON", func(d door) { d.say("error", "container is gone") }, 1, "agent: exec: container is gone\n"},
+		{"closed without an outcome", func(door) {}, 1, "agent: exec: the runtime did not tell how the command ended\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := &fakeAgent{pods: []*v1.Pod{testPod("default", "web-edge")}, execURL: runtimeDoor(t, protocolV5, tc.far)}
+			a := &fakeAgent{pods: []*v1.Pod{testPod("default", "web-edge")}, execURL: runtimeDoor(t, outputs, tc.far)}
 			stdout, stderr, code := ask(t, serveAgent(t, a), "exec web -- ls -l")
 			if code != tc.code || stderr != tc.stderr || (stdout == "out\n") != (tc.name == "output") {
 				t.Errorf("exit %d, stdout %q, stderr %q; want %d, %q", code, stdout, stderr, tc.code, tc.stderr)
@@ -150,7 +167,7 @@ func TestExecRefused(t *testing.T) {
 	for _, tc := range []struct{ url, want string }{
 		{srv.URL, "exec: the runtime answered 404 Not Found"},
 		{gone.URL, "connection refused"},
-		{"http://[", "exec URL: parse"},
+		{"http://[", "exec: parse"},
 	} {
 		err := stream(t.Context(), tc.url, discard(), local.ExecRequest{})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -159,40 +176,28 @@ func TestExecRefused(t *testing.T) {
 	}
 }
 
-// What is typed arrives, and with version 5 of the protocol its end does too.
+// What is typed arrives, and so does its end.
 func TestExecStdin(t *testing.T) {
-	for _, protocol := range []string{protocolV5, "v4.channel.k8s.io"} {
-		t.Run(protocol, func(t *testing.T) {
-			got := make(chan string, 1)
-			u := runtimeDoor(t, protocol, func(c *websocket.Conn) {
-				var all strings.Builder
-				for all.Len() < len("hello") || protocol == protocolV5 {
-					_, msg, err := c.ReadMessage()
-					if err != nil || msg[0] == channelClose {
-						break
-					}
-					all.Write(msg[1:])
-				}
-				got <- all.String()
-				say(c, channelError, outcomeOf("0"))
-			})
-			std := discard()
-			std.in = strings.NewReader("hello")
-			if err := stream(t.Context(), u, std, local.ExecRequest{Stdin: true}); err != nil {
-				t.Error(err)
-			}
-			if s := <-got; s != "hello" {
-				t.Errorf("the command read %q", s)
-			}
-		})
+	text := strings.Repeat("hello\n", 50_000)
+	u := runtimeDoor(t, append([]string{"stdin"}, outputs...), func(d door) {
+		got, err := io.ReadAll(d["stdin"])
+		if err != nil || string(got) != text {
+			t.Errorf("the command read %d bytes, %v; want %d", len(got), err, len(text))
+		}
+		d.say("error", outcomeOf("0"))
+	})
+	std := discard()
+	std.in = strings.NewReader(text)
+	if err := stream(t.Context(), u, std, local.ExecRequest{Stdin: true}); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestExecInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	u := runtimeDoor(t, protocolV5, func(c *websocket.Conn) {
+	u := runtimeDoor(t, outputs, func(d door) {
 		cancel()
-		_, _, _ = c.ReadMessage() // until the client has gone
+		_, _ = io.ReadAll(d["stdout"]) // until the client has gone
 	})
 	err := stream(ctx, u, discard(), local.ExecRequest{})
 	if err == nil || !strings.Contains(err.Error(), "interrupted; the command may go on") {

@@ -113,10 +113,15 @@ func (f *runFlags) validate() error {
 	if !slices.Contains([]string{"", localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone}, f.network) {
 		bad("--network=%q: want %s, %s or %s", f.network, localcri.NetworkCNI, localcri.NetworkBridge, localcri.NetworkNone)
 	}
-	for name, path := range map[string]string{"preload-images": f.preload, "registry-hosts": f.registryHosts} {
-		if path != "" && !filepath.IsAbs(path) {
-			bad("--%s=%q: want an absolute path", name, path)
+	for _, path := range []*string{&f.preload, &f.registryHosts} {
+		if *path == "" {
+			continue
 		}
+		abs, err := filepath.Abs(*path) // as the kubelet's flags
+		if err != nil {
+			bad("%q: %w", *path, err)
+		}
+		*path = abs
 	}
 	if _, _, err := net.SplitHostPort(f.localAPI); f.localAPI != "" && f.localAPI != onSocket && err != nil {
 		bad("--local-api=%q: want host:port, such as 127.0.0.1:6443, or %s", f.localAPI, onSocket)

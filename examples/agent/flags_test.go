@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"io"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -100,6 +101,16 @@ func TestFlagsWrong(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Relative paths are those of the working directory, as in the kubelet's flags.
+func TestFlagsOfPaths(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	f, err := parseRunFlags(discard(), []string{"--preload-images", "images", "--registry-hosts", "../certs.d"})
+	if err != nil || f.preload != filepath.Join(dir, "images") || f.registryHosts != filepath.Join(filepath.Dir(dir), "certs.d") {
+		t.Errorf("%q, %q, %v", f.preload, f.registryHosts, err)
 	}
 }
 
