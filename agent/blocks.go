@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
@@ -102,6 +103,15 @@ func (a *Agent) buildBlocks() error {
 		Log: log("podworker"), Metrics: c.Metrics,
 	})
 	note(err)
+	if c.Status.Sink == nil {
+		c.Status.Sink, err = statusmgr.NewFileSink(statusmgr.FileSinkConfig{
+			Dir: filepath.Join(c.Paths.Root, "status"),
+			OnCorrupt: func(file, setAside string, err error) {
+				log("statusmgr").Warn("damaged status set aside", zap.String("file", file), zap.String("as", setAside), zap.Error(err))
+			},
+		})
+		note(err)
+	}
 	a.statuses, err = statusmgr.New(statusmgr.Config{
 		Sink: a.guard.Sink(c.Status.Sink), Store: store("unsent", "statusmgr"),
 		CouldHaveRunning: a.couldHaveRunning,

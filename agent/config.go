@@ -185,10 +185,11 @@ type DNS struct {
 
 // Status defines where the statuses of pods go.
 type Status struct {
-	// Sink gets every status; none, statuses are kept for local readers. One
-	// that is a statusmgr.Loader is asked at the start for what it has, and one
-	// with a method Prune(keep map[types.UID]bool) error is told now and then
-	// which pods there are.
+	// Sink gets every status; files below Paths.Root, a statusmgr.FileSink. One
+	// that is a statusmgr.Loader is asked at the start for what it has, and a
+	// statusmgr.Pruner is told now and then which pods there are. With one that is
+	// no Loader, start times and ages of pods that no API server keeps begin anew with each start
+	// of the agent: statusmgr.Remembering makes it one.
 	Sink statusmgr.Sink
 	// MaxBackoff is the longest pause between two tries to hand a status to the
 	// Sink; 1m.

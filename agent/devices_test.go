@@ -196,6 +196,7 @@ func TestDevicesAfterABoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := deviceNode(t)
+				n.sink = &follower{} // which remembers nothing
 				n.want = []*v1.Pod{newPod("p", wants("c", thing, "1")), newPod("q", runs("q"))}
 				l := n.start()
 				l.offer(thing, newPlugin(of("a")...))

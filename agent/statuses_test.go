@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -14,13 +15,21 @@ import (
 
 // What was published before a restart is known after it, and goes with the pod.
 func TestStatusesOutliveTheAgent(t *testing.T) {
+	for _, own := range []bool{false, true} { // a sink of one's own, or that of the agent
+		t.Run(fmt.Sprint("own=", own), func(t *testing.T) { testStatusesOutliveTheAgent(t, own) })
+	}
+}
+
+func testStatusesOutliveTheAgent(t *testing.T, own bool) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		sink, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: filepath.Join(n.root, "status")})
+		memory, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: filepath.Join(n.root, "root", "status")})
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.sink = sink
+		if own {
+			n.sink = statusmgr.Remembering(&follower{}, memory)
+		}
 		job := newPod("job", runs("c", "exit", "3"))
 		job.Spec.RestartPolicy = v1.RestartPolicyNever
 		n.want = []*v1.Pod{job, newPod("web", runs("c"))}
@@ -47,7 +56,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 		settle()
 		settle()
 		l.stop()
-		left, err := sink.Load(t.Context())
+		left, err := memory.Load(t.Context())
 		if err != nil || len(left) != 1 {
 			t.Errorf("statuses %v, %v; want the job's alone", left, err)
 		}
