@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// outcome is what a call came to. It may be read once done is closed.
+// outcome is the result of a call. It may be read once done is closed.
 type outcome[T any] struct {
 	value T
 	err   error

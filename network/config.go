@@ -13,48 +13,48 @@ import (
 	"github.com/nodewright/nodewright/internal/bootid"
 )
 
-// Config holds what a Network needs. Plugins and StateDir are required; the
-// zero value of every other field means the default named beside it.
+// Config configures a Network. Plugins and StateDir are required; the zero value of
+// every other field means the default named beside it.
 type Config struct {
-	// Plugins make the networks. The first one is given the new attachments;
-	// the others take back what they made, by Name.
+	// Plugins implement networks. New attachments use the first one; the others,
+	// found by Name, tear down their former attachments.
 	Plugins []Plugin
-	// StateDir is the directory of the records, absolute. It is made for its
-	// owner alone, is no other program's, and outlives a reboot.
+	// StateDir is the directory of the records, an absolute path. It is created
+	// with mode 0700, must not be shared with other programs, and must survive a
+	// reboot.
 	StateDir string
-	// NetnsDir is where namespaces are bound, absolute; /run/netns, where
-	// ip-netns(8) sees them.
+	// NetnsDir is the absolute path of the directory in which namespaces are bound;
+	// /run/netns, where ip-netns(8) lists them.
 	NetnsDir string
-	// Prefix begins the names of namespaces, before a dash and 32 hexadecimal
-	// digits: whatever else in NetnsDir has such a name is removed. It is
+	// Prefix starts the names of namespaces, before a dash and 32 hexadecimal
+	// digits: anything else in NetnsDir with such a name is removed. It is
 	// [a-z0-9][a-z0-9-]* of at most 32 bytes; "nodewright".
 	Prefix string
 	// Exclusive says that no other runtime uses the plugins' networks, so that
-	// what belongs to no record may be freed. See [Collector].
+	// resources without a record may be freed. See [Collector].
 	Exclusive bool
-	// CheckAfterRestart has plugins check, once, what is attached already when
-	// Run begins. The outcome is logged. See [Checker].
+	// CheckAfterRestart checks the existing attachments once when Run starts, and
+	// logs the results. See [Checker].
 	CheckAfterRestart bool
 
-	// Timeouts of the plugins' calls. A call that does not return 5 s after its
-	// own is left behind: no other one is made for its ID until it returns.
+	// Timeouts of the plugins' calls. A call that does not return within 5 s after
+	// its timeout is abandoned: no other call is made for its ID until it returns.
 	PlanTimeout     time.Duration // 10s
 	SetUpTimeout    time.Duration // 2m
 	TearDownTimeout time.Duration // 1m
 	CheckTimeout    time.Duration // 30s
 	CollectTimeout  time.Duration // also of Recovered; 2m
-	// DiskTimeout is for each use of StateDir and NetnsDir; 30s.
+	// DiskTimeout limits each use of StateDir and NetnsDir; 30s.
 	DiskTimeout time.Duration
-	// Parallel is how many plugin calls are made at a time, those that were left
-	// behind not counted; 8.
+	// Parallel limits the concurrent plugin calls, abandoned ones not counted; 8.
 	Parallel int
 
-	// BootID names the present boot of the machine; the kernel's.
+	// BootID identifies the boot of the machine; the kernel's.
 	BootID string
-	// Namespaces makes the namespaces; the kernel does.
+	// Namespaces creates the namespaces; the kernel's.
 	Namespaces Namespaces
 	Log        *zap.Logger // silent
-	Observer   Observer    // nobody
+	Observer   Observer    // none
 }
 
 const (
@@ -153,7 +153,7 @@ func checkPlugins(plugins []Plugin) error {
 		case p.Name() == "" || len(p.Name()) > 64:
 			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %.80q; want 1 to 64 bytes", i, p.Name()))
 		case names[p.Name()]:
-			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %q, as another one; want names that differ", i, p.Name()))
+			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %q, like another one; want different names", i, p.Name()))
 		default:
 			names[p.Name()] = true
 		}

@@ -35,8 +35,8 @@
 // no other call for that ID before it returns. Results of plugins are limited in size and
 // validated. A panic is an error.
 //
-// A process of a plugin may outlive a killed agent. It holds a lock that the
-// next agent waits for before it takes anything back; see [WriteGuard].
+// A plugin's process may outlive a killed agent. It holds a lock, for which the
+// next agent waits before it tears anything down; see [WriteGuard].
 //
 // A damaged record is renamed; its attachment alone is lost, which is logged and listed as
 // [Damaged].

@@ -11,15 +11,14 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// WriteGuard names in a guard the process group whose leader is pid: a plugin
-// calls it when it has started a process that inherited the guard and leads a
-// group of its own. The guard then holds one line, the decimal pid, a space,
-// and the start time of the process as field 22 of /proc/PID/stat has it. The
-// group that was named last counts. A guard that is nil is left alone.
+// WriteGuard writes the process group whose leader is pid into a guard. A plugin
+// calls it when it has started a process that inherited the guard and leads a group
+// of its own. The guard then has one line: the decimal pid, a space, and the start
+// time of the process as in field 22 of /proc/PID/stat. The last call counts. A nil
+// guard is ignored.
 //
-// If this process dies and the group does not, the next one waits for the
-// guard's lock and then kills the group, so that no TearDown runs beside a
-// SetUp of the past.
+// If the agent ends and the group does not, the next agent waits for the guard's
+// lock and then kills the group, so that no TearDown runs beside an earlier SetUp.
 func WriteGuard(guard *os.File, pid int) error {
 	if guard == nil {
 		return nil
@@ -29,7 +28,7 @@ func WriteGuard(guard *os.File, pid int) error {
 		return fmt.Errorf("name process %d in guard: %w", pid, err)
 	}
 	line := fmt.Appendf(nil, "%d %d\n", pid, start)
-	// Longer than the line before it, or padded: a reader sees no mixture.
+	// At least as long as the line before: a reader sees no mixture.
 	line = append(line, make([]byte, max(0, guardSize-len(line)))...)
 	if _, err := guard.WriteAt(line, 0); err != nil {
 		return fmt.Errorf("name process %d in guard: %w", pid, err)
@@ -40,8 +39,8 @@ func WriteGuard(guard *os.File, pid int) error {
 // guardSize is enough for two numbers of 20 digits, a space and a line feed.
 const guardSize = 48
 
-// group is what a guard names: a process group by its leader, and when that
-// was started, in the kernel's ticks since the boot.
+// group is a process group named in a guard: its leader, and the leader's start
+// time in kernel ticks since the boot.
 type group struct {
 	pid   int
 	start uint64
@@ -58,9 +57,9 @@ func readGuard(guard *os.File) (group, error) {
 	return parseGuard(b)
 }
 
-// parseGuard takes nothing but what WriteGuard writes, since all that inherited
-// the guard can write to it: in particular no group that kill understands as
-// all processes, or as the caller's own.
+// parseGuard only accepts the format of WriteGuard, since every process that
+// inherited the guard can write to it: in particular no group that kill interprets
+// as all processes, or as the caller's own.
 func parseGuard(b []byte) (group, error) {
 	line, rest, ok := bytes.Cut(b, []byte("\n"))
 	pid, start, two := bytes.Cut(line, []byte(" "))

@@ -14,18 +14,18 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// How often a guard that somebody else holds is tried, and how long what was
-// killed may take to end.
+// How often to try a guard that is locked, and how long killed processes may take
+// to end.
 const (
 	firstTry   = 5 * time.Millisecond
 	lastTry    = 500 * time.Millisecond
-	maxProcess = 1 << 17 // that are looked through: some more than a machine has
+	maxProcess = 1 << 17 // limit of processes checked: more than a machine has
 )
 
-// takeGuard opens and locks the guard of that name. If processes of an agent of
-// the past hold it, it waits for them until patience is over, kills the group
-// that the guard names, and goes on without them in the end: nobody would
-// take back what they made, otherwise. It reports whether it killed.
+// takeGuard opens and locks the guard of that name. If processes of an earlier
+// agent hold it, takeGuard waits for them for patience, kills the group named in
+// the guard, and finally continues without the lock: otherwise their resources
+// would never be torn down. killed reports whether it killed.
 func takeGuard(ctx context.Context, dir, name string, patience time.Duration) (guard *os.File, killed bool, err error) {
 	path := filepath.Join(dir, name)
 	f, held, err := tryGuard(path)
@@ -40,7 +40,7 @@ func takeGuard(ctx context.Context, dir, name string, patience time.Duration) (g
 		_ = f.Close()
 		return nil, killed, err
 	}
-	// Whoever has the old file open keeps it: the new one is nobody else's.
+	// The holders keep the old file: the new one is not locked.
 	_ = f.Close()
 	if err := dropGuard(dir, name); err != nil {
 		return nil, killed, err
@@ -59,8 +59,8 @@ func dropGuard(dir, name string) error {
 	return err
 }
 
-// tryGuard opens a guard and locks it, unless somebody holds it. The lock
-// belongs to the open file, which processes inherit.
+// tryGuard opens a guard and locks it, unless it is locked. The lock belongs to the
+// open file, which processes inherit.
 func tryGuard(path string) (f *os.File, held bool, err error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -104,14 +104,14 @@ func waitGuard(ctx context.Context, f *os.File, patience time.Duration) (held bo
 	}
 }
 
-// killGroup kills the process group that a guard names, if it is the one that
-// was named, and reports whether it did. The leader is known by its start. If
-// it has ended, the others of its group are known by having the guard open; if
-// none was named, all who have it open are meant.
+// killGroup kills the process group named in a guard, if it still is the same
+// group, and reports whether it did. The leader is recognized by its start time. If
+// it has ended, the other processes of its group are recognized by having the guard
+// open; if no group was named, all processes that have it open are killed.
 func killGroup(guard *os.File) bool {
 	g, err := readGuard(guard)
 	if errors.Is(err, errNoGroup) {
-		return killHolders(guard, anyGroup) // the agent died before it could name one
+		return killHolders(guard, anyGroup) // the agent ended before it could name one
 	}
 	if err != nil || g.pid == os.Getpid() || g.pid == unix.Getpgrp() {
 		return false
@@ -129,14 +129,14 @@ func killGroup(guard *os.File) bool {
 
 const anyGroup = 0
 
-// killHolders kills the processes of a group that have a file open, and those
-// that they start meanwhile: it looks again until there is none.
+// killHolders kills the processes of a group that have a file open, and those that
+// they start meanwhile, until there are none.
 func killHolders(file *os.File, pgrp int) (killed bool) {
 	want, err := file.Stat()
 	if err != nil {
 		return false
 	}
-	for end := time.Now().Add(afterKill); ; time.Sleep(firstTry) { // what was killed takes a moment to end
+	for end := time.Now().Add(afterKill); ; time.Sleep(firstTry) { // a killed process takes a moment to end
 		found := false
 		names, _ := safefile.Names("/proc", maxProcess)
 		for _, name := range names {
@@ -155,8 +155,8 @@ func killHolders(file *os.File, pgrp int) (killed bool) {
 	}
 }
 
-// killHolder kills a process if it has a file open. Its number may be another
-// one's by the time of the kill, so it is held before the look.
+// killHolder kills a process if it has a file open. Its pid may be reused before
+// the kill, so that a pidfd is opened before the check.
 func killHolder(pid int, want os.FileInfo) bool {
 	held, err := unix.PidfdOpen(pid, 0)
 	if err == nil {

@@ -13,9 +13,9 @@ import (
 // namespace.
 const nameLength = 32
 
-// spaceName is the name of an ID's namespace: the first digits of the ID if it
-// is a hexadecimal number that is long enough, as those of sandboxes are, and
-// else of its SHA-256.
+// spaceName returns the name of an ID's namespace: the first digits of the ID if it
+// is a hexadecimal number that is long enough, like IDs of sandboxes, or else of
+// its SHA-256.
 func spaceName(prefix, id string) string {
 	digits := id
 	if !isHex(id) || len(id) < nameLength {
@@ -40,8 +40,8 @@ func isHex(s string) bool {
 	return true
 }
 
-// The files of an ID: its record, which may be synced, and how far it came,
-// which never is.
+// The files of an ID: its record, which may be synced, and its progress, which
+// never is.
 const (
 	recordSuffix   = ".record"
 	progressSuffix = ".progress"

@@ -18,7 +18,7 @@ import (
 // ip-netns(8) keeps them.
 type kernelSpaces struct{}
 
-// Make makes a namespace on a thread of its own.
+// Make creates a namespace on a thread of its own.
 func (kernelSpaces) Make(ctx context.Context, path string, owner *os.File) (uint64, error) {
 	if owner != nil {
 		other, err := otherUser(owner)
@@ -138,14 +138,14 @@ func loopbackUp() error {
 	return nil
 }
 
-// Look takes hold of what is at the path before it opens anything.
+// Look opens the path with O_PATH before it checks it.
 func (kernelSpaces) Look(path string) (Space, error) {
 	at, err := nspin.Look(path, unix.CLONE_NEWNET)
 	kinds := [...]SpaceKind{nspin.None: SpaceNone, nspin.Empty: SpaceEmpty, nspin.Pinned: SpaceNamed, nspin.Foreign: SpaceForeign}
 	return Space{kinds[at.Kind], at.ID}, err
 }
 
-// Remove unmounts lazily: who is inside stays inside.
+// Remove unmounts lazily: processes inside stay in the namespace.
 func (kernelSpaces) Remove(path string, id uint64) error {
 	err := nspin.Remove(path, unix.CLONE_NEWNET, id)
 	if errors.Is(err, nspin.ErrForeign) {
@@ -154,7 +154,7 @@ func (kernelSpaces) Remove(path string, id uint64) error {
 	return err
 }
 
-// List names what is in the directory.
+// List returns the entries of the directory.
 func (kernelSpaces) List(dir string, limit int) ([]string, error) {
 	names, err := safefile.Names(dir, limit)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -15,13 +15,13 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Network attaches pods to networks. Its methods may be called from any
-// goroutine, before Run as well: those that change something then wait for it.
+// Network attaches pods to networks. Its methods may be called from any goroutine,
+// also before Run: those that change something then wait for it.
 type Network struct {
 	cfg     Config
 	store   *store
 	plugins []*plugged
-	slots   chan struct{} // has a token for each operation at work
+	slots   chan struct{} // has a token for each running operation
 	checks  chan struct{} // and for each check
 	retries retry.Backoff
 	kills   atomic.Uint64
@@ -38,7 +38,7 @@ type Network struct {
 
 	mu      sync.RWMutex // held over no call that leaves memory
 	entries map[string]*entry
-	paths   map[string]string     // which ID has a namespace's path
+	paths   map[string]string     // path of a namespace to ID
 	damaged map[string]damageSeen // by ID
 	stopped bool
 }
@@ -48,10 +48,10 @@ type damageSeen struct {
 	at  time.Time
 }
 
-// readiness is what Status returns.
+// readiness is the result of Status.
 type readiness struct{ err error }
 
-// plugged is a plugin with what became of its Recovered.
+// plugged is a plugin with the result of its Recovered.
 type plugged struct {
 	Plugin
 	name      string
@@ -61,26 +61,26 @@ type plugged struct {
 	refresh   chan struct{} // has a token when Status may have changed
 }
 
-// who is the plugin in errors.
+// who returns the plugin's name for errors.
 func (p *plugged) who() string { return "plugin " + p.name }
 
-// entry is one attachment. Network.mu guards it but for what never changes, and
-// for what only the one operation at work reads and writes.
+// entry is one attachment. Network.mu guards it, except for constant fields, and
+// fields that only the running operation uses.
 type entry struct {
 	id      string
 	digest  digest
 	path    string
 	created time.Time
-	plugin  *plugged // nil if there is none of that name
+	plugin  *plugged // nil if no plugin has that name
 	name    string   // of the plugin
 
-	record *record // what TearDown is given; nil before Plan returned
+	record *record // the input of TearDown; nil before Plan has returned
 
 	// Of the operation at work.
 	space    uint64        // the namespace's identity; 0 if not known
-	there    bool          // the namespace was, when the record was read
-	foreign  bool          // what is at path is not ours
-	patience time.Duration // with processes of an agent of the past
+	there    bool          // the namespace existed when the record was read
+	foreign  bool          // the file at path does not belong to this network
+	patience time.Duration // how long to wait for processes of an earlier agent
 	tornDown bool          // by the plugin; the rest is left to do
 
 	state   State
@@ -88,11 +88,11 @@ type entry struct {
 	working bool    // an operation is at work
 	hung    bool    // a plugin call did not return
 	attach  *pending
-	detach  *pending // asked for, at work or about to be
-	failure error    // of the last TearDown
+	detach  *pending // requested, running or about to run
+	failure error    // error of the last TearDown
 	pause   time.Duration
 	timer   *time.Timer
-	gone    chan struct{} // closed when it is no more
+	gone    chan struct{} // closed when it is removed
 }
 
 // pending is an outcome that callers wait for.
@@ -111,7 +111,7 @@ func (p *pending) finish(r Result, err error) {
 	}
 }
 
-// New checks cfg and returns a Network at rest. Nothing is read or made before
+// New checks cfg and returns a Network at rest. It reads and creates nothing before
 // [Network.Run].
 func New(cfg Config) (*Network, error) {
 	cfg, err := cfg.withDefaults()
@@ -140,14 +140,14 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// Attach gives a pod its network and returns it. It waits for the recovery, for
-// a place among those at work, and for the plugin, or until ctx ends; the work
-// itself goes on then, and has deadlines of its own.
+// Attach sets up a pod's network and returns it. It waits for the recovery, for a
+// slot, and for the plugin, or until ctx ends; the work itself continues then, and
+// has its own deadlines.
 //
-// Attach of an ID that is attached or being attached returns the same result if
-// the attachment is equal, and otherwise a FailedPrecondition. If the ID is
-// being taken back, Attach waits for that first. After a failure everything is
-// taken back by itself.
+// Attach of an ID that is attached or being attached returns the same result if the
+// attachment is equal, and otherwise a FailedPrecondition. For an ID that is being
+// torn down, Attach waits for that first. After a failure everything is torn down
+// in the background.
 //
 // The error has a [Code]. What Result holds is shared and must not be changed.
 func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
@@ -185,7 +185,7 @@ func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
 	}
 }
 
-// busy returns why an ID that is being taken back is not gone yet.
+// busy returns why an ID that is being torn down is not gone yet.
 func (n *Network) busy(id string, cause error) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -195,8 +195,8 @@ func (n *Network) busy(id string, cause error) error {
 	return Errorf(Unavailable, "it is still being taken back: %w", cause)
 }
 
-// join returns what an Attach has to wait for: an outcome, or the end of an
-// attachment of the past.
+// join returns what an Attach has to wait for: a running operation, or the end of
+// an earlier attachment.
 func (n *Network) join(a Attachment, sum digest, owner *os.File) (wait *pending, gone <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -277,11 +277,10 @@ func (n *Network) stopTimer(e *entry) {
 	}
 }
 
-// Detach takes a pod's network back and returns nil when all of it is; so it
-// does for an ID that is not known. It waits as Attach does, for an Attach at
-// work as well. After an error, which has a [Code], it is tried again in the
-// background, after 1 s and twice as long each time up to 5 min, and at once
-// with each Detach.
+// Detach tears a pod's network down and returns nil when everything is removed, or
+// if the ID is not known. It waits like Attach, also for a running Attach. After an
+// error, which has a [Code], it is retried in the background, after 1 s and twice
+// as long each time up to 5 min, and at once with each Detach.
 func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return fmt.Errorf("detach: %w", &Error{InvalidArgument, err})
@@ -328,7 +327,7 @@ func (n *Network) leave(id string) (*pending, error) {
 	return wait, nil
 }
 
-// asked notes that the attachment is to be taken back.
+// asked records that the attachment has to be torn down.
 func (e *entry) asked() *pending {
 	if e.detach == nil {
 		e.detach = newPending()
@@ -349,9 +348,9 @@ func (n *Network) takeBack(e *entry) {
 	n.work.Go(func() { n.detachNow(e) })
 }
 
-// Forget gives an attachment up whose TearDown can never succeed: its namespace
-// and its record are removed, and what its plugin made stays. It refuses one
-// that was not tried to be taken back. An ID that is not known is no error.
+// Forget drops an attachment whose TearDown never succeeds: its namespace and
+// record are removed, and the plugin's resources are kept. It returns an error if
+// TearDown was not tried. An unknown ID is a success.
 func (n *Network) Forget(id string) error {
 	n.mu.Lock()
 	delete(n.damaged, id)
@@ -380,7 +379,7 @@ func (n *Network) Forget(id string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.entries[id] != e {
-		return nil // what hung returned meanwhile, and it was taken back
+		return nil // the hung call returned meanwhile, and the attachment was torn down
 	}
 	e.working = hung && e.hung
 	e.detach.finish(Result{}, err)
@@ -395,8 +394,8 @@ func (n *Network) Forget(id string) error {
 	return nil
 }
 
-// Get returns the network of an ID that is attached. It asks nobody and waits
-// for nothing. What Result holds is shared and must not be changed.
+// Get returns the network of an attached ID. It reads only memory and does not
+// block. The Result is shared and must not be changed.
 func (n *Network) Get(id string) (Result, bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -406,15 +405,15 @@ func (n *Network) Get(id string) (Result, bool) {
 	return Result{}, false
 }
 
-// Loaded is closed when the records of earlier processes are in memory. Until then
-// [Network.Get] and [Network.List] show nothing.
+// Loaded returns a channel that is closed when the records of earlier processes are
+// in memory. Until then [Network.Get] and [Network.List] return nothing.
 func (n *Network) Loaded() <-chan struct{} { return n.loaded }
 
-// Status returns nil if pods can be attached, and otherwise an error that a
-// person can act on. It asks nobody and waits for nothing.
+// Status returns nil if pods can be attached, and otherwise an error that a person
+// can act on. It reads only memory and does not block.
 func (n *Network) Status() error { return n.ready.Load().err }
 
-// List returns all attachments, by ID.
+// List returns all attachments, sorted by ID.
 func (n *Network) List() []Info {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -429,7 +428,7 @@ func (n *Network) List() []Info {
 	return out
 }
 
-// Counts returns numbers of attachments.
+// Counts returns the numbers of attachments.
 func (n *Network) Counts() Counts {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -5,15 +5,16 @@ import (
 	"os"
 )
 
-// None returns a plugin of the name "none": pods have a namespace with its loopback
-// interface, and neither an address nor host ports.
+// None returns a plugin named "none": pods have a namespace with only a loopback
+// interface, without address or host ports.
 func None() Plugin { return none{} }
 
 type none struct{}
 
 func (none) Name() string { return "none" }
 
-// Durable is false: the namespace is all there is, and ends with the machine.
+// Durable returns false: the namespace is the only state, and ends with the
+// machine.
 func (none) Durable() bool { return false }
 
 func (none) Plan(context.Context, Attachment) ([]byte, error) { return nil, nil }

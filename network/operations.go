@@ -83,7 +83,7 @@ func (n *Network) leaveBehind(e *entry, late *lateCall) {
 	}()
 }
 
-// setUp is what attachNow does without the lock.
+// setUp is attachNow without the lock.
 func (n *Network) setUp(e *entry, a Attachment, owner *os.File) (r Result, late *lateCall, err error) {
 	release, err := n.acquire(n.slots)
 	if err != nil {
@@ -187,7 +187,7 @@ func (n *Network) makeSpace(e *entry, owner *os.File) (*lateCall, error) {
 	return nil, nil
 }
 
-// setUpNow has the plugin set up what is planned.
+// setUpNow calls the plugin's SetUp.
 func (n *Network) setUpNow(e *entry, a Attachment) (Result, *lateCall, error) {
 	p := e.plugin
 	guard, err := n.guard(e, 0)
@@ -212,7 +212,8 @@ func (n *Network) setUpNow(e *entry, a Attachment) (Result, *lateCall, error) {
 	return r, nil, nil
 }
 
-// detachNow is the operation of Detach, of what failed, and of recovery.
+// detachNow tears an attachment down, for Detach, after failures, and in the
+// recovery.
 func (n *Network) detachNow(e *entry) {
 	begin := time.Now()
 	late, err := n.tearDown(e)
@@ -254,7 +255,7 @@ func (n *Network) retryLater(e *entry) {
 	})
 }
 
-// tearDown is what detachNow does without the lock.
+// tearDown is detachNow without the lock.
 func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 	p := e.plugin
 	select {
@@ -298,8 +299,8 @@ func (n *Network) tearDown(e *entry) (late *lateCall, err error) {
 
 func (n *Network) tearDownNow(e *entry, guard *os.File) (*lateCall, error) {
 	p, r := e.plugin, e.record
-	// Without it a later agent might take half of it for all. That one's owner
-	// has to ask again then.
+	// Without it, after a crash, a later agent could take a partly removed network
+	// for a complete one. Its owner has to detach it again then.
 	if err := n.store.progress(n.run, e.id, progress{Token: r.Token, Space: e.space, Detaching: true}); err != nil {
 		n.cfg.Log.Warn("failed to record the detachment", zap.String("id", e.id), zap.Error(err))
 	}
@@ -373,14 +374,14 @@ func (n *Network) lookAt(ctx context.Context, path string) (Space, error) {
 	return n.spaces.looks.Do(ctx, path, func() (Space, error) { return n.cfg.Namespaces.Look(path) })
 }
 
-// removeSpace removes a namespace. What is not ours is left where it is.
+// removeSpace removes a namespace. A foreign file at the path is kept.
 func (n *Network) removeSpace(ctx context.Context, e *entry, id uint64) error {
 	if e.foreign {
 		return nil
 	}
 	err := n.unmount(ctx, e.path, id)
 	if errors.Is(err, ErrForeign) {
-		n.cfg.Log.Warn("left what is at the namespace's path", zap.String("id", e.id), zap.String("path", e.path))
+		n.cfg.Log.Warn("kept foreign file at the path of a namespace", zap.String("id", e.id), zap.String("path", e.path))
 		return nil
 	}
 	if err != nil {

@@ -9,21 +9,21 @@ import (
 // found is all that a recovery decides by.
 type found struct {
 	records []kept
-	spaces  map[string]Space // by path: those of the records, and all that have a name of ours
-	boot    string           // the present one
-	plugins map[string]bool  // those that there are, by name
+	spaces  map[string]Space // by path: those of the records, and all with this network's names
+	boot    string           // the current one
+	plugins map[string]bool  // names of the configured ones
 	dir     string           // of the namespaces
 	prefix  string
 }
 
-// step is what a recovery does.
+// step is an action of a recovery.
 type step uint8
 
 const (
 	keep     step = iota // it is in use
-	lose                 // its namespace is gone; its owner is to detach it
+	lose                 // its namespace is gone; its owner has to detach it
 	takeBack             // with TearDown, now and until that succeeds
-	strand               // nobody can take it back: its plugin is not there
+	strand               // it cannot be torn down: its plugin is not configured
 	unmount              // a namespace without a record
 )
 
@@ -31,12 +31,12 @@ const (
 type action struct {
 	step  step
 	of    kept   // unless step is unmount
-	space Space  // what is there; SpaceNamed for keep, and for takeBack if TearDown is to have it
+	space Space  // SpaceNamed for keep, and for takeBack if TearDown gets the namespace
 	path  string // of the namespace
 }
 
-// plan decides what becomes of what a network finds when it starts: the
-// records in their order, and then the namespaces.
+// plan decides the actions for the state that a network finds when it starts: the
+// records in order, and then the namespaces.
 func plan(f found) []action {
 	var out []action
 	named := map[string]bool{}

@@ -7,20 +7,20 @@ import (
 	"os"
 )
 
-// Attachment is a pod's request for a network: plain values, recorded as they
-// are and compared when the same ID comes again. [Network.Attach] copies what
-// it keeps; the caller may change its own afterwards.
+// Attachment is a pod's request for a network. It is recorded, and compared if the
+// same ID is attached again. [Network.Attach] copies it; the caller may change it
+// afterwards.
 type Attachment struct {
 	// ID names the attachment on this machine, such as the ID of a sandbox.
 	// It matches [a-zA-Z0-9][a-zA-Z0-9_.-]* and has at most 128 bytes.
 	ID string `json:"id"`
-	// Namespace, Name and UID are the pod's.
+	// Namespace, Name and UID are those of the pod.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	UID       string `json:"uid,omitempty"`
-	// Hostname is the pod's name for itself; plugins may ignore it.
+	// Hostname is the pod's host name; plugins may ignore it.
 	Hostname string `json:"hostname,omitempty"`
-	// Ports are the ports of the node that lead into the pod. Those with
+	// Ports are ports of the node that are forwarded to the pod. Those with
 	// HostPort 0 are dropped.
 	Ports       []Port            `json:"ports,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -28,28 +28,28 @@ type Attachment struct {
 	// CgroupParent is the pod's cgroup, as a path below the hierarchy's root.
 	CgroupParent string `json:"cgroupParent,omitempty"`
 	DNS          DNS    `json:"dns,omitzero"`
-	// Ingress and Egress limit the pod's traffic, in bits a second; 0 is no
-	// limit, and anything else is between 1,000 and 10^15.
+	// Ingress and Egress limit the pod's traffic, in bits per second; 0 is no
+	// limit, and other values are between 1,000 and 10^15.
 	Ingress uint64 `json:"ingress,omitempty"`
 	Egress  uint64 `json:"egress,omitempty"`
-	// UserNS is the user namespace that shall own the pod's network namespace,
-	// open for reading; nil is the agent's own. It is not recorded, is not
-	// compared, and stays the caller's, who closes it after Attach returned.
+	// UserNS is the user namespace that owns the pod's network namespace, open for
+	// reading; nil is the agent's own. It is not recorded and not compared. The
+	// caller closes it after Attach has returned.
 	UserNS *os.File `json:"-"`
 }
 
-// Port is one port of the node that leads into a pod.
+// Port is one port of the node that is forwarded to a pod.
 type Port struct {
 	// Protocol is "tcp", "udp" or "sctp".
 	Protocol string `json:"protocol"`
-	// HostIP is the address of the node that the port is of; the zero value is
-	// all of them.
+	// HostIP is the address of the node on which the port answers; the zero value
+	// is all of them.
 	HostIP        netip.Addr `json:"hostIP,omitzero"`
 	HostPort      uint16     `json:"hostPort"`
 	ContainerPort uint16     `json:"containerPort"`
 }
 
-// DNS is the resolver's configuration of a pod, for the plugins that want it.
+// DNS is the resolver configuration of a pod, for plugins that use it.
 type DNS struct {
 	Servers  []string `json:"servers,omitempty"`
 	Searches []string `json:"searches,omitempty"`
@@ -61,61 +61,61 @@ type Result struct {
 	// Netns is the path of the network namespace. It is valid until Detach.
 	Netns string `json:"netns"`
 	// IPs are the pod's addresses, the primary one first. There is at least one,
-	// but for [None].
+	// except with [None].
 	IPs []netip.Addr `json:"ips"`
-	// Warnings are things that were asked for and that the network does not
-	// serve, each a sentence for the pod's events.
+	// Warnings are requests that the network does not support, each a sentence for
+	// the pod's events.
 	Warnings []string `json:"warnings,omitempty"`
-	// Extra is the plugin's own result, in a form of its own.
+	// Extra is the plugin's own result, in its own format.
 	Extra json.RawMessage `json:"extra,omitempty"`
 }
 
-// Plugin gives namespaces a network and takes it back. [Network] calls it: one
-// call at a time for one ID, calls for different IDs at once. All methods are
-// given contexts with a deadline, and return soon after it. An [Error] anywhere
-// in the tree of an error says what kind it is of.
+// Plugin sets up and tears down the network of namespaces. [Network] makes one call
+// at a time for an ID, and concurrent calls for different IDs. All contexts have a
+// deadline, soon after which methods return. An [Error] anywhere in the tree of an
+// error gives its kind.
 //
-// What a plugin needs for TearDown is in saved and nowhere else: a plugin may
-// be configured anew, or be another process's, between the two.
+// Everything that TearDown needs must be in saved: the plugin may have another
+// configuration, or run in another process, by then.
 type Plugin interface {
-	// Name names the plugin in records and in logs, such as "bridge". An
-	// attachment is taken back by a plugin of the name of the one that made it.
+	// Name returns the plugin's name in records and logs, such as "bridge". An
+	// attachment is torn down by the plugin with the name of the one that set it
+	// up.
 	Name() string
-	// Durable reports whether something that SetUp makes outlives a reboot of
-	// the machine, so that the record has to be synced to the disk before SetUp.
+	// Durable reports whether anything that SetUp creates survives a reboot, so
+	// that the record has to be synced to the disk before SetUp.
 	Durable() bool
-	// Plan chooses: it checks a, and returns what SetUp and TearDown are to be
-	// given. Nothing outside the plugin's memory is changed by it, and a plan
-	// that is never set up is torn down all the same. At most 256 KiB.
+	// Plan checks a, and returns the plan for SetUp and TearDown, at most 256 KiB.
+	// It changes only the plugin's memory. A plan that is never set up is torn down
+	// all the same.
 	Plan(ctx context.Context, a Attachment) (saved []byte, err error)
-	// SetUp gives the namespace at the path netns what was planned. After an
-	// error TearDown is called. guard is a file that whatever process SetUp
-	// starts inherits and holds locked while it runs: it is how a later agent
-	// knows that such a process outlived this one. It is locked already, for as
-	// long as anybody has it open; each process that leads a group of its own
-	// is named in it with [WriteGuard]. It is nil for a plugin that is not
-	// Durable.
+	// SetUp sets up the planned network in the namespace at the path netns. After
+	// an error TearDown is called. guard is a locked file that each process started
+	// by SetUp has to inherit: while any of them has it open it stays locked, which
+	// shows a later agent that the process outlived this one. Each process that
+	// leads a group of its own is named in it with [WriteGuard]. It is nil for a
+	// plugin that is not Durable.
 	SetUp(ctx context.Context, a Attachment, netns string, saved []byte, guard *os.File) (Result, error)
-	// TearDown takes back whatever of the plan was set up: all, a part or
-	// nothing. It is idempotent. netns is "" if the namespace does not exist
-	// any more. An error has it called again later.
+	// TearDown removes all parts of the plan that exist. It is idempotent. netns is
+	// "" if the namespace no longer exists. After an error it is called again
+	// later.
 	TearDown(ctx context.Context, a Attachment, netns string, saved []byte, guard *os.File) error
-	// Status returns nil if a pod could be attached now, and otherwise an
-	// error that a person can act on. It is called often and does not wait.
+	// Status returns nil if a pod could be attached now, and otherwise an error
+	// that a person can act on. It is called often and must not block.
 	Status() error
 	// Recovered is called once, after the records were read and before any other
-	// call but Status, Name and Durable, and again only if it fails: kept are the
-	// attachments that exist or have to be torn down by this plugin. What the
-	// plugin remembers of others had records that were damaged or given up, and
-	// may be taken back.
+	// call but Status, Name and Durable; after an error it is repeated. kept are
+	// the attachments of this plugin that exist or have to be torn down.
+	// Attachments that the plugin knows and that are not in kept had records that
+	// were damaged or dropped, and may be torn down.
 	Recovered(ctx context.Context, kept []Kept) error
-	// Run watches what the plugin has to watch until ctx ends, or returns nil if
-	// there is nothing to watch; after an error it is called again. changed is to
-	// be called when Status may have changed.
+	// Run watches for changes until ctx ends, or returns nil if there is nothing to
+	// watch; after an error it is called again. It calls changed when the result of
+	// Status may have changed.
 	Run(ctx context.Context, changed func()) error
 }
 
-// Kept is an attachment of the past.
+// Kept is an existing attachment of an earlier process.
 type Kept struct {
 	Attachment Attachment
 	Netns      string
@@ -129,9 +129,9 @@ type Checker interface {
 	Check(ctx context.Context, k Kept, guard *os.File) error
 }
 
-// Collector is a [Plugin] that can free what belongs to no attachment. It is
-// called only if [Config.Exclusive] says that nobody else uses the network, once
-// after Recovered, and no other call of the plugin is made before it returned.
+// Collector is a [Plugin] that can free resources without an attachment. It is
+// called only with [Config.Exclusive], once after Recovered, and no other call of
+// the plugin is made until it has returned.
 type Collector interface {
 	Collect(ctx context.Context, keep []Kept) error
 }

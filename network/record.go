@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// record is what is on the disk before a plugin is asked for anything: all that
-// TearDown needs.
+// record is written to the disk before the first call of a plugin: it has
+// everything that TearDown needs.
 type record struct {
 	Plugin     string     `json:"plugin"`
 	Attachment Attachment `json:"attachment"`
@@ -25,8 +25,8 @@ type record struct {
 	Token string `json:"token"`
 }
 
-// progress is how far an attachment came. It dies with the boot: after
-// another one, everything is taken back.
+// progress is the state of an attachment. It is valid for one boot: after another
+// boot everything is torn down.
 type progress struct {
 	Token     string  `json:"token"`
 	Detaching bool    `json:"detaching,omitempty"`
@@ -38,7 +38,7 @@ type progress struct {
 // six times in JSON, and bytes by a third.
 const maxFile = 4 << 20
 
-// A file is this line, with the SHA-256 of what follows it, and JSON.
+// A file is this line, with the SHA-256 of the rest, followed by JSON.
 const fileMagic = "nodewright network 1 "
 
 const headerSize = len(fileMagic) + 2*sha256.Size + 1
@@ -98,8 +98,8 @@ func decodeRecord(name string, file []byte) (*record, error) {
 	return &r, nil
 }
 
-// decodeProgress reads how far the attachment of a record came; nil if the file
-// is not of that record, or does not say.
+// decodeProgress reads the progress of a record's attachment; nil if the file
+// belongs to another record or is invalid.
 func decodeProgress(r *record, file []byte) *progress {
 	var p progress
 	if decodeFile(file, &p) != nil || p.Token != r.Token {

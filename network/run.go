@@ -27,15 +27,15 @@ var (
 // noSpace is the identity of no namespace.
 const noSpace = math.MaxUint64
 
-// Run recovers what a Network of the past left, takes back what has to be, and
-// serves until ctx ends. It returns nil then, soon: calls of plugins are
-// cancelled, and what they were at is taken back by the next Run. It may be
-// called once, and fails if it is not.
+// Run recovers the attachments of an earlier process, tears down unfinished ones,
+// and serves until ctx ends. Then it returns nil soon: it cancels the calls of
+// plugins, and the next Run tears down their attachments. It may be called once,
+// and returns an error otherwise.
 //
-// What was attached stays so, unless the machine was booted since. What was
-// planned or being detached is taken back, after plugins' processes that
-// outlived their agent have ended or were killed. A record that is damaged is
-// set aside, and costs that one attachment.
+// Attached IDs stay attached, unless the machine was booted since. Attachments that
+// were being planned or detached are torn down, after plugins' processes that
+// outlived their agent have ended or were killed. A damaged record is set aside;
+// only its attachment is lost.
 func (n *Network) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {
 		return errors.New("network: Run was called already; want one call")
@@ -100,8 +100,8 @@ func (n *Network) notLoaded(message string, err error) {
 	n.ready.Store(&readiness{Errorf(Unavailable, "network: records are not read: %w", err)})
 }
 
-// load reads the records until that succeeds, and decides what becomes of
-// them. It reports whether ctx had not ended before.
+// load reads the records until that succeeds, and decides the actions. It returns
+// false if ctx ended before.
 func (n *Network) load(ctx context.Context) bool {
 	wait := loadRetries
 	for {
@@ -127,7 +127,7 @@ func (n *Network) adopt(c contents) {
 	actions := plan(found{c.kept, n.findSpaces(c.kept), n.cfg.BootID, plugins, n.cfg.NetnsDir, n.cfg.Prefix})
 	n.mu.Lock()
 	for _, d := range c.damaged {
-		n.cfg.Log.Error("set damaged record aside; what was attached cannot be taken back by it",
+		n.cfg.Log.Error("set damaged record aside; its attachment cannot be torn down",
 			zap.String("id", d.name), zap.String("file", d.aside), zap.Error(d.err))
 		if checkID(d.name) == nil {
 			n.damaged[d.name] = damageSeen{fmt.Errorf("record was set aside as %q: %w", d.aside, d.err), time.Now()}
@@ -151,9 +151,8 @@ func (n *Network) adopt(c contents) {
 	}
 }
 
-// findSpaces looks at the records' namespaces and at those that have names of
-// ours. What cannot be looked at in time is taken for what the record says, and
-// is not touched.
+// findSpaces checks the records' namespaces and those with this network's names.
+// One that cannot be checked in time counts as the record says, and is not touched.
 func (n *Network) findSpaces(records []kept) map[string]Space {
 	out := map[string]Space{}
 	ctx, cancel := context.WithTimeout(n.run, n.cfg.DiskTimeout)
@@ -231,7 +230,7 @@ func (n *Network) revive(a action) *entry {
 	return e
 }
 
-// serve recovers a plugin, starts what waits for it, and runs it.
+// serve recovers a plugin, starts the operations that wait for it, and runs it.
 func (n *Network) serve(p *plugged) {
 	if !n.recoverPlugin(p) {
 		return
@@ -258,9 +257,8 @@ func (n *Network) serve(p *plugged) {
 	n.runPlugin(p)
 }
 
-// recoverPlugin calls Recovered until it succeeds, and then Collect, if that is
-// asked for: nothing else of the plugin runs beside it. It reports whether Run
-// goes on.
+// recoverPlugin calls Recovered until it succeeds, and then Collect, if configured,
+// without any other call of the plugin. It returns false if Run has ended.
 func (n *Network) recoverPlugin(p *plugged) bool {
 	wait := serveRetries
 	for {
@@ -279,7 +277,7 @@ func (n *Network) recoverPlugin(p *plugged) bool {
 		err := n.patiently(p, "collect", func(ctx context.Context) error { return collector.Collect(ctx, n.keptOf(p)) })
 		n.cfg.Observer.Observe(OpCollect, time.Since(begin), CodeOf(err))
 		if err != nil {
-			n.cfg.Log.Warn("failed to collect what belongs to no attachment", zap.String("plugin", p.name), zap.Error(err))
+			n.cfg.Log.Warn("failed to free resources without an attachment", zap.String("plugin", p.name), zap.Error(err))
 		}
 	}
 	return n.run.Err() == nil
@@ -357,7 +355,7 @@ func (n *Network) runPlugin(p *plugged) {
 	}
 }
 
-// runOnce runs a plugin once. One that does not stop is left behind.
+// runOnce runs a plugin once. One that does not return is abandoned.
 func (n *Network) runOnce(p *plugged) (stopped bool, err error) {
 	done := make(chan error, 1)
 	go func() {

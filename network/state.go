@@ -2,16 +2,16 @@ package network
 
 import "time"
 
-// State is how far an attachment is.
+// State is the state of an attachment.
 type State uint8
 
 // The states of attachments.
 const (
-	Planned   State = iota // Attach is at work
+	Planned   State = iota // Attach is running
 	Attached               // in use
-	Lost                   // attached, but its namespace is not there any more
-	Detaching              // it is being taken back, or that is tried again later
-	Damaged                // its record could not be read and was set aside
+	Lost                   // attached, but its namespace is gone
+	Detaching              // it is being torn down, or that is retried later
+	Damaged                // its record was damaged and set aside
 	states
 )
 
@@ -23,30 +23,29 @@ func (s State) String() string {
 	return [states]string{"planned", "attached", "lost", "detaching", "damaged"}[s]
 }
 
-// Info is what [Network.List] says of an attachment.
+// Info describes an attachment for [Network.List].
 type Info struct {
 	ID     string
 	State  State
 	Plugin string // "" if Damaged
-	Netns  string // where its namespace is, or would be; "" if Damaged
-	// Created is when it was first asked for, by the wall clock; for one that is
-	// Damaged, when that was found.
+	Netns  string // path of its namespace; "" if Damaged
+	// Created is when it was first requested, by the wall clock; for a Damaged one,
+	// when that was found.
 	Created time.Time
-	// Err is why it could not be taken back when that was last tried, or how its
-	// record is damaged; else nil.
+	// Err is the error of the last teardown, or describes the damage of its record;
+	// else nil.
 	Err error
 }
 
-// Counts are numbers of attachments, for those who watch.
+// Counts are numbers of attachments, for metrics.
 type Counts struct {
 	States  [states]int // by State
-	Retries int         // waiting until TearDown is tried again
+	Retries int         // waiting for the next TearDown
 	Hung    int         // plugin calls that did not return at their deadline
-	Kills   uint64      // process groups that outlived another agent and were killed
+	Kills   uint64      // killed process groups that outlived another agent
 }
 
-// Operations that an [Observer] hears of; the names are the kubelet's where it
-// had them.
+// Operations reported to an [Observer], with the kubelet's names where it had them.
 const (
 	OpSetUp    = "set_up_pod"
 	OpTearDown = "tear_down_pod"
@@ -55,10 +54,10 @@ const (
 	OpCollect  = "gc"
 )
 
-// Observer hears of the operations that ended, from any goroutine. It must not
-// block. network/metrics has one that exports them.
+// Observer receives the ended operations, from any goroutine. It must not block.
+// network/metrics has one that exports them.
 type Observer interface {
-	// Observe is called with the time that op took with its plugin, waiting
-	// for others left out.
+	// Observe gets the duration of op in its plugin, without waits for other
+	// operations.
 	Observe(op string, took time.Duration, code Code)
 }

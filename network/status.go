@@ -13,7 +13,7 @@ import (
 // statusTimeout is for Plugin.Status, which does not wait.
 const statusTimeout = 10 * time.Second
 
-// mayHaveChanged has a plugin's Status asked soon.
+// mayHaveChanged requests a call of the plugin's Status.
 func (n *Network) mayHaveChanged(p *plugged) {
 	select {
 	case p.refresh <- struct{}{}:
@@ -21,7 +21,7 @@ func (n *Network) mayHaveChanged(p *plugged) {
 	}
 }
 
-// watchStatus asks whenever Status may have changed.
+// watchStatus calls Status whenever its result may have changed.
 func (n *Network) watchStatus(p *plugged) {
 	for {
 		select {
@@ -33,8 +33,8 @@ func (n *Network) watchStatus(p *plugged) {
 	}
 }
 
-// askStatus asks the plugin of new attachments for its status, keeps it and
-// returns it. However often it is called, a Status that hangs hangs once.
+// askStatus calls Status of the plugin for new attachments, stores the result and
+// returns it. A Status that hangs is called once, however often askStatus is.
 func (n *Network) askStatus(p *plugged) error {
 	ctx, cancel := context.WithTimeout(n.run, statusTimeout)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// store is the directory of records. A disk that does not answer holds up
-// nobody for longer than the timeout, and one ID does not wait for another.
+// store is the directory of records. A disk that does not answer blocks a call for
+// the timeout at most, and calls for different IDs do not wait for each other.
 type store struct {
 	synced, quick durable.Dir // the same one
 	guards        string
@@ -32,7 +32,8 @@ func newStore(dir string, timeout time.Duration) *store {
 	return s
 }
 
-// do calls f, which shares nothing with the caller, in turn for the name.
+// do calls f, which shares nothing with the caller, after earlier calls for the
+// name.
 func (s *store) do(ctx context.Context, name string, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -54,7 +55,7 @@ func (s *store) plan(ctx context.Context, r *record, sync bool) error {
 	return s.do(ctx, name, func() error { return dir.Replace(name+recordSuffix, b) })
 }
 
-// progress writes how far an attachment came.
+// progress writes the progress of an attachment.
 func (s *store) progress(ctx context.Context, id string, p progress) error {
 	name := fileName(id)
 	b, err := encodeFile(p)
@@ -73,7 +74,7 @@ func (s *store) remove(ctx context.Context, id string) error {
 	})
 }
 
-// kept is a record with how far it came.
+// kept is a record with its progress.
 type kept struct {
 	record   *record
 	progress *progress // nil: no further than the record
@@ -86,7 +87,7 @@ type damage struct {
 	aside string // where it is now; "" if it could not be set aside
 }
 
-// contents are what a store had when it was opened.
+// contents are the records in a store when it was opened.
 type contents struct {
 	kept    []kept
 	damaged []damage
@@ -193,7 +194,7 @@ func (s *store) guard(ctx context.Context, name string, patience time.Duration) 
 	defer cancel()
 	got, err := detached.Next(ctx, &s.locks, name, func() (taken, error) {
 		f, killed, err := takeGuard(ctx, s.guards, name, patience)
-		if err == nil && ctx.Err() != nil { // nobody waits for it any more
+		if err == nil && ctx.Err() != nil { // the caller has gone
 			_ = f.Close()
 			f, err = nil, context.Cause(ctx)
 		}

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// What an attachment, a plan and a result may have at most.
+// Limits of an attachment, a plan and a result.
 const (
 	maxID         = 128
 	maxName       = 253 // of a DNS subdomain
@@ -28,7 +28,7 @@ const (
 	maxBandwidth  = 1_000_000_000_000_000
 )
 
-// digest identifies what an attachment asks for.
+// digest identifies the values of an attachment.
 type digest [sha256.Size]byte
 
 // clone copies all but UserNS.
@@ -91,7 +91,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// checkName refuses what a plugin could take for more than one argument.
+// checkName refuses values that a plugin could take for more than one argument.
 func checkName(field, s string) error {
 	ok := len(s) <= maxName
 	for i := range len(s) {
@@ -129,7 +129,7 @@ func checkPort(i int, p Port) error {
 	return nil
 }
 
-// checkSaved checks what Plan returned.
+// checkSaved checks the result of Plan.
 func checkSaved(saved []byte) error {
 	if len(saved) > maxSaved {
 		return Errorf(FailedPrecondition, "plan has %d bytes; want at most %d", len(saved), maxSaved)
@@ -137,8 +137,8 @@ func checkSaved(saved []byte) error {
 	return nil
 }
 
-// checkResult checks what the SetUp of a plugin returned, and returns a copy of it
-// for the namespace at a path.
+// checkResult checks the result of a plugin's SetUp, and returns a copy for the
+// namespace at a path.
 func checkResult(plugin string, r Result, path string) (Result, error) {
 	switch {
 	case len(r.IPs) == 0 && plugin != none{}.Name():

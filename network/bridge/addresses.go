@@ -8,20 +8,20 @@ import (
 // errFull means that every address of the subnet is taken.
 var errFull = errors.New("no free address")
 
-// addresses gives the addresses of a subnet, the one that has been free for the
-// longest time first. The first of all is the one after the latest that an
-// earlier agent gave; those from there around to it are taken to have been free
-// for ever. Plugin.mu guards it.
+// addresses allocates the addresses of a subnet, the one that has been free for the
+// longest time first. The first one is the address after the last that an earlier
+// process allocated; the addresses from there on count as free forever. Plugin.mu
+// guards it.
 type addresses struct {
 	subnet netip.Prefix
 	// used also has addresses outside of the subnet, of pods that an agent with another
 	// configuration attached.
 	used   map[netip.Addr]bool
 	freed  []netip.Addr        // in the order of their ends
-	queued map[netip.Addr]bool // those in freed
-	next   uint32              // offset in the subnet that is looked at next
-	// left counts down once for the life of the process: after that, freed has every
-	// free address.
+	queued map[netip.Addr]bool // addresses in freed
+	next   uint32              // offset in the subnet that is tried next
+	// left is the number of offsets that were not tried yet. It only counts down;
+	// at 0, freed has every free address.
 	left uint32 // how many offsets were not looked at yet
 }
 
@@ -41,8 +41,8 @@ func (a *addresses) startAfter(addr netip.Addr) {
 	}
 }
 
-// following returns the offset after one, in a circle over those for pods: 0 is the
-// network, 1 the gateway, and the last the broadcast address.
+// following returns the offset after one, in a circle over those for pods. Offset 0
+// is the network, 1 the gateway, and the last the broadcast address.
 func (a *addresses) following(offset uint32) uint32 {
 	last := uint32(1)<<(32-a.subnet.Bits()) - 2
 	if offset+1 > last || offset < 1 {
@@ -70,7 +70,7 @@ func (a *addresses) give() (netip.Addr, error) {
 		addr := fromUint(base + a.next)
 		a.next = a.following(a.next)
 		a.left--
-		// Those that were freed meanwhile have their turn in the order of freed.
+		// Addresses that were freed meanwhile are allocated in the order of freed.
 		if !a.queued[addr] && a.take(addr) {
 			return addr, nil
 		}
@@ -87,7 +87,7 @@ func (a *addresses) give() (netip.Addr, error) {
 	return netip.Addr{}, errFull
 }
 
-// free gives an address back. An address that nobody has is no error.
+// free frees an address. An address that is not allocated is ignored.
 func (a *addresses) free(addr netip.Addr) {
 	if !a.used[addr] {
 		return
@@ -106,6 +106,6 @@ func (a *addresses) givable(addr netip.Addr) bool {
 	return a.subnet.Contains(addr) && addr != a.subnet.Addr() && addr != gateway(a.subnet) && addr != broadcast(a.subnet)
 }
 
-// inUse counts the addresses of the subnet that are taken. Those of pods in other
-// subnets count as well.
+// inUse returns the number of allocated addresses, those of pods in other subnets
+// included.
 func (a *addresses) inUse() int { return len(a.used) }

@@ -8,19 +8,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// notes are what a person may want to know though pods can be attached. Plugin.mu
-// guards them. Each is empty if there is nothing to say.
+// notes are sentences for people about problems with which pods can still be
+// attached. Plugin.mu guards them. Each is empty if there is no problem.
 type notes struct {
 	subnet     string   // the configured one waits
-	forwarding string   // what was set for the node
-	conntrack  string   // what the kernel lacks
+	forwarding string   // the setting that was made
+	conntrack  string   // the missing kernel feature
 	conflicts  []string // routes over the subnet, settings
-	dropping   []string // chains of others
+	dropping   []string // chains of other programs
 }
 
-// Advice returns what is against the pods' traffic though they can be attached, and
-// how to change that: a sentence each, for verbose status. It is nil if there is
-// nothing to say, and is kept up to date while Run runs.
+// Advice returns sentences about settings that disturb the pods' traffic, and how
+// to change them, for verbose status. Nil means none. It is kept up to date while
+// Run runs.
 func (p *Plugin) Advice() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,12 +30,12 @@ func (p *Plugin) Advice() []string {
 			all = append(all, s)
 		}
 	}
-	// What was found out at the start comes first, what others do after it.
+	// Problems found at the start come first.
 	return slices.Concat(all, p.notes.conflicts, p.notes.dropping)
 }
 
-// forwardingNote returns the sentence about forwarding that stays dropped for others,
-// by address family, or "".
+// forwardingNote returns the sentence about dropped forwarding between other
+// interfaces, by address family, or "".
 func forwardingNote(drop4, drop6 bool) string {
 	const tail = " was turned on for pods, and forwarding between other interfaces stays dropped; to allow it, set it in sysctl.d and restart the machine"
 	switch {
@@ -49,9 +49,9 @@ func forwardingNote(drop4, drop6 bool) string {
 	return ""
 }
 
-// lookForConflicts finds routes and addresses of others over the pods' subnets,
-// and settings that others made. Nothing is renumbered or set again. It asks the kernel
-// and blocks for as long as that takes. Run calls it, at most once in lookPause.
+// lookForConflicts searches for routes and addresses of other programs that overlap
+// the pods' subnets, and for changed settings. It changes nothing. It blocks on the
+// kernel. Run calls it at most once in lookPause.
 func (p *Plugin) lookForConflicts() error {
 	l := p.layout()
 	all, err := p.links.taken(l.bridge, l.subnet, l.subnet6)
@@ -76,17 +76,17 @@ func (p *Plugin) lookForConflicts() error {
 		return err
 	}
 	found = append(found, off...)
-	// In order and once each, so that note can tell what is new.
+	// Sorted and each once, so that note can find new ones.
 	slices.Sort(found)
 	p.note(&p.notes.conflicts, slices.Compact(found), "pods may not reach others")
 	return nil
 }
 
-// forwardingOff returns which forwarding was turned off since it was needed. An agent does
-// not set it again: whoever turned it off, such as a hardening script, would be fought
-// for ever.
+// forwardingOff returns the forwarding settings that were turned off since they
+// were needed. An agent does not set them again: it would fight forever with the
+// program that turned them off, such as a hardening script.
 func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
-	// Before the first pod nobody has needed it.
+	// Before the first pod they are not needed.
 	if !p.isReady() {
 		return nil, nil
 	}
@@ -103,8 +103,8 @@ func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
 	return found, err
 }
 
-// lookForDropping finds chains of others that drop pods' packets. Tables of others are
-// read only.
+// lookForDropping searches for chains of other programs that drop pods' packets. It
+// only reads those tables.
 func (p *Plugin) lookForDropping() error {
 	l := p.layout()
 	chains, err := p.table.droppingChains(l.bridge, l.has6())
@@ -120,8 +120,8 @@ func (p *Plugin) lookForDropping() error {
 	return nil
 }
 
-// note replaces a list of sentences, and logs each that is new. list is one of p.notes.
-// The log gets a sentence once, for as long as it stays true.
+// note replaces a list of sentences, and logs each new one. list is one of p.notes.
+// A sentence is logged once, as long as it stays true.
 func (p *Plugin) note(list *[]string, found []string, message string) {
 	p.mu.Lock()
 	old := *list

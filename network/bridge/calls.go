@@ -9,16 +9,14 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// maxOperations bounds calls that have not returned, those that their callers gave up
-// included.
+// maxOperations limits calls that have not returned, abandoned ones included.
 const maxOperations = 256 // in flight
 
-// remember keeps the ports that our sockets have: what comes from them was not
-// done by others. It is called before a socket changes something, so that no event
-// comes earlier than this.
+// remember stores the netlink ports of this plugin's sockets: events from them are
+// its own changes. It is called before a socket changes anything.
 func (p *Plugin) remember(port uint32) {
-	// A socket is made anew after an error, and events of the old one may still be on
-	// their way.
+	// After an error a new socket is opened, while events of the old one may still
+	// arrive.
 	const kept = 16
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,7 +26,7 @@ func (p *Plugin) remember(port uint32) {
 	}
 }
 
-// isOwn reports whether a netlink port is one of those.
+// isOwn reports whether a netlink port is one of this plugin's sockets.
 func (p *Plugin) isOwn(port uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,14 +44,14 @@ func (p *Plugin) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// late returns a DeadlineExceeded that says what was being done.
+// late returns a DeadlineExceeded that names the operation.
 func late(ctx context.Context, doing string) error {
 	return network.Errorf(network.DeadlineExceeded, "bridge network: %s: %w", doing, context.Cause(ctx))
 }
 
-// one waits for the end of what is done for the same ID, which may be a call that
-// its caller gave up. done must be called at the end. A TearDown that came before the
-// end of an abandoned SetUp would leave what that still makes.
+// one waits for the end of the running call for the same ID, which may be an
+// abandoned one. done must be called at the end. Without the wait, a TearDown
+// during an abandoned SetUp would miss the parts that SetUp still creates.
 func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	for {
 		p.mu.Lock()
@@ -65,7 +63,7 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 			return func() {
 				p.mu.Lock()
 				delete(p.busy, id)
-				// Out of the map first: whoever wakes up must find the place free.
+				// Out of the map first: a woken caller must find the place free.
 				p.mu.Unlock()
 				close(mine)
 			}, nil
@@ -80,13 +78,13 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	}
 }
 
-// do makes a call of the kernel that may take long: it goes on when ctx ends, and
-// what comes for the same ID waits for it. kind and ID are the key: a repetition of a
-// call that is still under way gets its result. Errors without a code get one.
+// do makes a call of the kernel that may take long: it continues after ctx ends,
+// and later calls for the same ID wait for it. kind and ID are the key: a repeated
+// call gets the result of the running one. Errors without a code get one.
 func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context) (network.Result, error)) (network.Result, error) {
 	r, err := p.ops.Do(ctx, kind+" "+id, func() (network.Result, error) {
-		// In the call and not around it: the sockets are held until it returns, also
-		// after its caller has gone.
+		// Inside the call: the sockets are held until it returns, also after its
+		// caller has gone.
 		if err := p.begin(); err != nil {
 			return network.Result{}, err
 		}

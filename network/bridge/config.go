@@ -12,41 +12,41 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Config defines what the network is to be. Its zero value but for StateDir is of use.
+// Config configures the network. Only StateDir is required.
 type Config struct {
-	// StateDir is a directory of this plugin alone, which holds the subnet that was
-	// chosen and what was set for the whole machine. It is made when there is
-	// something to write. Required.
+	// StateDir is a directory of this plugin alone for the chosen subnet and the
+	// settings made on the machine. It is created when needed. Required.
 	StateDir string
 	// Name is the bridge's; nw0. Names have at most 15 of [a-zA-Z0-9_-].
 	Name string
-	// Subnet is the pods' IPv4 addresses, of 8 to 29 bits. If it is the zero value,
-	// the first /24 of 10.214.0.0/16, and then of 192.168.192.0/18, is taken that
-	// overlaps no route, no address and no name server of the node, and is kept from
-	// then on. As long as there are pods of another subnet, that one stays in use.
+	// Subnet is the pods' IPv4 subnet, of 8 to 29 bits. With the zero value, the
+	// plugin chooses the first /24 of 10.214.0.0/16, and then of 192.168.192.0/18,
+	// that overlaps no route, address or name server of the node, and keeps it. As
+	// long as pods have addresses of another subnet, that one stays in use.
 	Subnet netip.Prefix
-	// Subnet6 gives pods IPv6 addresses beside the others, such as fd00:214::/64; it
-	// needs an address for each of Subnet. The zero value is none.
+	// Subnet6 is an additional IPv6 subnet for pods, such as fd00:214::/64, with at
+	// least as many addresses as Subnet. The zero value means none.
 	Subnet6 netip.Prefix
-	// MTU is that of a new bridge and of pods, in bytes, from 576 (1280 with
-	// Subnet6) to 65535; that of the default route's interface, or 1500 without one.
+	// MTU is the MTU of a new bridge and of pods, in bytes, from 576 (1280 with
+	// Subnet6) to 65535; the default is that of the default route's interface, or
+	// 1500 without one.
 	MTU int
 	// Table is the nftables table, of family inet; nodewright. It has at most 64 of
 	// [a-zA-Z0-9_-].
 	Table string
-	// VethPrefix begins the names of the pods' interfaces on the node; nw. It has at
+	// VethPrefix is the prefix of the pods' interfaces on the node; nw. It has at
 	// most 4 of [a-zA-Z0-9_].
 	VethPrefix string
-	// ResolvConf are files that name the node's name servers, in the form of
-	// resolv.conf(5). Nil is /etc/resolv.conf and that of systemd-resolved.
+	// ResolvConf are files with the node's name servers, in the form of
+	// resolv.conf(5). Nil means /etc/resolv.conf and the file of systemd-resolved.
 	ResolvConf []string
 	// Log and Registerer may be nil.
 	Log        *zap.Logger
 	Registerer prometheus.Registerer
 }
 
-// withDefaults fills in the names. Subnet and MTU keep their zero values here: what
-// they stand for depends on the node.
+// withDefaults sets the names. Subnet and MTU keep their zero values: their
+// defaults depend on the node.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = "nw0"
@@ -85,7 +85,7 @@ func (c Config) validate() []error {
 	if !validName(c.VethPrefix, maxIfname-vethHex) || strings.Contains(c.VethPrefix, "-") {
 		errs = append(errs, fmt.Errorf("Config.VethPrefix %q: want 1 to %d of [a-zA-Z0-9_]", c.VethPrefix, maxIfname-vethHex))
 	}
-	// The bridge and the interface of a pod must never ask for one name.
+	// The names of the bridge and of a pod's interface must never collide.
 	if isVethName(c.VethPrefix, c.Name) {
 		errs = append(errs, fmt.Errorf("Config.Name %q: want a name that no pod's interface has", c.Name))
 	}
@@ -132,8 +132,8 @@ func nameServers(files []string) []taken {
 	return all
 }
 
-// parseResolvConf returns the addresses of lines "nameserver ADDRESS" (resolv.conf(5)),
-// and ignores all others.
+// parseResolvConf returns the addresses of the lines "nameserver ADDRESS"
+// (resolv.conf(5)).
 func parseResolvConf(text string) []taken {
 	var all []taken
 	for line := range strings.Lines(text) {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pods and their peers decide how many connections there are, up to the kernel's
-// nf_conntrack_max: the list is read as it comes, and only what is deleted is kept.
+// The number of connections depends on pods and their peers, up to the kernel's
+// nf_conntrack_max: the list is filtered while it is read.
 const (
 	maxFlows      = 4096 // that are deleted after one reading
 	maxFlowRounds = 64
-	// ctNew is the subsystem's number where netlink messages have it; the kinds of
-	// messages (IPCTNL_MSG_CT_...) are in the low byte.
+	// ctNew is the subsystem's number in netlink messages; the types of messages
+	// (IPCTNL_MSG_CT_...) are in the low byte.
 	ctNew = unix.NFNL_SUBSYS_CTNETLINK << 8
 )
 
@@ -29,8 +29,8 @@ type flow struct {
 	dst   netip.Addr
 	port  uint16 // of dst
 	// answerer is not dst if the destination was translated: then it is the pod.
-	answerer netip.Addr // who sends what comes back
-	original []byte     // attributes that name it
+	answerer netip.Addr // source of the replies
+	original []byte     // attributes that identify the entry
 	// zone is nil in the default zone; otherwise the connection cannot be named without
 	// it.
 	zone []byte
@@ -44,8 +44,8 @@ const (
 	ctaDstPort    = 3
 )
 
-// parseFlow reads a message of the list, without its netlink header. ok is false for
-// what is cut or has no addresses; such entries are not deleted.
+// parseFlow parses a message of the list, without its netlink header. ok is false
+// for a truncated message or one without addresses; such entries are not deleted.
 func parseFlow(b []byte) (f flow, ok bool) {
 	if len(b) < nl.SizeofNfgenmsg {
 		return f, false
@@ -68,8 +68,8 @@ func parseFlow(b []byte) (f flow, ok bool) {
 	return f, ad.Err() == nil && f.dst.IsValid() && f.answerer.IsValid()
 }
 
-// parseTuple reads one direction of a connection: nested attributes for the addresses
-// and for the protocol's part. What it does not find is zero.
+// parseTuple parses one direction of a connection: nested attributes for the
+// addresses and the protocol. Missing values are zero.
 func parseTuple(b []byte) (proto uint8, src, dst netip.Addr, dstPort uint16) {
 	each(b, func(kind uint16, part []byte) {
 		each(part, func(inner uint16, v []byte) {
@@ -89,8 +89,8 @@ func parseTuple(b []byte) (proto uint8, src, dst netip.Addr, dstPort uint16) {
 	return proto, src, dst, dstPort
 }
 
-// each calls f with the attributes of b, as far as they can be read. An attribute that
-// is cut ends it without an error: callers see what is missing.
+// each calls f with the attributes of b. A truncated attribute ends it without an
+// error.
 func each(b []byte, f func(kind uint16, value []byte)) {
 	ad, err := mdlayher.NewAttributeDecoder(b)
 	if err != nil {
@@ -101,20 +101,20 @@ func each(b []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-// udpFlows selects the connections of UDP host ports that lead elsewhere than
-// they are to: a peer that goes on sending would keep the old way for ever. TCP needs
-// none of this: its connections end, and a reset informs the peer.
+// udpFlows selects connections of UDP host ports with an outdated destination: a
+// peer that continues to send would use it forever. TCP does not need this: its
+// connections end, and a reset informs the peer.
 type udpFlows struct {
 	claims map[claim]bool // of one address family, all UDP
 	local  map[netip.Addr]bool
 	pod    netip.Addr
-	gone   bool // the pod: what leads to it is meant, and otherwise what does not
+	gone   bool // the pod is removed: selects its connections instead of those of others
 }
 
 // match reports whether a connection is to be deleted.
 func (u udpFlows) match(f flow) bool {
-	// With the pod gone, entries that lead to it are stale; with a new pod, those that
-	// lead to anybody else.
+	// If the pod is removed, entries that lead to it are stale; for a new pod,
+	// entries that lead elsewhere are.
 	if f.proto != unix.IPPROTO_UDP || (f.answerer == u.pod) != u.gone {
 		return false
 	}
@@ -126,10 +126,10 @@ func (u udpFlows) match(f flow) bool {
 	return u.claims[one] || u.claims[all] && (u.gone || u.local[f.dst] || f.dst.IsLoopback())
 }
 
-// forgetUDP deletes the kernel's entries of connections of a pod's UDP host ports. gone
-// says that the pod is being taken back. It asks for the node's addresses once, and
-// only if there is a UDP port at all. Failures of one address family do not keep the
-// other from being done.
+// forgetUDP deletes the kernel's entries of connections of a pod's UDP host ports.
+// gone says that the pod is being torn down. It reads the node's addresses once,
+// and only if there is a UDP port. A failure of one address family does not stop
+// the other.
 func (l *links) forgetUDP(all []forward, p plan, gone bool) error {
 	var local map[netip.Addr]bool
 	var errs []error
@@ -168,7 +168,7 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 			return fmt.Errorf("list connections: %w", err)
 		}
 		for _, f := range found {
-			// It timed out between the list and this: that is as good.
+			// It timed out meanwhile, which is as good.
 			if err := l.deleteFlow(family, f); err != nil && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("delete connection: %w", err)
 			}
@@ -180,9 +180,9 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 	return errors.New("more connections come than are deleted")
 }
 
-// flows lists connections that match; again says that there may be others. At most
-// maxFlows are kept. The kernel sends the list in pieces, and match is called while it
-// comes.
+// flows returns matching connections, at most maxFlows; again says that there may
+// be others. The kernel sends the list in pieces, and match is called while it
+// arrives.
 func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again bool, err error) {
 	r := l.request(ctNew|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
@@ -193,12 +193,12 @@ func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again 
 			found = append(found, f)
 		}
 		again = len(found) == maxFlows
-		// The rest of the list is not read: forget asks again after it has deleted
+		// The rest of the list is not read: forget calls again after it has deleted
 		// these.
 		return !again
 	})
-	// Without a match there is no reason for another look: the table of a busy node
-	// never stands still.
+	// Without a match another read is useless: the table of a busy node changes all
+	// the time.
 	if errors.Is(err, netlink.ErrDumpInterrupted) { // others came meanwhile
 		return found, len(found) > 0, nil
 	}

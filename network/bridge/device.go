@@ -20,10 +20,10 @@ const (
 	maxMTU     = 65535 // of a veth and of a bridge
 )
 
-// oursBridge reports whether a link is a bridge that was made here: by its alias
-// or, if the agent was killed before it set that, by its address and by nothing else
-// having been done to it. A bridge that is up without the mark is somebody else's: the
-// mark is set before a bridge is brought up.
+// oursBridge reports whether a link is a bridge that this package created: by its
+// alias or, if the agent was killed before it set that, by its address and its
+// otherwise unchanged state. A bridge that is up without the alias belongs to
+// another program: the alias is set before a bridge is brought up.
 func oursBridge(link netlink.Link) bool {
 	a := link.Attrs()
 	if link.Type() != "bridge" {
@@ -32,20 +32,20 @@ func oursBridge(link netlink.Link) bool {
 	return a.Alias == bridgeAlias || a.Alias == "" && len(a.HardwareAddr) == 6 && a.HardwareAddr[0] == 0x0a && a.HardwareAddr[1] == 0x58 && a.Flags&net.FlagUp == 0
 }
 
-// errForeign means that the name of the bridge is taken: links of others are never
-// changed.
+// errForeign means that another program's link has the name of the bridge: such
+// links are never changed.
 var errForeign = errors.New("there is one that was not made by this agent")
 
-// bridgeSpec is how the bridge is to be.
+// bridgeSpec is the wanted state of the bridge.
 type bridgeSpec struct {
 	name            string
 	mtu             int // of a new one
 	subnet, subnet6 netip.Prefix
 }
 
-// ensureBridge makes the bridge as it is to be, and returns its index. Of a bridge
-// that is so already nothing is changed. It is called again after events, and whenever
-// a pod finds the bridge gone. On the node the caller holds the gate.
+// ensureBridge creates or repairs the bridge, and returns its index. A bridge in
+// the wanted state is not changed. It is called again after events, and whenever a
+// pod's set-up finds the bridge missing. On the node the caller holds the gate.
 func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	link, err := l.find(s.name)
 	if err != nil {
@@ -60,7 +60,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 		if err == nil {
 			err = l.h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 		}
-		// Somebody was faster; whose it is, the next look says.
+		// Another process created a link; the next round checks it.
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return 0, fmt.Errorf("add bridge %s: %w", s.name, err)
 		}
@@ -72,8 +72,8 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	if !oursBridge(link) {
 		return 0, fmt.Errorf("bridge %s: %w", s.name, errForeign)
 	}
-	// A killed agent leaves it unmarked. The mark comes before anything else is set, so
-	// that the next agent knows the bridge.
+	// A killed agent leaves it without the alias. The alias is set before anything
+	// else, so that the next agent recognizes the bridge.
 	if link.Attrs().Alias == "" {
 		if err := l.h.LinkSetAlias(link, bridgeAlias); err != nil {
 			return 0, fmt.Errorf("mark bridge %s: %w", s.name, err)
@@ -85,7 +85,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 		}
 	}
 	index := link.Attrs().Index
-	// Before it is up: no pod may tell the node where its routers are.
+	// Before it is up: pods must not send router advertisements to the node.
 	if err := withinNetns(l.ns, func() error { return bridgeSysctls(s) }); err != nil {
 		return 0, fmt.Errorf("set up bridge %s: %w", s.name, err)
 	}
@@ -94,7 +94,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 			return 0, fmt.Errorf("set address of bridge %s: %w", s.name, err)
 		}
 	}
-	// Before it is up, so that the routes of the subnet come with it.
+	// Before it is up, so that the routes of the subnet are added with it.
 	if err := l.ensureAddresses(link, s); err != nil {
 		return 0, fmt.Errorf("set addresses of bridge %s: %w", s.name, err)
 	}
@@ -113,13 +113,14 @@ var trustNobody = map[string]string{"accept_ra": "0", "accept_redirects": "0", "
 // bridgeSysctls writes the settings of the bridge in the network namespace of the
 // calling thread. Values that are right already are not written.
 func bridgeSysctls(s bridgeSpec) error {
-	// Host ports on 127.0.0.1 are answered by pods: the kernel would drop the packets
-	// as martians (Documentation/networking/ip-sysctl.rst). Rules drop those that pods
-	// make up.
+	// Pods answer on host ports of 127.0.0.1: without this the kernel would drop
+	// the packets as martians (Documentation/networking/ip-sysctl.rst). Rules drop
+	// such packets that pods make up.
 	if err := writeSysctl("ipv4/conf/"+s.name+"/route_localnet", "1"); err != nil {
 		return err
 	}
-	// Without IPv6 in the kernel there are no such files, and nothing to protect from.
+	// Without IPv6 in the kernel the files are missing, and nothing has to be
+	// protected.
 	if !hasIPv6() {
 		return nil
 	}
@@ -135,9 +136,9 @@ func bridgeSysctls(s bridgeSpec) error {
 	return nil
 }
 
-// ensureAddresses gives the bridge the gateways' addresses, and no others but
-// link-local ones. An old address goes before the new ones come: it may be that of a
-// former subnet, whose route would still be there.
+// ensureAddresses gives the bridge the gateways' addresses, and removes others but
+// link-local ones. Old addresses are removed first: they may belong to a former
+// subnet, whose route would remain.
 func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 	want := map[netip.Prefix]bool{}
 	for _, subnet := range []netip.Prefix{s.subnet, s.subnet6} {
@@ -176,8 +177,8 @@ func (l *links) defaultRouteMTU() int {
 	mtu, metric, found := defaultMTU, 0, false
 	routes, _ := l.h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	for _, r := range routes {
-		// Some versions of the library give a default route a nil destination, others
-		// one of zero bits.
+		// Some versions of the library return a nil destination for a default
+		// route, others one of zero bits.
 		if r.Dst != nil {
 			if ones, _ := r.Dst.Mask.Size(); ones != 0 {
 				continue
@@ -186,8 +187,8 @@ func (l *links) defaultRouteMTU() int {
 		if found && r.Priority >= metric {
 			continue
 		}
-		// A link with less than the least MTU of IPv4, such as a tunnel that is not
-		// configured, is no guide.
+		// A link with less than the smallest MTU of IPv4, such as an unconfigured
+		// tunnel, is ignored.
 		if link, err := l.h.LinkByIndex(r.LinkIndex); err == nil && link.Attrs().MTU >= minMTU {
 			mtu, metric, found = min(link.Attrs().MTU, maxMTU), r.Priority, true
 		}

@@ -8,27 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A change is what events of the kernel come to: what has to be looked at. It is a set
-// of bits, so that events of one kind are looked into once.
+// A change is a set of bits: the objects that events of the kernel may have
+// changed. Several events of one kind are handled once.
 type change uint8
 
 const (
-	changedTable  change = 1 << iota // somebody else changed the table
+	changedTable  change = 1 << iota // another program changed the table
 	changedBridge                    // the bridge, its addresses or a pod's interface
 	changedRoutes                    // something may overlap the subnets
-	changedRules                     // chains or rules of others
-	unsure                           // nobody knows whether the table was changed
-	complete                         // all events of one transaction have come
+	changedRules                     // chains or rules of other programs
+	unsure                           // it is not known whether the table was changed
+	complete                         // all events of one transaction have arrived
 )
 
-// What may have changed when events were lost.
+// The possible changes after lost events.
 const (
 	lostRules  = unsure | changedRules
 	lostRoutes = changedBridge | changedRoutes
 )
 
-// watched is what events are compared with. It is a copy: the goroutine that reads
-// events holds no lock while it compares.
+// watched are the values with which events are compared. It is a copy: the
+// goroutine that reads events holds no lock.
 type watched struct {
 	table   string
 	bridge  string
@@ -39,9 +39,9 @@ type watched struct {
 	veth func(name string) bool // of a pod that is attached
 }
 
-// ofRules reads an event of nftables. Its messages are those of "nft monitor". Events
-// of this process are told from others by the netlink port of the socket that made the
-// change.
+// ofRules classifies an event of nftables. Its messages are those of "nft monitor".
+// Events of this process are recognized by the netlink port of the socket that made
+// the change.
 func (w watched) ofRules(m netlink.Message) change {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < 4 {
 		return 0
@@ -54,10 +54,10 @@ func (w watched) ofRules(m netlink.Message) change {
 	if w.own(m.Header.PID) {
 		return 0
 	}
-	// The first attribute of all the others is the name of the table.
+	// The first attribute of all other messages is the name of the table.
 	const nameOfTable = 1
 	ad, err := netlink.NewAttributeDecoder(m.Data[4:])
-	// Events are hints: one that cannot be read is covered by the next look.
+	// Events are hints: the next check covers one that cannot be parsed.
 	if err != nil {
 		return 0
 	}
@@ -66,7 +66,7 @@ func (w watched) ofRules(m netlink.Message) change {
 			return changedTable
 		}
 	}
-	// Sets and their elements, of which some tools change thousands, decide nothing
+	// Sets and their elements, which some tools change by thousands, do not matter
 	// here.
 	switch kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELTABLE:
@@ -93,8 +93,8 @@ func (w watched) ofNode(m netlink.Message) change {
 	return 0
 }
 
-// ofSettings asks whether settings of all interfaces were changed, such as
-// forwarding. Forwarding of single interfaces is the business of whoever set it.
+// ofSettings reports whether settings of all interfaces were changed, such as
+// forwarding. Settings of single interfaces are ignored.
 func ofSettings(m netlink.Message) change {
 	// struct netconfmsg has one byte, filled up to 4 (linux/netconf.h).
 	// NETCONFA_IFINDEX is -1 for "all".
@@ -118,10 +118,10 @@ func ofSettings(m netlink.Message) change {
 	return 0
 }
 
-// ofLink asks whether the bridge, or a pod's place at it, has changed.
+// ofLink reports whether the bridge, or a pod's port of it, has changed.
 func (w watched) ofLink(m netlink.Message) change {
-	// Events of family AF_BRIDGE are of ports and their states; a link that changes
-	// comes as an ordinary event as well.
+	// Events of family AF_BRIDGE are about ports and their states; a changed link
+	// causes an ordinary event as well.
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] == unix.AF_BRIDGE {
 		return 0
 	}
@@ -141,7 +141,7 @@ func (w watched) ofLink(m netlink.Message) change {
 			}
 		}
 	}
-	// By name for one that was made anew, by index for one that was renamed.
+	// By name for a new link, by index for a renamed one.
 	if name == w.bridge || binary.NativeEndian.Uint32(m.Data[4:]) == w.index && w.index != 0 {
 		return changedBridge
 	}
@@ -153,8 +153,8 @@ func (w watched) ofLink(m netlink.Message) change {
 	return 0
 }
 
-// ofAddress asks whether an address of the bridge has changed, or another's overlaps a
-// subnet.
+// ofAddress reports whether an address of the bridge has changed, or another one
+// overlaps a subnet.
 func (w watched) ofAddress(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofIfAddrmsg {
 		return 0
@@ -167,7 +167,7 @@ func (w watched) ofAddress(m netlink.Message) change {
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofIfAddrmsg:], unix.IFA_ADDRESS)
 }
 
-// ofRoute asks whether a route overlaps a subnet.
+// ofRoute reports whether a route overlaps a subnet.
 func (w watched) ofRoute(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return 0
@@ -176,9 +176,9 @@ func (w watched) ofRoute(m netlink.Message) change {
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofRtMsg:], unix.RTA_DST)
 }
 
-// overlaps asks whether an address with so many bits is near a subnet. What cannot
-// be read is taken to be. It is called for each route of a router with a million of
-// them, and so does not ask the kernel.
+// overlaps reports whether an address with so many bits overlaps a subnet. An
+// address that cannot be parsed counts as overlapping. It is called for each route
+// of a router, possibly a million, and so does not call the kernel.
 func (w watched) overlaps(family, bits byte, attrs []byte, kind uint16) change {
 	// A default route overlaps everything and takes nothing from the more specific
 	// subnet.

@@ -11,26 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxForeign bounds sentences in Advice; a firewall with more such chains has told
-// enough.
+// maxForeign limits the chains reported by Advice.
 const maxForeign = 16 // chains that are told of
 
-// dropping is a base chain of others that drops what no rule of it accepts. In nftables
-// a packet has to pass all base chains of a hook: an accept of ours does not help
-// against a drop of theirs.
+// dropping is a base chain of another program that drops packets that none of its
+// rules accepts. In nftables a packet has to pass all base chains of a hook: an
+// accept in this package's table does not prevent such a drop.
 type dropping struct {
 	family, table, chain string
 	into                 string // the chain for rules of the node's owner
-	in, out              bool   // accepts what comes from the bridge, and what goes to it
+	in, out              bool   // it accepts packets from the bridge, and to it
 }
 
-// advice is the sentence for a person. It has commands that can be pasted, and only
-// those that are missing.
+// advice returns a sentence for people, with the missing commands.
 func (d dropping) advice(bridge string) string {
 	where := fmt.Sprintf("%s %s %s", d.family, d.table, d.into)
 	var rules []string
 	if !d.in {
-		// insert and not add: the rule has to come before those that drop.
+		// insert and not add: the rule has to precede those that drop.
 		rules = append(rules, fmt.Sprintf("nft insert rule %s iifname %q accept", where, bridge))
 	}
 	if !d.out {
@@ -50,9 +48,9 @@ var familyNames = map[nftables.TableFamily]string{
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
 }
 
-// droppingChains finds the base chains of others that drop pods' packets. Chains with a
-// policy of drop are what firewalls have in common; a drop by a single rule is not
-// looked for. iptables-nft is covered, since its chains are nftables' own.
+// droppingChains returns the base chains of other programs that drop pods' packets:
+// those with the policy drop. Single rules that drop are not searched. iptables-nft
+// is included, since its chains are nftables' own.
 func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 	r, err := t.reader()
 	if err != nil {
@@ -68,13 +66,12 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 		if family == "" || family == "ip6" && !with6 || family == "inet" && c.Table.Name == t.name {
 			continue
 		}
-		// Pods' packets are forwarded, and chains without a hook are not asked.
+		// Pods' packets are forwarded; chains without a hook are only jumped to.
 		if c.Hooknum == nil || *c.Hooknum != unix.NF_INET_FORWARD || c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
 		d := dropping{family: family, table: c.Table.Name, chain: c.Name, into: c.Name}
-		// Docker leaves this chain to the owner of the node, and writes the others
-		// anew.
+		// Docker leaves this chain to the administrator, and rewrites the others.
 		if slices.ContainsFunc(all, func(o *nftables.Chain) bool {
 			return o.Table.Family == c.Table.Family && o.Table.Name == c.Table.Name && o.Name == "DOCKER-USER"
 		}) {
@@ -99,9 +96,9 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 	return found, nil
 }
 
-// accepts reports whether a rule accepts what comes from an interface, or what
-// goes to it, without asking for anything else. Counters are no question. A rule with
-// any further condition does not accept all packets of pods, which is what is asked.
+// accepts reports whether a rule accepts all packets from an interface, or to it.
+// Counters are no condition. A rule with any further condition does not accept all
+// packets of pods.
 func accepts(exprs []expr.Any, name string) (in, out bool) {
 	var key expr.MetaKey
 	for _, e := range exprs {

@@ -11,35 +11,37 @@ import (
 )
 
 const (
-	// The settings of all interfaces, below /proc/sys/net (ip-sysctl.rst). Writing the
-	// first also sets those of each interface.
+	// The settings of all interfaces, below /proc/sys/net (ip-sysctl.rst). Writing
+	// the first one also sets those of each interface.
 	sysctlForward4 = "ipv4/ip_forward"
 	sysctlForward6 = "ipv6/conf/all/forwarding"
 	maxIfaces      = 1 << 14 // that are looked at
 )
 
-// forwarding is what is to be done about the node's forwarding. Linux starts with 0
-// (ip-sysctl.rst): a node that forwards nothing may have no firewall against it, so
-// that turning it on for pods must not open the way between its other interfaces.
+// forwarding is the planned change of the node's forwarding. Linux starts with 0
+// (ip-sysctl.rst): a node that forwards nothing may have no firewall for forwarded
+// packets, so that turning it on for pods must not allow traffic between its other
+// interfaces.
 type forwarding struct {
 	set4, set6 bool // now
 	ours       state
 }
 
-// planForwarding decides what is set from what is, and returns the state that is
-// to be kept before: on whose account forwarding between other interfaces stays
-// dropped. What was set in an earlier boot is not set any more. have4 and have6 are the
-// settings as read, boot is the ID of this boot.
+// planForwarding decides which settings to change, and returns the state to store
+// first: in which boot they were set, which means that forwarding between other
+// interfaces is dropped. Settings of an earlier boot are lost. have4 and have6 are
+// the current settings, boot is the ID of this boot.
 func planForwarding(have4, have6 string, with6 bool, boot string, s state) forwarding {
 	f := forwarding{ours: s}
-	// Settings end with a boot: a 1 that is found now is somebody else's.
+	// Settings end with a boot: a 1 that is found now was set by another program.
 	if f.ours.Forward4 != boot {
 		f.ours.Forward4 = ""
 	}
 	if f.ours.Forward6 != boot {
 		f.ours.Forward6, f.ours.AcceptRA = "", nil
 	}
-	// "1" is left alone: whoever set it wants forwarding, for others too.
+	// "1" is kept: the program that set it may want forwarding for other
+	// interfaces, too.
 	if have4 == "0" {
 		f.set4, f.ours.Forward4 = true, boot
 	}
@@ -80,9 +82,10 @@ func raThatWouldEnd() ([]string, error) {
 	return names, nil
 }
 
-// apply sets what was planned. The rules that keep other forwarding dropped are
-// there already, and the state is on the disk. It is called within the node's network
-// namespace. After an error part of it may be set; the next preparation goes on.
+// apply makes the planned settings. Before, the rules that drop other forwarding
+// exist and the state is on the disk. It is called within the node's network
+// namespace. After an error part of the settings may be made; the next preparation
+// continues.
 func (f forwarding) apply() error {
 	if f.set4 {
 		if err := writeSysctl(sysctlForward4, "1"); err != nil {
@@ -104,8 +107,8 @@ func (f forwarding) apply() error {
 	return nil
 }
 
-// undoForwarding sets back what was set in this boot. It is called within the node's
-// network namespace. Settings of an earlier boot are left alone.
+// undoForwarding resets the settings made in this boot. It is called within the
+// node's network namespace.
 func undoForwarding(s state, boot string) error {
 	var errs []error
 	if s.Forward4 == boot && boot != "" {
@@ -114,14 +117,14 @@ func undoForwarding(s state, boot string) error {
 	if s.Forward6 == boot && boot != "" {
 		errs = append(errs, writeSysctl(sysctlForward6, "0"))
 		for _, name := range s.AcceptRA {
-			// Another value is somebody else's since.
+			// Another program has set another value since.
 			if v, err := readSysctl("ipv6/conf/" + name + "/accept_ra"); err == nil && v == "2" {
 				errs = append(errs, writeSysctl("ipv6/conf/"+name+"/accept_ra", "1"))
 			}
 		}
 	}
 	for i, err := range errs {
-		// An interface, or IPv6 itself, that is gone has nothing to be set back.
+		// A missing interface, or missing IPv6, needs no reset.
 		if errors.Is(err, os.ErrNotExist) {
 			errs[i] = nil
 		}

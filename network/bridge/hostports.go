@@ -51,8 +51,8 @@ func protoName(proto uint8) string {
 	return fmt.Sprint(proto)
 }
 
-// forwards returns what the ports of an attachment come to, in their order, for
-// pods with or without an IPv6 address. Warnings are of those that are not served.
+// forwards returns the forwards for the ports of an attachment, in order, for pods
+// with or without an IPv6 address, and warnings about ports that are not served.
 func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, err error) {
 	if len(ports) > maxPorts {
 		return nil, nil, network.Errorf(network.InvalidArgument, "ports: %d of them, want at most %d", len(ports), maxPorts)
@@ -121,8 +121,8 @@ type element struct {
 	key, val string // bytes
 }
 
-// element returns the entry for a forward to a pod. The address that packets go to is
-// always the pod's of the same family: there is no translation between families.
+// element returns the map entry for a forward to a pod. The destination has the
+// same address family: there is no translation between families.
 func (f forward) element(pod plan) element {
 	to, set := pod.IPv4.Addr(), setAny4
 	switch {

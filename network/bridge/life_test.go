@@ -729,7 +729,7 @@ func TestCheckFindsWhatIsAmiss(t *testing.T) {
 		link, err := netlink.LinkByName("nw0")
 		return errors.Join(err, netlink.LinkDel(link))
 	})
-	check("is no port of bridge nw0")
+	check("is not a port of bridge nw0")
 	l.in(g.ns, func() error {
 		link, err := netlink.LinkByName("eth0")
 		return errors.Join(err, netlink.LinkDel(link))

@@ -16,7 +16,7 @@ import (
 
 const (
 	linkTimeout = 10 * time.Second // of one answer of rtnetlink
-	// listTries is how often a list is read that others change meanwhile.
+	// listTries is how often a list is read again that changes meanwhile.
 	listTries = 5
 )
 
@@ -34,7 +34,7 @@ type links struct {
 	fault func(kind string) error
 }
 
-// may fails where a test has it fail. Outside of tests it never does.
+// may returns an error if a test wants the operation to fail; otherwise nil.
 func (l *links) may(kind string) error {
 	if l.fault == nil {
 		return nil
@@ -42,8 +42,8 @@ func (l *links) may(kind string) error {
 	return l.fault(kind)
 }
 
-// newLinks opens the sockets in the namespace ns, which stays the caller's. All of them
-// have timeouts, so that no answer of the kernel is waited for without an end.
+// newLinks opens the sockets in the namespace ns, which the caller keeps. All of
+// them have timeouts, so that no call waits forever for the kernel.
 func newLinks(ns *os.File) (*links, error) {
 	at := netns.NsHandle(ns.Fd())
 	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)
@@ -54,7 +54,7 @@ func newLinks(ns *os.File) (*links, error) {
 	errs := []error{h.SetSocketTimeout(linkTimeout)}
 	tv := unix.NsecToTimeval(linkTimeout.Nanoseconds())
 	for _, family := range []int{unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER} {
-		// Opened by a thread that enters ns for the moment; the thread comes back.
+		// Opened by a thread that enters ns temporarily.
 		s, err := nl.GetNetlinkSocketAt(at, netns.None(), family)
 		if err != nil {
 			l.close()
@@ -87,8 +87,7 @@ func (l *links) request(kind, flags int) *nl.NetlinkRequest {
 	return r
 }
 
-// find returns a link, or nil if there is none of the name. Its error is never that of
-// a missing link.
+// find returns a link, or nil if it does not exist; that is no error.
 func (l *links) find(name string) (netlink.Link, error) {
 	link, err := l.h.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -98,9 +97,8 @@ func (l *links) find(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// addresses lists the addresses of a link, or of all. A list that others changed
-// while it was read is read again, and taken as it is in the end. A nil link asks for
-// those of all links.
+// addresses returns the addresses of a link, or of all links if link is nil. A list
+// that changes while it is read is read again, up to a limit.
 func (l *links) addresses(link netlink.Link) (all []netlink.Addr, err error) {
 	for range listTries {
 		// The kernel marks a list during which something changed; it may lack entries

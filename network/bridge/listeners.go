@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// States of sockets (tcp_states.h): those that wait for somebody. UDP has closed
-// for sockets that are not connected.
+// States of sockets (tcp_states.h): listening ones. A UDP socket that is not
+// connected is in state closed.
 const (
 	stateClosed = 7
 	stateListen = 10
@@ -27,10 +27,10 @@ const (
 	diagDeadline = 2 * time.Second
 )
 
-// listeners looks once which of the claims a process of the node has, on one of
-// the addresses. Packets from elsewhere go to the pod and no more to that process. It
-// only warns: who listens may well be meant to lose the port. With an error, found has
-// what was seen before it.
+// listeners returns the claims whose port a process of the node uses on one of the
+// addresses. Packets from elsewhere go to the pod and no longer to that process. It
+// only warns: the process may be meant to lose the port. With an error, found has
+// the results before it.
 func listeners(ns *os.File, all []forward) ([]claim, error) {
 	// Each is reported once, though several sockets may have the port.
 	wanted := map[claim]bool{} // without addresses
@@ -59,7 +59,7 @@ func listeners(ns *os.File, all []forward) ([]claim, error) {
 	}
 	var found []claim
 	for kind := range kinds {
-		// A server's UDP socket looks closed to the kernel, as it has no peer.
+		// A server's UDP socket is in state closed, as it has no peer.
 		states := uint32(1 << stateListen)
 		if kind[1] == unix.IPPROTO_UDP {
 			states = 1 << stateClosed
@@ -95,13 +95,12 @@ func listeners(ns *os.File, all []forward) ([]claim, error) {
 	return found, nil
 }
 
-// matches reports whether a socket's address is one that the claim, or one with
-// an address like it, would take packets from. c has no address: those of all claims
-// like it are tried.
+// matches reports whether the claim would take packets from a socket with this
+// address. If c has no address, the addresses of all similar claims are checked.
 func matches(c claim, socket netip.Addr, all []forward) bool {
 	// Sockets on [::1] keep their packets, since there is no NAT of that address. A
-	// socket of [::] takes IPv4 packets as well, unless it says otherwise, which is not
-	// visible here.
+	// socket on [::] receives IPv4 packets as well, unless it disabled that, which
+	// is not visible here.
 	if socket.IsLoopback() && socket.Is6() || socket.Is4() && c.v6 || socket.Is6() && !socket.IsUnspecified() && !c.v6 {
 		return false
 	}

@@ -10,22 +10,22 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// validID is what IDs look like: they are in names of files and in messages.
+// validID matches IDs: they are used in file names and messages.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
-// Plan chooses an address and takes the host ports. A plan for an ID that has one
-// is the same again. It changes memory only, and waits for nothing. drop undoes it.
+// Plan allocates an address and the host ports. For an ID that has a plan it
+// returns the same one. It changes only memory, and does not block. drop undoes it.
 func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	if !validID.MatchString(a.ID) {
 		return nil, network.Errorf(network.InvalidArgument, "id %.140q: want [a-zA-Z0-9][a-zA-Z0-9_.-]* of at most 128 bytes", a.ID)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Addresses of pods of the past are not known before.
+	// Addresses of existing pods are not known before.
 	if !p.recovered {
 		return nil, p.broken
 	}
-	// The address families are those of the subnets in use, not those of the
+	// The address families are those of the subnets in use, not of the
 	// configuration.
 	all, warnings, err := forwards(a.Ports, p.subnet6.IsValid())
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 func (p *Plugin) add(id string, one *pod) {
 	p.pods[id] = one
 	for _, f := range one.forwards {
-		// Damaged records may claim a port twice: the first one has it.
+		// Damaged records may claim a port twice: the first one keeps it.
 		if _, taken := p.claims[f.claim]; !taken {
 			p.claims[f.claim] = id
 		}
@@ -77,9 +77,9 @@ func (p *Plugin) add(id string, one *pod) {
 	p.count()
 }
 
-// drop takes a pod out of the memory: others may have what it had. It is called once
-// nothing of the pod is left on the node: an address that is given again too early
-// would reach the old pod.
+// drop removes a pod from memory, which frees its address and ports. It is called
+// once nothing of the pod is left on the node: otherwise packets for the next owner
+// of the address would reach the old pod.
 func (p *Plugin) drop(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,8 @@ func (p *Plugin) drop(id string) {
 			delete(p.claims, f.claim)
 		}
 	}
-	// The address stays taken while a damaged record gives it to another pod as well.
+	// The address stays allocated while a damaged record gives it to another pod as
+	// well.
 	if addr := one.IPv4.Addr(); addr.IsValid() && !p.hasAddress(addr) {
 		p.addrs.free(addr)
 	}
@@ -117,8 +118,8 @@ func (p *Plugin) count() {
 	p.metrics.hostports.Set(float64(len(p.claims)))
 }
 
-// label names an attachment for people: namespace, name and ID of the pod, as far as
-// they are known.
+// label returns the attachment's name for people: the known parts of namespace,
+// name and ID of the pod.
 func label(a network.Attachment) string {
 	if a.Name == "" {
 		return a.ID
@@ -126,8 +127,8 @@ func label(a network.Attachment) string {
 	return fmt.Sprintf("%s/%s (%s)", a.Namespace, a.Name, a.ID)
 }
 
-// unserved are the warnings of what the attachment asks for and does not get. The
-// annotations are those that the CNI plugin bandwidth is configured by in Kubernetes.
+// unserved returns warnings about requested features that are not supported. The
+// annotations are those of the CNI plugin bandwidth in Kubernetes.
 func unserved(a network.Attachment) []string {
 	limited := a.Ingress != 0 || a.Egress != 0
 	for _, name := range []string{"kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"} {
@@ -139,15 +140,15 @@ func unserved(a network.Attachment) []string {
 	return nil
 }
 
-// get returns the pod of an ID, or nil. What is in it beside serving does not change.
+// get returns the pod of an ID, or nil. Only its field serving may change.
 func (p *Plugin) get(id string) *pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods[id]
 }
 
-// serve marks a pod's host ports as those that are in the table, or are not, and
-// returns what the table is to hold. With a nil pod nothing is marked.
+// serve marks a pod's host ports as present in the table or not, and returns the
+// wanted content of the table. A nil pod changes nothing.
 func (p *Plugin) serve(one *pod, yes bool) contents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +177,7 @@ func (p *Plugin) contents() contents {
 	return c
 }
 
-// layout is what the rules are now. The gate is held.
+// layout returns the current layout of the rules. The gate is held.
 func (p *Plugin) layout() layout {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The flags of a table (nf_tables.h). Only the socket that owns a table can
-// change it; one that persists loses its owner with the socket, and stays.
+// The flags of a table (nf_tables.h). Only the socket that owns a table can change
+// it; a persistent one loses its owner with the socket, and is kept.
 const (
 	tableOwner   = 0x2 // NFT_TABLE_F_OWNER, Linux 5.12
 	tablePersist = 0x4 // NFT_TABLE_F_PERSIST, Linux 6.9
@@ -99,8 +99,8 @@ func (b *batch) put(kind uint16, flags netlink.HeaderFlags, encode func(*netlink
 	})
 }
 
-// nested encodes an attribute that has attributes of its own. It has the byte order of
-// the batch.
+// nested encodes an attribute with nested attributes, in the byte order of the
+// batch.
 func nested(ae *netlink.AttributeEncoder, kind uint16, encode func(*netlink.AttributeEncoder)) {
 	ae.Nested(kind, func(n *netlink.AttributeEncoder) error {
 		n.ByteOrder = binary.BigEndian
@@ -109,8 +109,8 @@ func nested(ae *netlink.AttributeEncoder, kind uint16, encode func(*netlink.Attr
 	})
 }
 
-// addTable adds a table. One that is there stays, and becomes the socket's if flags say
-// so.
+// addTable adds a table. An existing table is kept, and owned by the socket if
+// flags say so.
 func (b *batch) addTable(name string, flags uint32) {
 	b.put(unix.NFT_MSG_NEWTABLE, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_TABLE_NAME, name)
@@ -118,8 +118,7 @@ func (b *batch) addTable(name string, flags uint32) {
 	})
 }
 
-// delTable deletes a table with all that is in it; one that is missing fails the
-// transaction.
+// delTable deletes a table with its content; a missing table fails the transaction.
 func (b *batch) delTable(name string) {
 	b.put(unix.NFT_MSG_DELTABLE, 0, func(ae *netlink.AttributeEncoder) { ae.String(unix.NFTA_TABLE_NAME, name) })
 }
@@ -138,8 +137,7 @@ func (b *batch) addMapping(table string, id uint32, m mapping) {
 	})
 }
 
-// addChain adds a chain. A base chain accepts what no rule of it drops: its drops are
-// explicit.
+// addChain adds a chain. A base chain accepts packets that no rule drops.
 func (b *batch) addChain(table string, c chain) {
 	b.put(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_CHAIN_TABLE, table)
@@ -163,8 +161,8 @@ func (b *batch) addRule(table, chain string, exprs []expr.Any) {
 		ae.String(unix.NFTA_RULE_CHAIN, chain)
 		ae.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
 			for _, e := range exprs {
-				// The library's expressions are encoded by the library; only what is
-				// around them is made here.
+				// The library encodes expressions; only the messages around them
+				// are built here.
 				data, err := expr.Marshal(unix.NFPROTO_INET, e)
 				if err != nil {
 					return err
@@ -209,9 +207,9 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 }
 
-// wholeTable makes the table anew, in place of one that is there. Packets see the old
-// rules or the new ones, never none. there says whether the old one has to be deleted:
-// deleting a missing one would fail.
+// wholeTable creates the table anew, in place of an existing one. Packets see the
+// old or the new rules, never none. there says whether an old table has to be
+// deleted: deleting a missing one would fail.
 func wholeTable(name string, flags uint32, there bool, l layout, c contents) *batch {
 	b := &batch{}
 	if there {
@@ -225,8 +223,8 @@ func wholeTable(name string, flags uint32, there bool, l layout, c contents) *ba
 	return b
 }
 
-// addRules adds all of a table but its entries. Chains come before rules, since rules
-// jump to chains; the order of chains and rules is fixed, since mark sums it up.
+// addRules adds everything of a table but the elements. Chains come before rules,
+// since rules jump to chains. The order is fixed, since mark is a hash of it.
 func (b *batch) addRules(table string, l layout) {
 	for i, m := range l.mappings() {
 		b.addMapping(table, uint32(i+1), m)
@@ -242,8 +240,8 @@ func (b *batch) addRules(table string, l layout) {
 	}
 }
 
-// mark is the name of a chain that has no rules: by it another process knows which
-// rules the table was given. The table's name is not a part of it.
+// mark returns the name of a chain without rules, by which another process
+// recognizes the rules of the table. The table's name is not part of it.
 func (l layout) mark() string {
 	b := &batch{}
 	b.addRules("", l)

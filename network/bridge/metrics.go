@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the plugin's values. They are set also if nobody exports them.
+// metrics are the plugin's metrics. They count without a registry as well.
 type metrics struct {
 	restores  prometheus.Counter
 	inUse     prometheus.Gauge
@@ -20,10 +20,10 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		restores: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodewright_network_bridge_table_restores_total", Help: "How often the nftables table was put back after others changed or removed it.",
+			Name: "nodewright_network_bridge_table_restores_total", Help: "Restores of the nftables table after other programs changed or removed it.",
 		}),
 		inUse: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nodewright_network_bridge_addresses_in_use", Help: "IPv4 addresses that attachments have.",
+			Name: "nodewright_network_bridge_addresses_in_use", Help: "IPv4 addresses of attachments.",
 		}),
 		hostports: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "nodewright_network_bridge_hostports", Help: "Host ports of attachments, for each address family.",

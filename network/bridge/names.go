@@ -45,8 +45,7 @@ func vethName(prefix, id string) string {
 	return prefix + hex.EncodeToString(sum[:])[:vethHex]
 }
 
-// isVethName reports whether vethName makes such names. It is how interfaces of pods
-// are known from others at the bridge.
+// isVethName reports whether a name has the form of vethName: a pod's interface.
 func isVethName(prefix, name string) bool {
 	digits, ok := strings.CutPrefix(name, prefix)
 	return ok && len(digits) == vethHex && strings.Trim(digits, "0123456789abcdef") == ""

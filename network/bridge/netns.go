@@ -27,15 +27,15 @@ const (
 // of the process's first thread.
 func ownNetns() (*os.File, error) { return openNetns("/proc/thread-self/ns/net", false) }
 
-// openNetns opens a network namespace, and nothing else. nofollow refuses a symbolic
-// link at the end of path: paths of pods come with requests. The caller closes the
-// file.
+// openNetns opens a network namespace; any other file is an error. nofollow refuses
+// a symbolic link at the end of path: paths of pods come from requests. The caller
+// closes the file.
 func openNetns(path string, nofollow bool) (*os.File, error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if nofollow {
 		flags |= unix.O_NOFOLLOW
 	}
-	// By path first: opening what is no namespace could have effects.
+	// With O_PATH first: opening another kind of file could have effects.
 	at, err := unix.Open(path, flags, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -48,8 +48,8 @@ func openNetns(path string, nofollow bool) (*os.File, error) {
 	if fs.Type != nsfsMagic {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a namespace")}
 	}
-	// The same file by its descriptor: nobody can have exchanged it since it was looked
-	// at.
+	// The same file by its descriptor: it cannot have been exchanged since the
+	// check.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
@@ -86,7 +86,7 @@ func inFreshNetns(f func() error) error {
 	return onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, f)
 }
 
-// onThread calls enter and f on a thread of its own, and brings the thread back to its
+// onThread calls enter and f on a thread of its own, and returns the thread to its
 // namespace.
 func onThread(enter, f func() error) error {
 	result := make(chan error, 1)
@@ -116,14 +116,15 @@ func onThread(enter, f func() error) error {
 	return <-result
 }
 
-// alonePatience is how long others are waited for. They have milliseconds to do there;
-// any process of the namespace can hold the lock for longer.
+// alonePatience is how long to wait for the lock. Other agents hold it for
+// milliseconds, but any process of the namespace can hold it longer.
 const alonePatience = 5 * time.Second
 
-// alone calls f while no other agent with pods in the same network namespace is in alone:
-// both would choose the same subnet, or one turn off what the other needs. The lock is
-// flock(2) of the namespace itself, which ends with the process. One that is held for
-// longer than alonePatience, or that this kernel does not have, keeps nobody out.
+// alone calls f while no other agent in the same network namespace is in alone: two
+// agents could choose the same subnet, or one turn off a setting that the other
+// needs. The lock is flock(2) of the namespace, which ends with the process. If it
+// is held for longer than alonePatience, or the kernel does not support it, f is
+// called without it.
 func alone(ctx context.Context, ns *os.File, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, alonePatience)
 	defer cancel()
@@ -161,7 +162,7 @@ func writeSysctl(name, value string) error {
 	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
 }
 
-// signOfIPv6 is the setting by which IPv6 is known; tests name another.
+// signOfIPv6 is the setting that exists if the kernel has IPv6; tests replace it.
 var signOfIPv6 = "ipv6/conf/all/disable_ipv6"
 
 // hasIPv6 reports whether the kernel has IPv6, be it disabled for interfaces. Kernels

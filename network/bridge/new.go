@@ -11,12 +11,11 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// New returns a plugin for the network namespace of the calling thread. It
-// refuses, with all reasons at once, what can never work: the kernel is asked by
-// making everything in a network namespace of its own that ends at once. Nothing
-// is changed on the node. Close gives back what New opened. The namespace is that of
-// the thread at this moment: a caller that has changed its thread's namespace must have
-// locked it.
+// New returns a plugin for the network namespace of the calling thread. It returns
+// all reasons why the plugin cannot work: it creates everything in a temporary
+// network namespace, and changes nothing on the node. Close releases the resources
+// of New. A caller that has changed its thread's namespace must have locked the
+// thread.
 func New(cfg Config) (*Plugin, error) {
 	cfg = cfg.withDefaults()
 	// All reasons are collected, so that the owner of a node sees them at once.
@@ -33,7 +32,7 @@ func New(cfg Config) (*Plugin, error) {
 		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),
 	}
 	p.ops.Limit = maxOperations
-	// What the kernel lacks is not asked with names that are wrong already.
+	// The kernel is not probed with invalid names.
 	if len(errs) == 0 {
 		errs = p.look()
 	}
@@ -41,7 +40,7 @@ func New(cfg Config) (*Plugin, error) {
 		p.metrics, err = newMetrics(cfg.Registerer)
 		errs = append(errs, err)
 	}
-	// With an error, nothing stays open and nothing was changed on the node.
+	// After an error, nothing stays open and nothing was changed on the node.
 	if err := errors.Join(errs...); err != nil {
 		p.Close()
 		return nil, refused(errs)
@@ -54,9 +53,8 @@ func refused(errs []error) error {
 	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("bridge network: %w", errors.Join(errs...))}
 }
 
-// look finds out what New has to know of the node, and returns what is against it. It
-// reads the kernel's state and the files of StateDir, and chooses the subnet. Nobody
-// else has p yet.
+// look reads the state of the node and returns all obstacles. It reads the kernel's
+// state and the files of StateDir, and chooses the subnet. p is not shared yet.
 func (p *Plugin) look() []error {
 	feat, err := probe(p.cfg)
 	errs := compact([]error{err})
@@ -81,7 +79,7 @@ func (p *Plugin) look() []error {
 	errs = append(errs, err)
 	var had netip.Prefix // the subnet of a bridge that is there
 	if link != nil {
-		// The name is taken by somebody else: nothing of theirs is changed.
+		// Another program has the name: its link is not changed.
 		if !oursBridge(link) {
 			errs = append(errs, fmt.Errorf("Config.Name %s: the node has a %s of that name that was not made by this agent", p.name, link.Type()))
 		}
@@ -97,8 +95,8 @@ func (p *Plugin) look() []error {
 	}
 	all, err := p.links.taken(p.name, append([]netip.Prefix{p.subnet, p.subnet6}, ranges...)...)
 	errs = append(errs, err)
-	// In this order: what is configured, what was chosen before, what the bridge shows,
-	// and a new choice. A subnet stays for as long as anything remembers it.
+	// In this order: the configured subnet, the stored one, that of the bridge, and
+	// a new one.
 	switch {
 	case p.cfg.Subnet.IsValid():
 		// Routes over the subnet are the bridge's own if it has the subnet already.

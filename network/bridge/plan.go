@@ -14,12 +14,12 @@ const (
 	maxPlan     = 4 << 10 // bytes; one has about 200
 )
 
-// plan is what is saved of an attachment: all that TearDown needs beside the
-// attachment, whatever the configuration is by then. It is written to the record before
-// anything is made, so that a crash at any point leaves nothing that nobody knows of.
+// plan is the stored plan of an attachment: everything that TearDown needs beside
+// the attachment, whatever the current configuration. It is written to the record
+// before anything is created, so that a crash at any point leaves nothing unknown.
 type plan struct {
 	Version int `json:"v"`
-	// Number grows with each plan of a node, so that the latest one is known.
+	// Number increases with each plan of a node, so that the latest one is known.
 	Number uint64       `json:"n"`
 	Bridge string       `json:"bridge"`
 	Table  string       `json:"table"`
@@ -37,8 +37,9 @@ func (p plan) bytes() []byte {
 	return b
 }
 
-// parsePlan reads what was saved, and refuses what this package did not write. A record
-// may be damaged, and its names end up in requests to the kernel as root.
+// parsePlan reads a stored plan, and refuses anything that this package did not
+// write: a record may be damaged, and its names become part of kernel requests made
+// as root.
 func parsePlan(b []byte) (plan, error) {
 	if len(b) > maxPlan {
 		return plan{}, fmt.Errorf("saved plan has %d bytes, want at most %d", len(b), maxPlan)
@@ -48,27 +49,27 @@ func parsePlan(b []byte) (plan, error) {
 		return plan{}, fmt.Errorf("saved plan: %w", err)
 	}
 	switch {
-	// A later agent's plan is not guessed at: TearDown goes by the ID then.
+	// A plan of a later agent is not interpreted: TearDown then uses the ID.
 	case p.Version != planVersion:
 		return plan{}, fmt.Errorf("saved plan: version %d, want %d", p.Version, planVersion)
 	case !validIfname(p.Bridge):
-		return plan{}, fmt.Errorf("saved plan: bridge %q is no name for an interface", p.Bridge)
+		return plan{}, fmt.Errorf("saved plan: bridge %q is not a valid interface name", p.Bridge)
 	case !validIfname(p.Veth):
-		return plan{}, fmt.Errorf("saved plan: veth %q is no name for an interface", p.Veth)
+		return plan{}, fmt.Errorf("saved plan: veth %q is not a valid interface name", p.Veth)
 	case !validTable(p.Table):
-		return plan{}, fmt.Errorf("saved plan: table %q is no name for a table", p.Table)
+		return plan{}, fmt.Errorf("saved plan: table %q is not a valid table name", p.Table)
 	}
-	// The address must be one that this package could have given: freeing any other
-	// would disturb the store of addresses.
+	// The address must be one that this package could have allocated: freeing any
+	// other would corrupt the address store.
 	if err := validSubnet(p.IPv4.Masked()); err != nil {
 		return plan{}, fmt.Errorf("saved plan: ipv4 %s: %w", p.IPv4, err)
 	}
 	if !newAddresses(p.IPv4.Masked()).givable(p.IPv4.Addr()) {
-		return plan{}, fmt.Errorf("saved plan: ipv4 %s is no address for a pod", p.IPv4)
+		return plan{}, fmt.Errorf("saved plan: ipv4 %s is not a pod address", p.IPv4)
 	}
 	if p.IPv6 != (netip.Prefix{}) {
 		if !p.IPv6.IsValid() {
-			return plan{}, errors.New("saved plan: ipv6 is no address")
+			return plan{}, errors.New("saved plan: ipv6 is not an address")
 		}
 		if err := validSubnet6(p.IPv6.Masked(), p.IPv4.Masked()); err != nil {
 			return plan{}, fmt.Errorf("saved plan: ipv6 %s: %w", p.IPv6, err)
@@ -77,7 +78,7 @@ func parsePlan(b []byte) (plan, error) {
 	return p, nil
 }
 
-// ips are the addresses of a pod, IPv4 first. The order is that of the pod's status.
+// ips returns the addresses of a pod, IPv4 first, in the order of the pod's status.
 func (p plan) ips() []netip.Addr {
 	out := []netip.Addr{p.IPv4.Addr()}
 	if p.IPv6.IsValid() {

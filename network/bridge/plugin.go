@@ -17,12 +17,12 @@ var (
 	_ network.Checker = (*Plugin)(nil)
 )
 
-// Name is the plugin's in records.
+// Name is the plugin's name in records.
 const Name = "bridge"
 
-// Plugin is a [network.Plugin]. Its fields are in three groups: those that New sets and
-// nobody changes, those that the gate guards, and those that mu guards. mu may be taken
-// with the gate held, and is never held while the kernel is asked.
+// Plugin is a [network.Plugin]. Its fields are in three groups: those that are
+// constant after New, those guarded by the gate, and those guarded by mu. mu may be
+// locked with the gate held, and is never held during a call of the kernel.
 type Plugin struct {
 	cfg     Config
 	log     *zap.Logger
@@ -30,21 +30,22 @@ type Plugin struct {
 	ns      *os.File // the node's network namespace
 	feat    features
 	dir     durable.Dir
-	// boot is the ID of this boot of the machine; settings of sysctl last as long.
+	// boot is the ID of this boot of the machine; sysctl settings last until the
+	// next one.
 	boot   string
 	events *inbox // what Run looks into
 
-	// ops are the calls that may outlast their callers.
+	// ops are the calls that may outlive their callers.
 	ops detached.Group[network.Result]
-	// gate is held by who changes the node beside single veths. What it guards is
-	// below.
+	// gate is held for changes of the node other than single veths. It guards the
+	// fields below.
 	gate  chan struct{}
 	links *links
 	table *table
 	state state
-	fresh bool // the subnet was chosen by New, and nothing has it yet
-	ready bool // the table and the bridge were made
-	drop4 bool // forwarding of others; written under mu as well
+	fresh bool // New chose the subnet, and no pod uses it yet
+	ready bool // the table and the bridge exist
+	drop4 bool // forwarding between other interfaces is dropped; written under mu as well
 	drop6 bool
 	index int // of the bridge
 	mtu   int
@@ -59,21 +60,20 @@ type Plugin struct {
 	// pods has every attachment from Plan to the end of TearDown, by ID.
 	pods   map[string]*pod
 	claims map[claim]string // to IDs
-	// busy has a channel for each ID that a call is at work for; it is closed at the
-	// end.
+	// busy has a channel for each ID with a running call; it is closed at the end.
 	busy map[string]chan struct{}
-	own  []uint32 // netlink ports of ours, the latest last
-	// bridgeIndex is index, for who has not the gate.
+	own  []uint32 // netlink ports of this plugin's sockets, the latest last
+	// bridgeIndex is index, for readers without the gate.
 	bridgeIndex uint32
 	broken      error // why no pod can be attached
-	working     int   // calls that may outlast their callers
+	working     int   // calls that may outlive their callers
 	closed      bool
-	looked      bool // Run has looked at the table
+	looked      bool // Run has checked the table
 	notes       notes
 }
 
-// pod is an attachment as it is known in memory. Plugin.mu guards serving; the rest
-// does not change once it is in the map.
+// pod is an attachment in memory. Plugin.mu guards serving; the rest does not
+// change once it is in the map.
 type pod struct {
 	plan
 	label    string // for messages
@@ -82,9 +82,9 @@ type pod struct {
 	serving  bool // its host ports are in the table
 }
 
-// Close gives back the sockets. The network of pods stays as it is. It is not to
-// be called while another method runs; what goes on of a call that its caller gave
-// up has the sockets until its end. It does not block.
+// Close closes the sockets. The network of pods is not changed. It must not be
+// called while another method runs; an abandoned call keeps the sockets until its
+// end. It does not block.
 func (p *Plugin) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -134,12 +134,12 @@ func (p *Plugin) closeSockets() {
 // Name returns "bridge".
 func (p *Plugin) Name() string { return Name }
 
-// Durable returns false: all is the kernel's, and gone after a boot. So records need no
-// sync before SetUp.
+// Durable returns false: all state is in the kernel and lost at a boot, so that
+// records need no sync before SetUp.
 func (p *Plugin) Durable() bool { return false }
 
-// Status returns nil if a pod can be attached. It reports what the last attempt came to
-// and asks nobody.
+// Status returns nil if a pod can be attached. It returns the stored result of the
+// last attempt, and does not block.
 func (p *Plugin) Status() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

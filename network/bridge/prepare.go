@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// prepared makes what is there for all pods, if it was not made yet or is to be
-// looked at again, and returns the index and the MTU of the bridge. The node is touched
-// at the first pod and not before: an agent that has none leaves no trace.
+// prepared creates the parts that all pods share, unless they exist; with again it
+// checks them. It returns the index and the MTU of the bridge. The node is changed
+// at the first pod and not before: an agent without pods leaves no trace.
 func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err error) {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -52,9 +52,9 @@ func (p *Plugin) prepare(ctx context.Context) error {
 	})
 }
 
-// freshSubnet chooses another subnet if somebody has taken the one that New chose, as
-// another agent that began at the same time. The pods that were to have addresses of
-// it are refused, and are attached anew by whoever wants them. The gate is held.
+// freshSubnet chooses another subnet if another program has taken the one that New
+// chose, such as another agent that started at the same time. Pods with addresses
+// of the first one are refused, and attached again. The gate is held.
 func (p *Plugin) freshSubnet() error {
 	if !p.fresh {
 		return nil
@@ -71,21 +71,22 @@ func (p *Plugin) freshSubnet() error {
 	if err != nil {
 		return err
 	}
-	p.log.Info("chose another subnet; somebody has taken the first", zap.Stringer("was", p.subnet), zap.Stringer("subnet", subnet))
+	p.log.Info("chose another subnet, since another program has taken the first", zap.Stringer("was", p.subnet), zap.Stringer("subnet", subnet))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.subnet, p.addrs = subnet, newAddresses(subnet)
 	return nil
 }
 
-// planForwarding makes the table, and then has the node forward. The gate is held. The
-// order is what makes a crash harmless: the state on the disk, the rules that drop
-// others' forwarding, and only then the setting. The other way round, a node would
-// forward for everybody.
+// planForwarding creates the table, and then turns forwarding on. The gate is held.
+// The order makes a crash harmless: the state on the disk, the rules that drop
+// other forwarding, and only then the setting. In another order, a crash could
+// leave a node that forwards all packets.
 func (p *Plugin) planForwarding(ctx context.Context) error {
 	l, kept := p.layout(), p.state
-	// Forwarding that another agent has turned on is ours as well, until the last of us
-	// turns it off; and the table of an earlier agent shows it if the state was lost.
+	// Forwarding that another agent has turned on counts as this one's, too, until
+	// the last agent turns it off; and the table of an earlier process shows it if
+	// the state was lost.
 	v4, v6, err := p.table.dropsOthers("")
 	if err != nil {
 		return fmt.Errorf("read table inet %s: %w", p.cfg.Table, err)
@@ -103,8 +104,8 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 			return fmt.Errorf("read forwarding: %w", err)
 		}
 		f = planForwarding(v4, v6, l.has6(), p.boot, p.state)
-		// Before forwarding is on: after it, nobody can tell which interfaces were
-		// affected.
+		// Before forwarding is on: afterwards the affected interfaces could not be
+		// determined.
 		if f.set6 {
 			f.ours.AcceptRA, err = raThatWouldEnd()
 		}
@@ -112,7 +113,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	// Only a subnet that was chosen here is kept: a configured one is known anyway.
+	// Only a chosen subnet is stored: a configured one is known.
 	if !p.cfg.Subnet.IsValid() {
 		f.ours.Subnet = l.subnet
 	}
@@ -150,13 +151,12 @@ func sameState(a, b state) bool {
 	return a.Version == b.Version && a.Subnet == b.Subnet && a.Forward4 == b.Forward4 && a.Forward6 == b.Forward6 && slices.Equal(a.AcceptRA, b.AcceptRA)
 }
 
-// ensureBridge makes the bridge as it is to be, with the pods' interfaces as its
-// ports. The gate is held. It is also how the bridge is put back after somebody has
-// removed it.
+// ensureBridge creates or repairs the bridge, with the pods' interfaces as its
+// ports. The gate is held. It also restores a bridge that was removed.
 func (p *Plugin) ensureBridge() error {
 	l := p.layout()
-	// Asked each time, since the default route may come after the agent. A bridge that
-	// is there keeps its MTU; new pods get this one.
+	// Read each time, since the default route may appear after the agent's start.
+	// An existing bridge keeps its MTU; new pods get this one.
 	mtu := p.cfg.MTU
 	if mtu == 0 {
 		mtu = p.links.defaultRouteMTU()
@@ -172,8 +172,8 @@ func (p *Plugin) ensureBridge() error {
 	return p.links.join(index, p.veths())
 }
 
-// veths are the interfaces of pods that are attached. Those that are being set up are
-// not among them: addVeth makes them ports itself.
+// veths returns the interfaces of attached pods. Those of running set-ups are not
+// among them: addVeth makes them ports itself.
 func (p *Plugin) veths() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

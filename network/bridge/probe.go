@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeTimeout bounds what the kernel takes to load its modules and make the table.
+// probeTimeout limits the time in which the kernel loads its modules and creates
+// the table.
 const probeTimeout = 30 * time.Second
 
-// features are what the kernel can beside what is needed.
+// features are the optional features of the kernel.
 type features struct {
-	// tableFlags are those of an owned table, or 0 for kernels before 6.9.
+	// tableFlags are the flags of an owned table, or 0 for kernels before 6.9.
 	tableFlags uint32
 	// ipv6 is false for a kernel without it, whatever interfaces are set to.
 	ipv6      bool
@@ -32,8 +33,7 @@ func probe(c Config) (features, error) {
 		return features{}, err
 	}
 	var f features
-	// Modules that are loaded by this stay loaded; everything else goes with the
-	// namespace.
+	// Modules that this loads stay loaded; everything else ends with the namespace.
 	err := inFreshNetns(func() error {
 		ns, err := ownNetns()
 		if err != nil {
@@ -64,15 +64,15 @@ func probe(c Config) (features, error) {
 	return f, err
 }
 
-// privileges refuses what the agent may not do. Being root is not asked: capabilities
-// are what the kernel goes by.
+// privileges returns an error for missing capabilities, which the kernel checks,
+// not the user ID.
 func privileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
-	// Named one by one, with the reason, for whoever writes the agent's unit file.
+	// Each one with its reason, for the author of the agent's unit file.
 	var errs []error
 	for _, c := range []struct {
 		bit  int
@@ -115,13 +115,13 @@ func (l *links) probe(c Config) (conntrack bool, err error) {
 	return err == nil, nil
 }
 
-// probeTable makes the table in steps, so that the error names what is missing. It
-// returns the flags that the kernel takes for a table. Each step is a transaction of
-// its own.
+// probeTable creates the table in steps, each a transaction of its own, so that the
+// error names the missing feature. It returns the flags that the kernel accepts for
+// a table.
 func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err error) {
 	name := t.name
-	// An owned table that persists is Linux 6.9's. Older ones refuse the flag, and an
-	// owned one that does not persist would go with the agent.
+	// An owned, persistent table needs Linux 6.9. Older kernels refuse the flag,
+	// and an owned table that does not persist would be removed with the agent.
 	t.flags = tableOwner | tablePersist
 	b := &batch{}
 	b.addTable(name, t.flags)

@@ -12,10 +12,10 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Recovered takes over what an earlier agent made: it puts the table in order
-// for the pods that live, and removes what belongs to none. Trouble with the node's
-// network is no error of Recovered: Status has it, and Run tries again. An error is
-// returned only for a second call.
+// Recovered adopts the network of an earlier process: it updates the table for the
+// existing pods, and removes interfaces and entries of others. A failure on the
+// node is not returned: Status reports it, and Run tries again. Only a second call
+// returns an error.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	tables, err := p.adopt(kept)
 	if err != nil {
@@ -71,11 +71,11 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	if latest.IPv4.IsValid() {
 		p.addrs.startAfter(latest.IPv4.Addr())
 	}
-	// Attachments that are to be torn down count as well: they have their addresses
-	// until then.
+	// Attachments to be torn down count as well: they have their addresses until
+	// then.
 	for i, k := range kept {
-		// Those without a result were never attached, or are on their way down: no
-		// entries.
+		// Attachments without a result were never attached, or are being torn down:
+		// they have no entries.
 		one := &pod{plan: plans[i], label: label(k.Attachment), serving: k.Result != nil}
 		if one.Version == 0 { // damaged
 			one.Veth = vethName(p.cfg.VethPrefix, k.Attachment.ID)
@@ -96,9 +96,9 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	return tables, nil
 }
 
-// keepSubnet stays with what the latest pods have, whatever is configured now. The
-// bridge has the gateway of one subnet: with another, pods that live would lose theirs.
-// p.mu is held.
+// keepSubnet keeps the subnet of the latest pods, whatever is configured now. The
+// bridge has the gateway of one subnet: with another one, existing pods would lose
+// theirs. p.mu is held.
 func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	if latest.Version == 0 {
 		return
@@ -108,7 +108,7 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	if latest.Bridge != p.name || subnet != p.subnet || subnet6.IsValid() && subnet6 != p.subnet6 {
 		p.notes.subnet = fmt.Sprintf("pods have bridge %s and subnets %s; bridge %s and subnets %s take effect when the agent starts without such pods",
 			latest.Bridge, subnets(subnet, subnet6), p.name, subnets(p.subnet, p.subnet6))
-		p.log.Warn("kept the network of pods that live", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
+		p.log.Warn("kept the subnet of existing pods", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
 			zap.String("configured bridge", p.name), zap.String("configured subnets", subnets(p.subnet, p.subnet6)))
 	}
 	p.name, p.subnet, p.fresh = latest.Bridge, subnet, false
@@ -172,7 +172,7 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 	for _, name := range tables {
 		errs = append(errs, p.table.remove(ctx, name))
 	}
-	// Interfaces whose names are ours and whose pods are in no record: the record was
+	// Interfaces with this plugin's names whose pods have no record: the record was
 	// lost, or the agent was killed before it wrote one.
 	found, err := p.links.ports(p.index, p.cfg.VethPrefix)
 	errs = append(errs, err)
@@ -182,7 +182,8 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 		known[one.Veth] = true
 	}
 	p.mu.Unlock()
-	// Pods whose records are damaged are known by their IDs, so that theirs are kept.
+	// Pods with damaged records are known by their IDs, so that their interfaces
+	// are kept.
 	stale := slices.DeleteFunc(found, func(name string) bool { return known[name] })
 	if len(stale) > 0 {
 		errs = append(errs, p.links.removeVeths(stale...))

@@ -16,11 +16,11 @@ import (
 // nothing else with links of any namespace meanwhile.
 const maxRemovals = 64
 
-// removals are the interfaces that are to be removed. The kernel waits some 20 ms
-// for all of its CPUs at each removal of a link and, of all links that go at once,
-// only once: what comes while a removal is under way goes together with the next.
+// removals are the interfaces to be removed. The kernel waits some 20 ms for all of
+// its CPUs at each removal, but only once for all links removed together: requests
+// during a removal are combined into the next one.
 type removals struct {
-	group uint32 // of interfaces, which nobody else uses
+	group uint32 // of interfaces, for this plugin alone
 
 	// mu guards waiting and busy. busy says that a goroutine runs removeWaiting.
 	mu      sync.Mutex
@@ -34,22 +34,20 @@ type removal struct {
 	done chan<- error
 }
 
-// newGroup chooses a group of interfaces. Those that people use have small numbers. A
-// random one of 30 bits: a group that people use, or another agent's, is as good as
-// never hit.
+// newGroup returns a random interface group of 30 bits, which practically never is
+// in use by administrators, who use small numbers, or by another agent.
 func newGroup() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.NativeEndian.Uint32(b[:])&0x3fffffff | 1<<30
 }
 
-// removeVeth removes a veth by its end on the node. One that is not there is no
-// error, and what is no veth stays. It blocks until the interface is gone. The other
-// end goes with it.
+// removeVeth removes a veth by its end on the node; the other end is removed with
+// it. A missing one is a success, and an interface of another type is kept. It
+// blocks until the interface is gone.
 func (l *links) removeVeth(name string) error { return l.removeVeths(name) }
 
-// removeVeths removes veths, and reports what each came to. The results are joined in
-// one error. It may be called by many at once.
+// removeVeths removes veths and joins the errors. It may be called concurrently.
 func (l *links) removeVeths(names ...string) error {
 	// With a place for each result, so that removeWaiting never waits for a caller.
 	done := make(chan error, len(names))
@@ -58,7 +56,7 @@ func (l *links) removeVeths(names ...string) error {
 	for _, name := range names {
 		r.waiting = append(r.waiting, removal{name, done})
 	}
-	// Whoever comes while nobody removes starts the goroutine.
+	// The first caller starts the goroutine.
 	begin := !r.busy && len(r.waiting) > 0
 	r.busy = r.busy || begin
 	r.mu.Unlock()
@@ -72,7 +70,7 @@ func (l *links) removeVeths(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// removeWaiting removes until nobody waits. Interfaces that come meanwhile make up the
+// removeWaiting removes interfaces until none is waiting. New requests make up the
 // next round: removing 100 pods takes a few rounds.
 func (l *links) removeWaiting() {
 	r := &l.removals
@@ -80,8 +78,8 @@ func (l *links) removeWaiting() {
 		r.mu.Lock()
 		all := r.waiting[:min(len(r.waiting), maxRemovals)]
 		r.waiting = r.waiting[len(all):]
-		// Set under the same lock that finds the list empty: who comes next starts a
-		// new goroutine.
+		// Set under the lock under which the list was found empty: the next caller
+		// starts a new goroutine.
 		r.busy = len(all) > 0
 		r.mu.Unlock()
 		if len(all) == 0 {
@@ -105,8 +103,8 @@ func (l *links) removeWaiting() {
 	}
 }
 
-// removeNow removes veths at once, and returns what became of each. It marks all of
-// them with the group, removes the group by one request, and then looks at each.
+// removeNow removes veths at once, and returns an error for each. It puts them into
+// the group, removes the group by one request, and then checks each.
 func (l *links) removeNow(names []string) []error {
 	errs := make([]error, len(names))
 	found := make([]netlink.Link, len(names))
@@ -117,13 +115,13 @@ func (l *links) removeNow(names []string) []error {
 		case err != nil:
 			errs[i] = err
 		case link == nil:
-		// Somebody has given the name to another kind of interface: it is not ours to
-		// remove.
+		// Another program has given the name to another type of interface.
 		case link.Type() != "veth":
 			errs[i] = fmt.Errorf("%s is a %s, want a veth", name, link.Type())
 		default:
 			found[i] = link
-			// One that cannot be marked is removed on its own below.
+			// An interface that cannot be put into the group is removed on its own
+			// below.
 			if len(names) > 1 && l.h.LinkSetGroup(link, int(l.removals.group)) == nil {
 				marked++
 			}
@@ -131,25 +129,24 @@ func (l *links) removeNow(names []string) []error {
 	}
 	atPoint("marked")
 	if marked > 1 {
-		_ = l.removeGroup() // what stays is removed one by one
+		_ = l.removeGroup() // remaining ones are removed one by one
 	}
 	for i, link := range found {
 		if link == nil {
 			continue
 		}
-		// Most are gone with the group.
+		// Most were removed with the group.
 		if marked > 1 {
 			if again, err := l.find(names[i]); err == nil && again == nil {
 				continue
 			}
 		}
-		// ENODEV: it went by itself, as when the pod's namespace has ended.
+		// ENODEV: it is gone, as when the pod's namespace has ended.
 		if err := l.h.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 			errs[i] = err
 			continue
 		}
-		// The answer of the kernel is not taken for the fact: an address must not be
-		// given again while its interface is there.
+		// Checked again: an address must not be reused while its interface exists.
 		if again, err := l.find(names[i]); err != nil {
 			errs[i] = err
 		} else if again != nil && again.Type() == "veth" {

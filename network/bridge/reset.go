@@ -14,8 +14,8 @@ import (
 )
 
 // Check reports whether the pod's interface is a port of the bridge, and whether
-// the table holds what it is to hold. It changes nothing. ctx bounds the wait for the
-// gate; the kernel is asked within the deadlines of the sockets.
+// the table has its entries. It changes nothing. ctx limits the wait for the gate;
+// calls of the kernel have the deadlines of the sockets.
 func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 	_, err := p.do(ctx, "check", k.Attachment.ID, func(ctx context.Context) (network.Result, error) {
 		want, err := parsePlan(k.Saved)
@@ -35,7 +35,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 		case link == nil:
 			return network.Result{}, fmt.Errorf("interface %s is missing", want.Veth)
 		case !p.ready || link.Attrs().MasterIndex != p.index:
-			return network.Result{}, fmt.Errorf("interface %s is no port of bridge %s", want.Veth, want.Bridge)
+			return network.Result{}, fmt.Errorf("interface %s is not a port of bridge %s", want.Veth, want.Bridge)
 		}
 		// The whole table, not only this pod's entries: rules that are missing cut off
 		// all pods.
@@ -48,10 +48,10 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 	return err
 }
 
-// Reset takes back all that the plugin made on the node: the interfaces of pods,
-// the bridge, the table, the settings, the state. No pod has a network then.
-// Attachments stay in memory until TearDown, which finds nothing to remove. The next
-// pod makes everything anew.
+// Reset removes everything that the plugin made on the node: the interfaces of
+// pods, the bridge, the table, the settings, the state. Pods then have no network.
+// Attachments stay in memory until TearDown, which finds nothing to remove. The
+// next pod creates everything again.
 func (p *Plugin) Reset(ctx context.Context) error {
 	_, err := p.do(ctx, "reset", "", func(ctx context.Context) (network.Result, error) {
 		leave, err := p.enter(ctx)
@@ -64,8 +64,8 @@ func (p *Plugin) Reset(ctx context.Context) error {
 	return err
 }
 
-// reset is Reset. The gate is held. What fails is reported, and the rest is removed all
-// the same.
+// reset is Reset with the gate held. It continues after a failure, and returns all
+// errors.
 func (p *Plugin) reset(ctx context.Context) error {
 	p.ready = false
 	var errs []error
@@ -80,8 +80,8 @@ func (p *Plugin) reset(ctx context.Context) error {
 	p.mu.Unlock()
 	link, err := p.links.find(bridge)
 	errs = append(errs, err)
-	// Ports that no record names are removed as well, but never a bridge of somebody
-	// else.
+	// Ports without a record are removed as well, but never a bridge of another
+	// program.
 	if link != nil && oursBridge(link) {
 		found, err := p.links.ports(link.Attrs().Index, p.cfg.VethPrefix)
 		errs = append(errs, err)
@@ -96,7 +96,7 @@ func (p *Plugin) reset(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove bridge %s: %w", bridge, err))
 		}
 	}
-	// Other agents' pods need what was turned on; the last agent turns it off.
+	// Pods of other agents need forwarding; the last agent turns it off.
 	set := p.state
 	v4, v6, err := p.table.dropsOthers(p.cfg.Table)
 	errs = append(errs, err)
@@ -106,11 +106,12 @@ func (p *Plugin) reset(ctx context.Context) error {
 	if v6 || err != nil {
 		set.Forward6 = ""
 	}
-	// Forwarding ends before the rules that keep that of others dropped.
+	// Forwarding is turned off before the rules that drop other forwarding are
+	// removed.
 	errs = append(errs, withinNetns(p.ns, func() error { return undoForwarding(set, p.boot) }))
 	errs = append(errs, p.table.remove(ctx, p.cfg.Table))
-	// The state stays on the disk after a failure, so that another Reset knows what was
-	// set.
+	// After a failure the state stays on the disk, so that another Reset knows the
+	// settings.
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -118,7 +119,7 @@ func (p *Plugin) reset(ctx context.Context) error {
 	p.mu.Lock()
 	p.drop4, p.drop6 = false, false
 	p.bridgeIndex = 0
-	// The kernel still lacks what it lacked; everything else is gone.
+	// The kernel's missing features stay known; everything else is gone.
 	p.notes = notes{conntrack: p.notes.conntrack}
 	p.mu.Unlock()
 	// Last of all: a crash before this repeats a Reset that finds less to do.

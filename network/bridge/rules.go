@@ -17,8 +17,8 @@ const (
 	setAddr6 = "hostports6_addr"
 )
 
-// Types of nft, as numbers that only "nft list" looks at; six bits each, the
-// first of a concatenation in the highest bits.
+// Types of nft, as numbers that only "nft list" uses; six bits each, the first of a
+// concatenation in the highest bits.
 const (
 	typeIPv4    = 7
 	typeIPv6    = 8
@@ -35,16 +35,15 @@ type mapping struct {
 	keyLen, valLen   uint32
 }
 
-// Registers of 4 bytes, by their numbers: keys begin at regKey, and what is found at
-// regVal.
+// Numbers of 4-byte registers: keys start at regKey, and values at regVal.
 const (
 	regKey = 0
 	regVal = 8
-	regOne = unix.NFT_REG_1 // for what is compared at once
+	regOne = unix.NFT_REG_1 // for single comparisons
 )
 
-// reg32 is the kernel's number of a register of 4 bytes, as the kernel shows it: one at
-// the beginning of a register of 16 bytes goes by that one's number.
+// reg32 returns the kernel's number of a 4-byte register: a register at the
+// beginning of a 16-byte one has that one's number.
 func reg32(n uint32) uint32 {
 	if n%4 == 0 {
 		return unix.NFT_REG_1 + n/4
@@ -55,8 +54,8 @@ func reg32(n uint32) uint32 {
 // Statuses of a connection (nf_conntrack_common.h).
 const ctDNAT = 1 << 5
 
-// layout is what the table's rules depend on. Equal layouts make equal rules, which
-// mark relies on.
+// layout is the input of the table's rules. Equal layouts give equal rules, on
+// which mark relies.
 type layout struct {
 	bridge          string
 	subnet, subnet6 netip.Prefix
@@ -81,7 +80,7 @@ func (l layout) mappings() []mapping {
 	return all
 }
 
-// A chain of the table. Without a kind it is no base chain. A lower priority is asked
+// A chain of the table. Without a kind it is no base chain. A lower priority runs
 // earlier.
 type chain struct {
 	name     string
@@ -98,12 +97,11 @@ const (
 	prioFilter = 0
 )
 
-// forwardChain has what becomes of forwarded packets.
+// forwardChain is the name of the chain for forwarded packets.
 const forwardChain = "forward"
 
-// chains are the table, but for the entries of its maps. Chains that others
-// jump to come first. The number of rules does not depend on the number of pods: a
-// packet passes as many of them with 1 pod as with 100.
+// chains returns the chains of the table; chains that others jump to come first.
+// The number of rules does not depend on the number of pods.
 func (l layout) chains() []chain {
 	var (
 		v4, v6  = family(unix.NFPROTO_IPV4), family(unix.NFPROTO_IPV6)
@@ -119,8 +117,9 @@ func (l layout) chains() []chain {
 		rule(v4, daddr(4), portKey(regKey+1), translate(setAddr4, unix.NFPROTO_IPV4, 1)),
 		rule(v4, portKey(regKey), translate(setAny4, unix.NFPROTO_IPV4, 1)),
 	}
-	// What is sent on to a pod that was asked for by an address of the node has to
-	// come back this way: from itself, from its neighbours, and from 127.0.0.1.
+	// Replies of a pod to a connection through an address of the node have to
+	// return through the node: from the pod itself, from its neighbours, and from
+	// 127.0.0.1.
 	postrouting := [][]expr.Any{
 		rule(out, v4, within(source, loop), translated(true), masquerade()),
 		rule(out, own, translated(true), masquerade()),
@@ -134,8 +133,8 @@ func (l layout) chains() []chain {
 		rule(in, verdict(expr.VerdictAccept, "")),
 		rule(out, verdict(expr.VerdictAccept, "")),
 	}
-	// Last, for what is neither from nor to pods: as it was before forwarding was
-	// turned on.
+	// Last, for packets that are neither from nor to pods: they are dropped, as
+	// before forwarding was turned on.
 	if l.drop4 {
 		forward = append(forward, dropOthers(unix.NFPROTO_IPV4))
 	}
@@ -153,22 +152,23 @@ func (l layout) chains() []chain {
 			forward = append(forward, dropOthers(unix.NFPROTO_IPV6))
 		}
 	}
-	// Only packets for the node itself are looked up: connections that pass through it
-	// to the same port are not the pods'.
+	// Only packets to the node itself are looked up, not connections that pass
+	// through it to the same port.
 	local := rule(localDestination(), verdict(expr.VerdictJump, "hostports"))
 	return []chain{
 		{name: "hostports", rules: hostports},
 		{name: "prerouting", kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: prioDstNAT, rules: [][]expr.Any{
-			// A neighbour that sends to 127.0.0.1 must not reach what is only the node's.
+			// A neighbour that sends to 127.0.0.1 must not reach ports that only
+			// the node may use.
 			rule(v4, within(destination, loop), verdict(expr.VerdictReturn, "")),
 			local,
 		}},
-		// Packets of the node's own processes do not come by prerouting.
+		// Packets of the node's own processes do not pass prerouting.
 		{name: "output", kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: prioDstNAT, rules: [][]expr.Any{local}},
 		{name: "postrouting", kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: prioSrcNAT, rules: postrouting},
 		{name: forwardChain, kind: "filter", hook: unix.NF_INET_FORWARD, priority: prioFilter, rules: forward},
-		// The bridge takes packets for 127.0.0.1, as answers to the node need it; those
-		// that pods make up themselves are dropped (CVE-2020-8558).
+		// The bridge accepts packets for 127.0.0.1, which replies to the node need;
+		// those that pods make up are dropped (CVE-2020-8558).
 		{name: "input", kind: "filter", hook: unix.NF_INET_LOCAL_IN, priority: prioFilter, rules: [][]expr.Any{
 			rule(in, v4, within(destination, loop), translated(false), verdict(expr.VerdictDrop, "")),
 			rule(in, v4, within(source, loop), translated(false), verdict(expr.VerdictDrop, "")),
@@ -185,7 +185,7 @@ func rule(parts ...[]expr.Any) []expr.Any {
 	return all
 }
 
-// family asks for the protocol of the packet: chains of family inet see both.
+// family compares the protocol of the packet: chains of family inet see both.
 func family(proto byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regOne},
@@ -193,12 +193,12 @@ func family(proto byte) []expr.Any {
 	}
 }
 
-// deviceGroup is the group of interfaces (ip-link(8)) that every bridge of this package is
-// in, whoever made it and whatever its name is.
+// deviceGroup is the interface group (ip-link(8)) of every bridge of this package,
+// whatever its name and agent.
 const deviceGroup = 0x6e77
 
-// dropOthers drops what is neither from nor to pods, those of other agents' bridges
-// included: a drop by one table is final, whatever another one accepts.
+// dropOthers drops packets that are neither from nor to pods, of any agent: a drop
+// by one table is final, even if another table accepts.
 func dropOthers(proto byte) []expr.Any {
 	notIn := func(key expr.MetaKey) []expr.Any {
 		return []expr.Any{
@@ -236,8 +236,8 @@ func (s side) offset(size uint32) uint32 {
 	return first + uint32(s)*size
 }
 
-// within asks whether an address is of a prefix. The family has been asked. An invalid
-// prefix makes no expression: the rule is then not used.
+// within compares an address with a prefix. The family was compared before. An
+// invalid prefix gives no expression: the rule is then not used.
 func within(s side, p netip.Prefix) []expr.Any {
 	if !p.IsValid() {
 		return nil
@@ -260,8 +260,8 @@ func daddr(size uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: reg32(regKey), Base: expr.PayloadBaseNetworkHeader, Offset: destination.offset(size), Len: size}}
 }
 
-// portKey loads protocol and destination port, each into a register. All of the
-// protocols that have host ports have it at the same place.
+// portKey loads protocol and destination port, each into a register. All protocols
+// with host ports have the port at the same offset.
 func portKey(reg uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32(reg)},
@@ -269,8 +269,8 @@ func portKey(reg uint32) []expr.Any {
 	}
 }
 
-// translate looks the key up and changes the destination to what is found. A
-// key that is not there leads on to the next rule.
+// translate looks the key up and changes the destination to the value. A missing
+// key continues with the next rule.
 func translate(set string, proto, addrRegs uint32) []expr.Any {
 	addr, port := reg32(regVal), reg32(regVal+addrRegs)
 	return []expr.Any{
@@ -279,8 +279,8 @@ func translate(set string, proto, addrRegs uint32) []expr.Any {
 	}
 }
 
-// translated asks whether the connection's destination was changed. The status of the
-// connection says so for all of its packets, whichever way they go.
+// translated checks whether the connection's destination was changed. The status of
+// the connection says so for all packets in both directions.
 func translated(yes bool) []expr.Any {
 	op := expr.CmpOpEq
 	if yes {
@@ -293,9 +293,9 @@ func translated(yes bool) []expr.Any {
 	}
 }
 
-// localDestination asks whether a packet is for an address of the node. The kernel's
-// own table of addresses is asked (expression fib), so that rules need not follow
-// changes of the node's addresses.
+// localDestination checks whether a packet is for an address of the node. It uses
+// the kernel's own table of addresses (expression fib), so that rules need not
+// follow changes of addresses.
 func localDestination() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: regOne, FlagDADDR: true, ResultADDRTYPE: true},

@@ -17,8 +17,9 @@ import (
 // atPoint is called between the steps; tests die there.
 var atPoint = func(string) {}
 
-// SetUp makes the pod's interface, its addresses and routes, and its host ports. A
-// result with warnings is a success. After an error TearDown removes what there is.
+// SetUp creates the pod's interface, its addresses and routes, and its host ports.
+// A result with warnings is a success. After an error TearDown removes the created
+// parts.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, _ *os.File) (network.Result, error) {
 	return p.do(ctx, "set up", a.ID, func(ctx context.Context) (network.Result, error) {
 		want, err := parsePlan(saved)
@@ -26,13 +27,13 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "%w", err)
 		}
 		one := p.get(a.ID)
-		// The record and the memory are compared: a plan of another run of the agent
-		// for the same ID is none of now.
+		// The plan in the record and in memory are compared: they differ if the
+		// plan is of an earlier process.
 		if one == nil || one.plan != want {
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "%s has no such plan", a.ID)
 		}
-		// The path was given by somebody else, and is not followed if it ends in a
-		// link.
+		// The path comes from the request; a symbolic link at its end is not
+		// followed.
 		ns, err := openNetns(netns, true)
 		if err != nil {
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "network namespace: %w", err)
@@ -46,8 +47,8 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 	})
 }
 
-// setUp is SetUp, in the order in which a crash does the least harm: what is made last
-// is what others can reach.
+// setUp is SetUp, in the order in which a crash does the least harm: the parts that
+// others can reach are created last.
 func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) (network.Result, error) {
 	index, mtu, err := p.prepared(ctx, false)
 	if err != nil {
@@ -60,12 +61,12 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 	switch {
 	// The name follows from the ID, so that it is this pod's own, of an earlier try.
-	case errors.Is(err, unix.EEXIST): // what a killed agent left
+	case errors.Is(err, unix.EEXIST): // left by a killed agent
 		if err := p.links.removeVeth(one.Veth); err != nil {
 			return network.Result{}, fmt.Errorf("remove stale interface %s: %w", one.Veth, err)
 		}
 		err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
-	// Run has not seen the event yet: once more with a bridge that is looked at.
+	// Run has not handled the event yet: try once more after checking the bridge.
 	case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL): // the bridge was removed
 		if index, mtu, err = p.prepared(ctx, true); err == nil {
 			// The node's end may be there, without its bridge.
@@ -85,7 +86,7 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 		return network.Result{}, fmt.Errorf("set up %s of the pod: %w", podIfname, err)
 	}
 	atPoint("addresses")
-	// The caller has gone and will call TearDown: no ports are published for it.
+	// The caller has gone and will call TearDown: no ports are published.
 	if ctx.Err() != nil {
 		return network.Result{}, late(ctx, "set up")
 	}
@@ -116,9 +117,9 @@ func (p *Plugin) listening(one *pod) []string {
 	return warnings
 }
 
-// publish puts the pod's host ports into the table. Connections of the port's former
-// owner are deleted after the entries are there: those that begin in between go to the
-// new pod.
+// publish adds the pod's host ports to the table. Connections of a port's former
+// owner are deleted after the entries exist: connections in between go to the new
+// pod.
 func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if err := p.addPorts(ctx, one); err != nil {
 		return fmt.Errorf("add host ports: %w", err)
@@ -175,7 +176,7 @@ func elementsOf(one *pod) []element {
 	return all
 }
 
-// TearDown takes back the host ports, the interface and the address. It needs neither
+// TearDown removes the host ports, the interface and the address. It needs neither
 // the pod's namespace nor the bridge, and may be repeated.
 func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, saved []byte, _ *os.File) error {
 	_, err := p.do(ctx, "tear down", a.ID, func(ctx context.Context) (network.Result, error) {
@@ -192,7 +193,7 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 	// lost for ever.
 	what, err := parsePlan(saved)
 	if err != nil {
-		// What was planned is known all the same.
+		// The names can be derived from the ID.
 		what = plan{Veth: vethName(p.cfg.VethPrefix, a.ID)}
 		if one != nil && one.Veth != "" {
 			what = one.plan
@@ -210,13 +211,13 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 		return fmt.Errorf("remove interface %s: %w", what.Veth, err)
 	}
 	atPoint("no interface")
-	// After the interface has gone, so that the pod cannot make new ones.
+	// After the interface is removed, so that the pod cannot open new ones.
 	if one != nil && len(one.forwards) > 0 && p.feat.conntrack {
 		if err := p.links.forgetUDP(one.forwards, what, true); err != nil {
 			return fmt.Errorf("delete stale connections: %w", err)
 		}
 	}
-	// Last: from here on others may have the address and the ports.
+	// Last: from here on the address and the ports are free.
 	p.drop(a.ID)
 	return nil
 }
@@ -241,7 +242,7 @@ func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 		return nil
 	}
 	want := p.serve(one, false)
-	if !p.ready { // it is not known what the table holds
+	if !p.ready { // the content of the table is not known
 		err = p.prepare(ctx)
 	} else {
 		err = p.table.update(ctx, p.layout(), want, nil, p.listed(one))

@@ -24,13 +24,13 @@ const (
 	maxBootID    = 128
 )
 
-// state is what is kept in StateDir: what was chosen, and what was set for the
-// whole machine.
+// state is the content of StateDir: the chosen subnet, and the settings made on the
+// machine.
 type state struct {
 	Version int          `json:"v"`
 	Subnet  netip.Prefix `json:"subnet,omitzero"` // chosen, not given
-	// Forward4 and Forward6 are the boots in which forwarding was 0 and set to 1 here,
-	// by their IDs; "" is none.
+	// Forward4 and Forward6 are the IDs of the boots in which this plugin turned
+	// forwarding on; "" means none.
 	Forward4 string `json:"forward4,omitempty"`
 	Forward6 string `json:"forward6,omitempty"`
 	// AcceptRA are the interfaces whose accept_ra was raised from 1 to 2.
@@ -60,15 +60,15 @@ func parseState(b []byte) (state, error) {
 	}
 	for _, name := range s.AcceptRA {
 		if !safeElement(name) {
-			return state{}, fmt.Errorf("acceptRA %q is no name of an interface", name)
+			return state{}, fmt.Errorf("acceptRA %q is not an interface name", name)
 		}
 	}
 	return s, nil
 }
 
-// safeElement reports whether a name of an interface is an element of a path. It is
-// wider than validIfname: interfaces of others may have any name that the kernel
-// allows.
+// safeElement reports whether an interface name can be an element of a path. It
+// accepts more than validIfname: interfaces of others may have any name that the
+// kernel allows.
 func safeElement(name string) bool {
 	if name == "" || len(name) > maxIfname || name == "." || name == ".." {
 		return false
@@ -87,9 +87,9 @@ func stateDir(path string) durable.Dir {
 	return durable.Dir{Path: path, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxState}, Sync: true}
 }
 
-// readState returns the kept state, which is empty if there is none. One that is damaged
-// is set aside and begun anew: the bridge itself reports its subnet, and the table
-// what it drops.
+// readState returns the stored state, which is empty if there is none. A damaged
+// file is set aside and the state is empty: the bridge itself shows its subnet, and
+// the table what it drops.
 func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 	b, err := dir.Read(stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,8 @@ func readState(dir durable.Dir, log *zap.Logger) (s state, err error) {
 	}
 	if err == nil {
 		s, err = parseState(b)
-		// A disk that fails is not a damaged file: setting that aside would lose a good
-		// one.
+		// A failing disk is not a damaged file: setting an intact file aside would
+		// lose it.
 	} else if isDisk(err) {
 		return state{}, fmt.Errorf("Config.StateDir %s: %w", dir.Path, err)
 	}

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 )
 
-// ranges are where a subnet of subnetBits is looked for, in this order. The
-// defaults of CRI-O (10.85.0.0/16), podman and containerd (10.88.0.0/16), k3s
+// ranges are the ranges from which a subnet of subnetBits is chosen, in this order.
+// The defaults of CRI-O (10.85.0.0/16), podman and containerd (10.88.0.0/16), k3s
 // (10.42.0.0/16) and Docker (172.17.0.0/16) are outside.
 var ranges = []netip.Prefix{netip.MustParsePrefix("10.214.0.0/16"), netip.MustParsePrefix("192.168.192.0/18")}
 
@@ -17,11 +17,11 @@ const (
 	subnetBits = 24
 	minBits4   = 8  // the largest subnet
 	maxBits4   = 29 // the smallest: five pods
-	// Shorter prefixes are default routes, also those of VPNs that bring two halves.
+	// Shorter prefixes are default routes, also the two halves that some VPNs add.
 	defaultRouteBits = 1
 )
 
-// A taken range of addresses, and who has it.
+// A taken range of addresses, and its owner.
 type taken struct {
 	prefix netip.Prefix
 	by     string // "route 10.8.0.0/24 dev tun0", to be read after "overlaps"
@@ -54,8 +54,8 @@ func chooseSubnet(all []taken) (netip.Prefix, error) {
 		ranges[0], ranges[1], subnetBits)
 }
 
-// validSubnet refuses what is no subnet for pods. It is also for subnets in records,
-// hence the whole check.
+// validSubnet returns an error if a prefix cannot be a subnet for pods. It also
+// checks subnets of records.
 func validSubnet(p netip.Prefix) error {
 	switch {
 	case !p.IsValid() || !p.Addr().Is4():
@@ -72,8 +72,8 @@ func validSubnet(p netip.Prefix) error {
 	return nil
 }
 
-// validSubnet6 refuses what is no IPv6 subnet beside the IPv4 one. p4 is the zero value
-// if it is chosen later, with subnetBits.
+// validSubnet6 returns an error if a prefix cannot be the IPv6 subnet beside the
+// IPv4 one. p4 is the zero value if it is chosen later, with subnetBits.
 func validSubnet6(p6, p4 netip.Prefix) error {
 	most := 128 - 24
 	if p4.IsValid() {
@@ -86,7 +86,7 @@ func validSubnet6(p6, p4 netip.Prefix) error {
 		return fmt.Errorf("Config.Subnet6 %s: want no bits beyond the prefix, as in %s", p6, p6.Masked())
 	case p6.Bits() < 16 || p6.Bits() > most:
 		return fmt.Errorf("Config.Subnet6 %s: want a prefix of 16 to %d bits, so that it has an address for each of the IPv4 subnet", p6, most)
-	// Private and global ranges are equally good here.
+	// Private and global ranges are both accepted.
 	case p6.Addr().IsLoopback() || p6.Addr().IsMulticast() || p6.Addr().IsLinkLocalUnicast() || p6.Addr().IsUnspecified():
 		return fmt.Errorf("Config.Subnet6 %s: want addresses that hosts may have", p6)
 	}
@@ -129,8 +129,8 @@ func fromUint(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// prefixOf converts what netlink says: an address and the bits of its subnet. A nil
-// network is the default route's.
+// prefixOf converts an address and mask of netlink. A nil network is the default
+// route's.
 func prefixOf(n *net.IPNet) (netip.Prefix, error) {
 	if n == nil {
 		return netip.Prefix{}, errors.New("no network")

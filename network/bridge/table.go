@@ -27,14 +27,14 @@ const (
 type table struct {
 	ns   int // a descriptor of the network namespace
 	name string
-	// flags are those of the table: owner and persist, or none.
+	// flags are the flags of the table: owner and persist, or none.
 	flags uint32
 
 	conn *netlink.Conn
-	// wrote is told the port of each socket that changes something, before it does:
-	// how our own changes are known among those of others.
+	// wrote is called with the port of each socket before it changes anything:
+	// events with that port are this plugin's own changes.
 	wrote func(port uint32)
-	// fault replaces what a commit came to, in tests.
+	// fault replaces the error of a commit in tests.
 	fault func(error) error
 }
 
@@ -53,7 +53,7 @@ func (t *table) commit(ctx context.Context, b *batch) error {
 		err = t.fault(err)
 	}
 	if err != nil {
-		t.close() // with answers that may still come
+		t.close() // answers may still arrive
 	}
 	return err
 }
@@ -82,7 +82,7 @@ func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 		}
 	}
 	all := append([]netlink.Message{edge(unix.NFNL_MSG_BATCH_BEGIN)}, msgs...)
-	// One acknowledgement is enough: it comes after the commit, and behind all errors.
+	// One acknowledgement is enough: it comes after the commit and all errors.
 	all[len(all)-1].Header.Flags |= netlink.Acknowledge
 	all = append(all, edge(unix.NFNL_MSG_BATCH_END))
 	sent, err := conn.SendMessages(all)
@@ -90,7 +90,7 @@ func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 		return err
 	}
 	last := sent[len(sent)-2].Header.Sequence
-	// Errors come as such from Receive; other answers are passed over.
+	// Receive returns errors as such; other answers are ignored.
 	for {
 		replies, err := conn.Receive()
 		if err != nil {
@@ -146,7 +146,7 @@ func portOf(conn *netlink.Conn) (port uint32, err error) {
 	return port, errors.Join(ctlErr, err)
 }
 
-// close closes the writing socket. With it an owned table loses its owner, and stays
+// close closes the writing socket. An owned table loses its owner, and is kept
 // because it persists.
 func (t *table) close() {
 	if t.conn != nil {
@@ -155,8 +155,8 @@ func (t *table) close() {
 	}
 }
 
-// reader is a connection for what is only asked. It is a connection of its own, so that
-// no answer is mistaken for one of a transaction.
+// reader returns a connection for reads, separate from the one for transactions so
+// that their answers are not mixed.
 func (t *table) reader() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithNetNSFd(t.ns), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		_ = c.SetReadBuffer(nftBuffer)
@@ -183,23 +183,23 @@ func (t *table) exists(name string) (bool, error) {
 }
 
 // holds reports whether the table in the kernel has these chains, as many rules,
-// and exactly these entries. Rules are counted and not compared: an owned table cannot
-// be changed by others, and a rule that the kernel shows in other words would be put
-// back for ever.
+// and exactly these elements. Rules are only counted: others cannot change an owned
+// table, and a rule that the kernel shows in another form would be restored
+// forever.
 func (t *table) holds(l layout, want contents) (bool, error) {
 	d, err := t.differs(l, want)
 	return d.chains && len(d.add)+len(d.del) == 0, err
 }
 
-// difference is between a table and what it should be.
+// difference is the difference between a table and its wanted state.
 type difference struct {
 	chains   bool // all are there, with as many rules as there should be
 	rules    bool // and these are as they should be
 	add, del []element
 }
 
-// differs reads the table and compares. A missing table, chain or map is no error: it
-// shows in the result.
+// differs reads the table and compares it. A missing table, chain or map is a
+// difference and no error.
 func (t *table) differs(l layout, want contents) (d difference, err error) {
 	there, err := t.exists(t.name)
 	if err != nil || !there {
@@ -247,9 +247,9 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 	return d, nil
 }
 
-// sameRule reports whether the kernel shows a rule as it was given. One that it
-// shows in other words counts as another. In doubt the table is made anew, which is
-// right in any case.
+// sameRule reports whether the kernel shows a rule as it was given. A rule shown in
+// another form counts as different: then the table is created anew, which is always
+// safe.
 func sameRule(have, want []expr.Any) bool {
 	return slices.EqualFunc(have, want, func(a, b expr.Any) bool {
 		x, errX := expr.Marshal(unix.NFPROTO_INET, a)
@@ -258,9 +258,10 @@ func sameRule(have, want []expr.Any) bool {
 	})
 }
 
-// dropsOthers reports which forwarding between other interfaces is dropped by the tables
-// of this package but the one named except: those of other agents of the node, and of an
-// agent whose record was lost. Only who has turned forwarding on drops it.
+// dropsOthers reports the address families of which this package's tables, except
+// the named one, drop forwarding between other interfaces: tables of other agents
+// of the node, and of an agent whose record was lost. Only an agent that has turned
+// forwarding on drops it.
 func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	r, err := t.reader()
 	if err != nil {
@@ -286,8 +287,8 @@ func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 	return v4, v6, nil
 }
 
-// served names the table of another agent that has an entry for the same port; "" if there
-// is none, or if it cannot be found out.
+// served returns the table of another agent with an element for the same port; ""
+// if there is none, or it cannot be read.
 func (t *table) served(want element) string {
 	r, err := t.reader()
 	if err != nil {
@@ -301,7 +302,7 @@ func (t *table) served(want element) string {
 		if one.Name == t.name {
 			continue
 		}
-		// Tables of others have no map of this name.
+		// Tables of other programs have no map of this name.
 		found, _ := r.GetSetElements(&nftables.Set{Table: one, Name: want.set})
 		if slices.ContainsFunc(found, func(e nftables.SetElement) bool { return string(e.Key) == want.key }) {
 			return one.Name
@@ -310,9 +311,9 @@ func (t *table) served(want element) string {
 	return ""
 }
 
-// take makes the table hold these entries. One that has the rules is kept, as that of
-// a running agent is: while a base chain gives way to another of its kind, even in one
-// transaction, a packet can be past the old one before the new one counts.
+// take makes the table hold these elements. A table with the right rules, such as
+// that of a running agent, is kept: during the replacement of a base chain, even in
+// one transaction, a packet can miss both the old and the new one.
 func (t *table) take(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error {
 		if d, err := t.differs(l, want); err == nil && d.chains && d.rules {
@@ -334,20 +335,21 @@ func (t *table) replace(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
 }
 
-// insist tries again what fails for a reason that may be gone in a moment. It waits
-// nftTries times nftPause, a second, at most, or until ctx ends.
+// insist retries errors that may disappear in a moment, for nftTries times
+// nftPause, a second, at most, or until ctx ends.
 func (t *table) insist(ctx context.Context, l layout, want contents, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if err == nil {
 			return nil
 		}
-		// An error may come after the commit, as from a full receive buffer.
+		// An error may come after the commit, for example from a full receive
+		// buffer.
 		if ok, readErr := t.holds(l, want); ok && readErr == nil {
 			return nil
 		}
-		// The owner may be an agent that is about to end, and who else edits tables may
-		// have made or removed this one meanwhile.
+		// The owner may be an agent that is about to end, and other programs may
+		// have created or removed this table meanwhile.
 		if !passing(err) || try == nftTries {
 			return fmt.Errorf("replace table inet %s: %w", t.name, err)
 		}
@@ -359,14 +361,15 @@ func (t *table) insist(ctx context.Context, l layout, want contents, do func() e
 	}
 }
 
-// passing reports whether an error may be gone in a moment. EPERM is the answer for a
-// table that another socket owns; ENOENT and EEXIST are races with others who edit it.
+// passing reports whether an error may disappear in a moment. EPERM is the error
+// for a table that another socket owns; ENOENT and EEXIST are races with other
+// programs.
 func passing(err error) bool {
 	return slices.ContainsFunc([]error{unix.EPERM, unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOBUFS, unix.EINTR, unix.EAGAIN}, func(e error) bool { return errors.Is(err, e) })
 }
 
-// tryReplace makes the table anew once. One that is made or removed after the look
-// fails the transaction, and insist looks again.
+// tryReplace creates the table anew once. If it is created or removed by others
+// meanwhile, the transaction fails, and insist tries again.
 func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	there, err := t.exists(t.name)
 	if err != nil {
@@ -375,10 +378,9 @@ func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	return t.commit(ctx, wholeTable(t.name, t.flags, there, l, want))
 }
 
-// update adds and deletes entries in one transaction. want is what the maps hold
-// then: what came out is looked up if the kernel's answer leaves it open, and if
-// it is something else, as after the table was lost, the table is made anew. The caller
-// holds the gate.
+// update adds and deletes elements in one transaction. want is the content of the
+// maps afterwards: if the kernel's answer leaves the result open, the table is
+// read, and created anew if it differs. The caller holds the gate.
 func (t *table) update(ctx context.Context, l layout, want contents, add, del []element) error {
 	if len(add)+len(del) == 0 {
 		return nil
@@ -398,8 +400,8 @@ func (t *table) update(ctx context.Context, l layout, want contents, add, del []
 	return t.replace(ctx, l, want)
 }
 
-// remove deletes a table; one that is not there is no error. It is for tables of the
-// past as well, whose names the configuration no longer has.
+// remove deletes a table; a missing one is a success. It is also for tables of
+// former configurations.
 func (t *table) remove(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		there, err := t.exists(name)

@@ -13,10 +13,10 @@ import (
 // maxTaken bounds the memory; near makes it unlikely that it is ever reached.
 const maxTaken = 1 << 16 // routes and addresses that are looked at
 
-// taken returns what a subnet must not overlap: the routes of all tables and the
-// addresses, but for those of the bridge, and of those what is near: a router may
-// have a million others. The bridge's own are left out, or a restart would take them
-// for somebody else's.
+// taken returns ranges that a subnet must not overlap: the routes of all tables and
+// the addresses, without those of the bridge, which a restart would otherwise take
+// for foreign ones. Only ranges that overlap near are returned: a router may have a
+// million others.
 func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	var all []taken
 	byIndex := map[int]string{}
@@ -28,8 +28,8 @@ func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	for _, link := range list {
 		byIndex[link.Attrs().Index] = link.Attrs().Name
 	}
-	// All tables, as VPNs have their routes in tables of their own. Routes come one by
-	// one, and are not collected by the library.
+	// All tables, as VPNs have routes in tables of their own. The library passes
+	// routes one by one, without collecting them.
 	err = l.h.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
 		dev := byIndex[r.LinkIndex]
 		p, err := prefixOf(r.Dst)
@@ -65,14 +65,13 @@ func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	return all, nil
 }
 
-// overlapsAny reports whether a prefix overlaps one of those of interest. Invalid ones
+// overlapsAny reports whether a prefix overlaps one of those in near. Invalid ones
 // overlap nothing.
 func overlapsAny(p netip.Prefix, near []netip.Prefix) bool {
 	return slices.ContainsFunc(near, func(n netip.Prefix) bool { return n.Overlaps(p) })
 }
 
-// localAddresses are the addresses of the node. Those of all interfaces count, as for
-// host ports.
+// localAddresses returns the addresses of the node, of all interfaces.
 func (l *links) localAddresses() (map[netip.Addr]bool, error) {
 	addrs, err := l.addresses(nil)
 	if err != nil {

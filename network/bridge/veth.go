@@ -16,9 +16,9 @@ import (
 // podIfname is the name that CRI runtimes give to the interface of a pod.
 const podIfname = "eth0"
 
-// addVeth makes a veth: its one end a port of the bridge, up, and sending back
-// what comes in where that is asked for; its other end eth0 of a namespace, down.
-// The two requests go out at once.
+// addVeth creates a veth: one end is a port of the bridge, up, with hairpin mode if
+// requested; the other end is eth0 of a namespace, down. Both requests are sent at
+// once.
 func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.HardwareAddr) error {
 	if err := l.may("veth"); err != nil {
 		return err
@@ -26,8 +26,8 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	// EXCL: an interface of that name is an EEXIST, and never changed.
 	add := l.request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	// Both ends by one request, with the pod's end in its namespace from the beginning:
-	// it cannot stay behind in the node's, and its name cannot meet another there.
+	// Both ends in one request, with the pod's end in its namespace from the
+	// beginning: it cannot remain in the node's, and its name cannot collide there.
 	msg.Flags, msg.Change = unix.IFF_UP, unix.IFF_UP
 	add.AddData(msg)
 	add.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
@@ -51,9 +51,9 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	return l.setPort(name)
 }
 
-// setPort sets what a port of the bridge is to be beside the defaults. In hairpin mode
-// a pod reaches itself by its own host port: the bridge would not send a packet back to
-// the port that it came from.
+// setPort changes the defaults of a bridge port. In hairpin mode a pod can reach
+// itself by its own host port: the bridge would otherwise not send a packet back to
+// the port from which it came.
 func (l *links) setPort(name string) error {
 	set := l.request(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	set.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -66,8 +66,8 @@ func (l *links) setPort(name string) error {
 	return err
 }
 
-// setUpPod gives eth0 of a pod's namespace its addresses and routes. No router
-// and no neighbour can give it others. It works on a thread that enters the namespace;
+// setUpPod gives eth0 of a pod's namespace its addresses and routes, and disables
+// router and neighbour discovery. It works on a thread that enters the namespace;
 // the pod's processes are not running yet.
 func setUpPod(pod *os.File, p plan) error {
 	return withinNetns(pod, func() error {
@@ -88,7 +88,8 @@ func setUpPod(pod *os.File, p plan) error {
 			return err
 		}
 		defer h.Close()
-		// The socket is of the pod's namespace and lives as long as this call.
+		// The socket belongs to the pod's namespace and is closed at the end of
+		// this call.
 		if err := h.SetSocketTimeout(linkTimeout); err != nil {
 			return err
 		}
@@ -127,8 +128,8 @@ func everywhere(like netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}
 }
 
-// ports returns the veths of ours on a bridge. Ports with other names, which somebody
-// has added to the bridge, are not touched.
+// ports returns this plugin's veths on a bridge. Ports with other names, added by
+// other programs, are left out.
 func (l *links) ports(master int, prefix string) ([]string, error) {
 	all, err := l.h.LinkList()
 	// A port that the list lacks is found by the next start.

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each event may be the first of many: nothing is looked into at once that can wait.
+// More events may follow: handling is delayed.
 const (
 	restorePause = 50 * time.Millisecond // between two times that the table is put back
-	bridgeQuiet  = 10 * time.Millisecond // for what somebody does to the bridge step by step
-	// A look at routes and rules reads all of them, hence the pauses of seconds.
-	lookQuiet   = time.Second            // before routes and rules of others are looked at
-	lookPause   = 3 * time.Second        // between two such looks
+	bridgeQuiet  = 10 * time.Millisecond // for step-by-step changes of the bridge
+	// Reading routes and rules reads all of them: hence pauses of seconds.
+	lookQuiet   = time.Second            // before routes and rules of other programs are read
+	lookPause   = 3 * time.Second        // between two such reads
 	failedPause = 100 * time.Millisecond // doubled with each failure
 	maxPause    = 30 * time.Second
-	runDeadline = 30 * time.Second // of what Run does at a time
+	runDeadline = 30 * time.Second // of one action of Run
 )
 
-// inbox collects changes until somebody takes them. It holds a set of bits, so that it
+// inbox collects changes until they are taken. It holds a set of bits, so that it
 // cannot grow while Run is busy.
 type inbox struct {
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ type inbox struct {
 // newInbox returns an empty inbox.
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
-// put adds changes, and wakes up whoever takes them. It does not block.
+// put adds changes, and wakes the reader. It does not block.
 func (b *inbox) put(c change) {
 	if c == 0 {
 		return
@@ -58,11 +58,11 @@ func (b *inbox) take() change {
 	return c
 }
 
-// schedule describes when changes are looked into. It is pure: times are given to it.
+// schedule decides when changes are handled. It is pure: times are arguments.
 type schedule struct {
 	due  map[change]time.Time
 	last map[change]time.Time // when it was done
-	fail time.Duration        // the pause after the latest failure of what has to be restored
+	fail time.Duration        // pause after the latest failed restore
 }
 
 // newSchedule returns a schedule with nothing due.
@@ -70,12 +70,11 @@ func newSchedule() *schedule {
 	return &schedule{due: map[change]time.Time{}, last: map[change]time.Time{}}
 }
 
-// eachChange is the order in which changes are looked into that are due together: pods'
-// traffic first.
+// eachChange is the order in which due changes are handled: pods' traffic first.
 var eachChange = []change{changedTable, unsure, changedBridge, changedRoutes, changedRules}
 
-// add takes changes in. One that is due already keeps its time, or a stream of events
-// would put it off for ever.
+// add adds changes. A change that is already scheduled keeps its time: otherwise a
+// stream of events would delay it forever.
 func (s *schedule) add(all change, now time.Time) {
 	for _, c := range eachChange {
 		if all&c == 0 || !s.due[c].IsZero() {
@@ -101,7 +100,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// next returns what is due, and how long to wait if that is nothing; 0 for ever.
+// next returns the due changes, or how long to wait if there are none; 0 means
+// forever.
 func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	for _, one := range eachChange {
 		at := s.due[one]
@@ -118,8 +118,9 @@ func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	return 0, wait
 }
 
-// done takes in how it went. After a failure the same is due again, later each time.
-// Looks at others' routes and rules do not reset the pause of what has to be restored.
+// done records the result. After a failure the same change is scheduled again, with
+// a growing pause. Reads of other programs' routes and rules do not reset the pause
+// of restores.
 func (s *schedule) done(c change, err error, now time.Time) {
 	s.last[c] = now
 	delete(s.due, c)
@@ -133,9 +134,10 @@ func (s *schedule) done(c change, err error, now time.Time) {
 	s.due[c] = now.Add(s.fail)
 }
 
-// Run puts back what others take away, the table within 100 ms, and looks for what is
-// against the pods' traffic, until ctx ends. It waits for events of the kernel and
-// for nothing else. It is called once at a time, and returns nil.
+// Run restores the table (within 100 ms) and the bridge after other programs have
+// changed them, and checks for obstacles to the pods' traffic, until ctx ends. It
+// only waits for events of the kernel. It must not be called concurrently, and
+// returns nil.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	in := p.events
 	var all sync.WaitGroup
@@ -163,7 +165,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 				p.looked = true
 				p.mu.Unlock()
 			}
-			// Also what came while it was looked into.
+			// With the changes that arrived meanwhile.
 			s.add(in.take(), time.Now())
 			if ctx.Err() != nil {
 				return nil
@@ -187,8 +189,8 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// lookInto does what a change asks for. changed is called if Status is another one now.
-// An error has it looked into again.
+// lookInto handles a change. changed is called if the result of Status differs
+// afterwards. After an error the change is handled again.
 func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	ctx, cancel := context.WithTimeout(ctx, runDeadline)
 	defer cancel()
@@ -204,7 +206,7 @@ func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	}
 	err := p.restore(ctx, c)
 	p.logFailure(ctx, "failed to restore the bridge network", err)
-	// Before Recovered has run, Status says so, and nothing else is known.
+	// Before Recovered has run, Status says so.
 	if ctx.Err() == nil && p.isRecovered() && p.setBroken(err) {
 		changed()
 	}
@@ -232,9 +234,9 @@ func (p *Plugin) logFailure(ctx context.Context, message string, err error) {
 	}
 }
 
-// restore puts back the table or the bridge. Before the first pod there is nothing
-// to put back, but what Recovered could not. It waits for the gate, behind pods that
-// are being attached.
+// restore restores the table or the bridge. Before the first pod only a failed
+// Recovered has to be repeated. It waits for the gate, behind pods that are being
+// attached.
 func (p *Plugin) restore(ctx context.Context, c change) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -262,26 +264,26 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 	}
 	// A table that take adopts or makes at the start is not counted.
 	p.metrics.restores.Inc()
-	p.log.Warn("put the table back after others changed it", zap.String("table", p.cfg.Table))
+	p.log.Warn("restored table after a change by another program", zap.String("table", p.cfg.Table))
 	return nil
 }
 
-// listen turns the events of a netlink family into changes. Whenever events may
-// have been lost, lost is what may have changed. It returns when ctx ends, and opens
-// its socket anew after errors.
+// listen converts the events of a netlink family to changes. Whenever events may
+// have been lost, it adds lost. It returns when ctx ends, and opens a new socket
+// after errors.
 func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint32, lost change, read func(watched, netlink.Message) change) {
 	pause := failedPause
 	for ctx.Err() == nil {
 		// In the node's namespace, whatever the thread's is.
 		conn, err := netlink.Dial(family, &netlink.Config{Groups: groups, NetNS: int(p.ns.Fd())})
 		if err == nil {
-			// Without the privilege the buffer stays as it is, and more events are
+			// Without the privilege the buffer keeps its size, and more events are
 			// lost.
 			_ = conn.SetReadBuffer(nftBuffer)
 			// A deadline in the past ends Receive.
 			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-			// After the socket has its groups: what changed before is found by looking,
-			// what changes from here on makes an event.
+			// After the socket has joined its groups: earlier changes are found by
+			// a check, later ones cause events.
 			in.put(lost)
 			began := time.Now()
 			err = p.receive(ctx, conn, in, lost, read)
@@ -303,7 +305,7 @@ func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint3
 	}
 }
 
-// receive reads events until an error. Those of one transaction are put together.
+// receive reads events until an error. Those of one transaction are combined.
 func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, lost change, read func(watched, netlink.Message) change) error {
 	var pending change
 	for {
@@ -318,7 +320,8 @@ func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, los
 		case err != nil:
 			return err
 		}
-		// Anew for each batch: pods come and go, and the bridge may have another index.
+		// Read again for each batch: pods are added and removed, and the bridge's
+		// index may change.
 		w := p.watched()
 		for _, m := range all {
 			pending |= read(w, m)
@@ -330,7 +333,7 @@ func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, los
 	}
 }
 
-// watched returns what events are compared with now.
+// watched returns the values with which events are compared.
 func (p *Plugin) watched() watched {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -343,8 +346,9 @@ func (p *Plugin) watched() watched {
 	return w
 }
 
-// isServing reports whether an interface is that of a pod that is attached. The form of
-// the name is asked first, without the lock: most events are of other interfaces.
+// isServing reports whether an interface belongs to an attached pod. The form of
+// the name is checked first, without the lock: most events are about other
+// interfaces.
 func (p *Plugin) isServing(name string) bool {
 	if !isVethName(p.cfg.VethPrefix, name) {
 		return false

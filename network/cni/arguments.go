@@ -37,8 +37,8 @@ type limits struct {
 // burst is containerd's: as much as the bandwidth plugin takes.
 const burst = math.MaxUint32
 
-// arguments are those of CNI_ARGS, in containerd's order. Plugins read the pod
-// from them. What the attachment has not is left out.
+// arguments returns the CNI_ARGS of an attachment, in containerd's order. Plugins
+// read the pod from them. Empty values are left out.
 func arguments(a network.Attachment) ([][2]string, error) {
 	args := [][2]string{{"IgnoreUnknown", "1"}}
 	for _, f := range []struct{ field, key, value string }{
@@ -58,7 +58,7 @@ func arguments(a network.Attachment) ([][2]string, error) {
 	return args, nil
 }
 
-// capabilities are what the plugins of a list are given of an attachment, in
+// capabilities returns the capability arguments for the plugins of a list, in
 // containerd's form: those that one of them declares.
 func capabilities(a network.Attachment, l *list) (map[string]json.RawMessage, error) {
 	all := map[string]any{}
@@ -113,7 +113,8 @@ func mappings(ports []network.Port) []portMapping {
 	return out
 }
 
-// unserved returns what an attachment asked for in vain, for its pod's events.
+// unserved returns the requests of an attachment that no plugin supports, for its
+// pod's events.
 func unserved(a network.Attachment, l *list) []string {
 	var warnings []string
 	if len(mappings(a.Ports)) > 0 && !l.declares(portMappings) {

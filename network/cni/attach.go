@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// grace is how long after its deadline a call may take to be ended, which says
-// more than that it was late: those of processes, and some.
+// grace is how long after its deadline a call may take to end with its own error:
+// the time to kill processes, and a second.
 const grace = pipePatience + killPatience + time.Second
 
 // executor runs plugins of a list.
@@ -37,8 +37,8 @@ type call struct {
 	guard   *os.File
 }
 
-// checkID refuses what is no ID of an attachment: it becomes a part of a file's
-// name, and an argument of plugins.
+// checkID refuses an invalid ID of an attachment: it becomes part of a file's name,
+// and an argument of plugins.
 func checkID(id string) error {
 	if !legalName.MatchString(id) || len(id) > maxID {
 		return network.Errorf(network.InvalidArgument, "ID is %q; want at most %d bytes of %s", clip(id, maxID), maxID, legalName)
@@ -46,10 +46,9 @@ func checkID(id string) error {
 	return nil
 }
 
-// do calls f, within a deadline, when no other call for the same ID is under
-// way, nor anything that one of the past left running. It returns when f does,
-// and soon after the deadline in any case. The guard stays locked for as long
-// as f and its processes need.
+// do calls f with a deadline, after other calls for the same ID, and the processes
+// they left, have ended. It returns when f does, and soon after the deadline in any
+// case. The guard stays locked as long as f and its processes run.
 func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Context, guard *os.File, left *sync.WaitGroup) (T, error)) (T, error) {
 	var none T
 	if c.id != everything || c.verb != "GC" {
@@ -106,7 +105,7 @@ func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Contex
 	}
 }
 
-// joinedError is what errors.Join makes.
+// joinedError is the type of errors.Join.
 type joinedError interface{ Unwrap() []error }
 
 // coded gives an error the code of the one within that has one. That of a
@@ -119,7 +118,7 @@ func coded(err error) error {
 	return &network.Error{Code: network.CodeOf(err), Err: short(err)}
 }
 
-// short cuts the text of an error that may quote what others wrote.
+// short cuts the text of an error that may quote untrusted text.
 func short(err error) error {
 	if len(err.Error()) <= 2*maxText {
 		return err
@@ -135,7 +134,7 @@ type shortened struct {
 func (s *shortened) Error() string { return s.text }
 func (s *shortened) Unwrap() error { return s.error }
 
-// SetUp runs ADD of each plugin of what was planned.
+// SetUp runs ADD of each plugin in the plan.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, planned []byte, guard *os.File) (network.Result, error) {
 	s, err := decodeSaved(planned)
 	if err != nil {
@@ -170,8 +169,8 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 	return r, nil
 }
 
-// TearDown runs DEL of each plugin of what was planned, the last one first.
-// Without a record that can be read, what libcni's cache has of the ID is used.
+// TearDown runs DEL of each plugin in the plan, the last one first. Without a
+// readable record, it uses libcni's cache for the ID.
 func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, netns string, planned []byte, guard *os.File) error {
 	s, bad := decodeSaved(planned)
 	c := call{id: a.ID, verb: "DEL", timeout: p.cfg.DelTimeout, guard: guard}
@@ -208,8 +207,8 @@ func (p *Plugin) del(ctx context.Context, s *saved, id, netns string, guard *os.
 	return nil
 }
 
-// Check runs CHECK of each plugin. Configurations of versions below 0.4.0, and
-// those that say disableCheck, have nothing to check.
+// Check runs CHECK of each plugin. Configurations of versions below 0.4.0, and with
+// disableCheck, have none.
 func (p *Plugin) Check(ctx context.Context, k network.Kept, guard *os.File) error {
 	s, err := decodeSaved(k.Saved)
 	if err != nil {

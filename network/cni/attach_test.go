@@ -202,7 +202,7 @@ func TestPluginErrorsHaveCodes(t *testing.T) {
 		{act{Stdout: `{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/run/netns/test"}],"ips":[{"address":"10.0.0.1/8","interface":0}]}`}, network.FailedPrecondition, []string{"no address of interface eth0"}},
 		{act{Stdout: `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"}],"ips":[{"address":"10.0.0.1/8","interface":0}]}`}, network.FailedPrecondition, nil},
 		{act{Stdout: `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/other"}],"ips":[{"address":"10.0.0.1/8","interface":0}]}`}, network.FailedPrecondition, nil},
-		{act{Stdout: `{"cniVersion":"1.0.0","ips":[{"address":"0.0.0.0/0"}]}`}, network.Unknown, []string{`"0.0.0.0" is no address of a pod`}},
+		{act{Stdout: `{"cniVersion":"1.0.0","ips":[{"address":"0.0.0.0/0"}]}`}, network.Unknown, []string{`"0.0.0.0" is not a pod address`}},
 		{act{Stdout: `{"cniVersion":"1.0.0","ips":[{"address":"224.0.0.1/8"}]}`}, network.Unknown, nil},
 		{act{Stdout: `{"cniVersion":"1.0.0","ips":[{"address":"127.0.0.1/8"}]}`}, network.Unknown, nil},
 		{act{Stdout: `{"cniVersion":"1.0.0","interfaces":[{"name":"veth"}],"ips":[{"address":"10.0.0.1/8"},{"interface":0}]}`}, network.Unknown, []string{"result: invalid CIDR address"}},

@@ -37,8 +37,8 @@ type entry struct {
 
 func (p *Plugin) cache() string { return filepath.Join(p.cfg.CacheDir, "results") }
 
-// makeCache makes the directory that libcni writes to without a look at what is
-// there: nobody else may put anything into it.
+// makeCache creates the directory for libcni's cache, to which libcni writes
+// without checks: only root may write to it.
 func (p *Plugin) makeCache() error {
 	if err := os.MkdirAll(p.cache(), 0o700); err != nil {
 		return err
@@ -55,9 +55,8 @@ func entryName(network, id, ifName string) string {
 	return fmt.Sprintf("%s-%s-%s", network, id, ifName)
 }
 
-// mend sees to it that libcni finds a result in its cache that is whole: the
-// one that is there, or the one that is known here. If there is neither it finds
-// none, and mend returns false.
+// mend makes sure that libcni's cache has an intact result: the existing one, or
+// the known one. Without either it removes the entry, and returns false.
 func (p *Plugin) mend(s *saved, rt *libcni.RuntimeConf) (bool, error) {
 	name := entryName(s.list.name, rt.ContainerID, rt.IfName)
 	e, err := p.readEntry(name)
@@ -97,7 +96,7 @@ func (p *Plugin) mend(s *saved, rt *libcni.RuntimeConf) (bool, error) {
 	return true, nil
 }
 
-// tidy removes what a crash within mend may have left.
+// tidy removes the remnants of a crash within mend.
 func (p *Plugin) tidy(s *saved, rt *libcni.RuntimeConf) {
 	_ = os.Remove(filepath.Join(p.cache(), entryName(s.list.name, rt.ContainerID, rt.IfName)+durable.TempSuffix))
 }
@@ -122,7 +121,7 @@ func parseEntry(b []byte) (*entry, error) {
 	return &e, checkResult(e.Result)
 }
 
-// checkResult refuses what is no result of a known version.
+// checkResult returns an error for an invalid result or an unknown version.
 func checkResult(raw json.RawMessage) (err error) {
 	defer recovered(&err)
 	if err := holesIn(raw); err != nil {
@@ -142,7 +141,7 @@ func checkResult(raw json.RawMessage) (err error) {
 	return err
 }
 
-// entries are those of the cache that are whole, in order.
+// entries returns the intact entries of the cache, sorted.
 func (p *Plugin) entries() ([]*entry, error) {
 	names, err := safefile.Names(p.cache(), maxCacheEntries)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -156,7 +155,7 @@ func (p *Plugin) entries() ([]*entry, error) {
 	for _, name := range names {
 		e, err := p.readEntry(name)
 		if err != nil || name != entryName(e.NetworkName, e.ContainerID, e.IfName) {
-			continue // of a crash; whoever has the record mends it
+			continue // left by a crash; mend repairs it from the record
 		}
 		all = append(all, e)
 	}
@@ -188,7 +187,7 @@ func (e *entry) record() (*saved, error) {
 	return decodeSaved(b)
 }
 
-// cached returns records that are made of what the cache has of an ID.
+// cached returns records built from the cache's entries for an ID.
 func (p *Plugin) cached(id string) []*saved {
 	all, err := p.entries()
 	if err != nil {

@@ -8,10 +8,10 @@ type skipped struct {
 	err  error
 }
 
-// choose returns the first of the files, which are in order, whose list is
-// valid, and those before it. last is the list in use: it stays while its file
-// cannot be read or parsed, and, as long as the file is unchanged, while its
-// plugins do not say which versions they speak.
+// choose returns the first valid list of the files, which are sorted, and the files
+// before it. last is the list in use: it is kept while its file cannot be read or
+// parsed and, if the file is unchanged, while its plugins do not return their
+// versions.
 func choose(files []string, read func(file string) (*list, error), check func(*list) (version string, err error), last *list) (*list, []skipped) {
 	var passed []skipped
 	for _, file := range files {

@@ -15,15 +15,15 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// loadPatience is how long the directories may take to be read, their plugins'
-// answers included; firstPatience is how long others wait for the first time.
+// loadPatience is how long reading the directories may take, answers of plugins
+// included; firstPatience is how long callers wait for the first read.
 const (
 	loadPatience  = time.Minute
 	firstPatience = 15 * time.Second
 )
 
-// Plugin runs CNI plugins. It is made by [New]; its methods may be called at
-// any time and by several goroutines.
+// Plugin runs CNI plugins. Its methods may be called at any time from any
+// goroutine.
 type Plugin struct {
 	cfg       Config
 	processes processes
@@ -31,24 +31,24 @@ type Plugin struct {
 	metrics   *metrics
 	lanes     lanes
 
-	dir     *directory // the load that is under way has it
+	dir     *directory // owned by the running load
 	loads   detached.Group[[]string]
 	asks    detached.Group[error]    // for the status
 	asksVer detached.Group[[]string] // for versions, by executable
 	failed  chan struct{}
 	changed atomic.Pointer[func()]
 
-	// ready is what Status returns: nil if it is to return nil.
+	// ready is the result of Status; it points to nil if that is nil.
 	ready atomic.Pointer[network.Error]
 
 	mu      sync.Mutex
 	loaded  bool
 	list    *list // nil: none
-	none    error // why
-	status  error // of list: what its plugins say
-	askedOf *list // whose answer status is; nil before the first one
+	none    error // why there is no list
+	status  error // the last answers of list's plugins
+	askedOf *list // the list of status; nil before the first answer
 
-	unanswered bool // a plugin did not say which versions it speaks
+	unanswered bool // a plugin did not return its versions
 
 	results map[string]json.RawMessage // of the attachments that exist, by ID
 }
@@ -59,7 +59,7 @@ var (
 	_ network.Collector = (*Plugin)(nil)
 )
 
-// New makes a Plugin. It reads nothing yet and starts nothing.
+// New returns a Plugin. It reads and starts nothing yet.
 func New(cfg Config) (*Plugin, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -80,16 +80,15 @@ func New(cfg Config) (*Plugin, error) {
 	return p, nil
 }
 
-// Name is "cni".
+// Name returns "cni".
 func (*Plugin) Name() string { return "cni" }
 
-// Durable reports that plugins keep state on the disk, such as addresses.
+// Durable returns true: plugins keep state on the disk, such as addresses.
 func (*Plugin) Durable() bool { return true }
 
-// Status returns nil if there is a valid configuration and its plugins say that
-// they are ready, and otherwise a [network.Error] that is Unavailable and says
-// what is wrong with which file, or what which plugin said. It reads memory
-// alone.
+// Status returns nil if there is a valid configuration and its plugins are ready,
+// and otherwise an Unavailable [network.Error] that names the faulty file or has
+// the plugin's answer. It reads only memory.
 func (p *Plugin) Status() error {
 	if e := p.ready.Load(); e != nil {
 		return e
@@ -97,9 +96,9 @@ func (p *Plugin) Status() error {
 	return nil
 }
 
-// Recovered takes over the results of what exists, and has a first look at the
-// configurations, so that Status means something afterwards. It waits no more
-// than 15 s for that.
+// Recovered stores the results of existing attachments, and reads the
+// configurations, so that Status is meaningful afterwards. It waits at most 15 s
+// for that.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	p.mu.Lock()
 	for _, k := range kept {
@@ -114,9 +113,9 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	return nil
 }
 
-// Run watches the directories of the configurations and of the plugins, and
-// asks plugins of version 1.1 and above that are not ready for their status,
-// every 30 s. It returns nil when ctx ends. It must be called once.
+// Run watches the directories of configurations and plugins, and calls STATUS of
+// plugins of version 1.1 and above that are not ready, every 30 s. It returns nil
+// when ctx ends. It must be called once.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	p.changed.Store(&changed)
 	w := newWatcher(p.cfg.Log)
@@ -130,8 +129,8 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	return nil
 }
 
-// watchAndLoad reads the directories once they are watched. Which directories
-// of plugins' files there are is known only then, so it may do so again.
+// watchAndLoad reads the directories once they are watched. The directories of
+// plugins' files are known only then, so that it may read again.
 func (p *Plugin) watchAndLoad(ctx context.Context, w *watcher) loaded {
 	var r loaded
 	var watched bool
@@ -151,13 +150,13 @@ func (p *Plugin) watchAndLoad(ctx context.Context, w *watcher) loaded {
 	return r
 }
 
-// load reads the directories and publishes what came of it. It returns the
-// directories of plugins' files, and false if they could not be read in time.
+// load reads the directories and stores the result. It returns the directories of
+// plugins' files, and false if they could not be read in time.
 func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	ctx, cancel := context.WithTimeout(caller, loadPatience)
 	defer cancel()
 	subs, err := p.loads.Do(ctx, "load", func() ([]string, error) {
-		// Others may come to wait for it who have more time.
+		// Later callers may wait longer for it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadPatience)
 		defer cancel()
 		l, err := p.dir.load(ctx)
@@ -177,8 +176,8 @@ func (p *Plugin) load(caller context.Context) (subs []string, ok bool) {
 	return subs, err == nil
 }
 
-// use takes over what was loaded. A new list counts as its predecessor did until
-// its plugins answered.
+// use stores a loaded list. A new list has its predecessor's status until its
+// plugins have answered.
 func (p *Plugin) use(l *list, none error) {
 	was := p.list
 	p.loaded, p.list, p.none = true, l, none
@@ -200,8 +199,8 @@ func (p *Plugin) use(l *list, none error) {
 		zap.String("network", l.name), zap.String("version", l.version), zap.Strings("plugins", l.kinds()))
 }
 
-// publish changes the state and then what Status returns, and calls changed if
-// that is something else.
+// publish changes the state and then the result of Status, and calls changed if
+// that differs.
 func (p *Plugin) publish(change func()) {
 	p.mu.Lock()
 	change()
@@ -228,7 +227,7 @@ func unavailable(err error) *network.Error {
 	return &network.Error{Code: network.Unavailable, Err: err}
 }
 
-// look reads the directories and asks for the status, if nobody did yet.
+// look reads the directories and calls STATUS, unless that was done already.
 func (p *Plugin) look(ctx context.Context) {
 	p.mu.Lock()
 	loaded := p.loaded
@@ -261,10 +260,9 @@ func (p *Plugin) current(ctx context.Context) (*list, error) {
 	return p.list, nil
 }
 
-// Plan checks the attachment's values and returns the configuration in force
-// with the arguments for its plugins. Without a configuration, or if its plugins
-// say that they are not ready, the error is Unavailable, with the text of
-// Status.
+// Plan checks the attachment's values and returns the configuration in use with the
+// arguments for its plugins. Without a configuration, or if its plugins are not
+// ready, the error is Unavailable, with the text of Status.
 func (p *Plugin) Plan(ctx context.Context, a network.Attachment) ([]byte, error) {
 	if err := checkID(a.ID); err != nil {
 		return nil, err
@@ -292,8 +290,8 @@ func (p *Plugin) Plan(ctx context.Context, a network.Attachment) ([]byte, error)
 // hasStatus reports whether a list's version has the verb STATUS, and GC.
 func hasStatus(l *list) bool { return l.version == "1.1.0" }
 
-// ask asks the plugins of the list in use for their status, and reports whether
-// they are to be asked again.
+// ask calls STATUS of the plugins of the list in use, and reports whether to call
+// them again.
 func (p *Plugin) ask(ctx context.Context) (again bool) {
 	p.mu.Lock()
 	l := p.list
@@ -303,7 +301,7 @@ func (p *Plugin) ask(ctx context.Context) (again bool) {
 	}
 	wait, cancel := context.WithTimeout(ctx, p.cfg.StatusTimeout+grace)
 	defer cancel()
-	keep := func(said error) error { // also for who did not wait
+	keep := func(said error) error { // also if the caller has gone
 		if said != nil {
 			said = fmt.Errorf("network %q is not ready: %w", l.name, coded(said))
 		}
@@ -323,7 +321,7 @@ func (p *Plugin) ask(ctx context.Context) (again bool) {
 	})
 	switch {
 	case ctx.Err() != nil && err != nil:
-		return false // who asked does not wait for the answer
+		return false // the caller does not wait for the answer
 	case err != nil:
 		said = keep(fmt.Errorf("plugins were not done with STATUS within %v: %w", p.cfg.StatusTimeout, err))
 	}

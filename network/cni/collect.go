@@ -16,10 +16,9 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Collect runs DEL for what libcni's cache has of attachments that are not
-// kept, and then GC, with those that are, for the list in use and the lists of
-// those that are kept. No other verb of an attachment runs meanwhile; one that
-// hangs keeps Collect waiting, and nobody else.
+// Collect runs DEL for attachments in libcni's cache that are not in keep, and then
+// GC with those in keep, for the list in use and the lists of those attachments. No
+// other verb of an attachment runs meanwhile; one that hangs delays only Collect.
 func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	c := call{id: everything, verb: "GC", timeout: p.cfg.GCTimeout}
 	_, err := do(ctx, p, c, func(ctx context.Context, _ *os.File, left *sync.WaitGroup) (struct{}, error) {
@@ -39,8 +38,8 @@ func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	return err
 }
 
-// valid are the IDs that somebody may use: those that are kept, and what was set
-// up since somebody listed them.
+// valid returns the IDs in use: those in keep, and those set up since keep was
+// listed.
 func (p *Plugin) valid(keep []network.Kept) map[string]bool {
 	valid := map[string]bool{}
 	for _, k := range keep {
@@ -54,8 +53,7 @@ func (p *Plugin) valid(keep []network.Kept) map[string]bool {
 	return valid
 }
 
-// lists returns the list in use and those that attachments were made with, each
-// once.
+// lists returns the list in use and the lists of the attachments, each once.
 func (p *Plugin) lists(keep []network.Kept) []*list {
 	var all []*list
 	add := func(l *list) {

@@ -13,8 +13,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Where the CNI conventions put things, and Kubernetes' name of a pod's
-// interface.
+// Directories of the CNI conventions, and Kubernetes' name of a pod's interface.
 const (
 	DefaultConfDir  = "/etc/cni/net.d"
 	DefaultBinDir   = "/opt/cni/bin"
@@ -23,7 +22,7 @@ const (
 	ifName = "eth0"
 )
 
-// Preference describes which of several addresses is the primary one.
+// Preference says which of several addresses is the primary one.
 type Preference int
 
 // Preferences.
@@ -33,21 +32,21 @@ const (
 	IPv6                   // the first IPv6 address, if there is one
 )
 
-// Config defines how plugins are found and run. Its zero value is fine.
+// Config configures a Plugin. Its zero value is valid.
 type Config struct {
 	// ConfDir has the network configurations; DefaultConfDir. It need not exist.
 	ConfDir string
-	// BinDirs have the plugins, the first one that has a name counts;
+	// BinDirs have the plugins; the first directory with a name is used;
 	// DefaultBinDir. They need not exist.
 	BinDirs []string
-	// CacheDir is for libcni's cache of results: a directory of this plugin's
-	// alone, which is made with mode 0700; DefaultCacheDir.
+	// CacheDir is a directory for libcni's cache of results, for this plugin alone,
+	// created with mode 0700; DefaultCacheDir.
 	CacheDir string
-	// Prefer says which address is the primary one.
+	// Prefer selects the primary address.
 	Prefer Preference
 
-	// Deadlines of the verbs; 0 is the default. The context of a call may end
-	// it earlier. ADD, DEL, CHECK and GC are each of a whole list of plugins.
+	// Deadlines of the verbs; 0 means the default. The context of a call may end it
+	// earlier. ADD, DEL, CHECK and GC are limits for a whole list of plugins.
 	AddTimeout     time.Duration // 2 min
 	DelTimeout     time.Duration // 60 s
 	CheckTimeout   time.Duration // 30 s

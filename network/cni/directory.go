@@ -20,9 +20,9 @@ import (
 
 // Limits of the directory.
 const (
-	maxEntries = 4096 // that are looked at
-	maxFiles   = 64   // that may be configurations
-	maxNamed   = 8    // files of which an error says what is wrong with them
+	maxEntries = 4096 // limit of entries read
+	maxFiles   = 64   // limit of configuration files
+	maxNamed   = 8    // limit of faulty files in an error
 )
 
 // directory reads the configurations. It serves one load at a time.
@@ -33,14 +33,14 @@ type directory struct {
 
 	last  *list
 	named map[string]string // errors by file, as they were logged
-	// Of the last load: directories of plugins' files, of the lists that were
-	// looked at, and whether a plugin did not say which versions it speaks.
+	// Of the last load: directories of plugins' files, of the checked lists, and
+	// whether a plugin did not return its versions.
 	subs       []string
 	unanswered bool
 }
 
-// load reads the directory and returns the list to use, or why there is none. An
-// error of the directory itself, but for its absence, changes nothing.
+// load reads the directory and returns the list to use, or why there is none. If
+// the directory exists and cannot be read, nothing changes.
 func (d *directory) load(ctx context.Context) (*list, error) {
 	d.subs, d.unanswered = nil, false
 	files, err := confFiles(d.path, ".conf", ".conflist", ".json")
@@ -62,8 +62,8 @@ func (d *directory) load(ctx context.Context) (*list, error) {
 	return l, nil
 }
 
-// confFiles lists files of a directory by their extensions, in order. One that
-// is missing has none. Links count as what they lead to.
+// confFiles returns the files of a directory with some extensions, sorted. A
+// missing directory has none. Links count as their targets.
 func confFiles(dir string, extensions ...string) ([]string, error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +143,7 @@ func (d *directory) readPlugins(l *list) (*list, error) {
 	return l.with(plugins)
 }
 
-// name logs what is wrong with files, once.
+// name logs the faults of files, once.
 func (d *directory) name(passed []skipped) {
 	now := map[string]string{}
 	for _, s := range passed {
@@ -156,7 +156,7 @@ func (d *directory) name(passed []skipped) {
 	d.named = now
 }
 
-// noList is the error of Status when there is no valid list.
+// noList returns the error of Status without a valid list.
 func noList(dir string, passed []skipped) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "no valid network configuration in %s", dir)

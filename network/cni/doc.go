@@ -10,33 +10,32 @@
 //
 // # Configurations
 //
-// Files that end in .conf, .conflist or .json are taken in the order of their
-// names, and the first valid one is used. It is valid if it parses, its name is
-// legal, the executable of each of its plugins is there, and all of them speak
-// one of its versions, 0.1.0 to 1.1.0. Those before it are named in the log, once.
+// Files that end in .conf, .conflist or .json are read in the order of their names,
+// and the first valid one is used. It is valid if it parses, its name is legal, the
+// executable of each of its plugins exists, and all of them support one of its
+// versions, 0.1.0 to 1.1.0. Files before it are logged once.
 //
-// A changed file is in force for new attachments within 200 ms, of which 100 ms
-// are waited for more changes; attachments that exist are taken back with the
-// configuration that made them. While a file that is in use cannot be read or
-// parsed, since it is being written, what it said last is used.
+// A changed file is used for new attachments within 200 ms, of which 100 ms are a
+// wait for more changes. Existing attachments are deleted with the configuration
+// that created them. While the file in use cannot be read or parsed, because it is
+// being written, its last content is used.
 //
 // # What plugins may do
 //
-// A plugin may hang, flood its output, die, or leave children that keep its
-// pipes open: it costs its own attachment no more than the deadline of the verb,
-// and no other one anything. At the deadline its process group is killed. What
-// left the group, as a daemon does, lives on, and keeps the guard of
-// [network.Plugin] locked if it did not close it. A process that cannot be
-// killed, as one that waits for a dead disk, keeps the next call for the same
-// attachment waiting and nothing else. What plugins answer is bounded, checked
-// for the addresses that it names, and converted by libcni.
+// A plugin may hang, flood its output, crash, or leave children that keep its pipes
+// open: its own attachment waits until the deadline of the verb at most, and others
+// are not affected. At the deadline its process group is killed. A process that
+// left the group, such as a daemon, continues to run, and keeps the guard of
+// [network.Plugin] locked if it did not close it. A process that cannot be killed,
+// for example one that waits for a dead disk, only delays the next call for the
+// same attachment. Answers of plugins are limited in size, their addresses are
+// checked, and libcni converts them.
 //
-// # What is kept
+// # State
 //
 // The configuration and the arguments of an attachment are in the record that
-// [Plugin.Plan] returns, and its result in [network.Result].Extra. The
-// cache that libcni keeps in [Config].CacheDir is written anew from them when a
-// crash damaged it.
+// [Plugin.Plan] returns, and its result in [network.Result].Extra. Entries of
+// libcni's cache in [Config].CacheDir that a crash damaged are rewritten from them.
 //
 // Tier: beta.
 package cni

@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Limits of what plugins say.
+// Limits of plugins' output.
 const (
 	maxStdout = 1 << 20
 	maxStderr = 4 << 10 // of its end
@@ -36,8 +36,8 @@ const (
 
 // Patience with processes.
 const (
-	pipePatience = time.Second // with those that keep a plugin's pipes open after its end
-	killPatience = time.Second // with those that were killed
+	pipePatience = time.Second // for processes that keep a plugin's pipes open after its end
+	killPatience = time.Second // for killed processes
 )
 
 // codes of the CNI specification, section 5, that say more than that something
@@ -59,7 +59,7 @@ type command struct {
 	guard *os.File // inherited; nil for none
 }
 
-// output is what a process that ended said.
+// output is the output of a process that ended.
 type output struct {
 	stdout []byte
 	stderr string // its last bytes
@@ -75,9 +75,8 @@ var (
 )
 
 // processes runs plugins. left counts those that have not ended, though run may
-// have returned. An error means that there is no output to be read: the process
-// could not be started, or it was killed, which the
-// errors above say.
+// have returned. An error means that there is no output: the process could not be
+// started, or was killed, as the errors above say.
 type processes interface {
 	run(ctx context.Context, c command, left *sync.WaitGroup) (output, error)
 }
@@ -97,8 +96,8 @@ type executor struct {
 
 var _ invoke.Exec = (*executor)(nil)
 
-// FindInPath finds the executable of a plugin. It looks in the directories of
-// the configuration, which are those of CNI_PATH.
+// FindInPath returns the executable of a plugin in the configured directories,
+// which are also CNI_PATH.
 func (x *executor) FindInPath(kind string, _ []string) (string, error) {
 	path, _, err := findPlugin(kind, x.binDirs)
 	return path, err
@@ -141,8 +140,7 @@ func (e *missingError) Error() string {
 	return s
 }
 
-// ExecPlugin runs a plugin. Nothing of the program's environment reaches it but
-// PATH.
+// ExecPlugin runs a plugin. Of the agent's environment it gets only PATH.
 func (x *executor) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	c := command{path: path, stdin: stdin, guard: x.guard}
 	c.env, c.verb = environment(environ)
@@ -260,15 +258,15 @@ func (x *executor) said(kind, verb string, out output) ([]byte, error) {
 	return nil, &network.Error{Code: code, Err: e}
 }
 
-// variables are those of the protocol.
+// variables are the variables of the CNI protocol.
 var variables = []string{"CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH"}
 
-// usualPath is what a program without PATH gives its plugins, which need ip,
-// iptables and the like.
+// usualPath is the PATH for plugins if the agent has none: they need ip, iptables
+// and others.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment takes from libcni's environment, which has the program's in it,
-// what is the plugin's.
+// environment returns the plugin's part of libcni's environment, which includes the
+// agent's.
 func environment(all []string) (env []string, verb string) {
 	path := usualPath
 	for _, kv := range all {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// lanes keep calls for one attachment apart, those that were given up included,
-// and a collection from all of them. The zero value is ready.
+// lanes serializes the calls for one attachment, abandoned ones included, and
+// excludes a collection from all of them. The zero value is ready.
 type lanes struct {
 	mu    sync.Mutex
 	in    map[string]struct{}
@@ -14,12 +14,11 @@ type lanes struct {
 	freed chan struct{} // closed at the next leave
 }
 
-// everything is what a collection enters. No ID is empty.
+// everything is the ID of a collection. No other ID is empty.
 const everything = ""
 
-// enter waits until nobody else is in the lane of an ID, or, for everything, in
-// any. Whoever enters a single lane does not wait for a collection that only
-// waits itself.
+// enter waits until no other call is in the lane of an ID or, for everything, in
+// any lane. A single lane does not wait for a collection that is itself waiting.
 func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) {
 	for {
 		if ctx.Err() != nil {
@@ -36,8 +35,8 @@ func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) 
 	}
 }
 
-// take returns nil if the lane is taken for the caller now, and otherwise what
-// is closed when another try is worth while.
+// take takes the lane and returns nil, or returns a channel that is closed when
+// another try may succeed.
 func (l *lanes) take(id string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 
 // Limits of configurations.
 const (
-	// maxConf is the most bytes that a list has, those of the files of its
-	// plugins included: encoded, it leaves a third of a record to arguments.
+	// maxConf limits the bytes of a list, with the files of its plugins: encoded,
+	// it leaves a third of a record to arguments.
 	maxConf = 128 << 10
 	// maxPlugins is the most plugins of a list: each one is a process.
 	maxPlugins = 32
@@ -29,11 +29,11 @@ const (
 	maxID   = 128
 )
 
-// legalName is that of the CNI specification, section 1.
+// legalName is the form of names in the CNI specification, section 1.
 var legalName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
 
-// errUnreadable is an error of a file that says nothing yet, as one that is
-// being written: it could not be read, is empty, or is no JSON.
+// errUnreadable is the error of a file that may be being written: it cannot be
+// read, is empty, or is not JSON.
 var errUnreadable = errors.New("not readable")
 
 // list is a network: the plugins that give it, in their order. It is never
@@ -42,7 +42,7 @@ type list struct {
 	file    string // name in the directory
 	bytes   []byte // a conflist with all of its plugins
 	name    string
-	offers  []string // its versions that are known here, the highest first
+	offers  []string // its versions that are supported here,
 	version string   // the one of them that is used; "" until it is chosen
 	plugins []plugin
 	inlined bool // loadOnlyInlinedPlugins
@@ -57,8 +57,8 @@ type plugin struct {
 	fields       map[string]json.RawMessage // as the file has them
 }
 
-// parseConf reads what a file of the directory has. Only a .conflist is a list;
-// anything else is a single plugin, of which a list is made.
+// parseConf parses a file of the directory. Only a .conflist is a list; any other
+// file is a single plugin, which becomes a list.
 func parseConf(file string, data []byte) (*list, error) {
 	switch {
 	case len(data) > maxConf:
@@ -78,7 +78,7 @@ func parseConf(file string, data []byte) (*list, error) {
 	}
 	if _, ok := single["type"]; !ok {
 		if _, ok := single["plugins"]; ok {
-			return nil, errors.New(`it has plugins and no type; want a list to be named .conflist`)
+			return nil, errors.New(`file has plugins and no type; want a list to be named .conflist`)
 		}
 		return nil, errors.New("plugin has no type; want that of a plugin")
 	}
@@ -91,8 +91,8 @@ func parseConf(file string, data []byte) (*list, error) {
 	return parseList(file, object(outer))
 }
 
-// parseList reads a conflist. It has at least one plugin, unless those in files
-// of their own are still to come.
+// parseList parses a conflist. It must have at least one plugin, unless plugins are
+// in files of their own that are read later.
 func parseList(file string, data []byte) (l *list, err error) {
 	defer recovered(&err)
 	if len(data) > maxConf {
@@ -164,8 +164,8 @@ func checkKind(kind string) error {
 	return nil
 }
 
-// offered returns those versions of a list that are known here, the highest
-// first. Without any it is version 0.1.0, as the specification has it.
+// offered returns the supported versions of a list, the highest first. Without any
+// it returns 0.1.0, as the specification demands.
 func offered(one string, more []string) ([]string, error) {
 	all := slices.Clone(more)
 	if one != "" || len(more) == 0 {
@@ -254,8 +254,8 @@ func declared(capabilities []string) map[string]bool {
 	return m
 }
 
-// forLibcni returns the list as libcni runs it: with the version that is used,
-// and of each plugin what libcni looks at.
+// forLibcni returns the list for libcni: with the used version, and the fields of
+// each plugin that libcni reads.
 func (l *list) forLibcni() *libcni.NetworkConfigList {
 	c := *l.parsed
 	c.CNIVersion = l.version
@@ -267,8 +267,8 @@ func (l *list) forLibcni() *libcni.NetworkConfigList {
 	return &c
 }
 
-// request returns what a plugin reads: what libcni made for it, over its own
-// fields as the file has them.
+// request returns the input of a plugin: its own fields as in the file, with
+// libcni's fields added.
 func (l *list) request(made []byte) ([]byte, error) {
 	var over map[string]json.RawMessage
 	if err := json.Unmarshal(made, &over); err != nil {
@@ -312,7 +312,7 @@ func object(fields map[string]json.RawMessage) []byte {
 	return append(b, '}')
 }
 
-// clip cuts a text that others wrote, and takes out what would break a line.
+// clip cuts an untrusted text, and removes line breaks.
 func clip(s string, limit int) string {
 	cut := len(s) > limit
 	s = strings.Map(func(r rune) rune {
@@ -327,7 +327,7 @@ func clip(s string, limit int) string {
 	return s
 }
 
-// recovered turns a panic into an error: libcni meets what others wrote.
+// recovered turns a panic into an error: libcni parses untrusted input.
 func recovered(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("panicked: %v", p)

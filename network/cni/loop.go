@@ -8,18 +8,17 @@ import (
 
 // Times of the loop.
 const (
-	// quiet is how long after a change others are waited for, and most how long
-	// altogether.
+	// quiet is how long after a change to wait for others, and most the limit of
+	// that wait.
 	quiet = 100 * time.Millisecond
 	most  = time.Second
-	// again is the pause before plugins that are not ready are asked again, and
-	// before what cannot be watched is read again.
+	// again is the pause before calling STATUS again of plugins that are not ready,
+	// and before reading directories again that cannot be watched.
 	again = 30 * time.Second
 )
 
-// loop decides when the configurations are read and when the plugins are asked
-// for their status. It does neither itself, and waits for nothing but its
-// channels.
+// loop decides when to read the configurations and when to call STATUS. It does
+// neither itself, and blocks only on its channels.
 type loop struct {
 	events <-chan struct{} // something may have changed in a directory
 	failed <-chan struct{} // an ADD failed
@@ -27,13 +26,13 @@ type loop struct {
 	ask    func(context.Context) (again bool) // for the status
 }
 
-// loaded is what a load came to.
-type loaded struct {
-	ask   bool // the plugins have to be asked for their status
+// loaded is the result of a load.
+type loaded struct { // STATUS has to be called
+	ask   bool // the directories have to be read again after a pause
 	again bool // the directories have to be read again after a while
 }
 
-// run returns when ctx ended and what it began did too.
+// run returns when ctx has ended and the calls it started have returned.
 func (l loop) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -41,8 +40,8 @@ func (l loop) run(ctx context.Context) {
 		loads           = make(chan loaded, 1)
 		asked           = make(chan bool, 1)
 		loading, asking bool
-		reload, reask   bool // when what is under way is done
-		loadAgain       bool // after a while
+		reload, reask   bool // after the running call
+		loadAgain       bool // after a pause
 		askAgain        bool
 		first           time.Time // of the changes that are waited for
 	)
@@ -100,7 +99,7 @@ func (l loop) run(ctx context.Context) {
 			later()
 		case <-retry.C:
 			if loadAgain {
-				load() // which says whether to ask
+				load() // which decides about STATUS
 			} else {
 				ask()
 			}

@@ -13,7 +13,7 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{kills: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "nodewright_network_cni_kills_total",
-		Help: "Process groups of CNI plugins that were killed, at a deadline or for what they wrote.",
+		Help: "Process groups of CNI plugins that were killed, at a deadline or for too much output.",
 	}, []string{"verb"})}
 	if reg == nil {
 		return m, nil

@@ -22,8 +22,8 @@ import (
 // groups runs each plugin in a process group of its own.
 type groups struct{}
 
-// process is one that was started. It is not reaped before its group needs no
-// killing any more, so that the group's number is its own.
+// process is a started process. It is not reaped while its group may have to be
+// killed, so that the group's number is not reused.
 type process struct {
 	cmd    *exec.Cmd
 	stdin  *os.File
@@ -31,7 +31,7 @@ type process struct {
 	stdout limited
 	stderr tail
 	copies sync.WaitGroup // of the pipes
-	held   atomic.Bool    // somebody kept a pipe open after its end
+	held   atomic.Bool    // another process kept a pipe open after its end
 	exited chan struct{}
 }
 
@@ -75,8 +75,8 @@ func (groups) run(ctx context.Context, c command, left *sync.WaitGroup) (output,
 	return out, why
 }
 
-// start starts a process. Its pipes are this package's own, since what keeps
-// them open has to be known before the process is reaped.
+// start starts a process. Its pipes belong to this package, which has to know
+// before the reaping whether other processes keep them open.
 func start(c command) (*process, error) {
 	p := &process{cmd: exec.Command(c.path), exited: make(chan struct{}), stdout: limited{full: make(chan struct{})}} //nolint:gosec // that is what plugins are
 	var theirs [3]*os.File
@@ -133,11 +133,11 @@ func start(c command) (*process, error) {
 // buffers are for copying: plugins say little, and there are two pipes of each.
 var buffers = sync.Pool{New: func() any { return new([4 << 10]byte) }}
 
-// drain copies what comes from a pipe.
+// drain copies the data of a pipe.
 func drain(to io.Writer, from *os.File) error {
 	b, _ := buffers.Get().(*[4 << 10]byte)
 	defer buffers.Put(b)
-	// Neither may bring a buffer of its own.
+	// Hides methods that would use buffers of their own.
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, b[:])
 	return err
 }
@@ -150,14 +150,14 @@ func (p *process) copied(err error) {
 	}
 }
 
-// maxInherited is the highest descriptor that is looked at.
+// maxInherited is the highest descriptor that is checked.
 const maxInherited = 4096
 
-// extraFiles are a process's descriptors from 3 on: the guard, and nothing in
-// place of those that this program inherited itself and left inheritable, as a
-// careless supervisor has them.
+// extraFiles returns a process's descriptors from 3 on: the guard, and nil in place
+// of descriptors that the agent inherited and that are not closed on exec, for
+// example from a careless supervisor.
 func extraFiles(guard *os.File) []*os.File {
-	names, _ := safefile.Names("/proc/self/fd", maxInherited) // those that are known are better than none
+	names, _ := safefile.Names("/proc/self/fd", maxInherited) // an incomplete list is better than none
 	last := 2
 	if guard != nil {
 		last = 3
@@ -171,7 +171,7 @@ func extraFiles(guard *os.File) []*os.File {
 			last = fd
 		}
 	}
-	files := make([]*os.File, last-2) // one that is nil is closed in the process
+	files := make([]*os.File, last-2) // a nil file is closed in the process
 	if guard != nil {
 		files[0] = guard
 	}
@@ -196,8 +196,8 @@ func awaitExit(pid int) {
 
 func (p *process) kill() { _ = unix.Kill(-p.cmd.Process.Pid, unix.SIGKILL) }
 
-// finish waits for the end of a process and of its pipes, and reaps it. Those
-// of its group that keep the pipes open are killed.
+// finish waits for the end of a process and of its pipes, and reaps it. It kills
+// processes of its group that keep the pipes open.
 func (p *process) finish() error {
 	<-p.exited
 	for _, f := range []*os.File{p.stdin, p.pipes[0], p.pipes[1]} {

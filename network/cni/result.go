@@ -17,12 +17,12 @@ import (
 
 // Limits of results.
 const (
-	maxExtra     = 256 << 10 // bytes of one that is recorded
+	maxExtra     = 256 << 10 // bytes of a recorded result
 	maxAddresses = 32        // of a pod
 )
 
-// addresses returns the pod's addresses of a result: those of its interface in
-// its namespace, or of none in particular, as plugins of old versions say.
+// addresses returns the pod's addresses in a result: those of its interface in its
+// namespace, or without an interface, as in old versions.
 func addresses(r types.Result, ifName, netns string, prefer Preference) (ips []netip.Addr, err error) {
 	defer recovered(&err)
 	result, err := current.GetResult(r)
@@ -69,12 +69,12 @@ func second(ip netip.Addr, prefer Preference) int {
 	return 1
 }
 
-// address takes what a pod can be reached at.
+// address returns an address at which a pod can be reached.
 func address(n net.IPNet) (netip.Addr, error) {
 	ip, ok := netip.AddrFromSlice(n.IP)
 	ip = ip.Unmap()
 	if !ok || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLoopback() {
-		return netip.Addr{}, fmt.Errorf("%q is no address of a pod", n.IP.String())
+		return netip.Addr{}, fmt.Errorf("%q is not a pod address", n.IP.String())
 	}
 	return ip, nil
 }
@@ -93,8 +93,9 @@ func sameNamespace(said, netns string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// extra is a result as it is recorded. One that could not be read again, as with
-// an address of another interface that is none, would be lost to DEL.
+// extra returns the recorded form of a result. A result that could not be parsed
+// again, for example because of an invalid address of another interface, would be
+// lost for DEL.
 func extra(r types.Result) (raw json.RawMessage, err error) {
 	defer recovered(&err)
 	if raw, err = json.Marshal(r); err != nil {

@@ -16,16 +16,16 @@ const savedFormat = 1
 // maxSaved is the most bytes of a record, as network.Plugin allows.
 const maxSaved = 256 << 10
 
-// saved is what an attachment was made with. DEL and CHECK use it for ever,
-// whatever became of the directory.
+// saved is the stored configuration of an attachment. DEL and CHECK use it,
+// whatever the directory contains by then.
 type saved struct {
 	Format  int    `json:"format"`
-	File    string `json:"file"`       // where List came from
-	Version string `json:"cniVersion"` // that is used of List's
+	File    string `json:"file"`       // the file of List
+	Version string `json:"cniVersion"` // the used version of List
 	List    []byte `json:"list"`       // as it was read, with its plugins from files
 	IfName  string `json:"ifName"`
-	// Args are those of CNI_ARGS; Capabilities what plugins are given of
-	// runtimeConfig, without what none of List declares.
+	// Args are the CNI_ARGS; Capabilities are the runtimeConfig values that a
+	// plugin of List declares.
 	Args         [][2]string                `json:"args,omitempty"`
 	Capabilities map[string]json.RawMessage `json:"capabilities,omitempty"`
 
@@ -78,7 +78,7 @@ func decodeSaved(b []byte) (*saved, error) {
 	return s, nil
 }
 
-// checkArg refuses what CNI_ARGS has no way to say.
+// checkArg refuses values that CNI_ARGS cannot express.
 func checkArg(key, value string) error {
 	if key == "" || len(value) > 1024 || strings.ContainsAny(key+value, ";=") || clip(key+value, 2048) != key+value {
 		return fmt.Errorf("%s is %q; want at most 1024 bytes without control characters, semicolons and equals signs", key, clip(value, 64))
@@ -86,7 +86,7 @@ func checkArg(key, value string) error {
 	return nil
 }
 
-// runtime is what libcni is told of an attachment.
+// runtime returns libcni's description of an attachment.
 func (s *saved) runtime(id, netns string) *libcni.RuntimeConf {
 	rt := &libcni.RuntimeConf{ContainerID: id, NetNS: netns, IfName: s.IfName, Args: s.Args, CapabilityArgs: map[string]any{}}
 	for _, c := range slices.Sorted(maps.Keys(s.Capabilities)) {

@@ -14,19 +14,19 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// askAgain is how long a plugin counts as one that does not answer VERSION,
-// unless it is another one by then.
+// askAgain is how long a plugin that does not answer VERSION is not asked again,
+// unless its file changes.
 const askAgain = 30 * time.Second
 
-// maxAsked is how many plugins are asked for their versions at a time.
+// maxAsked limits how many plugins are asked for their versions at a time.
 const maxAsked = 4
 
-// errUnanswered is an error of a plugin that did not say which versions it
-// speaks, as one that is being written.
-var errUnanswered = errors.New("plugin does not say which versions it speaks")
+// errUnanswered is the error of a plugin that did not return its versions, for
+// example because its file is being written.
+var errUnanswered = errors.New("plugin does not report its versions")
 
-// versions knows which versions the plugins speak, each of which was asked once.
-// One call of check at a time.
+// versions stores the versions of plugins, each of which is asked once. check is
+// called once at a time.
 type versions struct {
 	binDirs []string
 	ask     func(ctx context.Context, path string) ([]string, error)
@@ -37,7 +37,7 @@ type versions struct {
 	used  map[string]bool   // since the last sweep
 }
 
-// answer is what a plugin said, by VERSION.
+// answer is a plugin's answer to VERSION.
 type answer struct {
 	of     os.FileInfo
 	speaks []string
@@ -45,9 +45,8 @@ type answer struct {
 	at     time.Time
 }
 
-// check chooses the version of a list: the highest one of it that all its
-// plugins speak. An error that is an errUnanswered says only that this is not
-// known.
+// check returns the highest version of a list that all its plugins support. An
+// errUnanswered means that it is not known.
 func (v *versions) check(ctx context.Context, l *list) (string, error) {
 	kinds := slices.Compact(slices.Sorted(slices.Values(l.kinds())))
 	answers := make([]answer, len(kinds))
@@ -83,7 +82,7 @@ func (v *versions) check(ctx context.Context, l *list) (string, error) {
 	return left[0], nil
 }
 
-// of returns what a plugin said, asking it if need be.
+// of returns a plugin's answer, and asks it if needed.
 func (v *versions) of(ctx context.Context, kind string) answer {
 	path, info, err := findPlugin(kind, v.binDirs)
 	if err != nil {
@@ -107,12 +106,12 @@ func (v *versions) of(ctx context.Context, kind string) answer {
 	return a
 }
 
-// same reports whether an executable is the one that it was.
+// same reports whether an executable is unchanged.
 func same(was, is os.FileInfo) bool {
 	return os.SameFile(was, is) && was.ModTime().Equal(is.ModTime()) && was.Size() == is.Size()
 }
 
-// sweep forgets what was not looked for since the last one.
+// sweep drops the answers that were not used since the last sweep.
 func (v *versions) sweep() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -124,8 +123,8 @@ func (v *versions) sweep() {
 	v.used = map[string]bool{}
 }
 
-// askVersion asks a plugin which versions it speaks, and returns those that are
-// known here. A plugin that does not know the question speaks 0.1.0.
+// askVersion asks a plugin for its versions, and returns the supported ones. A
+// plugin that does not know VERSION has 0.1.0.
 func (p *Plugin) askVersion(ctx context.Context, path string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.VersionTimeout+grace)
 	defer cancel()
@@ -139,7 +138,7 @@ func (p *Plugin) askVersion(ctx context.Context, path string) ([]string, error) 
 }
 
 func spoken(ctx context.Context, x *executor, path string) ([]string, error) {
-	// What plugins of old want of every verb.
+	// Old plugins demand these for every verb.
 	args := invoke.Args{Command: "VERSION", NetNS: "dummy", IfName: "dummy", Path: "dummy"}
 	stdin, err := json.Marshal(map[string]string{"cniVersion": version.Current()})
 	if err != nil {

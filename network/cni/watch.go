@@ -16,11 +16,11 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// armPatience is how long it may take to have directories watched.
+// armPatience limits the time for starting to watch directories.
 const armPatience = 10 * time.Second
 
-// watcher has the kernel tell of changes in directories, which may be missing,
-// be links, or be removed and made again.
+// watcher watches directories, which may be missing, be links, or be removed and
+// created again.
 type watcher struct {
 	log    *zap.Logger
 	events chan struct{}
@@ -30,17 +30,17 @@ type watcher struct {
 	dirs []string // whose changes count
 
 	hand detached.Handover // of fs
-	// Only the call that is under way has these.
+	// Only the running call uses these.
 	fs   *fsnotify.Watcher
-	on   map[string]os.FileInfo // what is watched, as it was when that began
-	said map[string]bool        // cannot be watched, and the log says so
+	on   map[string]os.FileInfo // watched paths, as they were when the watch began
+	said map[string]bool        // paths that cannot be watched and were logged
 }
 
 func newWatcher(log *zap.Logger) *watcher {
 	return &watcher{log: log, events: make(chan struct{}, 1), on: map[string]os.FileInfo{}, said: map[string]bool{}}
 }
 
-// close ends it. A call that is under way does so when it returns, if ever.
+// close ends the watcher. A running call ends when it returns.
 func (w *watcher) close() {
 	w.hand.Release(func() {
 		if w.fs != nil {
@@ -49,8 +49,8 @@ func (w *watcher) close() {
 	})
 }
 
-// arm has directories watched, and reports whether all of them are. It is
-// called before each look, so that nothing between the two is missed.
+// arm watches directories, and reports whether all of them are watched. It is
+// called before each read, so that no change in between is missed.
 func (w *watcher) arm(ctx context.Context, dirs []string) bool {
 	w.mu.Lock()
 	w.dirs = slices.Clone(dirs)
@@ -69,7 +69,7 @@ func (w *watcher) watchAll(dirs []string) bool {
 		f, err := fsnotify.NewBufferedWatcher(64)
 		if err != nil {
 			if !w.said[""] {
-				w.log.Warn("failed to watch network configurations; they are read from time to time", zap.Error(err))
+				w.log.Warn("failed to watch network configurations; reading them from time to time", zap.Error(err))
 			}
 			w.said[""] = true
 			return false
@@ -78,7 +78,7 @@ func (w *watcher) watchAll(dirs []string) bool {
 		go w.listen(f)
 	}
 	all := true
-	// Again if a directory came while the one above it was not watched yet.
+	// Again if a directory appeared before its parent was watched.
 	for range 8 {
 		want := wanted(dirs)
 		all = w.watch(want)
@@ -89,9 +89,8 @@ func (w *watcher) watchAll(dirs []string) bool {
 	return all
 }
 
-// wanted names what is to be watched for directories: themselves, what holds
-// the links that lead to them, and for one that is missing the nearest one above
-// it that is there.
+// wanted returns the paths to watch for directories: themselves, the directories of
+// links that lead to them, and for a missing one its nearest existing parent.
 func wanted(dirs []string) map[string]bool {
 	want := map[string]bool{}
 	for _, dir := range dirs {
@@ -116,7 +115,7 @@ func (w *watcher) watch(want map[string]bool) bool {
 	live := w.fs.WatchList() // the watch of a directory goes with it
 	for path, was := range w.on {
 		now, err := os.Stat(path)
-		// One that was made anew may have the inode of the one before.
+		// A new directory may have the inode of the former one.
 		if !want[path] || err != nil || !os.SameFile(was, now) || !slices.Contains(live, path) {
 			_ = w.fs.Remove(path)
 			delete(w.on, path)
@@ -134,7 +133,7 @@ func (w *watcher) watch(want map[string]bool) bool {
 		if err != nil {
 			all = false
 			if !w.said[path] {
-				w.log.Warn("failed to watch directory; it is read from time to time", zap.String("directory", path), zap.Error(err))
+				w.log.Warn("failed to watch directory; reading it from time to time", zap.String("directory", path), zap.Error(err))
 			}
 			w.said[path] = true
 			continue
@@ -150,7 +149,7 @@ func (w *watcher) watch(want map[string]bool) bool {
 	return all
 }
 
-// listen turns events into one that waits to be taken.
+// listen turns events into one pending notification.
 func (w *watcher) listen(f *fsnotify.Watcher) {
 	for {
 		select {
@@ -166,7 +165,7 @@ func (w *watcher) listen(f *fsnotify.Watcher) {
 				return
 			}
 			// An overflow among them: all is read again.
-			w.log.Warn("changes of network configurations may have been missed", zap.Error(err))
+			w.log.Warn("lost events of network configurations; reading them again", zap.Error(err))
 		}
 		select {
 		case w.events <- struct{}{}:
@@ -175,8 +174,7 @@ func (w *watcher) listen(f *fsnotify.Watcher) {
 	}
 }
 
-// concerns leaves out what happens to the neighbours of directories, and of
-// those above them.
+// concerns ignores events of siblings of the directories and their parents.
 func (w *watcher) concerns(path string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

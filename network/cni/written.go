@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// limited keeps what a plugin writes, up to maxStdout bytes.
+// limited keeps a plugin's output, up to maxStdout bytes.
 type limited struct {
 	full chan struct{} // closed when it was more
 

@@ -20,18 +20,18 @@ import (
 
 // Subject is a plugin that Conform tests. New is required.
 type Subject struct {
-	// New returns the plugin of an agent that just started, configured always
-	// the same. What another one of the same test made is still there.
+	// New returns the plugin of a newly started agent, always with the same
+	// configuration. State of an earlier one in the same test still exists.
 	New func(t *testing.T) network.Plugin
-	// Netns makes a network namespace at path, and remove removes it; without
-	// it, SetUp is given a path at which there is nothing.
+	// Netns creates a network namespace at path, and remove removes it; without it,
+	// SetUp gets a path that does not exist.
 	Netns func(t *testing.T) (path string, remove func())
-	// State describes all that the plugin keeps outside of its memory and of the
-	// namespaces, for texts to be compared; without it, that is not tested. The
-	// kernel may take a moment to clear up after a namespace, which is waited for.
+	// State describes all of the plugin's state outside of its memory and of the
+	// namespaces; the texts are compared. Without it, that is not tested. The test
+	// waits a moment for the kernel to clean up after a namespace.
 	State func(t *testing.T) string
-	// Patience is what a call may take on a slow machine, and twice as much as one
-	// that does not wait, or whose context has ended; 0 is 2 minutes.
+	// Patience limits a call on a slow machine, and is twice the limit of a call
+	// that must not wait, or whose context has ended; 0 is 2 minutes.
 	Patience time.Duration
 }
 
@@ -40,7 +40,7 @@ const defaultPatience = 2 * time.Minute
 // soon is for a call that does not wait.
 func (s Subject) soon() time.Duration { return s.Patience / 2 }
 
-// Conform tests that a plugin keeps the contract of network.Plugin.
+// Conform tests the contract of [network.Plugin].
 func Conform(t *testing.T, s Subject) {
 	s.Patience = cmp.Or(s.Patience, defaultPatience)
 	for _, c := range []struct {
@@ -147,7 +147,7 @@ func (p *pod) plan(of network.Plugin) *pod {
 	return p
 }
 
-// guard is what a Network gives to a Durable plugin.
+// guard returns the guard that a Network passes to a Durable plugin.
 func (p *pod) guard(of network.Plugin) *os.File {
 	if !of.Durable() {
 		return nil
@@ -189,7 +189,7 @@ func (p *pod) tearDown(of network.Plugin) {
 	p.tearDownWith(of, p.netns)
 }
 
-// tearDownWithout does so when the namespace is gone.
+// tearDownWithout tears down after the namespace is gone.
 func (p *pod) tearDownWithout(of network.Plugin) {
 	p.c.t.Helper()
 	p.gone()
@@ -310,7 +310,7 @@ func (c *conformance) setUpAgain() {
 	c.unchanged()
 }
 
-// Whether it fails or not, TearDown undoes what was done, and SetUp works
+// setUpThatIsCutOff cancels SetUp: whether or not it fails, TearDown undoes it, and SetUp works
 // afterwards.
 func (c *conformance) setUpThatIsCutOff() {
 	p := c.start()
@@ -366,7 +366,7 @@ func (c *conformance) manyAtOnce() {
 	c.unchanged()
 }
 
-// What is attached keeps its address when another agent comes.
+// anotherAgent restarts the agent: attachments keep their addresses.
 func (c *conformance) anotherAgent() {
 	p := c.start()
 	one := c.pod(1).plan(p)
@@ -384,7 +384,7 @@ func (c *conformance) anotherAgent() {
 	one.tearDown(p)
 }
 
-// All that TearDown needs is in what Plan saved.
+// anotherAgentTearsDown tears down with only the saved plan.
 func (c *conformance) anotherAgentTearsDown() {
 	p := c.start()
 	done, planned := c.pod(1).plan(p), c.pod(2).plan(p)

@@ -1,6 +1,6 @@
-// Package networktest is for tests of what uses a network.Network, and of
-// plugins: a plugin and namespaces in memory, and the contract of network.Plugin
-// as tests.
+// Package networktest is a kit for tests of users of network.Network, and of
+// plugins: a plugin and namespaces in memory, and a conformance suite for
+// network.Plugin.
 //
 //	n, err := network.New(network.Config{
 //		Plugins:    []network.Plugin{&networktest.Plugin{}},
@@ -8,7 +8,7 @@
 //		StateDir:   t.TempDir(),
 //	})
 //
-// It needs no root and changes nothing of the machine.
+// It needs no root and does not change the machine.
 //
 // Tier: kit.
 package networktest

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Namespaces are network namespaces that exist in memory alone. The zero value
-// has none. It may be used from any goroutine, and by several networks, one
-// after the other, as if their agent was restarted.
+// Namespaces are network namespaces in memory. The zero value has none. It may be
+// used from any goroutine, and by several networks one after the other, like after
+// a restart of the agent.
 type Namespaces struct {
 	mu   sync.Mutex
 	hook func(call, path string) error
@@ -21,8 +21,8 @@ type Namespaces struct {
 	at   map[string]network.Space
 }
 
-// SetHook has f be called before each call, with its name, such as "Make"; an
-// error is what the call returns. It may block. Nil is no error.
+// SetHook sets a function that is called before each call with its name, such as
+// "Make"; if it returns an error, the call returns it. It may block.
 func (n *Namespaces) SetHook(f func(call, path string) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -39,7 +39,7 @@ func (n *Namespaces) before(call, path string) error {
 	return hook(call, path)
 }
 
-// Make makes a namespace.
+// Make creates a namespace.
 func (n *Namespaces) Make(_ context.Context, path string, _ *os.File) (uint64, error) {
 	if err := n.before("Make", path); err != nil {
 		return 0, err
@@ -61,7 +61,7 @@ func (n *Namespaces) put(path string, s network.Space) {
 	n.at[path] = s
 }
 
-// Put puts anything at a path, as somebody else would; SpaceNone takes it away.
+// Put puts anything at a path, like another program would; SpaceNone removes it.
 func (n *Namespaces) Put(path string, s network.Space) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,14 +72,14 @@ func (n *Namespaces) Put(path string, s network.Space) {
 	n.put(path, s)
 }
 
-// Reboot takes everything away.
+// Reboot removes everything.
 func (n *Namespaces) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.at)
 }
 
-// Look returns what is at a path.
+// Look returns the kind of file at a path.
 func (n *Namespaces) Look(path string) (network.Space, error) {
 	if err := n.before("Look", path); err != nil {
 		return network.Space{}, err
@@ -107,7 +107,7 @@ func (n *Namespaces) Remove(path string, id uint64) error {
 	}
 }
 
-// List names what is in a directory.
+// List returns the entries of a directory.
 func (n *Namespaces) List(dir string, limit int) ([]string, error) {
 	if err := n.before("List", dir); err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (n *Namespaces) List(dir string, limit int) ([]string, error) {
 	return names, nil
 }
 
-// Paths lists where anything is, in order.
+// Paths returns all paths, sorted.
 func (n *Namespaces) Paths() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,17 +13,17 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// Plugin gives out addresses and keeps count. It fails, hangs and lies as it is
-// told. The zero value works. What it gave out outlives a Network, as that of a
-// real plugin does, so that one Plugin may be given to several Networks, one
-// after the other.
+// Plugin allocates addresses and counts them. It fails, hangs and lies as
+// instructed. The zero value works. Its addresses outlive a Network, like those of
+// a real plugin, so that one Plugin may be used by several Networks, one after the
+// other.
 type Plugin struct {
-	NameIs  string // what Name returns; "test"
-	Lasting bool   // what Durable returns
+	NameIs  string // result of Name; "test"
+	Lasting bool   // result of Durable
 
-	// Result changes what SetUp returns. Nil changes nothing.
+	// Result changes the result of SetUp. Nil changes nothing.
 	Result func(r network.Result) network.Result
-	// StatusIs is what Status returns. Nil is ready.
+	// StatusIs returns the result of Status. Nil is ready.
 	StatusIs func() error
 
 	mu    sync.Mutex
@@ -53,9 +53,9 @@ func (p *Plugin) Name() string {
 // Durable returns Lasting.
 func (p *Plugin) Durable() bool { return p.Lasting }
 
-// SetHook has f be called at the beginning of each call, with the call's name,
-// such as "SetUp", and the ID; that is "" for Recovered and Collect. An error is
-// what the call returns. It may block. Nil is no error.
+// SetHook sets a function that is called at the beginning of each call with its
+// name, such as "SetUp", and the ID, "" for Recovered and Collect. If it returns an
+// error, the call returns it. It may block.
 func (p *Plugin) SetHook(f func(ctx context.Context, call, id string) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *Plugin) begin(ctx context.Context, call, id string) (end func(), err er
 	return end, hook(ctx, call, id)
 }
 
-// Plan plans nothing: it names the ID.
+// Plan returns the ID.
 func (p *Plugin) Plan(ctx context.Context, a network.Attachment) ([]byte, error) {
 	end, err := p.begin(ctx, "Plan", a.ID)
 	defer end()
@@ -114,8 +114,8 @@ func (p *Plugin) checkSaved(a network.Attachment, saved []byte) {
 	p.wrong = append(p.wrong, fmt.Errorf("%s was given the plan %.80q", a.ID, saved))
 }
 
-// SetUp gives an address out. If the hook fails, it does so all the same: a
-// failure may have done anything.
+// SetUp allocates an address, also if the hook fails: a failed call may have done
+// anything.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, guard *os.File) (network.Result, error) {
 	end, err := p.begin(ctx, "SetUp", a.ID)
 	defer end()
@@ -141,7 +141,7 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 	return r, nil
 }
 
-// TearDown takes an address back.
+// TearDown frees an address.
 func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, saved []byte, guard *os.File) error {
 	end, err := p.begin(ctx, "TearDown", a.ID)
 	defer end()
@@ -158,14 +158,14 @@ func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, s
 	return nil
 }
 
-// Check does nothing but what the hook does.
+// Check only calls the hook.
 func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 	end, err := p.begin(ctx, "Check", k.Attachment.ID)
 	defer end()
 	return err
 }
 
-// Collect frees what is not to be kept.
+// Collect frees the addresses of attachments that are not in keep.
 func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	end, err := p.begin(ctx, "Collect", "")
 	defer end()
@@ -180,7 +180,7 @@ func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
 	return nil
 }
 
-// Status returns what StatusIs does.
+// Status returns the result of StatusIs.
 func (p *Plugin) Status() error {
 	if p.StatusIs == nil {
 		return nil
@@ -188,7 +188,7 @@ func (p *Plugin) Status() error {
 	return p.StatusIs()
 }
 
-// Recovered keeps what it is given.
+// Recovered stores kept.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	end, err := p.begin(ctx, "Recovered", "")
 	defer end()
@@ -198,21 +198,21 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	return err
 }
 
-// Run returns once that the status may have changed, and waits.
+// Run calls changed once, and waits.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	changed()
 	<-ctx.Done()
 	return nil
 }
 
-// Given returns the addresses that are given out, by ID.
+// Given returns the allocated addresses, by ID.
 func (p *Plugin) Given() map[string]netip.Addr {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.given)
 }
 
-// Take has an address be given out, as if a record of it was lost.
+// Take allocates an address, as if its record was lost.
 func (p *Plugin) Take(id string, ip netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,7 +222,7 @@ func (p *Plugin) Take(id string, ip netip.Addr) {
 	p.given[id] = ip
 }
 
-// Calls returns the calls so far, as "SetUp a" for the ID a, and forgets them.
+// Calls returns and clears the recorded calls, as "SetUp a" for the ID a.
 func (p *Plugin) Calls() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -231,15 +231,15 @@ func (p *Plugin) Calls() []string {
 	return calls
 }
 
-// Kept returns what Recovered was given last.
+// Kept returns the argument of the last Recovered.
 func (p *Plugin) Kept() []network.Kept {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.kept
 }
 
-// Err returns what a Network did that it must not do, such as two calls at a
-// time for one ID.
+// Err returns errors about wrong calls of a Network, such as two calls at a time
+// for one ID.
 func (p *Plugin) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

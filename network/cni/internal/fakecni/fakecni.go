@@ -1,5 +1,5 @@
-// Package fakecni is a CNI plugin for tests: it records what it is told, and
-// answers, fails, hangs, floods and lies by order.
+// Package fakecni is a CNI plugin for tests: it records its calls, and answers,
+// fails, hangs, floods and lies as instructed.
 package fakecni
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// limit bounds what is read, in bytes or entries.
+// limit is the limit of data read, in bytes or entries.
 const limit = 1 << 20
 
-// Act is what a fake plugin does at a verb.
+// Act is the behaviour of a fake plugin at a verb.
 type Act struct {
 	Code    int    `json:"code,omitempty"`
 	Msg     string `json:"msg,omitempty"`
@@ -32,17 +32,17 @@ type Act struct {
 	Exit    int    `json:"exit,omitempty"` // after Stdout
 	Hang    bool   `json:"hang,omitempty"`
 	Flood   bool   `json:"flood,omitempty"`
-	Child   bool   `json:"child,omitempty"` // leaves one that keeps stdout open
+	Child   bool   `json:"child,omitempty"` // leaves a child that keeps stdout open
 	Deaf    bool   `json:"deaf,omitempty"`  // does not read stdin
-	// Result of ADD, with the namespace for NETNS.
+	// Result is the result of ADD, with the namespace for NETNS.
 	Result string `json:"result,omitempty"`
-	// Unique has the usual result with addresses of the attachment's own.
+	// Unique returns the usual result with addresses unique to the attachment.
 	Unique bool `json:"unique,omitempty"`
-	// Versions that VERSION answers; all.
+	// Versions are the answer to VERSION; all if empty.
 	Versions []string `json:"versions,omitempty"`
 }
 
-// Heard is what a fake plugin was told.
+// Heard is a recorded call of a fake plugin.
 type Heard struct {
 	Kind  string            `json:"kind"`
 	Verb  string            `json:"verb"`
@@ -54,8 +54,8 @@ type Heard struct {
 	Child int               `json:"child,omitempty"`
 }
 
-// Main is the plugin: what it does is in files of a directory beside that of its
-// executable. It returns its exit code.
+// Main runs the plugin and returns its exit code. Its instructions are files in a
+// directory beside that of its executable.
 func Main() int {
 	path := os.Args[0]
 	state := filepath.Join(filepath.Dir(filepath.Dir(path)), "state")
@@ -103,7 +103,7 @@ func Main() int {
 	return code
 }
 
-// Answer is what a fake plugin prints, and its exit code.
+// Answer returns the output of a fake plugin, and its exit code.
 func Answer(a Act, h Heard) (string, int) {
 	switch {
 	case a.Stdout != "" || a.Exit != 0:
@@ -145,7 +145,7 @@ func Answer(a Act, h Heard) (string, int) {
 	return "", 0
 }
 
-// Result is a result in the form of a version.
+// Result returns a result in the form of a version.
 func Result(version string) string {
 	switch version {
 	case "", "0.1.0", "0.2.0":
@@ -158,7 +158,7 @@ func Result(version string) string {
 		`"ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1","interface":1},{"address":"fd00::3/64","interface":1}],"routes":[{"dst":"0.0.0.0/0"}]}`
 }
 
-// Acts are what a plugin of a kind is to do, by verb.
+// Acts returns the instructions for a plugin of a kind, by verb.
 func Acts(state, kind string) map[string]Act {
 	m := map[string]Act{}
 	if b, err := safefile.ReadFile(filepath.Join(state, kind+".acts"), limit); err == nil {
