@@ -64,9 +64,8 @@ func (c computed) none(s *Server, _ context.Context, w http.ResponseWriter, r *h
 	if q.accept, err = s.codecs.accept(r); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(s.state.revision, 10)}
-	s.mu.Unlock()
+	_, revision := s.set.Bounds()
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}
 	switch q.accept.as {
 	case "Table":
 		t, err := tableOf(&kind{columns: []column{nameColumn, ageColumn}}, nil, meta, metav1.IncludeNone, true, time.Now())
