@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -60,7 +61,7 @@ func (h host) Terminating(fullName string) bool              { return h.a.worker
 func (h host) Republish(uid types.UID)                       { h.a.statuses.Republish(uid) }
 func (h host) Reconcile(pod *v1.Pod)                         { h.a.statuses.Reconcile(pod) }
 func (h host) KnownTerminated(uid types.UID) bool            { return h.a.workers.KnownTerminated(uid) }
-func (h host) Complete() bool                                { return h.a.pods.Complete() }
+func (h host) Want(uid types.UID) podmgr.Want                { return h.a.pods.Want(uid) }
 func (h host) ContentRemovable(uid types.UID) bool           { return h.a.workers.ShouldContentBeRemoved(uid) }
 func (h host) CheckResize(has, asks *v1.Pod) (reason, msg, detail string) {
 	return h.a.checkResize(has, asks)

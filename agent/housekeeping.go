@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
@@ -60,13 +61,12 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	// Pods of the runtime that nobody wants, such as those that the sources have
 	// dropped while there was no agent. A source may only remember yet, and the disk may not
 	// have taken all that it had: what it does not name is left alone until it is confirmed.
-	complete := a.pods.Complete()
 	for _, l := range a.pleg.Pods() {
 		if known[l.UID] {
 			continue
 		}
 		known[l.UID] = true // its directories go after it
-		if !complete {
+		if a.pods.Want(l.UID).Wanted() != observed.No {
 			continue
 		}
 		a.metrics.Orphans.Inc()

@@ -16,6 +16,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
@@ -361,7 +362,7 @@ func (a *Agent) warnOfFeatures(pod *v1.Pod) {
 // the grace period of its spec.
 func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
 	a.abandon(ctx, pod.UID)
-	if !a.pods.AllReady() && pod.DeletionTimestamp == nil {
+	if a.pods.Want(pod.UID).By == podlife.Unheard && pod.DeletionTimestamp == nil {
 		// A source that has not spoken yet may still want the pod;
 		// housekeeping decides once all have.
 		return

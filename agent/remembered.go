@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -86,30 +87,25 @@ func (a *Agent) writeBoot(ctx context.Context) {
 
 // mayHaveEnded reports whether a pod is only remembered, and may have come to its end.
 func (a *Agent) mayHaveEnded(pod *v1.Pod, seen observed.View) bool {
-	return a.boots.same && !podmeta.IsStatic(pod) && !a.confirmed() && seen.Absent() != observed.No
+	return a.boots.same && !podmeta.IsStatic(pod) && a.pods.Want(pod.UID).By < podlife.Confirmed && seen.Absent() != observed.No
 }
 
-// unsure reports whether a pod, as its worker has it, is only remembered: what runs of it may
-// have been made from a newer definition, that a failing disk did not take. Its worker looks
-// again when the server has answered, and is sure once it has what the server has.
-func (a *Agent) unsure(pod *v1.Pod) bool {
+// certainty is how certain the definition of a pod is that its worker has. If it is only
+// remembered, what runs may have been made from a newer one, that a failing disk did not
+// take. The worker looks again when the server has answered (see lookAgain).
+func (a *Agent) certainty(pod *v1.Pod) podlife.Certainty {
 	if podmeta.IsStatic(pod) {
-		return false
+		return podlife.Confirmed
 	}
-	if !a.confirmed() {
+	w := a.pods.Want(pod.UID)
+	if w.By < podlife.Confirmed {
 		a.run.unsure.Store(pod.UID, nil)
-		if !a.confirmed() { // else nobody may look at the note any more
-			return true
-		}
+		w = a.pods.Want(pod.UID) // it may have been confirmed before the note was made
 	}
-	if _, was := a.run.unsure.Load(pod.UID); !was {
-		return false
+	if w.Pod != nil && !sameDefinitions(w.Pod, pod) {
+		return podlife.Remembered // the worker gets the newer one any moment
 	}
-	if is, wanted := a.pods.Pod(pod.UID); wanted && !sameDefinitions(is, pod) {
-		return true // the worker is told of it any moment
-	}
-	a.run.unsure.Delete(pod.UID)
-	return false
+	return w.By
 }
 
 // sameDefinitions reports whether containers of two versions of a pod are made alike.
@@ -118,9 +114,10 @@ func sameDefinitions(a, b *v1.Pod) bool {
 	return slices.EqualFunc(a.Spec.Containers, b.Spec.Containers, same) && slices.EqualFunc(a.Spec.InitContainers, b.Spec.InitContainers, same)
 }
 
-// lookAgain has the workers of pods that were unsure look again.
+// lookAgain has the workers look again that had a pod as it was remembered.
 func (a *Agent) lookAgain() {
 	for uid := range a.run.unsure.Range {
+		a.run.unsure.Delete(uid)
 		a.workers.Resync(uid.(types.UID))
 	}
 }

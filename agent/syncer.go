@@ -79,7 +79,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	seen := a.pleg.Hold(pod.UID)
 	req := podruntime.Request{
 		Spec: in, Observed: obs, Startup: probing.Results(a.probes, probe.Startup), Liveness: probing.Results(a.probes, probe.Liveness),
-		Unsure: a.unsure(w.Pod),
+		Unsure: a.certainty(w.Pod) < podlife.Confirmed,
 	}
 	res := a.runtime.Sync(ctx, req)
 	news := a.hooks.Synced(a.guard, pod, &res, func() bool { return a.runtime.NeedsResize(req) })

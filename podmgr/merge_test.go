@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -115,15 +117,15 @@ func TestMergeTellsThatASourceSpoke(t *testing.T) {
 func TestComplete(t *testing.T) {
 	m := newSilent(t, "file", "api")
 	m.merge("file", Snapshot{})
-	if m.Complete() {
+	if m.Want("none").Wanted() != observed.Maybe {
 		t.Error("complete while api has not spoken")
 	}
 	m.merge("api", Snapshot{Partial: true})
-	if !m.AllReady() || m.Complete() {
-		t.Errorf("api only remembers: ready %t, complete %t", m.AllReady(), m.Complete())
+	if w := m.Want("none"); !m.AllReady() || w.By != podlife.Remembered || w.Wanted() != observed.Maybe {
+		t.Errorf("api only remembers: ready %t, wanted %v (%v)", m.AllReady(), w.Wanted(), w.By)
 	}
 	m.merge("api", Snapshot{})
-	if !m.Complete() {
+	if m.Want("none").Wanted() != observed.No {
 		t.Error("not complete though all have spoken for themselves")
 	}
 }

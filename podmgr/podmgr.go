@@ -234,8 +234,7 @@ func (m *Manager) deliver(ctx context.Context) {
 	}
 }
 
-// Ready is closed when every source has spoken. Before that, a pod that no source
-// names may still be wanted.
+// Ready is closed when every source has spoken. See [Manager.Want] for single pods.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // AllReady reports whether every source has spoken.
@@ -246,19 +245,6 @@ func (m *Manager) AllReady() bool {
 	default:
 		return false
 	}
-}
-
-// Complete reports whether every source has spoken, and for itself: none has given what it
-// remembers alone. Only then is a pod that no source names known to be unwanted.
-func (m *Manager) Complete() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, st := range m.sources {
-		if !st.spoken || st.snapshot.Partial {
-			return false
-		}
-	}
-	return true
 }
 
 // Confirmed is closed when every source of kind API has spoken for itself, and not only given
@@ -273,9 +259,7 @@ func (m *Manager) confirm() {
 			return
 		}
 	}
-	select {
-	case <-m.confirmed: // before: a source that fails later is confirmed still
-	default:
+	if !m.isConfirmed() { // else it was before: a source that fails later is confirmed still
 		close(m.confirmed)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -218,11 +219,19 @@ func (h *Host) AllReady() bool {
 	}
 }
 
-// Complete implements part.Pods.
-func (h *Host) Complete() bool {
+// Want implements part.Pods.
+func (h *Host) Want(uid types.UID) podmgr.Want {
+	pod, _ := h.Pod(uid)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.AllReady() && !h.partial
+	w := podmgr.Want{Pod: pod, By: podlife.Confirmed}
+	switch {
+	case !h.AllReady():
+		w.By = podlife.Unheard
+	case h.partial:
+		w.By = podlife.Remembered
+	}
+	return w
 }
 
 // Settled implements part.Pods.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -58,9 +59,8 @@ type Pods interface {
 	// the agent has taken notice of that.
 	AllReady() bool
 	Settled() <-chan struct{}
-	// Complete reports whether every source has spoken, and none only remembers: a
-	// pod that no source names is unwanted then, and not before.
-	Complete() bool
+	// Want is what the sources say of a pod, and how certain that is.
+	Want(uid types.UID) podmgr.Want
 	// Dir is where the agent keeps the files of a pod.
 	Dir(uid types.UID) string
 }

@@ -4,6 +4,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/gc"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
@@ -18,13 +19,14 @@ func (p pods) Ready() bool { return p.host.AllReady() }
 // State implements gc.Pods.
 func (p pods) State(uid types.UID) gc.PodState {
 	w, known := p.host.Worker(uid)
-	_, wanted := p.host.Pod(uid)
+	want := p.host.Want(uid)
+	wanted := want.Wanted() == observed.Yes
 	switch {
 	case known && w.Kind != podworker.Terminated:
 		return gc.Live
 	// A source that only remembers may not have it, and its dead containers tell how often it
 	// was restarted.
-	case !known && !wanted && !p.host.Complete():
+	case !known && want.Wanted() == observed.Maybe:
 		return gc.Live
 	case (known || !wanted) && p.garbage.ContentRemovable(uid):
 		return gc.Deleted
