@@ -32,7 +32,7 @@ type ServerConfig struct {
 	// UNAVAILABLE. nil is ready at once.
 	Ready <-chan struct{}
 	// StreamAddress is where streams are served, a loopback address;
-	// 127.0.0.1:0, any free port.
+	// any free port of 127.0.0.1, or of ::1 where there is no IPv4.
 	StreamAddress string
 	// Log is silent by default.
 	Log *zap.Logger
@@ -48,8 +48,9 @@ const (
 	stopPatience = 2 * time.Second
 )
 
-// usualStreamAddress is a free port that only this machine reaches.
-const usualStreamAddress = "127.0.0.1:0"
+// usualStreamAddresses are free ports that only this machine reaches, the first of which
+// that it has is taken.
+var usualStreamAddresses = []string{"127.0.0.1:0", "[::1]:0"}
 
 // Server serves a runtime. It is used once.
 type Server struct{ cfg ServerConfig }
@@ -67,12 +68,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if cfg.Images == nil {
 		errs = append(errs, errors.New("serve: ServerConfig.Images is required"))
 	}
-	if cfg.StreamAddress == "" {
-		cfg.StreamAddress = usualStreamAddress
-	}
 	host, _, err := net.SplitHostPort(cfg.StreamAddress)
-	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-		errs = append(errs, fmt.Errorf("serve: ServerConfig.StreamAddress is %q; want a loopback address and a port, such as %s", cfg.StreamAddress, usualStreamAddress))
+	if ip := net.ParseIP(host); cfg.StreamAddress != "" && (err != nil || ip == nil || !ip.IsLoopback()) {
+		errs = append(errs, fmt.Errorf("serve: ServerConfig.StreamAddress is %q; want a loopback address and a port, such as %s", cfg.StreamAddress, usualStreamAddresses[0]))
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()

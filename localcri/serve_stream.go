@@ -35,9 +35,9 @@ type streamServer struct {
 
 // newStreamServer listens. Streams end with ctx.
 func newStreamServer(ctx context.Context, cfg ServerConfig) (*streamServer, error) {
-	l, err := net.Listen("tcp", cfg.StreamAddress)
+	l, err := listenLoopback(cfg.StreamAddress)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("streams: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	conf := streaming.DefaultConfig
@@ -65,6 +65,23 @@ func newStreamServer(ctx context.Context, cfg ServerConfig) (*streamServer, erro
 			},
 		},
 	}, nil
+}
+
+// listenLoopback listens at an address, or if that is "" at the first usual one that the
+// machine has.
+func listenLoopback(address string) (net.Listener, error) {
+	if address != "" {
+		return net.Listen("tcp", address)
+	}
+	var errs []error
+	for _, a := range usualStreamAddresses {
+		l, err := net.Listen("tcp", a)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
 }
 
 func (s *streamServer) run() error {

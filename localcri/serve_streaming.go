@@ -36,7 +36,7 @@ func NewStreaming(runtime criapi.RuntimeService, streams Streams, log *zap.Logge
 
 // Run serves streams until ctx ends, and then returns nil. Streams end with it.
 func (s *Streaming) Run(ctx context.Context) error {
-	server, err := newStreamServer(ctx, ServerConfig{Streams: s.streams, StreamAddress: usualStreamAddress, Log: s.log})
+	server, err := newStreamServer(ctx, ServerConfig{Streams: s.streams, Log: s.log})
 	if err != nil {
 		return err
 	}

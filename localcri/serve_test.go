@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/moby/spdystream"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/internal/nspin"
 	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
@@ -576,6 +578,39 @@ func TestStreamsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: %v; want %v", tt.name, err, tt.want)
 		}
 	}
+}
+
+// Streams are served where the loopback interface has no IPv4.
+func TestStreamsWithoutIPv4(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("makes a network namespace: needs root")
+	}
+	nspin.OnThread(func() (back bool) {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return false
+		}
+		for _, args := range []string{"link set lo up", "address del 127.0.0.1/8 dev lo"} {
+			if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Logf("ip %s: %v: %s", args, err, out)
+				return false
+			}
+		}
+		l, err := listenLoopback("")
+		if err != nil {
+			t.Error(err)
+			return false
+		}
+		if host, _, _ := net.SplitHostPort(l.Addr().String()); host != "::1" {
+			t.Errorf("listens at %s, want ::1", l.Addr())
+		}
+		_ = l.Close()
+		if l, err := listenLoopback("127.0.0.1:0"); err == nil {
+			_ = l.Close()
+			t.Error("an address that was asked for and is not there was replaced")
+		}
+		return false
+	})
 }
 
 // crictl, where it was built, gets along with the server.
