@@ -119,7 +119,7 @@ func (o Overlay) mountEach(target string) error {
 	}
 	defer func() { _ = unix.Close(fs) }()
 	for i, dir := range o.Layers {
-		done, err := setPath(fs, "lowerdir+", dir)
+		done, err := setPath(fs, "lowerdir+", dir, "")
 		// Descriptors stay open until the end: some kernels resolve a path here, others
 		// when the file system is made.
 		defer done()
@@ -133,7 +133,8 @@ func (o Overlay) mountEach(target string) error {
 	}
 	if o.Upper != "" {
 		for key, dir := range map[string]string{"upperdir": o.Upper, "workdir": o.Work} {
-			done, err := setPath(fs, key, dir)
+			// Unlike in lowerdir+, a backslash escapes in these (ovl_mount_dir of Linux).
+			done, err := setPath(fs, key, dir, `\`)
 			defer done()
 			if err != nil {
 				return explained(fs, fmt.Errorf("%s %s: %w", key, dir, err))
@@ -169,11 +170,11 @@ func (o Overlay) mountEach(target string) error {
 	return unix.MoveMount(mnt, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
-// setPath gives a path to fsconfig. One that is too long for it goes by a
-// descriptor, which done closes.
-func setPath(fs int, key, path string) (done func(), err error) {
-	if len(path) <= maxParam {
-		return func() {}, unix.FsconfigSetString(fs, key, path)
+// setPath gives a path to fsconfig, with a backslash before special characters. One that
+// is too long for it goes by a descriptor, which done closes.
+func setPath(fs int, key, path, special string) (done func(), err error) {
+	if escaped := escape(path, special); len(escaped) <= maxParam {
+		return func() {}, unix.FsconfigSetString(fs, key, escaped)
 	}
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -55,7 +55,7 @@ func TestMount(t *testing.T) {
 		"two, volatile":  {Layers: stack(t, top, 2, "c"), Upper: top + "/u2", Work: top + "/w2", Volatile: true},
 		"130":            {Layers: stack(t, top, 130, long)},
 		"500":            {Layers: stack(t, top, 500, "d")},
-		"names":          {Layers: stack(t, top, 2, `a:b,c\d e`), Upper: top + "/u3", Work: top + "/w3"},
+		"names":          {Layers: stack(t, top, 2, `a:b,c\d e`), Upper: top + `/u:3,4\5\\6`, Work: top + `/w:3,4\5\\6`},
 		"long names":     {Layers: stack(t, filepath.Join(top, strings.Repeat("y", 250)), 3, strings.Repeat("z", 240))},
 	} {
 		for way, mount := range map[string]func(target string) error{
