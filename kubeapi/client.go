@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Key names an object. Namespace is empty for one that is in none.
+// Key names an object. Namespace is empty for a cluster-scoped object.
 type Key struct{ Namespace, Name string }
 
 // String returns namespace/name, or the name alone.
@@ -29,25 +29,25 @@ func (k Key) String() string {
 	return k.Namespace + "/" + k.Name
 }
 
-// Config holds what a Client needs. REST is required; the zero value of every
-// other field means the default named beside it.
+// Config configures a Client. REST is required; the zero value of every other field
+// means the default named beside it.
 type Config struct {
-	// REST says which server, who asks, and how often: QPS and Burst bound all
-	// calls of the client together, but for [Client.Unlimited]. It is copied. Its Timeout and Dial are not
-	// used.
+	// REST names the server, the credentials and the rate: QPS and Burst limit all
+	// calls of the client together, except those of [Client.Unlimited]. It is
+	// copied. Its Timeout and Dial are ignored.
 	REST *rest.Config
-	// Certificate, if not nil, is asked at each new connection for the
-	// client's certificate, in place of those of REST. It may return one
-	// without content, and must not return nil.
+	// Certificate, if not nil, returns the client certificate for each new
+	// connection, in place of that of REST. It may return an empty one, but not
+	// nil.
 	Certificate func() (*tls.Certificate, error)
-	// Timeout is what a call may take, but for Watch; 30s.
+	// Timeout limits each call but Watch; 30s.
 	Timeout time.Duration
-	// Observer is told of each exchange and each watch; nobody.
+	// Observer gets each exchange and each watch; none.
 	Observer Observer
 }
 
-// Client makes single calls to a Kubernetes API server, for the few
-// resources that a node agent has to do with.
+// Client makes single calls to a Kubernetes API server, for the resources that a
+// node agent uses.
 //
 //	c, err := kubeapi.New(kubeapi.Config{REST: restConfig})
 //	if err != nil {
@@ -56,39 +56,37 @@ type Config struct {
 //	var node v1.Node
 //	err = c.Get(ctx, kubeapi.Nodes, kubeapi.Key{Name: "edge-1"}, &node)
 //
-// It is built on client-go's rest package alone: the clientset, whose scheme
-// knows every group there is, weighs 17 MB. Objects of built-in groups travel
-// as protobuf.
+// It uses only client-go's rest package: the clientset, whose scheme has all
+// groups, weighs 17 MB. Objects of built-in groups are sent as protobuf.
 //
-// Its methods may be called from any goroutine. Clients that Once and Unlimited return
-// share connections and budget with it.
+// Its methods may be called from any goroutine. Clients returned by Once and
+// Unlimited share its connections and rate limit.
 //
 // # Faults
 //
-// Every call but Watch ends after [Config.Timeout] at the latest, whatever its
-// ctx says. Nothing is retried here, except by the rules of an API server that
-// says 429 with Retry-After, as client-go does it, and not even that by what
-// [Client.Once] returns. Errors are those of
-// k8s.io/apimachinery/pkg/api/errors where the server answered. Redirects are
-// not followed: they could lead off the node's cluster with its credentials.
-// [Client.CloseConnections] ends connections that may be dead, so that the next
-// call makes a new one.
+// Every call but Watch ends after [Config.Timeout] at the latest, whatever its ctx.
+// Nothing is retried, except that client-go repeats a call after a 429 with
+// Retry-After; the result of [Client.Once] does not. If the server answered, errors
+// are those of k8s.io/apimachinery/pkg/api/errors. Redirects are not followed: they
+// could send the credentials to another server. [Client.CloseConnections] closes
+// connections that may be dead, so that the next call opens a new one.
 type Client struct {
 	timeout time.Duration
 	scheme  *runtime.Scheme
 	params  runtime.ParameterCodec
-	// groups has one REST client for each group version; nothing is added after New.
+	// groups has one REST client for each group version; it does not change after
+	// New.
 	groups map[schema.GroupVersion]rest.Interface
 	conns  *dialer
-	told   Observer // nil: nobody
+	told   Observer // nil: none
 	host   string
 	once   bool
 
 	unlimited bool
 }
 
-// vocabulary is what all clients speak. It is never changed, and weighs 50 KB, of which
-// a node would have one for each of its clients, and a process of many nodes for each node.
+// vocabulary is the part that all clients share. It is never changed, and weighs 50
+// KB, which would otherwise be needed for each client.
 type vocabulary struct {
 	scheme *runtime.Scheme
 	params runtime.ParameterCodec
@@ -108,7 +106,7 @@ var shared = sync.OnceValues(func() (vocabulary, error) {
 // never answers.
 const defaultTimeout = 30 * time.Second
 
-// New checks cfg and returns a Client. Nothing is called.
+// New checks cfg and returns a Client. It makes no call.
 func New(cfg Config) (*Client, error) {
 	if cfg.REST == nil {
 		return nil, errors.New("kubeapi: REST: required")
@@ -128,7 +126,7 @@ func New(cfg Config) (*Client, error) {
 		timeout: cfg.Timeout, scheme: scheme, params: known.params,
 		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(), told: cfg.Observer,
 	}
-	// The copy is changed below; the caller's stays as it is.
+	// base is changed below, not the caller's configuration.
 	base := rest.CopyConfig(cfg.REST)
 	// client-go's timeout would end watches as well: do has one for each call.
 	base.Timeout, base.Dial = 0, c.conns.dial
@@ -148,8 +146,8 @@ func New(cfg Config) (*Client, error) {
 	if u, _, err := rest.DefaultServerUrlFor(base); err == nil {
 		c.host = u.Host
 	}
-	// A second guard: noRedirects has made an error of each redirect before. What
-	// follows one takes the credentials along.
+	// A second guard: noRedirects returns an error for each redirect. Following one
+	// would send the credentials.
 	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	// One budget for all groups: the server counts the node and not its groups.
 	limit := throttled(limiter(base), cfg.Observer)
@@ -166,31 +164,30 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// CloseConnections closes every connection to the server, so that the next
-// calls and the watches begin anew: with another certificate, or past a
-// connection that has died without a word.
+// CloseConnections closes every connection to the server, so that the next calls
+// and watches open new ones: with another certificate, or after a connection has
+// died silently.
 func (c *Client) CloseConnections() { c.conns.closeAll() }
 
-// Once returns a Client that repeats nothing: the error of a server that is
-// busy is the caller's, with the time that it asks for ([RetryAfter]). It shares all else
-// with c.
+// Once returns a Client that repeats nothing: the caller gets the error of a busy
+// server, with the requested delay ([RetryAfter]). Everything else is shared with
+// c.
 func (c *Client) Once() *Client {
 	d := *c
 	d.once = true
 	return &d
 }
 
-// Unlimited returns a Client whose calls take nothing of the budget that
-// Config.REST has in QPS and Burst: for callers that have a bound of their own. It
-// shares all else with c.
+// Unlimited returns a Client whose calls ignore the rate limit of Config.REST, for
+// callers with a limit of their own. Everything else is shared with c.
 func (c *Client) Unlimited() *Client {
 	d := *c
 	d.unlimited = true
 	return &d
 }
 
-// Get reads an object. A resourceVersion of "0" in opts lets the server answer
-// from its cache.
+// Get reads an object. With resourceVersion "0" in opts the server may answer from
+// its cache.
 func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object, opts ...metav1.GetOptions) error {
 	req, err := c.begin(r, k, http.MethodGet)
 	if err != nil {
@@ -203,8 +200,8 @@ func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodGet, req, into)
 }
 
-// ListWatcher is the part of a [Client] that followers of objects need; tests give
-// them another one.
+// ListWatcher is the part of a [Client] that followers of objects use. Tests
+// replace it.
 type ListWatcher interface {
 	List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error
 	Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
@@ -212,7 +209,7 @@ type ListWatcher interface {
 
 var _ ListWatcher = (*Client)(nil)
 
-// List reads all objects of a namespace, or of all with "", that opts select.
+// List reads the objects that opts select in a namespace, or in all with "".
 func (c *Client) List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
 	if err != nil {
@@ -221,8 +218,8 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, opts me
 	return c.do(ctx, http.MethodGet, req.VersionedParams(&opts, c.params), into)
 }
 
-// Create makes an object, or with subresources posts to those of the object
-// that k names, as for the token of a service account. into may be obj or nil.
+// Create creates an object, or with subresources posts to those of the object k,
+// for example for a service account token. into may be obj or nil.
 func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
 	// The name of a new object is in its body, and not in the path.
 	if len(subresources) == 0 {
@@ -262,7 +259,7 @@ func (c *Client) Delete(ctx context.Context, r Resource, k Key, opts metav1.Dele
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodDelete, req.Body(&opts), nil)
 }
 
-// DeleteAll deletes all objects of a namespace, or of all with "", that opts select.
+// DeleteAll deletes the objects that opts select in a namespace, or in all with "".
 func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodDelete)
 	if err != nil {
@@ -272,7 +269,7 @@ func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, op
 }
 
 // Watch reports changes until ctx ends, the server ends it, or Stop is called.
-// opts.TimeoutSeconds bounds it at the server.
+// opts.TimeoutSeconds limits it at the server.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
 	if err != nil {
@@ -284,7 +281,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 }
 
 // begin returns a request for an object, or for all if k has no name. A group that
-// NewScheme does not know is an error of the caller.
+// NewScheme does not have is the caller's error.
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
 	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
 	if !ok {

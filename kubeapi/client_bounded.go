@@ -17,33 +17,33 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Bounds of what a server answers. An API server takes objects of 1.5 MiB (etcd's
-// own bound); the pods of a full node are far below the others, if each is as
-// large as it may be.
+// Limits of a server's answers. An API server accepts objects of 1.5 MiB (etcd's
+// own limit); the pods of a full node are far below the other limits, even if each
+// has the largest size.
 const (
 	// maxAnswer is how many bytes of an answer are read. An event of a watch has
 	// 16 MiB at most, which is client-go's.
 	maxAnswer = 256 << 20
-	// maxDecoded is what an answer may come to in memory, in bytes, about: an empty
-	// container has two bytes of protobuf, and eight hundred then.
+	// maxDecoded is the approximate limit of an answer's size in memory, in bytes:
+	// an empty container is two bytes of protobuf and eight hundred in memory.
 	maxDecoded = 1 << 30
-	// maxObject is how many bytes one object may have, alone, in a list or in an
-	// event, and maxObjectDecoded what it may come to: a server takes requests of 3
-	// MiB, which are a little more as it writes them, and text of many small values
-	// comes to ten times its size.
+	// maxObject limits the bytes of one object, alone, in a list or in an event,
+	// and maxObjectDecoded its size in memory: a server accepts requests of 3 MiB,
+	// which are slightly larger in its answers, and a text of many small values
+	// grows tenfold.
 	maxObject        = 8 << 20
 	maxObjectDecoded = 64 << 20
-	// maxValues bounds the values in an answer in JSON, names of fields included:
-	// each takes some hundred bytes while quantities are looked for. Answers are in JSON
-	// where a server knows no protobuf.
+	// maxValues limits the values of a JSON answer, names of fields included: each
+	// takes some hundred bytes during the check of quantities. A server without
+	// protobuf answers in JSON.
 	maxValues = 5_000_000
 )
 
 // boundedAnswers ends an answer that goes on without end.
 type boundedAnswers struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. Events of a watch are bounded one by one, by
-// client-go.
+// RoundTrip implements http.RoundTripper. client-go limits the events of a watch
+// one by one.
 func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(req)
 	if err == nil && req.URL.Query().Get("watch") != "true" {
@@ -81,14 +81,15 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkedCodecs decode what has been looked at: no quantity is computed for ever,
-// and nothing comes to far more than its size says. They know protobuf and JSON.
+// checkedCodecs check data before they decode it: no quantity takes forever to
+// compute, and nothing grows far beyond its size. They support protobuf and JSON.
 type checkedCodecs struct {
 	runtime.NegotiatedSerializer
 	types []runtime.SerializerInfo
 }
 
-// checked wraps the serializers of s. YAML and CBOR are left out: nobody asks for them.
+// checked wraps the serializers of s. YAML and CBOR are left out, since they are
+// never requested.
 func checked(s runtime.NegotiatedSerializer, scheme *runtime.Scheme) checkedCodecs {
 	c := checkedCodecs{NegotiatedSerializer: s}
 	for _, info := range s.SupportedMediaTypes() {
@@ -108,8 +109,8 @@ func checked(s runtime.NegotiatedSerializer, scheme *runtime.Scheme) checkedCode
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (c checkedCodecs) SupportedMediaTypes() []runtime.SerializerInfo { return c.types }
 
-// checkedSerializer looks at data before it decodes it. new makes an object of the
-// kind that the data names, or of that of into.
+// checkedSerializer checks data before it decodes it. new creates an object of the
+// kind named in the data, or of into's.
 type checkedSerializer struct {
 	runtime.Serializer
 	scheme *runtime.Scheme
@@ -118,8 +119,8 @@ type checkedSerializer struct {
 
 // Decode implements runtime.Decoder.
 func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	// The same precedence as the decoder's own: what the data says, then the defaults,
-	// then the type of into. What is checked is what will be decoded.
+	// The decoder's precedence: the data's kind, then the defaults, then the type
+	// of into, so that the checked type is the decoded one.
 	as := func(kind schema.GroupVersionKind) any {
 		if defaults != nil {
 			kind = withDefaults(kind, *defaults)
@@ -141,7 +142,7 @@ func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind
 	return s.Serializer.Decode(data, defaults, into)
 }
 
-// withDefaults fills in what a kind is missing.
+// withDefaults sets the missing parts of a kind.
 func withDefaults(kind, defaults schema.GroupVersionKind) schema.GroupVersionKind {
 	if kind.Kind == "" {
 		kind.Kind = defaults.Kind
@@ -152,10 +153,10 @@ func withDefaults(kind, defaults schema.GroupVersionKind) schema.GroupVersionKin
 	return kind
 }
 
-// checkJSON looks at the whole answer first, and at each object only if the whole could
-// hide one that is too large.
+// checkJSON checks the whole answer first, and each object only if the whole could
+// contain one that is too large.
 func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
-	// Counting needs no memory, unlike what follows.
+	// Counting needs no memory, unlike the checks below.
 	if n := manifestguard.ShapeOf(data).Values; n > maxValues {
 		return fmt.Errorf("answer has %d values; want at most %d", n, maxValues)
 	}
@@ -191,7 +192,7 @@ func oneJSON(data []byte, into any) error {
 	return nil
 }
 
-// elementOf is the type of the objects of a list; nil if it is none.
+// elementOf returns the type of the objects of a list; nil if into is no list.
 func elementOf(into any) reflect.Type {
 	t := reflect.TypeOf(into)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -211,8 +212,8 @@ func isObject(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && reflect.PointerTo(t).Implements(objectType)
 }
 
-// items calls f with each object of a list in JSON, of every field that a decoder may
-// take for that of the objects. Text that is no JSON ends it.
+// items calls f with each object of a list in JSON, for every field that a decoder
+// may take for the list of objects. Invalid JSON ends it.
 func items(data []byte, f func([]byte) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	is := func(want json.Delim) bool {
@@ -251,7 +252,8 @@ func items(data []byte, f func([]byte) error) error {
 	return nil
 }
 
-// following is what a decoder reads next of data, from the value of a field on.
+// following returns the data that a decoder reads next, from the value of a field
+// on.
 func following(data []byte, dec *json.Decoder) []byte {
 	return bytes.TrimLeft(data[dec.InputOffset():], ": \t\r\n")
 }

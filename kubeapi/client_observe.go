@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Observer is told what becomes of the calls of one or more Clients. Its
-// methods are called from any goroutine and must return at once.
+// Observer gets the results of the calls of one or more Clients. Its methods are
+// called from any goroutine and must return at once.
 type Observer interface {
-	// Exchanged reports one request to a server: of a call that is repeated,
-	// of each. code is that of the answer, 0 if there was none. took is the time
-	// to the beginning of the answer, 0 for a watch.
+	// Exchanged reports one request to a server; each one of a repeated call. code
+	// is that of the answer, 0 if there was none. took is the time until the
+	// beginning of the answer, 0 for a watch.
 	Exchanged(method, host string, code int, took time.Duration)
-	// WatchBegun reports that a watch was opened, or why it was not; WatchEnded
-	// that one which was opened is over.
+	// WatchBegun reports that a watch was opened, or why not; WatchEnded that an
+	// opened one has ended.
 	WatchBegun(r Resource, err error)
 	WatchEnded(r Resource)
 }
@@ -27,7 +27,7 @@ type exchanges struct {
 	told Observer
 }
 
-// observed returns next itself if nobody wants to know.
+// observed returns next itself without an observer.
 func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 	if told == nil {
 		return next
@@ -35,8 +35,8 @@ func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 	return exchanges{next, told}
 }
 
-// RoundTrip implements http.RoundTripper. It sees each try of a call, and reports it
-// before the body of the answer is read.
+// RoundTrip implements http.RoundTripper. It reports each try of a call, before the
+// body of the answer is read.
 func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
 	watches := req.URL.Query().Get("watch") == "true"
 	answered := e.trafficked(req, watches)
@@ -46,8 +46,7 @@ func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		code = res.StatusCode
 	}
-	// A watch is answered when there is something to tell: its time says nothing of the
-	// server.
+	// The server answers a watch at its first event: the time has no meaning.
 	if watches {
 		took = 0
 	}
@@ -56,7 +55,7 @@ func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// observe has the Observer know of a watch that was asked for.
+// observe reports a requested watch to the Observer.
 func (c *Client) observe(r Resource) func(watch.Interface, error) (watch.Interface, error) {
 	return func(w watch.Interface, err error) (watch.Interface, error) {
 		if c.told == nil {
@@ -77,8 +76,8 @@ type observedWatch struct {
 	ended func()
 }
 
-// Stop implements watch.Interface. It has to be called also after the server has ended
-// the watch.
+// Stop implements watch.Interface. It must be called also after the server has
+// ended the watch.
 func (w *observedWatch) Stop() {
 	w.Interface.Stop()
 	w.once.Do(w.ended)

@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// kindOfJSON reads what kind of object some JSON says that it is. Without one, or in
-// text that is no JSON, it is empty, and the caller's type decides.
+// kindOfJSON returns the kind named in JSON data. It is empty if there is none or
+// the JSON is invalid; then the caller's type decides.
 func kindOfJSON(data []byte) schema.GroupVersionKind {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -30,27 +30,27 @@ func kindOfJSON(data []byte) schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(head.APIVersion, head.Kind)
 }
 
-// magic is what Kubernetes' protobuf begins with, before a runtime.Unknown.
+// magic is the prefix of Kubernetes' protobuf, before a runtime.Unknown.
 var magic = []byte("k8s\x00")
 
-// maxDepth bounds messages in each other; those of Kubernetes have 20 levels.
+// maxDepth limits the nesting of messages; those of Kubernetes have 20 levels.
 const maxDepth = 100
 
 // errTooDeep stands for a stack overflow in the decoder, which would end the process.
 var errTooDeep = fmt.Errorf("want at most %d messages in each other", maxDepth)
 
-// errMalformed is what the decoder would say as well, after it has made a part.
+// errMalformed is returned where the decoder would return an error as well.
 var errMalformed = errors.New("malformed protobuf")
 
-// checkProtobuf walks through an answer without making anything of it, and adds up what
-// the decoder would make. Data without the magic is left to the decoder.
+// checkProtobuf parses an answer without decoding it, and adds up the memory that
+// the decoder would use. Data without the magic is left to the decoder.
 func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 	data, ok := bytes.CutPrefix(data, magic)
 	if !ok {
 		return nil
 	}
 	var apiVersion, kind string
-	var objects [][]byte // the last one counts; all are looked at
+	var objects [][]byte // the last one counts; all are checked
 	err := protoFields(data, func(n protowire.Number, _ protowire.Type, b []byte) error {
 		switch n {
 		case 1: // typeMeta
@@ -90,8 +90,8 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 	return nil
 }
 
-// protoFields calls f with each field of a message; b is nil for what is a number. It
-// ends at the first error, which is errMalformed if it is the message's.
+// protoFields calls f with each field of a message; b is nil for numbers. It ends
+// at the first error: f's, or errMalformed.
 func protoFields(message []byte, f func(n protowire.Number, t protowire.Type, b []byte) error) error {
 	for len(message) > 0 {
 		n, t, size := protowire.ConsumeTag(message)
@@ -118,11 +118,11 @@ func protoFields(message []byte, f func(n protowire.Number, t protowire.Type, b 
 	return nil
 }
 
-// sizer goes through a message as a type of Kubernetes' API would be decoded from
-// it, and takes off left what that comes to, of limit.
+// sizer parses a message like the decoder of a Kubernetes API type, and subtracts
+// the memory that the result would use from left, which starts at limit.
 type sizer struct{ limit, left int }
 
-// object goes through one object, which has limits of its own.
+// object checks one object, which has its own limits.
 func (s *sizer) object(b []byte, look func(*sizer) error) error {
 	if len(b) > maxObject {
 		return fmt.Errorf("an object has %d bytes; want at most %d", len(b), maxObject)
@@ -140,8 +140,8 @@ var (
 	quantityValueType = reflect.TypeFor[resource.QuantityValue]()
 )
 
-// message goes through a message of type t. What a pointer points to is charged here,
-// everything else by whoever holds it.
+// message checks a message of type t. It counts the targets of pointers; the
+// containing type counts everything else.
 func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -167,7 +167,7 @@ func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 		if t.Elem().Kind() == reflect.Uint8 {
 			return s.take(len(b))
 		}
-		// A list that is a message of its own, with what it holds in field 1.
+		// A list that is a message of its own, with its elements in field 1.
 		return protoFields(b, func(_ protowire.Number, _ protowire.Type, b []byte) error { return s.field(b, t, depth) })
 	default:
 		return s.take(len(b))

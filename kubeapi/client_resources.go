@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resource is a kind of objects and where the API server has them.
+// Resource is a kind of objects and its place in the API.
 type Resource struct {
 	Group, Version string
 	// Name is the plural in paths, as in "pods".
@@ -28,7 +28,7 @@ func (r Resource) String() string {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}.String()
 }
 
-// The resources of a node agent.
+// The resources that a node agent uses.
 var (
 	Pods                   = Resource{"", "v1", "pods", true}
 	Nodes                  = Resource{"", "v1", "nodes", false}
@@ -59,7 +59,7 @@ var (
 	VolumeAttachments = Resource{"storage.k8s.io", "v1", "volumeattachments", false}
 )
 
-// NewScheme returns a scheme that knows the groups above and no others.
+// NewScheme returns a scheme with the groups above.
 func NewScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})

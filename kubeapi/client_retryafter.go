@@ -8,13 +8,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxRetryAfter is the longest that a server's Retry-After has anybody wait. An API
-// server that sheds load asks for seconds; whoever answers with a day, such as a
-// proxy, must not keep the node away for as long.
+// maxRetryAfter is the longest accepted Retry-After. An overloaded API server asks
+// for seconds; a day, for example from a misconfigured proxy, must not keep the
+// node away that long.
 const maxRetryAfter = time.Minute
 
-// RetryAfter returns how long the server that an error came from asks to wait
-// before the next try, maxRetryAfter at most, and reports whether it does.
+// RetryAfter returns the delay before the next try that the server of an error
+// requested, at most maxRetryAfter, and whether it requested one.
 func RetryAfter(err error) (time.Duration, bool) {
 	seconds, ok := apierrors.SuggestsClientDelay(err)
 	if !ok {
@@ -25,7 +25,7 @@ func RetryAfter(err error) (time.Duration, bool) {
 	return time.Duration(min(max(seconds, 0), most)) * time.Second, true
 }
 
-// patient shortens the time that a server asks for before client-go waits for it.
+// patient limits the delay that a server requests before client-go waits for it.
 type patient struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -36,7 +36,7 @@ func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	const most = int64(maxRetryAfter / time.Second)
 	const header = "Retry-After"
-	// What is no number, client-go takes as no request to wait.
+	// client-go ignores a value that is no number.
 	if seconds, err := strconv.ParseInt(res.Header.Get(header), 10, 64); err == nil && seconds > most {
 		res.Header.Set(header, strconv.FormatInt(most, 10))
 	}

@@ -10,22 +10,22 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// Traffic is an [Observer] that is told more of each call. Its methods are called
+// Traffic is an [Observer] with more details of each call. Its methods are called
 // from any goroutine and must return at once. verb is GET, POST, PUT, PATCH or
 // DELETE.
 type Traffic interface {
-	// Sent and Received tell of the bytes of a request's body and of an answer's,
-	// as they are read; watches are left out.
+	// Sent and Received report the bytes of a request's and an answer's body, as
+	// they are read; watches are left out.
 	Sent(verb, host string, bytes int64)
 	Received(verb, host string, bytes int64)
-	// Throttled reports for how long a call waited for the budget of calls.
+	// Throttled reports how long a call waited for the rate limit.
 	Throttled(verb, host string, waited time.Duration)
-	// Retried reports that a request is made again, after an answer with that code;
-	// 0 if there was none.
+	// Retried reports that a request is repeated after an answer with that code; 0
+	// if there was none.
 	Retried(verb, host string, code int)
 }
 
-// call is what is known of one call over all its requests.
+// call is the state of one call over all its requests.
 type call struct {
 	verb, host string
 
@@ -37,7 +37,7 @@ type call struct {
 // callKey is where a context has its call.
 type callKey struct{}
 
-// tracked returns a context for one call, if somebody wants to know.
+// tracked returns a context for one call, if there is an observer.
 func (c *Client) tracked(ctx context.Context, verb, host string) context.Context {
 	if _, ok := c.told.(Traffic); !ok {
 		return ctx
@@ -45,8 +45,8 @@ func (c *Client) tracked(ctx context.Context, verb, host string) context.Context
 	return context.WithValue(ctx, callKey{}, &call{verb: verb, host: host})
 }
 
-// trafficked reports one request before it is made; what it returns reports the
-// answer.
+// trafficked reports one request before it is sent; the returned function reports
+// the answer.
 func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Response, int) {
 	told, ok := e.told.(Traffic)
 	if !ok {
@@ -93,7 +93,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close reports what was read, once.
+// Close reports the bytes read, once.
 func (c *counted) Close() error {
 	c.once.Do(func() { c.told(c.n) })
 	return c.ReadCloser.Close()
@@ -105,7 +105,7 @@ type throttle struct {
 	told Traffic
 }
 
-// throttled returns limit itself if nobody wants to know.
+// throttled returns limit itself without an observer.
 func throttled(limit flowcontrol.RateLimiter, told Observer) flowcontrol.RateLimiter {
 	if t, ok := told.(Traffic); ok {
 		return throttle{limit, t}

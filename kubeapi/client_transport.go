@@ -21,7 +21,7 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
-// dialer makes connections and knows those that are open.
+// dialer opens connections and keeps a list of the open ones.
 type dialer struct {
 	net net.Dialer
 
@@ -78,7 +78,7 @@ func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) 
 	if certificate == nil {
 		return rest.HTTPClientFor(cfg)
 	}
-	// Those of cfg would take precedence, and stay for ever.
+	// The certificates of cfg would take precedence, and never be replaced.
 	cfg.CertFile, cfg.CertData, cfg.KeyFile, cfg.KeyData = "", nil, "", nil
 	how, err := cfg.TransportConfig()
 	if err != nil {

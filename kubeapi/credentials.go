@@ -19,11 +19,11 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// CertificatePurpose is what a certificate is for.
+// CertificatePurpose is the purpose of a certificate.
 type CertificatePurpose int
 
-// The two certificates of a node: it calls the API server with the first, and
-// serves the node API with the second.
+// The two certificates of a node: the client certificate for the API server, and
+// the serving certificate for the node API.
 const (
 	ClientCertificate CertificatePurpose = iota
 	ServingCertificate
@@ -43,23 +43,23 @@ func (p CertificatePurpose) usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
 }
 
-// CredentialsConfig holds what [Credentials] needs. Store, Template and one of API and
+// CredentialsConfig configures [Credentials]. Store, Template and one of API and
 // Bootstrap are required; the zero value of every other field means the default
 // named beside it.
 type CredentialsConfig struct {
 	Purpose CertificatePurpose // ClientCertificate
 	Store   *CertificateStore
-	// Template says what the certificate has to say: ClientTemplate or
-	// ServingCertificateTemplate. nil means that this is not known yet.
+	// Template returns the wanted content of the certificate: ClientTemplate or
+	// ServingCertificateTemplate. Nil means that it is not known yet.
 	Template func() *x509.CertificateRequest
-	// CredentialsAPI calls with the certificate that the node has, Bootstrap with those
-	// of a bootstrap kubeconfig. The second is used while there is no valid
-	// certificate. Neither: it is not possible so.
+	// API uses the node's certificate, Bootstrap the credentials of a bootstrap
+	// kubeconfig. Bootstrap is used while there is no valid certificate. Either may
+	// be nil if it is not available.
 	API, Bootstrap CredentialsAPI
-	// Initial is used where Store has none, and replaced at once; none.
+	// Initial is used if Store has no certificate, and replaced at once; none.
 	Initial *tls.Certificate
-	// CloseConnections is called when connections that were made with an
-	// earlier certificate have to end; nothing is closed.
+	// CloseConnections is called to end connections that use an earlier
+	// certificate; no call.
 	CloseConnections func()
 
 	Log     *zap.Logger           // silent
@@ -75,9 +75,8 @@ const (
 	lookEvery             = time.Minute // the clock of the machine may be set meanwhile
 )
 
-// Credentials keeps the certificates of a node: the one it calls the API
-// server with, and the one it serves with. It asks for them, stores them and
-// replaces them in time.
+// Credentials keeps the certificates of a node: the client certificate and the
+// serving certificate. It requests, stores and rotates them.
 //
 //	store := &kubeapi.CertificateStore{Dir: certDir, Prefix: "kubelet-client"}
 //	user, bootstrap, err := kubeapi.LoadCredentials(kubeapi.CredentialFiles{
@@ -97,42 +96,41 @@ const (
 //	go m.Run(ctx)
 //	<-m.Ready()
 //
-// A certificate is replaced after 70 to 90 % of its life, and at once when it
-// does not say what [CredentialsConfig].Template asks for. Files and names of requests are
-// the kubelet's, so that either can take over from the other.
+// A certificate is replaced after 70 to 90 % of its lifetime, and at once if it
+// does not match [CredentialsConfig].Template. Files and names of requests are the
+// kubelet's, so that either can take over from the other.
 //
 // Its methods may be called from any goroutine.
 //
 // # Faults
 //
-// Nothing here ends the process, or waits before a start. A pair stays in use,
-// and stays stored, until its successor is on disk; the current link leads to a
-// whole pair at every moment. A pair that cannot be stored is used from memory,
-// and stored when that is possible. A certificate that has expired by this
-// machine's clock is shown nevertheless: the clock may be wrong. Whoever is
-// refused with it asks with the bootstrap credentials, and the other way round.
-// A clock that is off by hours does not have certificates replaced again and
-// again. A request outlives the agent: its key is kept, and the request found
-// again by its name.
+// No failure ends the process or delays a start. A pair stays in use and stored
+// until its successor is on disk; the current link points to a complete pair at
+// every moment. A pair that cannot be stored is used from memory, and stored once
+// that is possible. A certificate that has expired by this machine's clock is used
+// nevertheless: the clock may be wrong. If the API server refuses it, the bootstrap
+// credentials are used for the request, and the other way round. A wrong clock does
+// not cause repeated replacements. A request survives a restart of the agent: its
+// key is stored, and the request is found again by its name.
 type Credentials struct {
 	cfg     CredentialsConfig
 	met     *certificateMetrics
-	changed chan struct{} // the template is another, perhaps
+	changed chan struct{} // the template may have changed
 	first   chan struct{} // closed when there is a certificate
 
 	mu       sync.Mutex
 	pair     *tls.Certificate
 	at       time.Time // to be replaced
-	healthy  bool      // of the API server, as far as it is known
-	unstored [2][]byte // what could not be stored yet
+	healthy  bool      // of the API server; last known
+	unstored [2][]byte // a pair that is not stored yet
 	closing  time.Time // when connections have to be closed; zero: not
 	started  bool
 
-	asked *asked // the last request; nil: the next one is another. Of Run alone.
+	asked *asked // the last request; nil: the next one is new. Used only by Run.
 }
 
-// NewCredentials checks cfg, reads the store, and returns a Manager at rest. A pair that
-// cannot be read is told of in the log, and a new one asked for.
+// NewCredentials checks cfg, reads the store, and returns Credentials at rest. A
+// pair that cannot be read is logged, and a new one requested.
 func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	var errs []error
 	if cfg.Store == nil || cfg.Store.Dir == "" || cfg.Store.Prefix == "" {
@@ -158,7 +156,7 @@ func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	m.met = met
 	pair, err := cfg.Store.Current()
 	if err != nil && !errors.Is(err, ErrNoCertificate) {
-		cfg.Log.Error("the stored certificate cannot be used", zap.Error(err))
+		cfg.Log.Error("failed to read stored certificate", zap.Error(err))
 	}
 	switch {
 	case err == nil:
@@ -170,18 +168,18 @@ func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	return m, nil
 }
 
-// Current is the pair in use; nil while there is none. It may have expired, by
-// the clock of this machine: whether it has is for others to say.
+// Current returns the pair in use; nil if there is none. It may have expired by the
+// clock of this machine; the caller has to decide.
 func (m *Credentials) Current() *tls.Certificate {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pair
 }
 
-// Ready is closed when there is a certificate.
+// Ready returns a channel that is closed when there is a certificate.
 func (m *Credentials) Ready() <-chan struct{} { return m.first }
 
-// ServerHealthy reports that the API server answered the last request, if only
+// ServerHealthy reports whether the API server answered the last request, possibly
 // with a refusal.
 func (m *Credentials) ServerHealthy() bool {
 	m.mu.Lock()
@@ -189,8 +187,8 @@ func (m *Credentials) ServerHealthy() bool {
 	return m.healthy
 }
 
-// ClientCertificate is for kubeapi.Config.Certificate. While there is none it
-// fails with [ErrNoClientCertificate].
+// ClientCertificate is for kubeapi.Config.Certificate. Without a certificate it
+// returns [ErrNoClientCertificate].
 func (m *Credentials) ClientCertificate() (*tls.Certificate, error) {
 	if c := m.Current(); c != nil {
 		return c, nil
@@ -198,11 +196,12 @@ func (m *Credentials) ClientCertificate() (*tls.Certificate, error) {
 	return nil, ErrNoClientCertificate
 }
 
-// ErrNoClientCertificate is what calls end with while there is no client certificate: they
-// are not made as nobody.
+// ErrNoClientCertificate is returned by calls while there is no client certificate:
+// they are not made anonymously.
 var ErrNoClientCertificate = errors.New("no client certificate yet")
 
-// ErrNoServingCertificate is what clients get while there is no serving certificate.
+// ErrNoServingCertificate is returned to clients while there is no serving
+// certificate.
 var ErrNoServingCertificate = errors.New("no serving certificate available for the kubelet")
 
 // ServerCertificate is for tls.Config.GetCertificate.
@@ -213,7 +212,8 @@ func (m *Credentials) ServerCertificate(*tls.ClientHelloInfo) (*tls.Certificate,
 	return nil, ErrNoServingCertificate
 }
 
-// TemplateChanged notes that CredentialsConfig.Template may return another one.
+// TemplateChanged reports that the result of CredentialsConfig.Template may have
+// changed.
 func (m *Credentials) TemplateChanged() {
 	select {
 	case m.changed <- struct{}{}:
@@ -241,7 +241,7 @@ func (m *Credentials) use(pair *tls.Certificate, issued time.Time) {
 	}
 }
 
-// ttl is the rest of the certificate's life; nil if there is none.
+// ttl returns the remaining lifetime of the certificate; nil if there is none.
 func (m *Credentials) ttl() *time.Duration {
 	c := m.Current()
 	if c == nil {
@@ -251,8 +251,8 @@ func (m *Credentials) ttl() *time.Duration {
 	return &d
 }
 
-// Run replaces the certificate when its time has come, until ctx ends, and
-// returns nil then. It may be called once.
+// Run replaces the certificate when it is due, until ctx ends, and returns nil
+// then. It may be called once.
 func (m *Credentials) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		m.storeAgain()
@@ -277,8 +277,8 @@ func (m *Credentials) due(t *x509.CertificateRequest) bool {
 	return m.pair == nil || !time.Now().Before(m.at) || certificateMatches(m.pair.Leaf, t) != nil
 }
 
-// wait is the time until something is to be done, at most a minute: the times of
-// certificates are those of the wall clock, which may be set.
+// wait returns the time until the next action, at most a minute: certificates use
+// the wall clock, which may be set.
 func (m *Credentials) wait() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,8 +303,8 @@ func (m *Credentials) closeDue() {
 	}
 }
 
-// rotate asks for a certificate until there is one, the template is another, or
-// ctx ends.
+// rotate requests a certificate until it gets one, the template changes, or ctx
+// ends.
 func (m *Credentials) rotate(ctx context.Context) {
 	told, bootstrap := "", false
 	var err error
@@ -323,13 +323,13 @@ func (m *Credentials) rotate(ctx context.Context) {
 		m.mu.Unlock()
 		if text := err.Error(); text != told {
 			told = text
-			m.cfg.Log.Error("no new certificate, trying again", zap.String("signer", m.cfg.Purpose.signer()), zap.Bool("bootstrap", bootstrap), zap.Error(err))
+			m.cfg.Log.Error("failed to get certificate, trying again", zap.String("signer", m.cfg.Purpose.signer()), zap.Bool("bootstrap", bootstrap), zap.Error(err))
 		}
 		m.closeDue()
 		select {
 		case <-ctx.Done():
 		case <-m.changed:
-			m.TemplateChanged() // Run looks at it, too
+			m.TemplateChanged() // Run compares it again
 			retry.Sleep(ctx, firstCertificateRetry)
 		case <-time.After(retryWait(try, err)):
 		}
@@ -346,14 +346,14 @@ func retryWait(try int, err error) time.Duration {
 	return retry.Jitter(wait.After(try+1), 0.1)
 }
 
-// serverHealthy reports that an answer came from a server that works.
+// serverHealthy reports whether an error is the answer of a working server.
 func serverHealthy(err error) bool {
 	return err == nil || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
-// asBootstrap chooses who asks. The certificate may have expired, or only seem
-// so; the token may have expired, too: where one was refused, the other is
-// tried.
+// asBootstrap chooses the credentials for the next request. The certificate may
+// have expired, or only seem so; the token may have expired, too: after a refusal
+// the other one is tried.
 func (m *Credentials) asBootstrap(last error, was bool) bool {
 	pair := m.Current()
 	switch {
@@ -401,7 +401,7 @@ func (m *Credentials) request(ctx context.Context, t *x509.CertificateRequest, b
 	m.asked = nil
 	m.storeAgain()
 	m.use(pair, time.Now())
-	m.cfg.Log.Info("new certificate", zap.String("signer", m.cfg.Purpose.signer()), zap.Time("until", pair.Leaf.NotAfter))
+	m.cfg.Log.Info("got new certificate", zap.String("signer", m.cfg.Purpose.signer()), zap.Time("until", pair.Leaf.NotAfter))
 	return nil
 }
 
@@ -428,8 +428,9 @@ func (m *Credentials) abandonWhenOther(ctx context.Context, cancel context.Cance
 	return func() { close(stop); wg.Wait() }
 }
 
-// storeAgain stores what could not be stored, such as on a full disk. The pair
-// is in use meanwhile, and its key stays in the file of the request.
+// storeAgain stores a pair that could not be stored before, for example because of
+// a full disk. The pair is in use meanwhile, and its key is in the file of the
+// request.
 func (m *Credentials) storeAgain() {
 	m.mu.Lock()
 	cert, key := m.unstored[0], m.unstored[1]
@@ -438,7 +439,7 @@ func (m *Credentials) storeAgain() {
 		return
 	}
 	if _, err := m.cfg.Store.Update(cert, key); err != nil {
-		m.cfg.Log.Error("the certificate cannot be stored, trying again", zap.Error(err))
+		m.cfg.Log.Error("failed to store certificate, trying again", zap.Error(err))
 		return
 	}
 	m.mu.Lock()
@@ -447,7 +448,7 @@ func (m *Credentials) storeAgain() {
 	m.dropPending()
 }
 
-// pendingPath is the file of the key that a certificate is asked for with.
+// pendingPath returns the file of the key of the current request.
 func (m *Credentials) pendingPath() string {
 	return filepath.Join(m.cfg.Store.Dir, m.cfg.Store.Prefix+".key.tmp")
 }

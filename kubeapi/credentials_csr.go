@@ -24,23 +24,23 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// CredentialsAPI makes the calls; *kubeapi.Client does.
+// CredentialsAPI makes the calls; [Client] implements it.
 type CredentialsAPI interface {
 	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
 	Get(ctx context.Context, r Resource, k Key, into runtime.Object, opts ...metav1.GetOptions) error
 	Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Reasons why there is no certificate that another try with the same key would
-// not change.
+// Reasons for a missing certificate that another try with the same key does not
+// change.
 var (
 	ErrCertificateDenied = errors.New("the request was denied")
 	ErrCertificateFailed = errors.New("the request cannot be signed")
-	errOther             = errors.New("there is another request of that name")
+	errOther             = errors.New("another request has that name")
 )
 
-// requestName is the name of a request, by its key, its subject and its usages:
-// one that is made again finds itself.
+// requestName returns the name of a request, derived from its key, subject and
+// usages, so that a repeated request is found again.
 func requestName(public, subject []byte, usages []certificatesv1.KeyUsage) string {
 	h := sha512.New512_256()
 	for _, part := range [][]byte{public, subject} {
@@ -72,8 +72,7 @@ func newRequest(key crypto.Signer, t *x509.CertificateRequest, signer string, us
 	}, nil
 }
 
-// sameRequest reports that one that is there asks for what we ask for, with our
-// key.
+// sameRequest reports whether an existing request has the same content and key.
 func sameRequest(have, want *certificatesv1.CertificateSigningRequest) bool {
 	a, b := decodeRequest(have), decodeRequest(want)
 	return a != nil && b != nil && have.Spec.SignerName == want.Spec.SignerName && slices.Equal(have.Spec.Usages, want.Spec.Usages) &&
@@ -92,8 +91,8 @@ func decodeRequest(r *certificatesv1.CertificateSigningRequest) *x509.Certificat
 	return c
 }
 
-// issued is what has become of a request: a certificate, an error, or nothing
-// yet.
+// issued returns the certificate of a request, an error, or neither if it is still
+// pending.
 func issued(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	for _, c := range r.Status.Conditions {
 		switch {
@@ -107,8 +106,8 @@ func issued(r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	return r.Status.Certificate, nil
 }
 
-// sign has the API server sign a request, which may take until somebody
-// approves it.
+// sign creates a request and waits for its certificate, which may take until
+// somebody approves it.
 func sign(ctx context.Context, api CredentialsAPI, want *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	have, key := &certificatesv1.CertificateSigningRequest{}, Key{Name: want.Name}
 	err := api.Create(ctx, CSRs, key, want, have)
@@ -147,7 +146,7 @@ func sign(ctx context.Context, api CredentialsAPI, want *certificatesv1.Certific
 
 const (
 	lookAgain = 5 * time.Second  // where a watch is not possible
-	watchFor  = 60 * time.Second // before it is looked at anyway
+	watchFor  = 60 * time.Second // after that the request is read
 )
 
 // awaitChange returns nil when a request may be another than have.

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// rotationDeadline is when a certificate is to be replaced: after 70 to 90 % of its
-// life, by random, which is from 0 to 1.
+// rotationDeadline returns when to replace a certificate: after 70 to 90 % of its
+// lifetime, by random, which is from 0 to 1.
 func rotationDeadline(c *x509.Certificate, random float64) time.Time {
 	return c.NotBefore.Add(certificatePart(c, random))
 }
 
-// certificatePart is the part of a certificate's life until it is to be replaced.
+// certificatePart returns the part of a certificate's lifetime after which it is
+// replaced.
 func certificatePart(c *x509.Certificate, random float64) time.Duration {
 	return partOf(c.NotAfter.Sub(c.NotBefore), random)
 }
@@ -24,11 +25,11 @@ func partOf(life time.Duration, random float64) time.Duration {
 // after the time of this machine: signers date theirs back by some minutes.
 const plausible = 15 * time.Minute
 
-// rotateAt is Deadline for one that was issued at a moment of this process. If
-// the clocks here and there are so far apart that the validity makes no sense,
-// its length counts from then: a clock that is hours ahead must not have it
-// replaced again and again. Of one that lives for less than it was dated back,
-// what is left counts.
+// rotateAt is rotationDeadline for a certificate that was issued at a known moment
+// of this process. If the clocks differ so much that the validity makes no sense,
+// its length counts from that moment: a clock that is hours ahead must not cause
+// repeated replacements. If the certificate was backdated by more than its length,
+// the remaining part counts.
 func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 	at := rotationDeadline(c, random)
 	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {

@@ -16,7 +16,7 @@ const (
 	// maxFile is the most that is read of a certificate, key, bundle of roots or
 	// kubeconfig, in bytes. The roots of all public authorities are 250 kB.
 	maxFile = 2 << 20
-	// maxEntries is how many entries of the store's directory are looked at; it has
+	// maxEntries limits the entries of the store's directory that are read; it has
 	// five.
 	maxEntries = 1000
 )
@@ -54,8 +54,8 @@ func restConfig(path string) (*rest.Config, error) {
 	return clientcmd.NewDefaultClientConfig(*raw, &clientcmd.ConfigOverrides{}).ClientConfig()
 }
 
-// smallFiles refuses a kubeconfig with a file that client-go would read for ever,
-// or wait for. One that is not there yet is fine: certificates are asked for.
+// smallFiles refuses a kubeconfig that names a file on which client-go would block
+// or read forever. A missing file is accepted: certificates are requested later.
 func smallFiles(raw *api.Config) error {
 	var errs []error
 	use := raw.Contexts[raw.CurrentContext]
@@ -80,7 +80,7 @@ func small(field, path string) error {
 		if errors.Is(err, safefile.ErrNotRegular) {
 			return fmt.Errorf("%s: %w", field, err)
 		}
-		return nil // whoever needs it says so
+		return nil // the reader of the file returns the error
 	}
 	defer func() { _ = f.Close() }()
 	if info, err := f.Stat(); err == nil && info.Size() > maxFile {

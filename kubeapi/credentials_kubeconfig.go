@@ -14,21 +14,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// CredentialFiles are those that say how to call the API server.
+// CredentialFiles are the files with the credentials for the API server.
 type CredentialFiles struct {
 	Kubeconfig string // of the node
-	Bootstrap  string // used while that one is of no use; "" is none
-	// Current is the pair that a kubeconfig made from the bootstrap one leads
-	// to: Store.CurrentPath.
+	Bootstrap  string // used while Kubeconfig is unusable; "" is none
+	// Current is the pair to which a kubeconfig made from the bootstrap one points:
+	// Store.CurrentPath.
 	Current string
 }
 
-// LoadCredentials reads how to call the API server. user is for all calls; bootstrap is nil
-// unless a first certificate has to be asked for with it. Then the kubeconfig is
-// written: it leads to the certificate that will be there.
+// LoadCredentials reads the credentials for the API server. user is for all calls.
+// bootstrap is not nil if a first certificate has to be requested with it; then the
+// kubeconfig is written, which points to the future certificate.
 //
-// A kubeconfig is used if it can be read and every certificate in it is valid at
-// now; without a bootstrap one whatever it says is used.
+// A kubeconfig is used if it is readable and every certificate in it is valid at
+// now; without a bootstrap one it is used in any case.
 func LoadCredentials(f CredentialFiles, now time.Time) (user, bootstrap *rest.Config, err error) {
 	if f.Bootstrap == "" {
 		user, err = read(f.Kubeconfig)

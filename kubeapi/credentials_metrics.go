@@ -22,18 +22,18 @@ func newCertificateMetrics(reg prometheus.Registerer, p CertificatePurpose, ttl 
 	if p == ServingCertificate {
 		name, failures = "server", "kubelet_server_expiration_renew_errors"
 		m.age = prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "kubelet_certificate_manager_server_rotation_seconds", Help: "How old a serving certificate was when it was replaced.",
+			Name: "kubelet_certificate_manager_server_rotation_seconds", Help: "Age of a serving certificate when it was replaced.",
 			// From a minute to four years, as the kubelet has it.
 			Buckets: []float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000},
 		})
 	}
-	m.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: failures, Help: "Tries to get a certificate that failed."})
+	m.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: failures, Help: "Failed requests for a certificate."})
 	if reg == nil {
 		return m, nil
 	}
 	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_certificate_manager_" + name + "_ttl_seconds",
-		Help: "What is left of the certificate's life; +Inf if there is none, negative if it has expired.",
+		Help: "Remaining lifetime of the certificate; +Inf if there is none, negative if it has expired.",
 	}, func() float64 {
 		if d := ttl(); d != nil {
 			return d.Seconds()

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// asked is a request, and what it was made of.
+// asked is a request with its inputs.
 type asked struct {
 	key      crypto.Signer
 	keyPEM   []byte
@@ -22,8 +22,8 @@ type asked struct {
 	request  *certificatesv1.CertificateSigningRequest
 }
 
-// ask is the next request: the last one, if nothing of it has changed. A server
-// may be away for weeks, and a signature for each try is work for nothing.
+// ask returns the next request: the last one if its inputs have not changed. A
+// server may be away for weeks, and a new signature for each try would be wasted.
 func (m *Credentials) ask(t *x509.CertificateRequest) (*asked, error) {
 	key, text, err := m.pendingKey()
 	if err != nil {
@@ -40,10 +40,10 @@ func (m *Credentials) ask(t *x509.CertificateRequest) (*asked, error) {
 	return m.asked, nil
 }
 
-// pendingKey is the key of the next request. It is kept until its certificate is
-// stored, so that a request that was made before a crash, or that nobody has
-// approved yet, is found again. One that cannot be kept is used nevertheless, as
-// long as there is no certificate for it.
+// pendingKey returns the key of the next request. It is stored until its
+// certificate is stored, so that a request from before a crash, or one that is not
+// approved yet, is found again. A key that cannot be stored is used nevertheless,
+// until there is a certificate for it.
 func (m *Credentials) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := readFile(m.pendingPath()); err == nil {
 		if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) {
@@ -65,7 +65,7 @@ func (m *Credentials) pendingKey() (crypto.Signer, []byte, error) {
 		key, text = k, t
 	}
 	if err := m.keepPending(text); err != nil {
-		m.cfg.Log.Warn("failed to keep the key of a certificate request", zap.Error(err))
+		m.cfg.Log.Warn("failed to store key of certificate request", zap.Error(err))
 	}
 	return key, text, nil
 }

@@ -25,31 +25,31 @@ const (
 	reviewJitter     = 0.2
 )
 
-// ReviewClient makes the calls, each once; what [kubeapi.Client.Once] returns does.
+// ReviewClient makes the calls, each once; the result of [Client.Once] implements
+// it.
 type ReviewClient interface {
 	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
 }
 
-// Reviewer asks an API server who somebody is and what they may do:
-// TokenReview and SubjectAccessReview, as the server of a node needs them.
+// Reviewer authenticates and authorizes requests at an API server: TokenReview and
+// SubjectAccessReview, for the server of a node.
 //
 //	r, err := kubeapi.NewReviewer(client.Once()) // of an *kubeapi.Client
 //	...
 //	who := auth.Tokens(auth.TokensConfig{Reviewer: r})
 //	may := auth.Access(auth.AccessConfig{Reviewer: r})
 //
-// Nothing is remembered here, and nothing bounded: both belong to whoever asks.
+// It has no cache and no limits: both belong to the caller.
 //
 // # Faults
 //
-// Calls that fail because of the server or the way to it are tried again, five
-// times within seconds, as long as ctx lasts. An error never means that
-// somebody is let in.
+// Calls that fail because of the server or the network are tried five times within
+// seconds, as long as ctx lasts. An error never means that a request is allowed.
 //
 // Its methods may be called from any goroutine.
 type Reviewer struct{ client ReviewClient }
 
-// NewReviewer returns a Reviewer. Nothing is called.
+// NewReviewer returns a Reviewer. It makes no call.
 func NewReviewer(c ReviewClient) (*Reviewer, error) {
 	if c == nil {
 		return nil, errors.New("credentials: a client is required")
@@ -57,14 +57,14 @@ func NewReviewer(c ReviewClient) (*Reviewer, error) {
 	return &Reviewer{client: c}, nil
 }
 
-// ErrTokenAudience means that the server does not say for whom the token is, or that
-// it is for others.
+// ErrTokenAudience means that the server does not return the audience of the token,
+// or that the token is for another one.
 var ErrTokenAudience = errors.New("credentials: the token is for another audience")
 
-// ReviewToken returns the owner of q's token. One that the server does not know is
-// answered as not authenticated, which is no error, unless the server says that
-// it could not tell. Audiences of q are those that the token has to be for, one
-// of them; none is the server's own. q is not changed and not kept.
+// ReviewToken returns the owner of q's token. An unknown token is a result that is
+// not authenticated, and no error, unless the server reports that it could not
+// tell. The token must be for one of the audiences of q; without any, the server's
+// own counts. q is not changed and not kept.
 func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	got := &authenticationv1.TokenReview{}
 	if err := r.create(ctx, TokenReviews, q, got); err != nil {
@@ -80,8 +80,8 @@ func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenRev
 	return got, nil
 }
 
-// ReviewAccess reports whether somebody may do what q asks. Neither allowed nor
-// denied is no opinion, which is a no; both is an error. q is not changed and
+// ReviewAccess returns whether the user may do what q names. Neither allowed nor
+// denied means no opinion and counts as no; both is an error. q is not changed and
 // not kept.
 func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 	got := &authorizationv1.SubjectAccessReview{}

@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RotatingConfig takes the client certificate out of what [LoadCredentials] returned, for a
-// Credentials that replaces it (CredentialsConfig.Initial); nil if there is none, as when it
-// is yet to be asked for or a token is all there is. What is left says which
-// server it is and how often it may be called.
+// RotatingConfig separates the client certificate from the result of
+// [LoadCredentials], for Credentials that replace it (CredentialsConfig.Initial).
+// initial is nil if there is no certificate, because it has to be requested or only
+// a token is used. server has the server's address and the rate limit.
 func RotatingConfig(user *rest.Config) (server *rest.Config, initial *tls.Certificate, err error) {
 	server = rest.AnonymousClientConfig(user)
 	server.QPS, server.Burst = user.QPS, user.Burst
@@ -34,8 +34,8 @@ func RotatingConfig(user *rest.Config) (server *rest.Config, initial *tls.Certif
 	return server, &pair, nil
 }
 
-// dataOf is what is given, or else a file's content; nil if the file is yet to
-// come.
+// dataOf returns data if it is given, or else a file's content; nil if the file
+// does not exist yet.
 func dataOf(data []byte, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {
 		return data, nil

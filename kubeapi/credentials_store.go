@@ -18,18 +18,17 @@ import (
 // ErrNoCertificate means that a store has no certificate.
 var ErrNoCertificate = errors.New("no certificate")
 
-// kept is how many pairs stay in a store beside the current one: a person may
-// want to look at the last.
+// kept is how many pairs stay in a store beside the current one, for people.
 const kept = 2
 
-// CertificateStore keeps a certificate and its key in files of a directory, as the kubelet
-// does: each pair in a file of its own, <prefix>-<time>.pem, for its owner
-// alone, and <prefix>-current.pem as a link to the one in use.
+// CertificateStore stores a certificate and its key in a directory, like the
+// kubelet: each pair in a file <prefix>-<time>.pem, readable only by its owner, and
+// <prefix>-current.pem as a link to the one in use.
 type CertificateStore struct {
-	// Dir is made if it is not there. Prefix is kubelet-client or
-	// kubelet-server for those of the kubelet.
+	// Dir is created if it does not exist. Prefix is kubelet-client or
+	// kubelet-server for the kubelet's certificates.
 	Dir, Prefix string
-	// CertFile and KeyFile are used where there is no current link.
+	// CertFile and KeyFile are used if there is no current link.
 	CertFile, KeyFile string
 }
 
@@ -37,12 +36,12 @@ func (s *CertificateStore) path(what string) string {
 	return filepath.Join(s.Dir, s.Prefix+"-"+what+".pem")
 }
 
-// CurrentPath is the file of the pair in use: certificate and key.
+// CurrentPath returns the path of the pair in use: certificate and key.
 func (s *CertificateStore) CurrentPath() string { return s.path("current") }
 
 // Current reads the pair in use: that of the current link; else CertFile and
-// KeyFile; else <prefix>.crt and <prefix>.key. ErrNone if there is none of
-// them. What a crash in Update has left is brought to its end first.
+// KeyFile; else <prefix>.crt and <prefix>.key. Without any it returns
+// ErrNoCertificate. It first completes an Update that a crash interrupted.
 func (s *CertificateStore) Current() (*tls.Certificate, error) {
 	if err := s.recover(); err != nil {
 		return nil, err
@@ -62,8 +61,8 @@ func missing(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// recover finishes an update of the kubelet, which removes the current link
-// before it puts the next one in its place.
+// recover completes an update of the kubelet, which removes the current link before
+// it creates the next one.
 func (s *CertificateStore) recover() error {
 	next := s.path("updated")
 	if !isLink(next) || !missing(s.CurrentPath()) || isLink(s.CurrentPath()) {
@@ -96,10 +95,10 @@ func loadFiles(certFile, keyFile string) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// Update stores a pair and puts it into use. The certificates are in PEM, the
-// leaf first. When it returns nil, the pair outlasts a crash. At every moment
-// the current link leads to a whole pair: it is replaced in one step, and only
-// once the new one is on disk. Older pairs are removed after that.
+// Update stores a pair and puts it into use. The certificates are in PEM, the leaf
+// first. When it returns nil, the pair survives a crash. The current link points to
+// a complete pair at every moment: it is replaced atomically, after the new pair is
+// on disk. Older pairs are removed afterwards.
 func (s *CertificateStore) Update(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	pair, err := s.update(certPEM, keyPEM)
 	if err != nil {
@@ -120,7 +119,7 @@ func (s *CertificateStore) update(certPEM, keyPEM []byte) (*tls.Certificate, err
 	for _, link := range []string{next, s.CurrentPath()} {
 		info, err := os.Lstat(link)
 		if err == nil && info.Mode()&fs.ModeSymlink == 0 {
-			return nil, fmt.Errorf("%s: want a link; it is a file that somebody else put there", link)
+			return nil, fmt.Errorf("%s: is a file; want a link", link)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
@@ -150,7 +149,7 @@ func (s *CertificateStore) update(certPEM, keyPEM []byte) (*tls.Certificate, err
 	return pair, syncDir(s.Dir)
 }
 
-// write makes a file that is not there yet: two updates may come in one second.
+// write creates a new file: two updates may happen within one second.
 func (s *CertificateStore) write(data []byte) (path string, err error) {
 	stamp := time.Now().UTC().Format("2006-01-02-15-04-05")
 	for n := 0; ; n++ {
@@ -173,8 +172,8 @@ func (s *CertificateStore) write(data []byte) (path string, err error) {
 	}
 }
 
-// prune removes pairs of before, but for the newest and the one in use. What
-// cannot be removed stays.
+// prune removes earlier pairs, except the newest ones and the one in use. Failures
+// are ignored.
 func (s *CertificateStore) prune() {
 	used, err := filepath.EvalSymlinks(s.CurrentPath())
 	if err != nil {

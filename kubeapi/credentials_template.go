@@ -21,14 +21,14 @@ func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: userPrefix + node, Organization: []string{nodesGroup}}
 }
 
-// ClientCertificateTemplate is what a node's client certificate has to say.
+// ClientCertificateTemplate returns the content of a node's client certificate.
 func ClientCertificateTemplate(node string) *x509.CertificateRequest {
 	return &x509.CertificateRequest{Subject: subject(node)}
 }
 
-// ServingCertificateTemplate is what a node's serving certificate has to say, by the
-// addresses of its status; nil if it has none to speak of. Without an IP it is
-// nil too, unless dnsOnly.
+// ServingCertificateTemplate returns the content of a node's serving certificate
+// for the addresses of its status; nil without usable addresses. Without an IP it
+// is nil too, unless dnsOnly.
 func ServingCertificateTemplate(node string, addresses []v1.NodeAddress, dnsOnly bool) *x509.CertificateRequest {
 	names, ips := map[string]bool{}, map[string]net.IP{}
 	for _, a := range addresses {
@@ -70,8 +70,8 @@ func ServingCertificateTemplate(node string, addresses []v1.NodeAddress, dnsOnly
 	return out
 }
 
-// certificateMatches returns what a certificate lacks of a template; nil if it has all. More
-// than asked for is fine.
+// certificateMatches returns an error if a certificate lacks anything of a
+// template. Additional content is accepted.
 func certificateMatches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	if c.Subject.CommonName != t.Subject.CommonName {
 		return fmt.Errorf("certificate is for %q; want %q", c.Subject.CommonName, t.Subject.CommonName)
@@ -94,7 +94,7 @@ func certificateMatches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	return nil
 }
 
-// sameTemplate reports that two ask for the same.
+// sameTemplate reports whether two templates are equal.
 func sameTemplate(a, b *x509.CertificateRequest) bool {
 	if a == nil || b == nil {
 		return a == b

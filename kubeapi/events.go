@@ -19,25 +19,25 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// EventClient makes the calls: what [kubeapi.Client.Once] returns.
+// EventClient makes the calls; the result of [Client.Once] implements it.
 type EventClient interface {
 	Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error
 	Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
 }
 
-// EventConfig holds what an [EventRecorder] needs. Client and NodeName are required; the
+// EventConfig configures an [EventRecorder]. Client and NodeName are required; the
 // zero value of every other field means the default named beside it.
 type EventConfig struct {
 	Client   EventClient
 	NodeName string
-	// Component is who reports; "kubelet", which is what tools look for.
+	// Component is the source of the events; "kubelet", which tools search for.
 	Component string
-	// QPS and Burst bound what is sent; 50 and 100, the kubelet's
-	// eventRecordQPS and eventBurst. A negative QPS is no bound.
+	// QPS and Burst limit the sent events; 50 and 100, the kubelet's eventRecordQPS
+	// and eventBurst. A negative QPS means no limit.
 	QPS   float64
 	Burst int
-	// Kept is how many events are remembered, sent or not, and of how many
-	// objects and kinds of events it is known that they are too many; 1000.
+	// Kept is how many events are stored, sent or not, and for how many objects and
+	// kinds of events rates are tracked; 1000.
 	Kept int
 
 	Log *zap.Logger // silent
@@ -79,27 +79,25 @@ func (c EventConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// EventRecorder reports to the cluster what happens to pods and to the node, as
-// Event objects.
+// EventRecorder creates Event objects for events of pods and of the node.
 //
 //	rec, err := kubeapi.NewEventRecorder(kubeapi.EventConfig{Client: client.Once(), NodeName: "edge-1"})
 //	...
 //	go rec.Run(ctx)
 //	rec.Event(pod, v1.EventTypeWarning, "FailedMount", "no such disk")
 //
-// Recording never waits. An event like one before it is the same Event, with a
-// higher count, which is a PATCH. More than ten of one reason and object that
-// differ in nothing but their message within ten minutes are combined into one.
-// Of an object no more than 25 events are told, and then one more each five
-// minutes. These are the numbers of client-go's correlator.
+// A repeated event updates the count of the first Event, by a PATCH. More than ten
+// events of one reason and object within ten minutes that differ only in their
+// message are combined into one. An object can have 25 events, and then one more
+// each five minutes. These are the numbers of client-go's correlator.
 //
-// Its methods may be called from any goroutine and never wait.
+// Its methods may be called from any goroutine and do not block.
 //
 // # Faults
 //
-// While the server cannot be reached, what happens is kept, told later with the
-// times at which it happened, and counted up where it repeats: 1000 events, of
-// which the oldest go first. What the server refuses for good is dropped.
+// While the server is unreachable, up to 1000 events are stored, with their times
+// and counts, and sent later; the oldest are dropped first. An event that the
+// server refuses permanently is dropped.
 type EventRecorder struct {
 	cfg    EventConfig
 	limit  *rate.Limiter
@@ -117,18 +115,18 @@ type EventRecorder struct {
 	counts  EventCounts
 }
 
-// EventCounts are what became of events since the Recorder was made.
+// EventCounts counts events since the Recorder was created.
 type EventCounts struct {
 	Recorded uint64 // by Event and NodeEvent
-	Combined uint64 // of those, told as one with others that differ in the message
-	Silenced uint64 // of those, not told by themselves, since their object has had too many
-	Sent     uint64 // calls that the server took: one may tell of many
-	Failed   uint64 // calls that are made again
-	Refused  uint64 // calls that the server said no to for good
-	Lost     uint64 // series that made room before they were sent
+	Combined uint64 // of those, combined with others that differ in the message
+	Silenced uint64 // of those, dropped because their object had too many
+	Sent     uint64 // accepted calls: one may be for many events
+	Failed   uint64 // failed calls that are repeated
+	Refused  uint64 // calls that the server refused permanently
+	Lost     uint64 // series that were dropped before they were sent
 }
 
-// Counts returns them.
+// Counts returns the number of events since the Recorder was created.
 func (r *EventRecorder) Counts() EventCounts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,21 +150,21 @@ func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 	}, nil
 }
 
-// Event records what happened to a pod. eventType is v1.EventTypeNormal or
-// v1.EventTypeWarning.
+// Event records an event of a pod. A repeated event raises the count of the first.
+// eventType is v1.EventTypeNormal or v1.EventTypeWarning.
 func (r *EventRecorder) Event(pod *v1.Pod, eventType, reason, message string) {
 	r.AnnotatedEvent(pod, nil, eventType, reason, message)
 }
 
-// AnnotatedEvent records what happened to a pod, with annotations of the Event, which
-// are not changed later. Of events that are told as one, those of the first are told.
+// AnnotatedEvent records an event of a pod with annotations, which are not changed
+// later. Combined events have the annotations of the first one.
 func (r *EventRecorder) AnnotatedEvent(pod *v1.Pod, annotations map[string]string, eventType, reason, message string) {
 	r.record(v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}, annotations, eventType, reason, message)
 }
 
-// ContainerEvent records what happened to a container of a pod, by name.
+// ContainerEvent records an event of a container of a pod, by name.
 func (r *EventRecorder) ContainerEvent(pod *v1.Pod, container, eventType, reason, message string) {
 	r.record(v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
@@ -174,8 +172,8 @@ func (r *EventRecorder) ContainerEvent(pod *v1.Pod, container, eventType, reason
 	}, nil, eventType, reason, message)
 }
 
-// NodeEvent records what happened to the node. By custom the UID of a node in
-// its events is its name.
+// NodeEvent records an event of the node. By convention the UID of a node in its
+// events is its name.
 func (r *EventRecorder) NodeEvent(eventType, reason, message string) {
 	r.record(v1.ObjectReference{
 		Kind: "Node", Name: r.cfg.NodeName, UID: types.UID(r.cfg.NodeName),

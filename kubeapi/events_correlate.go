@@ -21,7 +21,7 @@ const (
 	combined        = "(combined from similar events): "
 )
 
-// maxMessage is what the API server takes of a message, in bytes.
+// maxMessage is the API server's limit of a message, in bytes.
 const maxMessage = 1024
 
 // seriesKey is the same for events that are one Event.
@@ -124,7 +124,7 @@ func (r *EventRecorder) isSimilar(k similarKey, message string, now time.Time) b
 	return s.count >= maxSimilar
 }
 
-// allowed reports whether one more event of an object is told. r.mu is held.
+// allowed reports whether one more event of an object may be sent. r.mu is held.
 func (r *EventRecorder) allowed(uid types.UID, now time.Time) bool {
 	l, ok := r.spam.get(uid)
 	if !ok {
@@ -134,7 +134,8 @@ func (r *EventRecorder) allowed(uid types.UID, now time.Time) bool {
 	return l.AllowN(now, 1)
 }
 
-// sweep forgets, now and then, what is as if it had never been. r.mu is held.
+// sweep removes, from time to time, entries that no longer have an effect. r.mu is
+// held.
 func (r *EventRecorder) sweep(now time.Time) {
 	if now.Sub(r.swept) < similarInterval {
 		return
@@ -144,7 +145,7 @@ func (r *EventRecorder) sweep(now time.Time) {
 	r.similar.drop(func(s *similar) bool { return now.Sub(s.last) > similarInterval })
 }
 
-// cut shortens a message to what the server takes, between characters.
+// cut shortens a message to the server's limit, at a character boundary.
 func cut(s string) string {
 	if len(s) <= maxMessage {
 		return s
@@ -156,7 +157,7 @@ func cut(s string) string {
 	return s[:n]
 }
 
-// newName is the name of a new Event: its object's, and what no other has. r.mu is
+// newName returns a unique name for a new Event, derived from its object's. r.mu is
 // held.
 func (r *EventRecorder) newName(s *series) string {
 	r.named++

@@ -1,7 +1,7 @@
 package kubeapi
 
-// recent remembers the values of the keys that were asked for last: at least
-// most of them, and at most twice as many.
+// recent stores the values of the most recently used keys: nearly as many as its
+// limit, and at most twice as many.
 type recent[K comparable, V any] struct {
 	most       int
 	young, old map[K]V
@@ -29,7 +29,7 @@ func (r *recent[K, V]) put(k K, v V) {
 	delete(r.old, k)
 }
 
-// drop forgets the values that gone reports.
+// drop removes the values for which gone returns true.
 func (r *recent[K, V]) drop(gone func(V) bool) {
 	for _, m := range []map[K]V{r.young, r.old} {
 		for k, v := range m {

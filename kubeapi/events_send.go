@@ -21,8 +21,8 @@ const (
 	maxEventPause = 30 * time.Second
 )
 
-// Run sends what is recorded until ctx ends, and returns nil then. What was not
-// sent is lost. It may be called once.
+// Run sends recorded events until ctx ends, and returns nil then. Events that were
+// not sent are lost. It may be called once.
 func (r *EventRecorder) Run(ctx context.Context) error {
 	pause := retry.Backoff{First: minEventPause, Max: maxEventPause}
 	for r.limit.Wait(ctx) == nil {
@@ -90,7 +90,7 @@ func (r *EventRecorder) send(ctx context.Context, s series) error {
 	return r.cfg.Client.Patch(ctx, Events, k, types.StrategicMergePatchType, patch, nil)
 }
 
-// sent notes what became of a call, and reports whether to wait before the next.
+// sent records the result of a call, and reports whether to wait before the next.
 func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,11 +106,11 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 		return true
 	default:
 		r.counts.Refused++
-		r.cfg.Log.Warn("the API server does not take an event", zap.String("reason", s.key.reason), zap.Error(err))
+		r.cfg.Log.Warn("API server refused event", zap.String("reason", s.key.reason), zap.Error(err))
 		s.sent, s.name = false, ""
 	}
 	if s.unsent == nil {
-		return false // it went to make room
+		return false // it was dropped meanwhile
 	}
 	r.unsent.Remove(s.unsent)
 	s.unsent = nil
@@ -120,8 +120,8 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 	return false
 }
 
-// forGood reports whether trying again is of no use: the server said no to this
-// event, and not that it is busy or does not know the node just now.
+// forGood reports whether another try is useless: the server refused this event,
+// and is not only busy or unaware of the node.
 func forGood(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {

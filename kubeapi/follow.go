@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// openTimeout is what a watch may take to begin, and what its first state
-	// may take to arrive.
+	// openTimeout is how long a watch may take to begin, and its first state to
+	// arrive.
 	openTimeout = 30 * time.Second
 	// A watch lasts between minTimeout and twice that; client-go's reflector
 	// uses the same.
 	minTimeout = 5 * time.Minute
-	// overtime is what a watch gets at this end beyond what it asks the server
-	// for.
+	// overtime is how much longer than requested of the server a watch may last.
 	overtime = 30 * time.Second
-	// silence is what a watch with bookmarks, which come once a minute, may go
-	// without a word.
+	// silence is how long a watch with bookmarks, which come once a minute, may be
+	// silent.
 	silence = 3 * time.Minute
 	// brief is a watch that was none: it counts as a failure.
 	brief = time.Second
@@ -35,16 +34,16 @@ const (
 	pageSize = 500 // objects of a list; client-go's
 )
 
-// FollowedObject is what can be followed.
+// FollowedObject is the type of objects that can be followed.
 type FollowedObject interface {
 	runtime.Object
 	metav1.Object
 	comparable
 }
 
-// FollowConfig defines what to follow. Client, Resource, NewList, Replace, Put and
-// Delete are required. The functions are called one at a time. The objects
-// belong to who gets them, and come without managed fields.
+// FollowConfig configures a [Follower]. Client, Resource, NewList, Replace, Put and
+// Delete are required. The functions are called one at a time. They own the
+// objects, which have no managed fields.
 type FollowConfig[T FollowedObject] struct {
 	Client    ListWatcher
 	Resource  Resource
@@ -52,15 +51,15 @@ type FollowConfig[T FollowedObject] struct {
 	Fields    string // a selector of fields; everything
 
 	NewList func() runtime.Object // an empty list of the kind
-	// Trim takes away what is not needed, before more is read; nothing.
+	// Trim removes unneeded fields, before more objects are read; none.
 	Trim func(T)
 
-	// Replace reports all there is, and the server's version of that.
+	// Replace gets all objects, and the server's version of the list.
 	Replace     func(all []T, version string)
 	Put, Delete func(T)
-	// Failed reports that a try failed, and when the next one will be; nobody.
+	// Failed gets the error of a failed try, and the time of the next; no call.
 	Failed func(err error, again time.Duration)
-	// Gate is waited for before each try; nothing is waited for.
+	// Gate is waited for before each try; none.
 	Gate *Gate
 }
 
@@ -77,8 +76,8 @@ func (c FollowConfig[T]) validate() error {
 	return errors.Join(errs...)
 }
 
-// Follower keeps somebody up to date with the objects of one kind that an
-// API server has: all of them first, then every change.
+// Follower reports the objects of one kind at an API server: all of them first,
+// then every change.
 //
 //	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*v1.Pod]{
 //		Client: client, Resource: kubeapi.Pods, Fields: "spec.nodeName=edge-1",
@@ -90,29 +89,28 @@ func (c FollowConfig[T]) validate() error {
 //	...
 //	err = f.Run(ctx)
 //
-// It does what a client-go reflector does, for an agent that follows hundreds
-// of single objects and whose server may be away for days: one goroutine each,
-// nothing that outlives Run, every failure told, and a [Gate] by which one of
-// them finds out that the server is back, for all.
+// It works like a client-go reflector, for an agent that follows hundreds of single
+// objects and whose server may be away for days: one goroutine for each, no
+// goroutine after Run, every failure reported, and a [Gate] through which one
+// Follower detects for all that the server is back.
 //
 // # Faults
 //
-// The first state comes with the watch itself where the server offers that, and
-// from a list otherwise; always from a quorum, never from a cache that may lag.
-// A watch that ends in its time is continued from the last version; after one
-// that was cut off, after 410 Gone, or when the server was not to be reached,
-// everything is read anew. A server whose history is another one, because its
-// store was wiped, is so noticed at once, or by a bookmark or a refusal. A watch that goes silent ends after three minutes if the server
-// sends bookmarks, which it does each minute, and otherwise ten minutes after
-// it began at the latest, whatever becomes of the connection. Failures are
-// followed by pauses from 200 ms to 10 s with jitter, longer if the server says
-// so.
+// If the server supports it, the first state comes with the watch, otherwise from a
+// list; always from a quorum, never from a cache. A watch that ends regularly is
+// continued from the last version. After a watch that broke off, after 410 Gone, or
+// if the server was unreachable, everything is read again. A server with another
+// history, because its store was wiped, is detected at once, by a bookmark, or by a
+// refusal. A silent watch ends after three minutes if the server sends bookmarks,
+// which come each minute, and otherwise at the latest ten minutes after it began.
+// After failures there are pauses from 200 ms to 10 s with jitter, or longer if the
+// server requests it.
 type Follower[T FollowedObject] struct {
 	cfg FollowConfig[T]
 
-	version   string // of what was told last; "" is nothing
-	anew      bool   // everything is to be read again
-	plainList bool   // watches of this server cannot begin with a list
+	version   string // of the last report; "" is none
+	anew      bool   // everything has to be read again
+	plainList bool   // this server's watches cannot begin with a list
 	marks     bool   // the server sends bookmarks
 	wait      retry.Backoff
 }
@@ -131,7 +129,8 @@ func NewFollower[T FollowedObject](cfg FollowConfig[T]) (*Follower[T], error) {
 	return &Follower[T]{cfg: cfg, anew: true, wait: retry.Backoff{First: minFollowPause, Max: maxFollowPause}}, nil
 }
 
-// Run follows until ctx ends, and returns nil then. It may be called once.
+// Run follows the objects until ctx ends, and returns nil then. It may be called
+// once.
 func (f *Follower[T]) Run(ctx context.Context) error {
 	for {
 		if !f.cfg.Gate.Wait(ctx) {
@@ -166,7 +165,7 @@ func (f *Follower[T]) pause(err error) time.Duration {
 	return d
 }
 
-// try reads what has to be read and watches until the watch ends.
+// try reads the objects if needed, and watches until the watch ends.
 func (f *Follower[T]) try(ctx context.Context) error {
 	var err error
 	switch {
@@ -189,8 +188,8 @@ func (f *Follower[T]) try(ctx context.Context) error {
 	return err
 }
 
-// IsAnswer reports whether an error is what an API server said; otherwise there
-// was none.
+// IsAnswer reports whether an error is the answer of an API server; false if there
+// was no answer.
 func IsAnswer(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code != 0

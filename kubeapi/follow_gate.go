@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// followSpread is over how long those who waited for a Gate begin.
+// followSpread is the time over which callers that waited for a Gate continue.
 const followSpread = 500 * time.Millisecond
 
-// Gate holds followers back while the server is not to be reached, so that one
-// of them alone tries. The zero value is open; a nil one always is. Its methods
-// may be called from any goroutine.
+// Gate stops followers while the server is unreachable, so that only one of them
+// tries. The zero value is open; a nil Gate is always open. Its methods may be
+// called from any goroutine.
 type Gate struct {
 	mu     sync.Mutex
 	closed chan struct{} // nil when open; closed to open it
 }
 
-// Close has others wait.
+// Close makes callers of Wait wait.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -27,7 +27,7 @@ func (g *Gate) Close() {
 	}
 }
 
-// Open has them begin, spread over half a second.
+// Open lets them continue, spread over half a second.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

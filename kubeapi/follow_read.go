@@ -18,8 +18,8 @@ import (
 )
 
 var (
-	errSilent = errors.New("the watch went silent")
-	errBackOf = errors.New("the server's history is another one")
+	errSilent = errors.New("watch is silent")
+	errBackOf = errors.New("server has another history")
 	errNoList = errors.New("the watch does not begin with a list")
 )
 
@@ -64,8 +64,8 @@ func (f *Follower[T]) replace(all []T, version string) {
 	f.cfg.Replace(all, version)
 }
 
-// watchList has the watch begin with a list (KEP-3157). A server that cannot do
-// so is asked for lists from then on.
+// watchList starts a watch with a list (KEP-3157). A server that does not support
+// it is asked for lists from then on.
 func (f *Follower[T]) watchList(ctx context.Context) error {
 	yes := true
 	err := f.watch(ctx, metav1.ListOptions{
@@ -102,14 +102,14 @@ func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error 
 		return fmt.Errorf("watch %s: %w", f.cfg.Resource, err)
 	}
 	if time.Since(begun) < timeout-brief {
-		f.anew = true // it was cut off: the server that comes next may be another one
+		f.anew = true // it broke off: the next server may be another one
 	}
 	return nil
 }
 
 // take takes a watch's events.
 func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning bool) error {
-	first := map[string]T{} // what there is, while that is told
+	first := map[string]T{} // objects of the initial list
 	patience := time.NewTimer(openTimeout)
 	defer patience.Stop()
 	if !beginning {
@@ -170,7 +170,7 @@ func (f *Follower[T]) listen(t *time.Timer) {
 	}
 }
 
-// tell hands one event on.
+// tell passes one event on.
 func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	version := obj.GetResourceVersion()
 	if t == watch.Bookmark {
@@ -191,8 +191,8 @@ func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	return nil
 }
 
-// Older reports whether a resource version is older than another one: they are
-// comparable as numbers (KEP-5504). It does not know of others.
+// Older reports whether a resource version is older than another: they are compared
+// as numbers (KEP-5504). Other versions are never older.
 func Older(a, b string) bool {
 	m, err := strconv.ParseUint(a, 10, 64)
 	n, err2 := strconv.ParseUint(b, 10, 64)

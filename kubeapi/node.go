@@ -16,58 +16,58 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// NodeStatus knows what the node says of itself; *status.Manager does.
+// NodeStatus provides the node's status; *status.Manager implements it.
 type NodeStatus interface {
-	// Changes gets a value when Fill may have another result.
+	// Changes gets a value when the result of Fill may have changed.
 	Changes() <-chan struct{}
-	// Fill writes the status into a node that is the Status' for the call.
+	// Fill writes the status into a node, which the caller lends for the call.
 	Fill(*v1.Node) ([]status.Event, error)
-	// Reported says that the last Fill is known to the API server.
+	// Reported says that the API server has the result of the last Fill.
 	Reported()
 }
 
-// NodeStore keeps a value under a key; *checkpoint.Store does. Read's error is
-// fs.ErrNotExist if there is none.
+// NodeStore stores a value under a key; *checkpoint.Store implements it. Read
+// returns fs.ErrNotExist if there is none.
 type NodeStore interface {
 	Write(key string, value []byte) error
 	Read(key string) ([]byte, error)
 }
 
-// NodeConfig holds what a [NodeManager] needs. Name, API and Status are required; the
+// NodeConfig configures a [NodeManager]. Name, API and Status are required; the
 // zero value of every other field means the default named beside it.
-type NodeConfig struct {
+type NodeConfig struct { // name of the Node object
 	Name     string // of the Node object
 	Hostname string // for its label; Name
-	// API is for the node's heartbeat alone; see Heartbeat. Its connections
-	// are closed when calls fail again and again.
+	// API is only for the node's heartbeat; see HeartbeatClient. Its connections
+	// are closed when calls fail repeatedly.
 	API    *Client
 	Status NodeStatus
 
-	Register         bool              // somebody else makes the Node
-	Reregister       bool              // a Node that was deleted stays so
-	GetOnExistsOnly  bool              // one that may not be made but is there is used
+	Register         bool              // default: another program creates the Node
+	Reregister       bool              // default: a deleted Node is not created again
+	GetOnExistsOnly  bool              // use an existing Node if it may not be created
 	Labels           map[string]string // of a new Node, over the default ones
 	Taints           []v1.Taint        // of a new Node
 	ProviderID       string            // none
-	ExternalProvider bool              // no cloud provider has to see the node first
-	ControllerAttach bool              // no controller attaches volumes
+	ExternalProvider bool              // default: the node does not wait for a cloud provider
+	ControllerAttach bool              // default: no controller attaches volumes
 	FreshDevices     func() bool       // whether nothing is known of earlier devices; false
 
-	Update time.Duration // between two looks at what has to be reported; 10s
-	Report time.Duration // between two reports that say nothing new; 5m
+	Update time.Duration // between two checks for changes to report; 10s
+	Report time.Duration // between two reports without a change; 5m
 
-	// PodCIDR gets the node's ranges, joined by commas, when they are others;
-	// it is called again until it accepts them. Nobody.
+	// PodCIDR gets the node's pod ranges, joined by commas, when they change; it is
+	// called again until it returns nil. No call.
 	PodCIDR func(ctx context.Context, cidrs string) error
-	// Changed gets the Node whenever it is another, and nil when it was
-	// deleted. It is shared: do not change it. Calls come one after the other
-	// and have to return soon. Nobody.
+	// Changed gets the Node whenever it changes, and nil when it was deleted. The
+	// Node is shared: do not change it. Calls are serialized and have to return
+	// soon. No call.
 	Changed func(*v1.Node)
-	// Reported gets the status that the API server has now; nobody.
+	// Reported gets the status that the API server now has; no call.
 	Reported func(*v1.NodeStatus)
-	// Event is told of the node's events; nobody.
+	// Event gets the node's events; no call.
 	Event func(status.Event)
-	// NodeStore keeps the Node for starts without an API server; nothing does.
+	// Store stores the Node for starts without an API server; none.
 	Store NodeStore
 
 	// Booted and Started are when the machine and the agent started, for the
@@ -85,8 +85,8 @@ const (
 	jitter        = 0.04
 )
 
-// NodeManager makes a machine a node of a cluster: it registers the Node
-// object, reports the node's status, watches the object and holds the Lease.
+// NodeManager registers a machine as a node of a cluster: it creates the Node
+// object, reports the node's status, and watches the object.
 //
 //	heartbeat, err := kubeapi.HeartbeatClient(restConfig, 0, nil)
 //	m, err := kubeapi.NewNodeManager(kubeapi.NodeConfig{
@@ -102,39 +102,39 @@ const (
 //
 // # Reports
 //
-// A change is reported at once; if there is none, a report is made every
-// NodeConfig.Report, and nothing is computed or called in between. nodePatch is what
-// is sent: the differences of labels, annotations and status. Conditions of
-// others stay. Events are told when the server has the state they speak of.
+// A change is reported at once. Without a change, a report is made every
+// NodeConfig.Report, and nothing is computed or called in between. A report is a
+// nodePatch: the differences of labels, annotations and status. Conditions of
+// others are kept. Events are sent when the server has the state that they
+// describe.
 //
-// A node that is there already is taken over by reconcileNode: default labels,
-// sizes of huge pages and the like are brought up to date, taints and other
-// labels stay.
+// reconcileNode adopts an existing Node: default labels, sizes of huge pages and
+// others are updated, taints and other labels are kept.
 //
 // # Faults
 //
-// Registration never gives up. A report that fails is tried again after 200 ms,
-// then less and less often down to once per NodeConfig.Update, on a Node that was
-// read anew; from the second failure on all connections are closed first, as
-// they may be dead. The watch goes on by itself. The Node that was seen last is
-// kept in NodeConfig.Store, for a start without an API server. A Node that is
-// deleted while the agent runs stays deleted, as that is how nodes are taken
-// out of service, unless NodeConfig.Reregister is set: then it is made again. One
-// that a wiped or restored store does not have is always made again.
+// Registration never gives up. A failed report is repeated after 200 ms, then less
+// and less often down to once per NodeConfig.Update, with a Node that was read
+// again; from the second failure on all connections are closed first, as they may
+// be dead. The watch continues by itself. The last Node is stored in
+// NodeConfig.Store, for a start without an API server. A Node that is deleted while
+// the agent runs is not created again, since that is how nodes are decommissioned,
+// unless NodeConfig.Reregister is set. A Node that is missing in a wiped or
+// restored store is always created again.
 //
-// The lease does not wait for the Node: it is held at once, and gets its owner
-// when that is known.
+// The lease does not wait for the Node: it is held at once, and gets its owner when
+// the owner is known.
 type NodeManager struct {
 	cfg     NodeConfig
 	met     *metrics
 	follow  *Follower[*v1.Node]
-	changed chan struct{} // the Node is another
-	keep    chan struct{} // the Node is to be stored
+	changed chan struct{} // the Node has changed
+	keep    chan struct{} // the Node has to be stored
 
 	mu      sync.Mutex
 	node    *v1.Node // newest; nil if none is known
-	live    bool     // node is the API server's, and not what was stored
-	lost    bool     // the server lost it, and nobody deleted it
+	live    bool     // node is from the API server, not from the store
+	lost    bool     // the server lost it without a deletion
 	telling sync.Mutex
 }
 
@@ -192,7 +192,7 @@ func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 		Put:    m.see,
 		Delete: func(*v1.Node) { m.gone("") },
 		Failed: func(err error, again time.Duration) {
-			cfg.Log.Debug("the node cannot be watched", zap.Error(err), zap.Duration("again", again))
+			cfg.Log.Debug("failed to watch node", zap.Error(err), zap.Duration("again", again))
 		},
 	})
 	if err != nil {
@@ -201,16 +201,16 @@ func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 	return m, nil
 }
 
-// Node returns the newest that is known, nil if there is none. It is shared: do
-// not change it. live reports that it came from the API server, in this life of
-// the agent.
+// Node returns the newest known Node, nil if there is none. It is shared: do not
+// change it. live reports that it came from the API server since the start of the
+// agent.
 func (m *NodeManager) Node() (n *v1.Node, live bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.node, m.live
 }
 
-// UID is that of the Node as the API server has it; "" if that is not known.
+// UID returns the UID of the Node at the API server; "" if it is not known.
 func (m *NodeManager) UID() types.UID {
 	if n, live := m.Node(); live && n != nil {
 		return n.UID
@@ -218,8 +218,8 @@ func (m *NodeManager) UID() types.UID {
 	return ""
 }
 
-// see takes in a Node, unless a newer one is known: answers and the watch come
-// in any order.
+// see stores a Node, unless a newer one is known: answers and events of the watch
+// arrive in any order.
 func (m *NodeManager) see(n *v1.Node) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
@@ -242,10 +242,9 @@ func (m *NodeManager) see(n *v1.Node) {
 	}
 }
 
-// gone takes in that there is no Node, in a list of that version. What was
-// stored still holds if nothing else was ever seen. A list that is older than
-// the Node is one of a store that was wiped or restored: nobody has taken the
-// node out of the cluster.
+// gone records that a list of that version has no Node. A stored Node stays valid
+// if no other was ever seen. A list that is older than the Node comes from a store
+// that was wiped or restored: the node was not removed from the cluster.
 func (m *NodeManager) gone(version string) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
@@ -259,7 +258,7 @@ func (m *NodeManager) gone(version string) {
 	if !had {
 		return
 	}
-	m.cfg.Log.Warn("the API server has no such node any more", zap.Bool("its store was wiped or restored", m.isLost()), zap.Bool("registering again", m.reregisters()))
+	m.cfg.Log.Warn("lost the node at the API server", zap.Bool("its store was wiped or restored", m.isLost()), zap.Bool("registering again", m.reregisters()))
 	nudge(m.changed)
 	if m.cfg.Changed != nil {
 		m.cfg.Changed(nil)
@@ -272,7 +271,7 @@ func (m *NodeManager) isLost() bool {
 	return m.lost
 }
 
-// reregisters reports whether a Node that is gone is made again.
+// reregisters reports whether a missing Node is created again.
 func (m *NodeManager) reregisters() bool { return m.cfg.Register && (m.cfg.Reregister || m.isLost()) }
 
 func nudge(c chan struct{}) {
@@ -287,8 +286,8 @@ func nudge(c chan struct{}) {
 func (m *NodeManager) Run(ctx context.Context) error {
 	m.event(status.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
 	var wg sync.WaitGroup
-	// A list that is read while the Node is made may lack it, and looks then like
-	// one of a store that was wiped. So the list is read afterwards.
+	// A list that is read during the creation of the Node may lack it, and look
+	// like that of a wiped store. So the list is read afterwards.
 	asked, release := context.WithCancel(ctx)
 	wg.Go(func() { <-asked.Done(); _ = m.follow.Run(ctx) })
 	wg.Go(func() { m.report(ctx, release) })

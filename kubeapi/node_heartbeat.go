@@ -7,12 +7,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// HeartbeatClient is a client for NodeConfig.API and LeaseConfig.API: one that no bound on
-// calls holds up, whose calls end within the time between two renewals of the
-// lease, 10s if lease is 0, and whose connections are no others'. The time
-// between two reports does not count: a server that takes seconds to answer
-// would not do so sooner if it was asked more often. change may set more; it may
-// be nil.
+// HeartbeatClient returns a client for NodeConfig.API and LeaseConfig.API: it has
+// no rate limit, its calls end within the time between two renewals of the lease
+// (10s if lease is 0), and it has its own connections. The time between two reports
+// does not count: a slow server would not answer sooner if it was called more
+// often. change may change the configuration; it may be nil.
 func HeartbeatClient(cfg *rest.Config, lease time.Duration, change func(*Config)) (*Client, error) {
 	if lease <= 0 {
 		lease = defaultLease

@@ -14,9 +14,9 @@ import (
 
 const storeKey = "node"
 
-// Restore reads the Node of an earlier life of the agent, so that its labels,
-// taints and pod ranges are known without an API server. It is to be called
-// before Run. An error means that nothing could be read; all works without.
+// Restore reads the Node that an earlier process stored, so that its labels, taints
+// and pod ranges are known without an API server. Call it before Run. An error
+// means that nothing could be read; everything else works.
 func (m *NodeManager) Restore() error {
 	if m.cfg.Store == nil {
 		return nil
@@ -62,15 +62,15 @@ func (m *NodeManager) keepNode(ctx context.Context) {
 			continue
 		}
 		if err := m.cfg.Store.Write(storeKey, raw); err != nil {
-			m.cfg.Log.Warn("the node cannot be stored", zap.Error(err))
+			m.cfg.Log.Warn("failed to store node", zap.Error(err))
 			continue
 		}
 		kept = raw
 	}
 }
 
-// stored is what is kept: the addresses of the status too, which are those that
-// pods were told of.
+// stored returns the stored form of a Node, with the addresses of the status, which
+// pods know.
 func stored(n *v1.Node) *v1.Node {
 	out := &v1.Node{Spec: n.Spec, Status: v1.NodeStatus{Addresses: n.Status.Addresses}}
 	out.Name, out.UID, out.Labels, out.Annotations = n.Name, n.UID, n.Labels, n.Annotations

@@ -25,29 +25,28 @@ const (
 	lastEnsure   = 3200 * time.Millisecond
 )
 
-// ownerPause is the time between two looks for the Node that the lease is to
-// belong to.
+// ownerPause is the time between two checks for the owner of the lease.
 const ownerPause = time.Second
 
 // errNoNode means that the lease waits for its Node.
 var errNoNode = errors.New("the Node is not there yet")
 
-// LeaseConfig holds what a Lease needs. Name and API are required; the zero
-// value of every other field means the default named beside it.
+// LeaseConfig configures a [Lease]. Name and API are required; the zero value of
+// every other field means the default named beside it.
 type LeaseConfig struct {
 	Name     string        // of the node
-	API      *Client       // see Heartbeat
+	API      *Client       // see HeartbeatClient
 	Duration time.Duration // 40s; whole seconds
-	// Owner is the UID of the Node, "" while that is not known: a lease that is
-	// to be made waits for it, but no longer than a renewal. No owner.
+	// Owner returns the UID of the Node, "" if it is not known: the creation of the
+	// lease waits for it, but no longer than a renewal. Nil: no owner.
 	Owner func() types.UID
 	Log   *zap.Logger // silent
 }
 
-// Lease is the node's sign of life, in the namespace kube-node-lease.
+// Lease is the node's Lease in the namespace kube-node-lease.
 type Lease struct {
 	cfg    LeaseConfig
-	latest *coordinationv1.Lease // as the API server has it; nil: to be read
+	latest *coordinationv1.Lease // at the API server; nil: has to be read
 	told   string
 	begun  time.Time
 }
@@ -76,9 +75,9 @@ func NewLease(cfg LeaseConfig) (*Lease, error) {
 	return &Lease{cfg: cfg}, nil
 }
 
-// Run renews the lease until ctx ends, and returns nil then. The lease stays. It
-// may be called once. Give it a ctx that ends last, so that a node that takes
-// its time to shut down lives meanwhile.
+// Run renews the lease until ctx ends, and returns nil then. The lease is not
+// deleted. It may be called once. Use a ctx that ends last: a node that needs time
+// to shut down must not be taken for dead.
 func (l *Lease) Run(ctx context.Context) error {
 	l.begun = time.Now()
 	for ctx.Err() == nil {
@@ -88,7 +87,7 @@ func (l *Lease) Run(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != l.told {
 			l.told = err.Error()
-			l.cfg.Log.Error("the lease cannot be renewed, trying again", zap.Error(err))
+			l.cfg.Log.Error("failed to renew lease, trying again", zap.Error(err))
 		} else if err == nil {
 			l.told = ""
 		}
@@ -100,7 +99,7 @@ func (l *Lease) Run(ctx context.Context) error {
 // renewal is the time between two renewals of a lease.
 func renewal(lease time.Duration) time.Duration { return time.Duration(renewPart * float64(lease)) }
 
-// renew updates what is known of the lease, or reads and makes it first.
+// renew updates the known lease, or reads or creates it first.
 func (l *Lease) renew(ctx context.Context) error {
 	if l.latest != nil && l.update(ctx) == nil {
 		return nil
@@ -129,9 +128,9 @@ func (l *Lease) key() Key {
 	return Key{Namespace: v1.NamespaceNodeLease, Name: l.cfg.Name}
 }
 
-// ensure reads the lease, or makes it if there is none. It waits for the Node
-// then: a lease without an owner stays when the Node goes. One that cannot be
-// seen is no reason to have the node taken for dead.
+// ensure reads the lease, or creates it if there is none. Before that it waits for
+// the Node: a lease without an owner is not removed with the Node. If the Node
+// cannot be read, the lease is created nevertheless.
 func (l *Lease) ensure(ctx context.Context) (made bool, err error) {
 	l.latest = nil
 	got := &coordinationv1.Lease{}
@@ -159,7 +158,7 @@ func (l *Lease) update(ctx context.Context) error {
 	return nil
 }
 
-// next is the lease as it is to be now: what others have put there stays.
+// next returns the lease with its new values; fields set by others are kept.
 func (l *Lease) next(base *coordinationv1.Lease) *coordinationv1.Lease {
 	var out *coordinationv1.Lease
 	if base != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/internal/strategicpatch"
 )
 
-// nodePatch is the strategic merge patch that turns old into the node that has
-// want's labels, annotations and status; "{}" if there is no difference. The
-// rest of want does not count: nothing else of a node is the agent's to change.
+// nodePatch returns the strategic merge patch that gives old want's labels,
+// annotations and status; "{}" if there is no difference. Other fields of want are
+// ignored: the agent does not own them.
 //
 // Conditions are merged by type, so that those of others stay. Addresses would
 // be too, by their type, which cannot express two of one type; they go in as a
@@ -61,9 +61,8 @@ func nodePatch(old, want *v1.Node) ([]byte, error) {
 	return out, nil
 }
 
-// differing returns what counts of the two nodes, without the fields of the status that
-// are the same in both: most reports have news in one or two of them, and fifty images
-// that nobody has touched.
+// differing returns the two nodes without status fields that are equal in both:
+// most reports change one or two of them, and none of the fifty images.
 func differing(old, want *v1.Node) (_, _ *v1.Node) {
 	part := func(n *v1.Node) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: n.Labels, Annotations: n.Annotations}, Status: n.Status}

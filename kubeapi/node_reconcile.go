@@ -31,7 +31,7 @@ const (
 	labelBetaArch = "beta.kubernetes.io/arch"
 )
 
-// ownLabels are those that every node has, with the configured ones over them.
+// ownLabels returns the labels of every node, overridden by the configured ones.
 func ownLabels(hostname string, configured map[string]string) map[string]string {
 	out := map[string]string{
 		v1.LabelHostname: hostname, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
@@ -41,11 +41,11 @@ func ownLabels(hostname string, configured map[string]string) map[string]string 
 	return out
 }
 
-// reconcileNode changes a node that is there already to what a fresh one would be,
-// where that is the agent's matter, and reports whether anything changed: the
-// annotation of attached volumes, the default labels, missing capacity, sizes of
-// huge pages. freshDevices sets extended resources to none, as nothing is known
-// of the devices that the node had. Taints and other labels stay as they are.
+// reconcileNode changes the agent's fields of an existing node to those of a new
+// one, and reports whether anything changed: the annotation of attached volumes,
+// the default labels, missing capacity, sizes of huge pages. freshDevices sets
+// extended resources to none, as the node's earlier devices are not known. Taints
+// and other labels are kept.
 func reconcileNode(have, fresh *v1.Node, freshDevices bool) bool {
 	changed := reconcileAttach(have, fresh)
 	changed = reconcileLabels(have, fresh) || changed
@@ -142,7 +142,7 @@ func reconcileHugePages(have, fresh *v1.Node) bool {
 	return changed
 }
 
-// taints are those of a new node.
+// taints returns the taints of a new node.
 func taints(configured []v1.Taint, external bool) []v1.Taint {
 	out := slices.Clone(configured)
 	if external {
@@ -151,7 +151,8 @@ func taints(configured []v1.Taint, external bool) []v1.Taint {
 	return out
 }
 
-// repairLabels corrects what the system is, and reports whether it was wrong.
+// repairLabels corrects the labels of the operating system, and reports whether
+// they were wrong.
 func repairLabels(n *v1.Node) bool {
 	changed := false
 	for name, want := range map[string]string{v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH} {

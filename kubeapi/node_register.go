@@ -42,7 +42,7 @@ func (r *reporter) register(ctx context.Context) {
 		}
 		if text := err.Error(); text != told {
 			told = text
-			r.cfg.Log.Error("the node cannot be registered, trying again", zap.Error(err))
+			r.cfg.Log.Error("failed to register node, trying again", zap.Error(err))
 		}
 		d := wait.Next()
 		if d > time.Second {
@@ -71,7 +71,7 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	}
 	have := &v1.Node{}
 	if gerr := r.cfg.API.Get(ctx, Nodes, Key{Name: fresh.Name}, have); gerr != nil {
-		return false, fmt.Errorf("get, as to create it failed (%w): %w", err, gerr)
+		return false, fmt.Errorf("get after failed create (%w): %w", err, gerr)
 	}
 	want := have.DeepCopy()
 	freshDevices := r.cfg.FreshDevices != nil && r.cfg.FreshDevices()

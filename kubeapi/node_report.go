@@ -21,27 +21,27 @@ import (
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 1024 * firstRetry // 3 min 25 s
-	firstWait  = 10 * time.Second  // for the first look at the machine
+	firstWait  = 10 * time.Second  // for reading the machine the first time
 )
 
 // reporter is the state of the loop that reports.
 type reporter struct {
 	*NodeManager
-	asked    func()    // called when the API server was asked to make the Node
+	asked    func()    // called when the API server has been asked to create the Node
 	last     time.Time // of the last report; zero: none yet
 	delay    time.Duration
 	computed string // resource version of the Node that was last compared
-	cidrs    string // those that were accepted
-	dirty    bool   // something is to be compared
+	cidrs    string // accepted ones
+	dirty    bool   // something has to be compared
 	told     string // the last failure
-	unknown  string // of the status, as it was told last
+	unknown  string // the last logged unknown parts of the status
 	readied  bool   // the node was reported ready
 	begun    startup
 }
 
-// report registers, and then reports what changes at once, and now and then
-// that nothing has. It calls asked once the API server has answered the first
-// request for the Node, or at once if none is made.
+// report registers the node, and then reports changes at once, and from time to
+// time that there are none. It calls asked once the API server has answered the
+// first request for the Node, or at once if there is none.
 func (m *NodeManager) report(ctx context.Context, asked func()) {
 	defer asked()
 	select {
@@ -70,13 +70,13 @@ func (m *NodeManager) report(ctx context.Context, asked func()) {
 			wait = retry.Backoff{First: firstRetry, Max: min(wait, lastRetry)}.After(failures + 1)
 			if text := err.Error(); text != r.told {
 				r.told = text
-				m.cfg.Log.Error("the node's status cannot be reported, trying again", zap.Error(err))
+				m.cfg.Log.Error("failed to report node status, trying again", zap.Error(err))
 			}
 			if failures++; failures > 1 {
 				m.cfg.API.CloseConnections()
 			}
 		}
-		if failures > 0 { // what is new goes out with the next try
+		if failures > 0 { // the next try includes newer changes
 			retry.Sleep(ctx, wait)
 			continue
 		}
@@ -95,12 +95,12 @@ func spread(d time.Duration) time.Duration {
 	return retry.Jitter(d, jitter)
 }
 
-// due reports that a report is to be made although it says nothing new.
+// due reports whether a report without a change is due.
 func due(last, now time.Time, report, delay time.Duration) bool {
 	return last.IsZero() || now.Sub(last) >= report+delay
 }
 
-// sync brings the API server up to date, if there is something to tell.
+// sync updates the API server, if there is anything to report.
 func (r *reporter) sync(ctx context.Context, failures int) error {
 	base, live := r.Node()
 	if base == nil || !live || failures > 0 {
@@ -136,7 +136,7 @@ func (r *reporter) sync(ctx context.Context, failures int) error {
 	return nil
 }
 
-// fill writes the status, and says what of it is not known when that changes.
+// fill writes the status, and logs unknown parts of it when they change.
 func (r *reporter) fill(n *v1.Node) []status.Event {
 	events, err := r.cfg.Status.Fill(n)
 	text := ""
@@ -146,9 +146,9 @@ func (r *reporter) fill(n *v1.Node) []status.Event {
 	switch {
 	case text == r.unknown:
 	case err != nil:
-		r.cfg.Log.Warn("parts of the node's status are not known, and stay as they were", zap.Error(err))
+		r.cfg.Log.Warn("failed to read parts of node status; keeping the last values", zap.Error(err))
 	default:
-		r.cfg.Log.Info("all of the node's status is known again")
+		r.cfg.Log.Info("read all of node status again")
 	}
 	r.unknown = text
 	return events
@@ -171,7 +171,7 @@ func (r *reporter) patch(ctx context.Context, base, want *v1.Node) (*v1.Node, er
 	return got, nil
 }
 
-// done has everybody know that the server has what the node says.
+// done reports that the server has the node's current state.
 func (r *reporter) done(now *v1.Node, events []status.Event, said *v1.NodeStatus) {
 	r.dirty, r.computed = false, now.ResourceVersion
 	r.cfg.Status.Reported()
@@ -200,7 +200,7 @@ func (r *reporter) podCIDR(ctx context.Context, n *v1.Node) bool {
 	ctx, cancel := context.WithTimeout(ctx, cidrTimeout)
 	defer cancel()
 	if err := r.cfg.PodCIDR(ctx, cidrs); err != nil {
-		r.cfg.Log.Error("the pods' addresses cannot be handed to the runtime", zap.String("cidrs", cidrs), zap.Error(err))
+		r.cfg.Log.Error("failed to pass pod CIDRs to the runtime", zap.String("cidrs", cidrs), zap.Error(err))
 		return false
 	}
 	r.cidrs = cidrs

@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// SliceClient makes the calls: an [kubeapi.Client].
+// SliceClient makes the calls; [Client] implements it.
 type SliceClient interface {
 	DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error
 }
@@ -23,38 +23,37 @@ type SliceClient interface {
 // defaultDelay is the kubelet's.
 const defaultDelay = 30 * time.Second
 
-// backoff is how long after a failure the next try comes: the kubelet's.
+// backoff is the pause after failures: the kubelet's.
 var backoff = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
 
-// SliceWiperConfig holds what a [SliceWiper] needs. Client, NodeName and Connected are required; the
-// zero value of every other field means the default named beside it.
+// SliceWiperConfig configures a [SliceWiper]. Client, NodeName and Connected are
+// required; the zero value of every other field means the default named beside it.
 type SliceWiperConfig struct {
 	Client   SliceClient
 	NodeName string
-	// Connected are the drivers that are there, by name. It answers from memory.
+	// Connected returns the names of the connected drivers. It reads only memory.
 	Connected func() []string
-	Delay     time.Duration // for which a driver may be away; 30s
+	Delay     time.Duration // how long a driver may be disconnected; 30s
 	Log       *zap.Logger   // silent
 }
 
-// SliceWiper deletes the ResourceSlices of DRA drivers that have gone from
-// the node, so that no scheduler counts on their devices.
+// SliceWiper deletes the ResourceSlices of DRA drivers that are gone from the node,
+// so that no scheduler counts on their devices.
 //
 //	w, err := kubeapi.NewSliceWiper(kubeapi.SliceWiperConfig{Client: client, NodeName: "edge-7", Connected: drivers})
 //	go w.Run(ctx)
 //	w.Changed() // drivers have come or gone
 //
-// A driver publishes its devices itself, and may go without a word. What it has
-// published for this node is deleted when it has not been connected for
-// SliceWiperConfig.Delay; likewise what drivers published that are not connected that long
-// after the agent's start. One that comes back publishes its devices again.
+// A driver publishes its devices itself, and may disappear without notice. Its
+// slices of this node are deleted when it has not been connected for
+// SliceWiperConfig.Delay, also after the start of the agent. A driver that returns
+// publishes its devices again.
 //
 // # Faults
 //
-// One call deletes what all others but those that are connected, or went just now,
-// have published; it names the node, which is all that a node may delete. A call that
-// fails is made again after 1 s, 2 s and so on up to 5 min. Names of drivers are
-// escaped.
+// One call deletes the slices of all drivers except those that are or were recently
+// connected; it names the node, since a node may delete only its own. A failed call
+// is repeated after 1 s, 2 s and so on up to 5 min. Names of drivers are escaped.
 //
 // Its methods may be called from any goroutine.
 type SliceWiper struct {
@@ -62,7 +61,7 @@ type SliceWiper struct {
 	changed chan struct{} // capacity 1
 }
 
-// NewSliceWiper checks cfg and returns a Wiper at rest.
+// NewSliceWiper checks cfg and returns a SliceWiper at rest.
 func NewSliceWiper(cfg SliceWiperConfig) (*SliceWiper, error) {
 	var errs []error
 	if cfg.Client == nil {
@@ -89,7 +88,7 @@ func NewSliceWiper(cfg SliceWiperConfig) (*SliceWiper, error) {
 	return &SliceWiper{cfg: cfg, changed: make(chan struct{}, 1)}, nil
 }
 
-// Changed has Run look at the drivers again. It never blocks.
+// Changed makes Run read the drivers again. It never blocks.
 func (w *SliceWiper) Changed() {
 	select {
 	case w.changed <- struct{}{}:
@@ -97,7 +96,7 @@ func (w *SliceWiper) Changed() {
 	}
 }
 
-// Run works until ctx ends, and returns nil.
+// Run deletes slices until ctx ends, and returns nil.
 func (w *SliceWiper) Run(ctx context.Context) error {
 	s := state{started: time.Now(), lost: map[string]time.Time{}, delay: w.cfg.Delay}
 	var failed time.Duration // the last pause after a failure
@@ -141,8 +140,7 @@ func (w *SliceWiper) Run(ctx context.Context) error {
 	}
 }
 
-// selector selects what all drivers have published for this node but those to be
-// kept.
+// selector selects the slices of this node of all drivers except those to keep.
 func (w *SliceWiper) selector(keep []string) string {
 	all := []fields.Selector{fields.OneTermEqualSelector("spec.nodeName", w.cfg.NodeName)}
 	for _, driver := range keep {
@@ -151,7 +149,7 @@ func (w *SliceWiper) selector(keep []string) string {
 	return fields.AndSelectors(all...).String()
 }
 
-// state is what Run knows of drivers.
+// state is Run's state of the drivers.
 type state struct {
 	delay     time.Duration
 	started   time.Time // zero once the drivers of before have been dealt with
@@ -160,8 +158,8 @@ type state struct {
 	lost      map[string]time.Time
 }
 
-// look notes which drivers are connected, and returns whose slices are to be kept now,
-// sorted, and when some are to be deleted; zero if nothing is.
+// look records the connected drivers, and returns the drivers whose slices are kept
+// now, sorted, and the time of the next deletion; zero if there is none.
 func (s *state) look(connected []string, now time.Time) (keep []string, due time.Time) {
 	keep = slices.Compact(slices.Sorted(slices.Values(connected)))
 	for _, driver := range keep {
@@ -193,7 +191,7 @@ func (s *state) look(connected []string, now time.Time) (keep []string, due time
 	return keep, due
 }
 
-// wiped forgets the drivers whose slices were deleted by what look said at now.
+// wiped removes the drivers whose slices were deleted after look at now.
 func (s *state) wiped(now time.Time) {
 	s.started, s.notBefore = time.Time{}, time.Time{}
 	for driver, at := range s.lost {

@@ -344,7 +344,7 @@ func TestWhatIsNotKnownIsSaidOnce(t *testing.T) {
 		r := nodeStart(t, kubeapitest.New(), s, func(c *kubeapi.NodeConfig) { c.Log = zap.New(core) })
 		told := func() (out []string) {
 			for _, e := range logs.TakeAll() {
-				if strings.Contains(e.Message, "status is") || strings.Contains(e.Message, "status are") {
+				if strings.Contains(e.Message, "of node status") {
 					text, _ := e.ContextMap()["error"].(string)
 					out = append(out, e.Level.String()+" "+text)
 				}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// format picks protobuf for those who take it.
+// format chooses protobuf for clients that accept it.
 func (s *Server) format(r *http.Request) runtime.SerializerInfo {
 	s.mu.Lock()
 	want := runtime.ContentTypeJSON

@@ -11,19 +11,19 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// Fault decides what becomes of a call before it is done: it is delayed, and
-// then fails, if err is not nil.
+// Fault decides about a call before it is executed: it is delayed, and then fails
+// if err is not nil.
 type Fault func(q Request) (delay time.Duration, err error)
 
-// Any is for faults that strike every call.
+// Any selects every call for a fault.
 func Any(Request) bool { return true }
 
-// Of selects the calls of a verb, or of all with "", on a resource.
+// Of selects the calls of a verb, or with "" of all verbs, on a resource.
 func Of(verb string, r kubeapi.Resource) func(Request) bool {
 	return func(q Request) bool { return q.Resource == r && (verb == "" || q.Verb == verb) }
 }
 
-// Slow delays the calls that which selects.
+// Slow delays the calls selected by which.
 func Slow(d time.Duration, which func(Request) bool) Fault {
 	return func(q Request) (time.Duration, error) {
 		if which(q) {
@@ -33,8 +33,8 @@ func Slow(d time.Duration, which func(Request) bool) Fault {
 	}
 }
 
-// Refuse answers the calls that which selects with err, the first n of them,
-// or all if n is negative.
+// Refuse answers the first n calls selected by which with err, or all if n is
+// negative.
 func Refuse(n int, err error, which func(Request) bool) Fault {
 	return func(q Request) (time.Duration, error) {
 		if n == 0 || !which(q) {
@@ -45,14 +45,14 @@ func Refuse(n int, err error, which func(Request) bool) Fault {
 	}
 }
 
-// Status is an error with that code, as a server answers.
+// Status returns an error with that code, like a server's answer.
 func Status(code int) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: fmt.Sprintf("kubeapitest: %s", http.StatusText(code)),
 	}}
 }
 
-// TooMany is 429 with Retry-After.
+// TooMany returns a 429 with Retry-After.
 func TooMany(after time.Duration) error {
 	return apierrors.NewTooManyRequests("kubeapitest: too many requests", int(after/time.Second))
 }
@@ -65,15 +65,15 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 }
 
-// Fail has f decide on calls from now on, after those that were given before.
-// It is called with no lock held, one call at a time.
+// Fail adds f to the faults of later calls. It is called without locks held, one
+// call at a time.
 func (s *Server) Fail(f Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, f)
 }
 
-// Heal takes back Fail, Hang, Silence and Stop.
+// Heal ends Fail, Hang, Silence and Stop.
 func (s *Server) Heal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,21 +92,21 @@ func (s *Server) Stop() {
 	s.end()
 }
 
-// Start takes back Stop.
+// Start ends Stop.
 func (s *Server) Start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = false
 }
 
-// Hang lets calls wait until their callers give up, or Heal.
+// Hang blocks calls until their callers give up, or until Heal.
 func (s *Server) Hang() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hang = true
 }
 
-// Silence keeps the watches that are open so, and silent. New ones work.
+// Silence keeps open watches open and silent. New ones work.
 func (s *Server) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,14 +119,14 @@ func (s *Server) Silence() {
 	}
 }
 
-// EndWatches ends those that are open, as servers do from time to time.
+// EndWatches ends the open watches, as servers do from time to time.
 func (s *Server) EndWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end()
 }
 
-// Compact forgets what was before: watches that would begin there get 410.
+// Compact drops earlier events: watches that begin there get 410.
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Server) Compact() {
 	s.oldest, s.events = s.revision, nil
 }
 
-// Wipe forgets everything, begins to count anew and ends the watches, as a new
+// Wipe drops everything, restarts the revisions and ends the watches, like a new
 // etcd.
 func (s *Server) Wipe() {
 	s.mu.Lock()

@@ -75,7 +75,7 @@ func (s *Server) kindOf(obj runtime.Object) (kind, error) {
 	return kind{}, runtime.NewNotRegisteredErrForKind(s.scheme.Name(), gvks[0])
 }
 
-// typed sets what an object says of its type, which encoding needs.
+// typed sets an object's type meta, which encoding needs.
 func (s *Server) typed(obj runtime.Object) runtime.Object {
 	if gvks, _, err := s.scheme.ObjectKinds(obj); err == nil {
 		obj.GetObjectKind().SetGroupVersionKind(gvks[0])

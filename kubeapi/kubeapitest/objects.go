@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// Create stores a copy of an object. What it has no UID or creation time for is
-// given one. It panics if there is one of that name: the test is wrong.
+// Create stores a copy of an object, with a UID and creation time if it has none.
+// It panics if the name exists: the test is wrong.
 func (s *Server) Create(obj object) {
 	k, err := s.kindOf(obj)
 	s.mu.Lock()
@@ -25,8 +25,8 @@ func (s *Server) Create(obj object) {
 	}
 }
 
-// Put stores a copy of an object in place of the one of that name, with its
-// status, its UID and all, as only the server itself can.
+// Put stores a copy of an object in place of the one of that name, with status and
+// UID, as only the server itself can.
 func (s *Server) Put(obj object) {
 	k, err := s.kindOf(obj)
 	if err != nil {
@@ -47,9 +47,9 @@ func (s *Server) Put(obj object) {
 	s.commit(k.resource, watch.Modified, o)
 }
 
-// Edit has change make another version of the object of that name, with its status and
-// all, and reports whether it is there. Nobody else writes it in between: change must not
-// call the server. into says of which type it is.
+// Edit replaces the object of that name by the result of change, with its status,
+// and reports whether it exists. It is atomic: change must not call the server.
+// into gives the type.
 func (s *Server) Edit(into object, namespace, name string, change func(runtime.Object)) bool {
 	k, err := s.kindOf(into)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Server) Edit(into object, namespace, name string, change func(runtime.O
 	return true
 }
 
-// Get returns a copy of an object by what it is to be read into, or nil.
+// Get returns a copy of an object of into's type, or nil.
 func (s *Server) Get(into object, namespace, name string) runtime.Object {
 	k, err := s.kindOf(into)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Server) Get(into object, namespace, name string) runtime.Object {
 	return o.DeepCopyObject()
 }
 
-// All returns copies of all objects of a resource, in no order.
+// All returns copies of all objects of a resource, in any order.
 func (s *Server) All(r kubeapi.Resource) []runtime.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,15 +99,14 @@ func (s *Server) All(r kubeapi.Resource) []runtime.Object {
 	return out
 }
 
-// Delete asks for the deletion of an object as a user does: a pod gets its
-// grace.
+// Delete deletes an object like a user: a pod gets its grace period.
 func (s *Server) Delete(r kubeapi.Resource, namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.remove(r, kubeapi.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{})
 }
 
-// Remove drops an object at once.
+// Remove removes an object at once.
 func (s *Server) Remove(r kubeapi.Resource, namespace, name string) {
 	var none int64
 	s.mu.Lock()

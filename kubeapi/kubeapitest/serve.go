@@ -114,7 +114,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, obj, err)
 }
 
-// strike asks a fault, one call at a time.
+// strike calls a fault, one call at a time.
 func (s *Server) strike(f Fault, q Request) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Server) do(k kind, q Request, r *http.Request) (runtime.Object, error) 
 	return nil, apierrors.NewMethodNotSupported(group(q.Resource), q.Verb)
 }
 
-// handle answers what is no writing of an object.
+// handle answers calls that do not write an object.
 func (s *Server) handle(q Request, body runtime.Object) (out runtime.Object, done bool, err error) {
 	name := q.Resource.Name
 	if q.Subresource != "" {
@@ -246,7 +246,7 @@ func (s *Server) patch(q Request, contentType string) (runtime.Object, error) {
 		return nil, apierrors.NewNotFound(group(q.Resource), q.Key.Name)
 	}
 	was := old.DeepCopyObject().(object)
-	was.SetResourceVersion("") // no precondition, but what the patch says
+	was.SetResourceVersion("") // no precondition, unless the patch has one
 	if types.PatchType(contentType) == types.StrategicMergePatchType {
 		var p map[string]any
 		if err := json.Unmarshal(q.Body, &p); err != nil {

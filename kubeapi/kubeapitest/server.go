@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// Request is a call that was made.
+// Request is a recorded call.
 type Request struct {
 	// Verb is get, list, watch, create, update, patch or delete.
 	Verb        string
@@ -33,22 +33,22 @@ type Server struct {
 
 	mu       sync.Mutex
 	revision uint64
-	oldest   uint64 // that watches may begin at
-	created  uint64 // objects, ever: UIDs are made of it
+	oldest   uint64 // the oldest one at which watches may begin
+	created  uint64 // objects ever created: UIDs are derived from it
 	objects  map[kubeapi.Resource]map[kubeapi.Key]object
 	events   []event
-	history  int // of events that are kept; 0: all
+	history  int // limit of stored events; 0: all
 	streams  map[kubeapi.Resource]map[*stream]bool
 	ended    chan struct{} // closed to end watches and hanging calls
 	down     bool
 	hang     bool
 	silent   bool
-	noList   bool // no watch begins with a list
+	noList   bool // watches cannot begin with a list
 	json     bool
 	faults   []Fault
 	requests []Request
-	calls    int            // that were made
-	lean     bool           // requests are counted alone
+	calls    int            // number of calls
+	lean     bool           // requests are only counted
 	open     map[string]int // watches by resource
 	handlers map[string]Handler
 }
@@ -68,7 +68,7 @@ func New() *Server {
 	}
 }
 
-// Config leads to the server without a socket and without a bound on calls.
+// Config connects to the server without a socket and without a rate limit.
 func (s *Server) Config() *rest.Config {
 	return &rest.Config{Host: "http://kubeapitest", QPS: -1, Transport: s.Transport()}
 }
@@ -76,14 +76,14 @@ func (s *Server) Config() *rest.Config {
 // Transport calls the server without a socket.
 func (s *Server) Transport() http.RoundTripper { return transport{s} }
 
-// Requests returns the calls so far, refused ones included.
+// Requests returns the calls so far, including refused ones.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]Request(nil), s.requests...)
 }
 
-// Count counts the calls so far of a verb on a resource.
+// Count returns the number of calls so far of a verb on a resource.
 func (s *Server) Count(verb string, r kubeapi.Resource) int {
 	n := 0
 	for _, q := range s.Requests() {
@@ -94,58 +94,58 @@ func (s *Server) Count(verb string, r kubeapi.Resource) int {
 	return n
 }
 
-// ForgetRequests has Requests and Count begin anew.
+// ForgetRequests clears the calls of Requests and Count.
 func (s *Server) ForgetRequests() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = nil
 }
 
-// Lean has the server forget what a long life does not need: calls are counted and not
-// kept, so that Requests and Count report none, and watches begin at one of the last
-// events only, as many as history, 1 or more; older ones get 410.
+// Lean reduces the server's memory: calls are only counted, so that Requests and
+// Count return none, and only as many events are stored as history, 1 or more;
+// older watches get 410.
 func (s *Server) Lean(history int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lean, s.history, s.requests = true, max(1, history), nil
 }
 
-// Calls is how many calls were made, refused ones and those that ForgetRequests has
-// forgotten included.
+// Calls returns the number of calls, including refused ones and those before
+// ForgetRequests.
 func (s *Server) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
 }
 
-// Watches is how many watches of a resource are open.
+// Watches returns the number of open watches of a resource.
 func (s *Server) Watches(r kubeapi.Resource) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.open[r.String()]
 }
 
-// UseJSON has the server answer in JSON to those too who would take protobuf.
+// UseJSON makes the server answer in JSON even to clients that accept protobuf.
 func (s *Server) UseJSON() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.json = true
 }
 
-// WithoutWatchList makes an older server of it, whose watches cannot begin
-// with a list.
+// WithoutWatchList makes the server behave like an older one, whose watches cannot
+// begin with a list.
 func (s *Server) WithoutWatchList() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noList = true
 }
 
-// Handler answers calls that are more than reading and writing objects. It
-// gets what was sent and returns what to answer.
+// Handler answers calls beyond reading and writing objects. It gets the body and
+// returns the answer.
 type Handler func(q Request, body runtime.Object) (runtime.Object, error)
 
-// Handle has fn answer what is posted to a resource, or to a subresource, as
-// of "tokenreviews" and "serviceaccounts/token".
+// Handle sets fn for posts to a resource, or to a subresource, such as
+// "tokenreviews" and "serviceaccounts/token".
 func (s *Server) Handle(resource string, fn Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,13 +22,13 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// event is a change of one object. What it refers to is never changed.
+// event is a change of one object. Its objects are never changed.
 type event struct {
 	revision uint64
 	kind     watch.EventType
 	resource kubeapi.Resource
 	object   object // as it is, or for a deletion was last
-	before   object // nil for one that is new
+	before   object // nil for a new one
 	had, has fields.Set
 }
 
@@ -131,7 +131,7 @@ func (s *Server) replace(r kubeapi.Resource, o object, subresource string) (obje
 	o.SetResourceVersion(old.GetResourceVersion())
 	s.typed(o)
 	if equality.Semantic.DeepEqual(o, old) {
-		return old, nil // the revision stays, as with a real server
+		return old, nil // the revision does not change, as with a real server
 	}
 	s.commit(r, watch.Modified, o)
 	return o, nil
@@ -204,7 +204,7 @@ func (s *Server) removeAll(q Request) (runtime.Object, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// fieldsOf is what field selectors may ask for.
+// fieldsOf returns the fields for field selectors.
 func fieldsOf(o object) fields.Set {
 	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
 	switch o := o.(type) {

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// mergeFields applies a strategic merge patch to a struct: lists that their types mark
-// with patchStrategy merge are merged by their patchMergeKey. It knows the
-// directives $patch (delete, replace), $setElementOrder (which it ignores: the
-// order is no meaning of such lists), $retainKeys (so too) and
-// $deleteFromPrimitiveList. Only the fields that the patch names are made JSON of and read
-// again: nodes and pods have large statuses, of which a patch changes little.
+// mergeFields applies a strategic merge patch to a struct: lists whose types have
+// patchStrategy merge are merged by their patchMergeKey. It supports the directives
+// $patch (delete, replace) and $deleteFromPrimitiveList, and ignores
+// $setElementOrder and $retainKeys: the order of such lists has no meaning. Only
+// the fields in the patch are converted to JSON: nodes and pods have large
+// statuses, of which a patch changes little.
 func mergeFields(v reflect.Value, p map[string]any) error {
 	for name, patch := range p {
 		if list, ok := strings.CutPrefix(name, "$deleteFromPrimitiveList/"); ok {
@@ -41,7 +41,7 @@ func mergeFields(v reflect.Value, p map[string]any) error {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// mergeField applies what a patch has under key to a field of a struct.
+// mergeField applies the patch of one key to a field of a struct.
 func mergeField(v reflect.Value, name, key string, patch any) error {
 	f := valueNamed(v, name)
 	if !f.IsValid() {
@@ -75,7 +75,8 @@ func mergeField(v reflect.Value, name, key string, patch any) error {
 	return json.Unmarshal(text, f.Addr().Interface())
 }
 
-// valueNamed is the field of a struct with a name in JSON; the zero Value if there is none.
+// valueNamed returns the field of a struct with a JSON name; the zero Value if
+// there is none.
 func valueNamed(v reflect.Value, name string) reflect.Value {
 	t := v.Type()
 	for i := range t.NumField() {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// errUnreachable is what a caller gets of a server that is not there.
+// errUnreachable is the error of a server that does not exist.
 var errUnreachable = errors.New("dial kubeapitest: connection refused")
 
 // transport calls the server in this process.
@@ -57,9 +57,9 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// prompt reports whether the server answers a call at once, so that it needs no goroutine
-// beside the caller's: what may wait are watches, the handlers of those who create, and all
-// calls while there is a fault.
+// prompt reports whether the server answers a call at once, so that it needs no
+// goroutine of its own: watches, handlers of creations, and all calls during a
+// fault may block.
 func (s *Server) prompt(req *http.Request) bool {
 	if req.Method == http.MethodPost || req.URL.Query().Has("watch") {
 		return false
@@ -142,5 +142,5 @@ func (w *writer) Write(b []byte) (int, error) {
 	return w.body.Write(b)
 }
 
-// Flush makes a Flusher of it: nothing is held back.
+// Flush implements http.Flusher: nothing is buffered.
 func (w *writer) Flush() {}

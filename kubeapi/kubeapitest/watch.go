@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bookmarkEvery is how often a watch is told of the revision it is at; as the
-// API server does.
+// bookmarkEvery is how often a watch gets a bookmark with the current revision;
+// like the API server.
 const bookmarkEvery = time.Minute
 
 // stream is one open watch.
@@ -86,9 +86,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	st.run(r, ended, query.Get("timeoutSeconds"))
 }
 
-// open lists the watch: what changes from now on, or since a revision, is pending. It
-// returns the objects that are there at the beginning of one that is told of all,
-// and their revision.
+// open registers the watch: changes from now on, or since a revision, are pending.
+// With initial it returns the existing objects and their revision.
 func (st *stream) open(initial bool, from uint64) (have []object, at uint64) {
 	s := st.s
 	s.mu.Lock()
@@ -133,7 +132,7 @@ func (st *stream) begin(have []object, at uint64, mark bool) bool {
 	return !mark || st.bookmark(true, at)
 }
 
-// run reports what changes until the watch ends.
+// run sends changes until the watch ends.
 func (st *stream) run(r *http.Request, ended chan struct{}, timeout string) {
 	limit := time.Hour
 	if n, err := strconv.Atoi(timeout); err == nil {
@@ -171,8 +170,8 @@ func (st *stream) run(r *http.Request, ended chan struct{}, timeout string) {
 	}
 }
 
-// take is what to send now, up to which revision that is, and whether the watch says
-// nothing any more.
+// take returns the events to send, their last revision, and whether the watch is
+// silenced.
 func (st *stream) take() (events []event, at uint64, silent bool) {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
@@ -188,8 +187,8 @@ func (st *stream) selects(o object, fields fields.Set) bool {
 	return (st.q.Key.Namespace == "" || o.GetNamespace() == st.q.Key.Namespace) && st.selector.Matches(fields)
 }
 
-// offer has a change sent, as it looks to who sees only what is selected. Server.mu
-// is held.
+// offer queues a change in the form that the watch's selector demands. Server.mu is
+// held.
 func (st *stream) offer(e event) {
 	if e.resource != st.k.resource || st.silent {
 		return
@@ -209,7 +208,7 @@ func (st *stream) offer(e event) {
 	st.wake()
 }
 
-// wake has the watch look at what is pending. Server.mu is held.
+// wake makes the watch read the pending events. Server.mu is held.
 func (st *stream) wake() {
 	select {
 	case st.news <- struct{}{}:

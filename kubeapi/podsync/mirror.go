@@ -17,47 +17,47 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// MirrorClient makes the calls: an [kubeapi.Client].
+// MirrorClient makes the calls; [kubeapi.Client] implements it.
 type MirrorClient interface {
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
 	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
 	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
-// MirrorsConfig holds what Mirrors needs. All of it is required.
+// MirrorsConfig configures [Mirrors]. All fields are required.
 type MirrorsConfig struct {
 	Client   MirrorClient
 	NodeName string
-	// Node returns the UID of the Node object; false while that is not known,
-	// or being deleted: then no mirror is made.
+	// Node returns the UID of the Node object; false if it is not known or being
+	// deleted: then no mirror is created.
 	Node func() (uid types.UID, ok bool)
 }
 
-// Mirrors shows static pods in the API: each has a mirror pod there, by
-// which people and schedulers see it. It is no more than that: nobody runs it.
+// Mirrors creates a mirror pod in the API for each static pod, for people and
+// schedulers. Mirror pods are not run.
 //
 //	m, err := podsync.NewMirrors(podsync.MirrorsConfig{Client: client, NodeName: "edge-1", Node: registration.Node})
 //	...
 //	err = m.Ensure(ctx, static, current) // current is what podmgr.Manager.Mirror returns, or nil
 //
-// A mirror bears the annotation kubernetes.io/config.mirror with the hash of
-// the static pod that it stands for, and belongs to the Node object, with which
-// it goes. One that is being deleted, or stands for an earlier version of the
-// pod, makes room for a new one.
+// A mirror has the annotation kubernetes.io/config.mirror with the hash of its
+// static pod, and is owned by the Node object, with which it is deleted. A mirror
+// that is being deleted, or of an earlier version of the pod, is replaced by a new
+// one.
 //
 // # Faults
 //
-// Deletions name the UID, so that they never meet a pod that came since.
-// Whatever cannot be done is an error that the caller may log and forget: the
-// next call does it. Calls for pods of one name wait for each other.
+// Deletions name the UID, so that they never delete a newer pod. After an error the
+// caller may only log it: the next call tries again. Calls for pods of one name are
+// serialized.
 //
 // Its methods may be called from any goroutine.
 type Mirrors struct {
 	cfg MirrorsConfig
 
 	mu sync.Mutex
-	// busy has a channel for each pod that a call is at work for.
-	busy map[kubeapi.Key]chan struct{} // closed when the call is over
+	// busy has a channel for each pod with a running call.
+	busy map[kubeapi.Key]chan struct{} // closed when the call has ended
 }
 
 // NewMirrors checks cfg and returns Mirrors.
@@ -86,12 +86,12 @@ func isMirrorOf(mirror, static *v1.Pod) bool {
 		mirror.Annotations[podmeta.AnnotationMirror] == hash
 }
 
-// Ensure makes the mirror of a static pod, unless mirror is it. mirror is what
-// the API has under that name, or nil. One that is outdated, or being deleted,
-// is deleted before. It blocks for its calls to the server, and for another call for a
-// pod of that name.
+// Ensure creates the mirror of a static pod, unless mirror is up to date. mirror is
+// the API's pod of that name, or nil. An outdated one, or one being deleted, is
+// deleted first. It blocks on the server, and on another call for a pod of that
+// name.
 func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
-	// The common case comes first: it costs no call and takes no turn.
+	// The common case comes first: it needs no call and no turn.
 	if mirror != nil && mirror.DeletionTimestamp == nil && isMirrorOf(mirror, static) {
 		return nil
 	}
@@ -106,7 +106,7 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 		}
 	}
 	uid, ok := m.cfg.Node()
-	// Without its owner the mirror would stay behind when the Node object goes.
+	// Without an owner the mirror would remain when the Node object is deleted.
 	if !ok {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	return nil
 }
 
-// image is a static pod as the API is to show it.
+// image returns the mirror pod of a static pod.
 func (m *Mirrors) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
 	// A static pod is shared with its source and its worker.
 	p := static.DeepCopy()
@@ -150,8 +150,8 @@ func (m *Mirrors) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
 	return p
 }
 
-// Remove deletes a mirror at once, and no other pod of its name. One that is
-// not there is no error.
+// Remove deletes a mirror at once, and no other pod of its name. A missing one is a
+// success.
 func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
 	done, err := m.begin(ctx, keyOf(mirror))
 	if err != nil {
@@ -166,7 +166,7 @@ func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 	// A deletion that meets an ordinary pod would end it: a wrong caller is stopped
 	// here.
 	if !podmeta.IsMirror(mirror) {
-		return fmt.Errorf("refused to delete %s, which is no mirror pod", keyOf(mirror))
+		return fmt.Errorf("refused to delete %s, which is not a mirror pod", keyOf(mirror))
 	}
 	// 0 seconds: nothing runs for a mirror that could need a grace period.
 	var now int64
@@ -182,8 +182,8 @@ func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 	return fmt.Errorf("delete mirror %s: %w", keyOf(mirror), err)
 }
 
-// RemoveOrphans deletes the mirrors that stand for no static pod: those of
-// whose name wanted says no. All are tried; the errors are joined.
+// RemoveOrphans deletes the mirrors for whose names wanted returns false. All are
+// tried; the errors are joined.
 func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted func(namespace, name string) bool) error {
 	var errs []error
 	for _, p := range mirrors {
@@ -205,8 +205,8 @@ func (m *Mirrors) begin(ctx context.Context, k kubeapi.Key) (done func(), err er
 			m.mu.Unlock()
 			return func() {
 				m.mu.Lock()
-				// Out of the map before the channel is closed: whoever wakes up finds
-				// the place free.
+				// Out of the map before the channel is closed: a woken caller must
+				// find the place free.
 				delete(m.busy, k)
 				m.mu.Unlock()
 				close(mine)

@@ -19,28 +19,28 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// BundlesMemory keeps values over a restart: a
+// BundlesMemory stores values over a restart: a
 // [github.com/nodewright/nodewright/checkpoint.Store].
 type BundlesMemory interface {
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 }
 
-// BundlesConfig holds what Bundles need. Client is required; the zero value of every
+// BundlesConfig configures [Bundles]. Client is required; the zero value of every
 // other field means the default named beside it.
 type BundlesConfig struct {
 	Client kubeapi.ListWatcher
-	Memory BundlesMemory // nothing is kept over a restart
-	// Patience is how long the first question waits for the server's answer,
-	// 10s, which is the kubelet's; with bundles from the Memory, 2s at most.
+	Memory BundlesMemory // no storage over a restart
+	// Patience is how long the first call waits for the server's answer, 10s, which
+	// is the kubelet's; with bundles from the Memory, 2s at most.
 	Patience time.Duration
 	Log      *zap.Logger // silent
 }
 
 const (
 	bundlesDefaultPatience = 10 * time.Second
-	// recalledPatience is for an answer where the last one is known.
+	// recalledPatience is how long to wait for an answer if the last one is known.
 	recalledPatience = 2 * time.Second
 )
 
@@ -49,46 +49,46 @@ var (
 	errNotYet             = errors.New("the API server has not answered yet")
 )
 
-// bundle is what is kept of a ClusterTrustBundle.
+// bundle is the stored part of a ClusterTrustBundle.
 type bundle struct {
 	signer  string
 	labels  labels.Set
 	anchors anchors
 }
 
-// Bundles has the ClusterTrustBundles of an API server (KEP-3257):
-// the plugins.Bundles of projected volumes on a node of a cluster.
+// Bundles returns the ClusterTrustBundles of an API server (KEP-3257): it
+// implements plugins.Bundles for projected volumes on a node of a cluster.
 //
 //	b, err := podsync.NewBundles(podsync.BundlesConfig{Client: client})
 //	...
 //	go b.Run(ctx)
 //	pem, err := b.Bundle(ctx, plugins.Bundle{Name: "example.com:root"})
 //
-// They are followed by one watch from the first question on, and not before:
-// most clusters have none, and many servers do not know them.
+// One watch follows them from the first call on, and not before: most clusters have
+// none, and many servers do not support them.
 //
-// An answer has each certificate once, without what stands around it in the
-// bundles. The order is that of the certificates' hashes: nobody can rely on one,
-// and the file in the volume is not written again for another one.
+// A result has each certificate once, without other text of the bundles. It is
+// sorted by the certificates' hashes: the order has no meaning, and a stable one
+// avoids needless writes of the volume.
 //
 // # Faults
 //
-// The first question waits for the server's answer, ten seconds at most, and two
-// where the last bundles are known from a Memory. While the server cannot be
-// reached, all stays as it was last. From a server that has no ClusterTrustBundles
-// comes an error that says so, and it is asked again now and then.
+// The first call waits for the server's answer, ten seconds at most, and two if the
+// last bundles are known from a Memory. While the server is unreachable, the last
+// state is used. For a server without ClusterTrustBundles the error says so, and it
+// is tried again from time to time.
 //
 // Its methods may be called from any goroutine.
 type Bundles struct {
 	cfg    BundlesConfig
-	asked  chan struct{} // closed with the first question
-	told   chan struct{} // closed with the first answer, or when none will come
-	change chan struct{} // something is to be remembered
+	asked  chan struct{} // closed with the first call
+	told   chan struct{} // closed with the first answer, or when none will arrive
+	change chan struct{} // something has to be stored
 
 	mu       sync.Mutex
 	all      map[string]bundle // by name; nil: not known
-	recalled bool              // they are those of the Memory
-	problem  error             // why there was no answer; nil: there was
+	recalled bool              // they are from the Memory
+	problem  error             // why there was no answer; nil if there was one
 }
 
 var _ plugins.Bundles = (*Bundles)(nil)
@@ -116,7 +116,7 @@ func NewBundles(cfg BundlesConfig) (*Bundles, error) {
 	}, nil
 }
 
-// Run follows the bundles until ctx ends, once somebody has asked for one, and
+// Run follows the bundles until ctx ends, from the first call of Bundle on, and
 // returns nil when the watch has ended. It may be called once.
 func (b *Bundles) Run(ctx context.Context) error {
 	defer b.release()
@@ -141,8 +141,8 @@ func (b *Bundles) Run(ctx context.Context) error {
 	return nil
 }
 
-// Bundle returns certificates in PEM. It is plugins.ErrNotFound if no bundle has
-// the name, or none of the signer's is selected.
+// Bundle returns certificates in PEM. It returns plugins.ErrNotFound if no bundle
+// has the name, or none of the signer's is selected.
 func (b *Bundles) Bundle(ctx context.Context, want plugins.Bundle) ([]byte, error) {
 	selects, err := selector(want)
 	if err != nil {
@@ -177,7 +177,7 @@ func describe(want plugins.Bundle) string {
 	return fmt.Sprintf("of signer %q with labels %q", want.Signer, metav1.FormatLabelSelector(want.Selector))
 }
 
-// selector returns which bundles are wanted.
+// selector returns a function that selects the wanted bundles.
 func selector(want plugins.Bundle) (func(name string, is bundle) bool, error) {
 	if want.Name != "" {
 		return func(name string, _ bundle) bool { return name == want.Name }, nil
@@ -189,8 +189,8 @@ func selector(want plugins.Bundle) (func(name string, is bundle) bool, error) {
 	return func(_ string, is bundle) bool { return is.signer == want.Signer && by.Matches(is.labels) }, nil
 }
 
-// wait begins to follow, if nobody has asked before, and waits for the server's
-// first answer, as long as there is patience.
+// wait starts to follow, if this is the first call, and waits for the server's
+// first answer up to Patience.
 func (b *Bundles) wait(ctx context.Context) error {
 	b.mu.Lock()
 	patience := b.cfg.Patience
@@ -212,14 +212,14 @@ func (b *Bundles) wait(ctx context.Context) error {
 	}
 }
 
-// release has nobody wait any more.
+// release ends all waits.
 func (b *Bundles) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.tell()
 }
 
-// tell has those go on who wait. b.mu is held.
+// tell wakes the waiting callers. b.mu is held.
 func (b *Bundles) tell() {
 	select {
 	case <-b.told:
@@ -238,7 +238,7 @@ func (b *Bundles) failed(err error, again time.Duration) {
 		b.tell()
 	}
 	if was == nil || was.Error() != b.problem.Error() {
-		b.cfg.Log.Warn("ClusterTrustBundles cannot be read; all stays as it was", zap.Error(err), zap.Duration("retry", again))
+		b.cfg.Log.Warn("failed to read ClusterTrustBundles; keeping the last ones", zap.Error(err), zap.Duration("retry", again))
 	}
 }
 

@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// pemType is that of a certificate (RFC 7468).
+// pemType is the PEM type of a certificate (RFC 7468).
 const pemType = "CERTIFICATE"
 
 // anchors are certificates that are trusted, by the SHA-256 of each.
 type anchors map[string][]byte
 
-// add adds the certificates of a text; headers, other blocks, and what stands
-// between are left out.
+// add adds the certificates of a text, without headers, other blocks and text in
+// between.
 func (a anchors) add(text string) {
 	for rest := []byte(text); ; {
 		var b *pem.Block

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// bundlesMemoryKey is under what all is kept, and settle how long after a write
-	// changes are gathered for the next.
+	// bundlesMemoryKey is the key of the stored bundles, and settle how long after
+	// a write changes are collected for the next one.
 	bundlesMemoryKey = "bundles"
 	bundlesSettle    = 5 * time.Second
 )
@@ -39,7 +39,7 @@ func (b *Bundles) recall() {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			b.cfg.Log.Error("the last ClusterTrustBundles cannot be read", zap.Error(err))
+			b.cfg.Log.Error("failed to read stored ClusterTrustBundles", zap.Error(err))
 		}
 		return
 	}
@@ -59,7 +59,7 @@ func (b *Bundles) changed() {
 	}
 }
 
-// remembers writes what changes until ctx ends, and then once more.
+// remembers stores changes until ctx ends, and then a last time.
 func (b *Bundles) remembers(ctx context.Context) {
 	if b.cfg.Memory == nil {
 		return
@@ -81,7 +81,7 @@ func (b *Bundles) remembers(ctx context.Context) {
 	}
 }
 
-// remember writes all, if that is not what is there.
+// remember stores the bundles if they differ from the stored ones.
 func (b *Bundles) remember() {
 	b.mu.Lock()
 	var list []bundlesKept
@@ -98,6 +98,6 @@ func (b *Bundles) remember() {
 		err = b.cfg.Memory.Write(bundlesMemoryKey, raw)
 	}
 	if err != nil {
-		b.cfg.Log.Error("ClusterTrustBundles cannot be remembered", zap.Error(err))
+		b.cfg.Log.Error("failed to store ClusterTrustBundles", zap.Error(err))
 	}
 }

@@ -20,33 +20,32 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// CatalogMemory keeps values over a restart: a
+// CatalogMemory stores values over a restart: a
 // [github.com/nodewright/nodewright/checkpoint.Store].
 type CatalogMemory interface {
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 }
 
-// CatalogConfig holds what a Catalog needs. Client is required; the zero value of
-// every other field means the default named beside it.
+// CatalogConfig configures a [Catalog]. Client is required; the zero value of every
+// other field means the default named beside it.
 type CatalogConfig struct {
 	Client   kubeapi.ListWatcher
-	Memory   CatalogMemory // nothing is kept over a restart
+	Memory   CatalogMemory // no storage over a restart
 	Patience time.Duration // for the server's first answer; 2s
 	Log      *zap.Logger   // silent
 }
 
-// memoryKey is under what all is kept, and settle how long after a change it
+// memoryKey is the key of the stored catalog, and settle how long after a change it
 // is written.
 const (
 	memoryKey = "catalog"
 	settle    = 10 * time.Second
 )
 
-// Catalog knows what is the same for all pods of a cluster: its
-// services, which the environment of containers names, and its runtime
-// classes.
+// Catalog has the objects that are the same for all pods of a cluster: its
+// services, for the environment of containers, and its runtime classes.
 //
 //	cat, err := podsync.NewCatalog(podsync.CatalogConfig{Client: client})
 //	...
@@ -54,20 +53,20 @@ const (
 //	services := cat.Services()
 //	handler, err := cat.Handler(ctx, "gvisor")
 //
-// Both are followed by one watch each, and kept without what nobody here asks
-// for: of a service its names, its address and its ports.
+// One watch follows each kind. Only the needed fields are stored: of a service its
+// names, its address and its ports.
 //
 // # Faults
 //
-// While the server cannot be reached, all stays as it was last. At the start
-// callers wait for its first answer, and no longer than two seconds after Run
-// began: a pod that is started without its services' variables never gets them.
-// With a Memory the last services and classes are known before.
+// While the server is unreachable, the last state is used. At the start callers
+// wait for its first answer, at most until two seconds after Run began: a pod that
+// is started without its services' variables never gets them. With a Memory the
+// last services and classes are known before.
 //
 // Its methods may be called from any goroutine.
 type Catalog struct {
 	cfg      CatalogConfig
-	services chan struct{} // closed when they are known, or not waited for
+	services chan struct{} // closed when they are known, or the wait is over
 	classes  chan struct{}
 
 	mu      sync.Mutex
@@ -101,8 +100,8 @@ func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
 	}, nil
 }
 
-// Run follows services and runtime classes until ctx ends, and returns nil
-// when both watches have ended.
+// Run follows services and runtime classes until ctx ends, and returns nil when
+// both watches have ended.
 func (c *Catalog) Run(ctx context.Context) error {
 	services, err := kubeapi.NewFollower(kubeapi.FollowConfig[*v1.Service]{
 		Client: c.cfg.Client, Resource: kubeapi.Services, NewList: func() runtime.Object { return &v1.ServiceList{} }, Trim: trim,
@@ -138,9 +137,8 @@ func (c *Catalog) Run(ctx context.Context) error {
 
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
-// Services lists all services that have an address, in order. It waits for Run's
-// first answer. The slice is the
-// caller's; what it holds is shared.
+// Services returns all services that have an address, sorted. It waits for Run's
+// first answer. The caller may change the slice, but not its elements.
 func (c *Catalog) Services() []*v1.Service {
 	<-c.services
 	c.mu.Lock()
@@ -155,7 +153,7 @@ func (c *Catalog) Services() []*v1.Service {
 	return out
 }
 
-// Handler returns the runtime's handler of a runtime class.
+// Handler returns the handler of a runtime class.
 func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	select {
 	case <-c.classes:
@@ -173,7 +171,7 @@ func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	return "", fmt.Errorf("runtime class %q is not found", class)
 }
 
-// release has nobody wait any more.
+// release ends all waits.
 func (c *Catalog) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,7 +179,7 @@ func (c *Catalog) release() {
 	c.know(1)
 }
 
-// know has those go on who wait. c.mu is held.
+// know wakes the waiting callers. c.mu is held.
 func (c *Catalog) know(which int) {
 	ch := [2]chan struct{}{c.services, c.classes}[which]
 	select {
@@ -192,10 +190,10 @@ func (c *Catalog) know(which int) {
 }
 
 func (c *Catalog) failed(err error, again time.Duration) {
-	c.cfg.Log.Debug("services or runtime classes cannot be read", zap.Error(err), zap.Duration("retry", again))
+	c.cfg.Log.Debug("failed to read services or runtime classes", zap.Error(err), zap.Duration("retry", again))
 }
 
-// trim leaves of a service what becomes of it in the environment.
+// trim removes the fields of a service that the environment does not need.
 func trim(s *v1.Service) {
 	ports := make([]v1.ServicePort, 0, len(s.Spec.Ports))
 	for _, p := range s.Spec.Ports {
@@ -266,7 +264,7 @@ func (c *Catalog) deleteClass(r *nodev1.RuntimeClass) {
 	c.changed = true
 }
 
-// record is what is kept.
+// record is the stored catalog.
 type record struct {
 	Services []*v1.Service     `json:"services"`
 	Classes  map[string]string `json:"classes"`
@@ -283,7 +281,7 @@ func (c *Catalog) recall() {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.cfg.Log.Error("the last services and runtime classes cannot be read", zap.Error(err))
+			c.cfg.Log.Error("failed to read stored services and runtime classes", zap.Error(err))
 		}
 		return
 	}
@@ -325,7 +323,7 @@ func (c *Catalog) remember() {
 		return
 	}
 	if err := c.cfg.Memory.Write(memoryKey, b); err != nil {
-		c.cfg.Log.Error("services and runtime classes cannot be remembered", zap.Error(err))
+		c.cfg.Log.Error("failed to store services and runtime classes", zap.Error(err))
 		c.mu.Lock()
 		c.changed = true
 		c.mu.Unlock()

@@ -24,7 +24,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// CertificateClient makes the calls: what [kubeapi.Client.Once] returns.
+// CertificateClient makes the calls; the result of [kubeapi.Client.Once] implements
+// it.
 type CertificateClient interface {
 	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
@@ -35,16 +36,17 @@ type CertificateEvents interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// CertificateConfig holds what a [CertificateIssuer] needs. Client, NodeName, Node and ServiceAccount are
-// required; the zero value of every other field means the default named beside it.
+// CertificateConfig configures a [CertificateIssuer]. Client, NodeName, Node and
+// ServiceAccount are required; the zero value of every other field means the
+// default named beside it.
 type CertificateConfig struct {
 	Client   CertificateClient
 	NodeName string
-	// Node returns the UID of the Node, and false while that is not known.
+	// Node returns the UID of the Node, and false if it is not known.
 	Node func() (types.UID, bool)
-	// ServiceAccount reads one as the API server has it now.
+	// ServiceAccount reads the current object from the API server.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	Events         CertificateEvents // nobody is told
+	Events         CertificateEvents // none
 	// Patience is how long a call waits for a first certificate; 10s.
 	Patience time.Duration
 	Log      *zap.Logger           // silent
@@ -53,17 +55,19 @@ type CertificateConfig struct {
 
 const (
 	defaultPatience = 10 * time.Second
-	// poll is the first pause between two looks at a request; it doubles up to maxPoll.
+	// poll is the first pause between two reads of a request; it doubles up to
+	// maxPoll.
 	poll, maxPoll = 250 * time.Millisecond, 2 * time.Second
 	// jitter is up to how much later than beginRefreshAt a refresh begins; the kubelet's.
 	jitter = 5 * time.Minute
 	// overdueAfter is how long after beginRefreshAt a pod has an event; the kubelet's.
 	overdueAfter = 10 * time.Minute
-	// abandonAfter is how long a request may not be readable before it is taken for
-	// deleted; the kubelet's. A node may read none that does not exist, so that the
-	// answer is 403 then, as it is until the authorizer has seen a new one.
+	// abandonAfter is how long a request may be unreadable before it counts as
+	// deleted; the kubelet's. A node gets 403 for a request that does not exist,
+	// and also until the authorizer has seen a new one.
 	abandonAfter = 10 * time.Minute
-	// maxWords bounds, in bytes, what is repeated of a signer's reason and message.
+	// maxWords limits the bytes of a signer's reason and message in errors and
+	// events.
 	maxWords = 1024
 )
 
@@ -79,8 +83,8 @@ type source struct {
 	index  int
 }
 
-// certificateRecord is what is known of a source. turn is held by the call that works on it; the
-// other fields belong to that call, and are written under Issuer.mu.
+// certificateRecord is the state of a source. The call that holds turn owns the
+// other fields, and writes them under CertificateIssuer.mu.
 type certificateRecord struct {
 	turn   chan struct{}
 	signer string
@@ -95,7 +99,7 @@ type certificateRecord struct {
 	state   string   // denied, failed or ""
 }
 
-// request is one that has no answer yet.
+// request is a request without an answer.
 type request struct {
 	name   string
 	beta   bool // it was made in v1beta1
@@ -105,29 +109,30 @@ type request struct {
 	seen   bool // it was read since
 }
 
-// CertificateIssuer gets the certificates of pods from an API server's signers
-// (PodCertificateRequest, KEP-4317): the [plugins.Certificates] of a node of a cluster.
+// CertificateIssuer requests the certificates of pods from an API server's signers
+// (PodCertificateRequest, KEP-4317): it implements [plugins.Certificates] for a
+// node of a cluster.
 //
 //	i, err := podsync.NewCertificateIssuer(podsync.CertificateConfig{Client: client.Once(), NodeName: "edge-7", ...})
 //	key, chain, err := i.Certificate(ctx, pod, "credentials", 0)
 //
-// For each source of a projected volume there is a private key, made here, and a
-// request with which a signer may issue a certificate for it. Keys are in memory alone:
-// after a restart of the agent pods get other ones.
+// Each source of a projected volume has a private key, made here, and a request
+// through which a signer issues a certificate for it. Keys are only in memory:
+// after a restart of the agent pods get new ones.
 //
 // # Time
 //
-// It has no goroutine. Each call of [CertificateIssuer.Certificate] takes
-// one step: volumes ask at least once a minute, as often as the kubelet looks for what to refresh. A first
-// certificate is waited for up to CertificateConfig.Patience. One whose signer wants it refreshed
-// (beginRefreshAt, and up to five minutes of chance) is used until the next one is
-// there, with a key of its own.
+// It has no goroutine. Each call of [CertificateIssuer.Certificate] makes one step;
+// volumes call it at least once a minute, as often as the kubelet checks for
+// refreshes. The first certificate is waited for up to CertificateConfig.Patience.
+// A certificate that is due for a refresh (beginRefreshAt, plus up to five minutes
+// of jitter) is used until the next one is issued, which has a new key.
 //
 // # Faults
 //
-// A request that was denied or failed is final for its volume, as it is in the kubelet:
-// the pod has an event and no further request is made. One that is gone is made again.
-// A chain that does not begin with a certificate for the key is refused.
+// A request that was denied or failed is final for its volume, as in the kubelet:
+// the pod gets an event, and no further request is made. A deleted request is made
+// again. A chain whose first certificate is not for the key is refused.
 //
 // Its methods may be called from any goroutine.
 type CertificateIssuer struct {
@@ -139,7 +144,8 @@ type CertificateIssuer struct {
 
 var _ plugins.Certificates = (*CertificateIssuer)(nil)
 
-// NewCertificateIssuer checks cfg and returns an Issuer, which calls nobody before it is asked.
+// NewCertificateIssuer checks cfg and returns a CertificateIssuer. It makes no
+// call.
 func NewCertificateIssuer(cfg CertificateConfig) (*CertificateIssuer, error) {
 	var errs []error
 	for _, r := range []struct {
@@ -171,8 +177,8 @@ func NewCertificateIssuer(cfg CertificateConfig) (*CertificateIssuer, error) {
 	return i, nil
 }
 
-// Certificate returns the key and the certificates of a source, in PEM. Without a
-// certificate that was issued before, it waits for one for as long as CertificateConfig.Patience.
+// Certificate returns the key and the certificates of a source, in PEM. If none was
+// issued before, it waits for CertificateConfig.Patience.
 func (i *CertificateIssuer) Certificate(ctx context.Context, pod *v1.Pod, volume string, index int) (key, chain []byte, err error) {
 	want, err := projection(pod, volume, index)
 	if err != nil {
@@ -233,7 +239,7 @@ func (i *CertificateIssuer) record(s source, signer string) *certificateRecord {
 	return r
 }
 
-// set changes what others read.
+// set changes fields that other calls read.
 func (i *CertificateIssuer) set(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -247,10 +253,10 @@ func projection(pod *v1.Pod, volume string, index int) (*v1.PodCertificateProjec
 			return v.Projected.Sources[index].PodCertificate, nil
 		}
 	}
-	return nil, fmt.Errorf("volume %q: source %d is no podCertificate", volume, index)
+	return nil, fmt.Errorf("volume %q: source %d is not a podCertificate", volume, index)
 }
 
-// step does what is to be done now: nothing, a request, or a look at one.
+// step makes the next step: nothing, a new request, or a read of one.
 func (i *CertificateIssuer) step(ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection, r *certificateRecord) error {
 	if r.refused != nil {
 		return r.refused
@@ -284,14 +290,14 @@ func (i *CertificateIssuer) late(pod *v1.Pod, r *certificateRecord, now time.Tim
 	}
 }
 
-// tell is a warning for who looks at the pod.
+// tell sends a warning event about the pod.
 func (i *CertificateIssuer) tell(pod *v1.Pod, reason, message string) {
 	if i.cfg.Events != nil {
 		i.cfg.Events.Event(pod, v1.EventTypeWarning, reason, message)
 	}
 }
 
-// ask makes a key and a request for it.
+// ask creates a key and a request for it.
 func (i *CertificateIssuer) ask(ctx context.Context, pod *v1.Pod, want *v1.PodCertificateProjection) (*request, error) {
 	node, ok := i.cfg.Node()
 	if !ok {
@@ -376,14 +382,14 @@ func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// look reads the pending request and takes its outcome.
+// look reads the pending request and stores its result.
 func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificateRecord) error {
 	q := r.request
 	status, err := i.read(ctx, pod.Namespace, q)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && (q.seen || time.Since(q.made) > abandonAfter):
 		r.request = nil
-		return fmt.Errorf("PodCertificateRequest %s is gone: %w", q.name, errNotIssued)
+		return fmt.Errorf("PodCertificateRequest %s was deleted: %w", q.name, errNotIssued)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w: %w", errNotIssued, err)
 	case err != nil:
@@ -414,9 +420,8 @@ func (i *CertificateIssuer) refuse(pod *v1.Pod, r *certificateRecord, state, how
 	return err
 }
 
-// take accepts what was issued. What is wrong with it is an error, and the request is
-// not made again before the API server has deleted this one: the signer would do the
-// same.
+// take accepts an issued certificate. If it is invalid, the request is not repeated
+// before the API server has deleted this one: the signer would return the same.
 func (i *CertificateIssuer) take(r *certificateRecord, s *certificatesv1.PodCertificateRequestStatus) error {
 	if s.BeginRefreshAt == nil || s.NotAfter == nil {
 		return fmt.Errorf("PodCertificateRequest %s was issued without beginRefreshAt and notAfter", r.request.name)

@@ -50,8 +50,8 @@ func encode(key crypto.Signer) (pemKey, request []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), request, nil
 }
 
-// cleaned returns the certificates of a chain without headers and what stands between
-// them. The first one has to be for the key.
+// cleaned returns the certificates of a chain without headers and text in between.
+// The first one must be for the key.
 func cleaned(chain string, key crypto.PublicKey) ([]byte, error) {
 	var out bytes.Buffer
 	rest, n := []byte(chain), 0
@@ -71,7 +71,7 @@ func cleaned(chain string, key crypto.PublicKey) ([]byte, error) {
 			return nil, fmt.Errorf("certificateChain: certificate %d: %w", n, err)
 		}
 		if p, ok := c.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); n == 1 && (!ok || !p.Equal(key)) {
-			return nil, errors.New("certificateChain: the first certificate is for another key than the request's")
+			return nil, errors.New("certificateChain: the first certificate is not for the request's key")
 		}
 		_ = pem.Encode(&out, &pem.Block{Type: b.Type, Bytes: b.Bytes}) // to memory
 	}

@@ -11,7 +11,7 @@ var states = prometheus.NewDesc("kubelet_podcertificate_states",
 	"Sources of projected volumes with certificates of pods, by signer and state: not_yet_issued, fresh, overdue_for_refresh, expired, denied or failed.",
 	[]string{"signer_name", "state"}, nil)
 
-// collector counts the sources when it is asked.
+// collector counts the sources when it is collected.
 type collector struct{ *CertificateIssuer }
 
 func (c collector) Describe(ch chan<- *prometheus.Desc) { ch <- states }

@@ -395,7 +395,7 @@ func TestWrongChains(t *testing.T) {
 		want   string
 	}{
 		"none":        {func(s *certificatesv1.PodCertificateRequestStatus) { s.CertificateChain = "" }, "no certificate"},
-		"foreign key": {func(s *certificatesv1.PodCertificateRequestStatus) { s.CertificateChain = foreign }, "another key"},
+		"foreign key": {func(s *certificatesv1.PodCertificateRequestStatus) { s.CertificateChain = foreign }, "not for the request's key"},
 		"no DER": {func(s *certificatesv1.PodCertificateRequestStatus) {
 			s.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
 		}, "certificate 1"},

@@ -20,7 +20,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// StorageClient makes the calls: an [kubeapi.Client].
+// StorageClient makes the calls; [kubeapi.Client] implements it.
 type StorageClient interface {
 	kubeapi.ListWatcher
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
@@ -29,24 +29,24 @@ type StorageClient interface {
 	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
-// StorageMemory keeps values over a restart: a
+// StorageMemory stores values over a restart: a
 // [github.com/nodewright/nodewright/checkpoint.Store].
 type StorageMemory interface {
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 }
 
-// StorageConfig holds what a Storage needs. Client, NodeName and Node are required; the zero
-// value of every other field means the default named beside it.
+// StorageConfig configures a [Storage]. Client, NodeName and Node are required; the
+// zero value of every other field means the default named beside it.
 type StorageConfig struct {
 	Client   StorageClient
 	NodeName string
-	// Node is the node's object as it was seen last, nil if there is none; live
-	// says that it came from the API server in this life of the agent.
+	// Node returns the newest known Node object, nil if there is none; live says
+	// that it came from the API server since the start of the agent.
 	Node     func() (n *v1.Node, live bool)
-	Migrated []string      // plugins that CSI drivers stand for, in order; none
-	Memory   StorageMemory // nothing is kept over a restart
+	Migrated []string      // in-tree plugins replaced by CSI drivers, in order; none
+	Memory   StorageMemory // no storage over a restart
 	Patience time.Duration // for the first answer about CSIDrivers; 10s
 	Log      *zap.Logger   // silent
 }
@@ -56,9 +56,9 @@ const (
 	storageMemoryKey       = "drivers"
 )
 
-// Storage is what an API server knows of storage drivers, as package csi
-// wants it ([plugins.StorageCluster]): CSIDriver objects, the node's CSINode, its attached
-// volumes, and the statuses of claims whose volumes become larger.
+// Storage implements [plugins.StorageCluster] for package csi at an API server:
+// CSIDriver objects, the node's CSINode, its attached volumes, and the statuses of
+// claims whose volumes are expanded.
 //
 //	s, err := podsync.NewStorage(podsync.StorageConfig{Client: client, NodeName: "edge-1", Node: node.Node})
 //	...
@@ -66,23 +66,23 @@ const (
 //	// and whenever the Node object is another one:
 //	s.NodeChanged()
 //
-// CSIDriver objects are followed from the first question on, and kept over a restart.
+// CSIDriver objects are followed from the first call on, and stored over a restart.
 //
-// A node may read single VolumeAttachments and watch none. So the node's own object is
-// what is waited for: a controller writes on it which volumes it has attached. A
-// VolumeAttachment is read when that changes, and now and then besides, since a failure
-// is on it alone.
+// A node may read single VolumeAttachments and cannot watch them. So Storage waits
+// for the node's own object, in which a controller lists the attached volumes. It
+// reads a VolumeAttachment when that list changes, and from time to time, since
+// only the VolumeAttachment shows a failure.
 //
 // Its methods may be called from any goroutine.
 type Storage struct {
 	cfg    StorageConfig
-	asked  chan struct{} // closed with the first question
-	known  chan struct{} // closed with the first answer, or when none is waited for
-	change chan struct{} // there is something to be remembered; capacity 1
+	asked  chan struct{} // closed with the first call
+	known  chan struct{} // closed with the first answer, or when the wait is over
+	change chan struct{} // something has to be stored; capacity 1
 
 	mu      sync.Mutex
-	drivers map[string]plugins.CSIDriver // nil: they are not known
-	node    chan struct{}                // closed when the node's object is another one
+	drivers map[string]plugins.CSIDriver // nil: not known
+	node    chan struct{}                // closed when the node's object changes
 }
 
 var _ plugins.StorageCluster = (*Storage)(nil)
@@ -116,7 +116,7 @@ func NewStorage(cfg StorageConfig) (*Storage, error) {
 	}, nil
 }
 
-// Run follows the CSIDrivers until ctx ends, once somebody has asked for one, and
+// Run follows the CSIDrivers until ctx ends, from the first call of Driver on, and
 // returns nil when the watch has ended. It may be called once.
 func (s *Storage) Run(ctx context.Context) error {
 	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[*storagev1.CSIDriver]{
@@ -157,7 +157,7 @@ func (s *Storage) release() {
 	s.answered()
 }
 
-// answered has those go on who wait for the first answer. s.mu is held.
+// answered wakes the callers that wait for the first answer. s.mu is held.
 func (s *Storage) answered() {
 	select {
 	case <-s.known:
@@ -166,7 +166,7 @@ func (s *Storage) answered() {
 	}
 }
 
-// Driver returns what the CSIDriver object of a driver says.
+// Driver returns the content of a CSIDriver object.
 func (s *Storage) Driver(ctx context.Context, name string) (plugins.CSIDriver, error) {
 	s.mu.Lock()
 	select {
@@ -191,7 +191,7 @@ func (s *Storage) Driver(ctx context.Context, name string) (plugins.CSIDriver, e
 	return plugins.CSIDriver{}, fmt.Errorf("CSIDriver %s: %w", name, plugins.ErrNotFound)
 }
 
-// driverOf is what an object says, with the API's defaults for what it does not.
+// driverOf returns the content of an object, with the API's defaults.
 func driverOf(o *storagev1.CSIDriver) plugins.CSIDriver {
 	is := func(b *bool) bool { return b != nil && *b }
 	d := plugins.CSIDriver{
@@ -244,7 +244,7 @@ func (s *Storage) remove(o *storagev1.CSIDriver) {
 	nudge(s.change)
 }
 
-// recall restores what an earlier process knew.
+// recall restores the drivers that an earlier process stored.
 func (s *Storage) recall() {
 	if s.cfg.Memory == nil {
 		return
@@ -256,7 +256,7 @@ func (s *Storage) recall() {
 	}
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			s.cfg.Log.Error("failed to read the last CSIDrivers", zap.Error(err))
+			s.cfg.Log.Error("failed to read stored CSIDrivers", zap.Error(err))
 		}
 		return
 	}
@@ -281,7 +281,7 @@ func (s *Storage) remember() {
 		err = s.cfg.Memory.Write(storageMemoryKey, b)
 	}
 	if err != nil {
-		s.cfg.Log.Error("failed to remember CSIDrivers", zap.Error(err))
+		s.cfg.Log.Error("failed to store CSIDrivers", zap.Error(err))
 	}
 }
 

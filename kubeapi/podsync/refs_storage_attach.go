@@ -15,7 +15,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// Pauses between two looks at an attachment while the node's object says nothing new.
+// Pauses between two reads of an attachment while the node's object does not
+// change.
 const (
 	firstLook = 500 * time.Millisecond
 	lastLook  = 15 * time.Second
@@ -24,7 +25,7 @@ const (
 // resourceExhausted is gRPC's code for a limit that is reached.
 const resourceExhausted = 8
 
-// NodeChanged has those look again who wait for an attachment.
+// NodeChanged wakes the callers that wait for an attachment.
 func (s *Storage) NodeChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +63,7 @@ func (s *Storage) Wait(ctx context.Context, a plugins.Attachment, note func(stri
 	}
 }
 
-// look reports whether a volume is attached, or what it waits for.
+// look reports whether a volume is attached, and otherwise the reason of the wait.
 func (s *Storage) look(ctx context.Context, a plugins.Attachment) (done bool, metadata map[string]string, what string, err error) {
 	node, live := s.cfg.Node()
 	if node == nil || !live || !slices.Contains(node.Status.VolumesInUse, a.Volume) {

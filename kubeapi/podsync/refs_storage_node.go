@@ -25,9 +25,9 @@ const (
 	annotationMigrated = "storage.alpha.kubernetes.io/migrated-plugins"
 )
 
-// Apply makes the node's objects show drivers: first the Node, then the CSINode, so
-// that no pod is placed here by labels that are not there yet; what is removed goes
-// in the other order.
+// Apply writes drivers to the node's objects: first to the Node, then to the
+// CSINode, so that no pod is placed here by labels that do not exist yet; removals
+// are made in the other order.
 func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, removed []string) error {
 	k := kubeapi.Key{Name: s.cfg.NodeName}
 	node := &v1.Node{}
@@ -38,7 +38,8 @@ func (s *Storage) Apply(ctx context.Context, installed []plugins.CSINodeDriver, 
 	if err != nil {
 		return err
 	}
-	// A driver whose labels contradict the node's is left out; the others are not.
+	// A driver whose labels contradict the node's is left out; others are not
+	// affected.
 	fine := slices.DeleteFunc(slices.Clone(installed), func(d plugins.CSINodeDriver) bool { return bad[d.Name] != nil })
 	if err := s.patchNode(ctx, k, patch); err != nil {
 		return err
@@ -75,8 +76,9 @@ func (s *Storage) patchNode(ctx context.Context, k kubeapi.Key, patch []byte) er
 	return nil
 }
 
-// nodePatch is what makes a Node show drivers, nil if it does; and which drivers have
-// labels that the node has with another value.
+// nodePatch returns the patch that adds and removes drivers in a Node, nil if there
+// is none, and an error for each driver with a label that the node has with another
+// value.
 func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []string) (patch []byte, bad map[string]error, err error) {
 	ids := map[string]string{}
 	text := node.Annotations[annotationNodeID]
@@ -135,8 +137,8 @@ func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []strin
 	return patch, bad, err
 }
 
-// applyCSINode makes the CSINode show drivers; it is made if it is not there, and made
-// anew if it is that of another Node of this name.
+// applyCSINode updates the drivers of the CSINode. It is created if it does not
+// exist, and replaced if it belongs to another Node of this name.
 func (s *Storage) applyCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node, installed []plugins.CSINodeDriver, removed []string) error {
 	o := &storagev1.CSINode{}
 	err := s.cfg.Client.Get(ctx, kubeapi.CSINodes, k, o)
@@ -150,7 +152,7 @@ func (s *Storage) applyCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node
 		if err := s.cfg.Client.Delete(ctx, kubeapi.CSINodes, k, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}}); err != nil {
 			return fmt.Errorf("CSINode %s of another node: %w", k.Name, err)
 		}
-		return fmt.Errorf("CSINode %s was of another node of this name, and is made anew", k.Name)
+		return fmt.Errorf("CSINode %s belongs to another node of this name; replacing it", k.Name)
 	}
 	gone, patch := csiNodePatch(o, installed, removed, strings.Join(s.cfg.Migrated, ","))
 	for _, p := range []map[string]any{gone, patch} {
@@ -194,9 +196,9 @@ func refsEntry(d plugins.CSINodeDriver) storagev1.CSINodeDriver {
 	return e
 }
 
-// csiNodePatch are the patches that make a CSINode show drivers, nil where there is
-// nothing to do. An entry of another node ID or of other labels may not be changed: it
-// goes first, and comes again.
+// csiNodePatch returns the patches that update the drivers of a CSINode, nil if
+// there are none. An entry with another node ID or other labels cannot be changed:
+// it is removed and added again.
 func csiNodePatch(o *storagev1.CSINode, installed []plugins.CSINodeDriver, removed []string, migrated string) (gone, patch map[string]any) {
 	has := map[string]storagev1.CSINodeDriver{}
 	for _, d := range o.Spec.Drivers {
@@ -247,10 +249,11 @@ func count(d storagev1.CSINodeDriver) int32 {
 	return *d.Allocatable.Count
 }
 
-// Claims reads and patches claims: it is a [github.com/nodewright/nodewright/csi.Claims].
+// Claims reads and patches claims: it implements
+// [github.com/nodewright/nodewright/csi.Claims].
 type Claims struct{ s *Storage }
 
-// Claims returns the storage's.
+// Claims returns the Claims of this Storage.
 func (s *Storage) Claims() Claims { return Claims{s} }
 
 // Get reads a claim.
@@ -260,8 +263,8 @@ func (c Claims) Get(ctx context.Context, namespace, name string) (*v1.Persistent
 	return claim, err
 }
 
-// UpdateStatus gives a claim another status, if it is still as it was read, and
-// returns it as it is then.
+// UpdateStatus replaces the status of a claim, if it has not changed since it was
+// read, and returns the result.
 func (c Claims) UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error) {
 	patch, err := claimPatch(claim, status)
 	if err != nil || patch == nil {
@@ -301,7 +304,7 @@ func claimPatch(claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaim
 			diff[name] = nil
 			continue
 		}
-		// A key that is gone from a map has to be null in a merge patch.
+		// In a merge patch a removed key of a map has to be null.
 		var a, b map[string]any
 		if json.Unmarshal(v, &a) == nil && json.Unmarshal(now, &b) == nil && diff[name] != nil {
 			for key := range a {

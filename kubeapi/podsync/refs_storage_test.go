@@ -192,7 +192,7 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 		},
 		"no node ID":       {node: &v1.Node{}, installed: []plugins.CSINodeDriver{{Name: "d"}}, entries: "", bad: "no name for the node", writes: 1},
 		"broken JSON":      {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "{"}}}, installed: []plugins.CSINodeDriver{mine}, ids: "{", entries: "none", bad: "want a JSON object", writes: 0},
-		"a foreign object": {node: &v1.Node{}, has: csiNode([]metav1.OwnerReference{{Kind: "Node", UID: "another"}}, other), entries: "none", bad: "made anew", writes: 1},
+		"a foreign object": {node: &v1.Node{}, has: csiNode([]metav1.OwnerReference{{Kind: "Node", UID: "another"}}, other), entries: "none", bad: "replacing it", writes: 1},
 		"removed": {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"d":"n1","other":"o"}`}, Labels: map[string]string{"zone": "a"}}},
 			has:  csiNode(own, other, storagev1.CSINodeDriver{Name: "d", NodeID: "n1"}), removed: []string{"d"}, ids: `{"other":"o"}`, entries: "other=o[]3", labels: map[string]string{"zone": "a"}, writes: 2,

@@ -14,27 +14,27 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// TokenClient makes the calls: an [kubeapi.Client].
+// TokenClient makes the calls; [kubeapi.Client] implements it.
 type TokenClient interface {
 	Create(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, obj, into runtime.Object, subresources ...string) error
 }
 
-// TokenRequester asks an API server for the tokens of service accounts:
-// the [plugins.TokenRequester] of a node of a cluster.
+// TokenRequester requests tokens of service accounts from an API server: it
+// implements [plugins.TokenRequester] for a node of a cluster.
 //
 //	r, err := podsync.NewTokenRequester(client)
 //	...
 //	k, err := podsync.NewTokenKeeper(podsync.TokenKeeperConfig{Requester: r, Memory: store})
 //
-// A node may ask for tokens that are bound to one of its pods, and no others:
-// the spec's BoundObjectRef says which. A [TokenRequester] keeps nothing and tries
-// nothing again; [plugins.TokenCache] does both, and a [TokenKeeper], which has one, does so
-// over a restart.
+// A node may request only tokens bound to one of its pods: the spec's
+// BoundObjectRef names it. A TokenRequester stores nothing and repeats nothing;
+// [plugins.TokenCache] does both, and a [TokenKeeper], which has one, over a
+// restart.
 //
 // Its methods may be called from any goroutine.
 type TokenRequester struct{ client TokenClient }
 
-// NewTokenRequester returns a Requester.
+// NewTokenRequester returns a TokenRequester.
 func NewTokenRequester(client TokenClient) (*TokenRequester, error) {
 	if client == nil {
 		return nil, errors.New("podsync: a client is required")
@@ -42,14 +42,14 @@ func NewTokenRequester(client TokenClient) (*TokenRequester, error) {
 	return &TokenRequester{client}, nil
 }
 
-// Request asks for one token. The error has [plugins.ErrNoTokenRequest] in its tree
-// if the server knows no such requests.
+// Request requests one token. The error wraps [plugins.ErrNoTokenRequest] if the
+// server does not support such requests.
 func (r *TokenRequester) Request(ctx context.Context, namespace, serviceAccount string, spec authenticationv1.TokenRequestSpec) (plugins.IssuedToken, error) {
 	req := &authenticationv1.TokenRequest{Spec: *spec.DeepCopy()}
 	err := r.client.Create(ctx, kubeapi.ServiceAccounts, kubeapi.Key{Namespace: namespace, Name: serviceAccount}, req, req, "token")
 	switch {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// The answer came from no handler of service accounts.
+		// The answer is not from the service account API.
 		return plugins.IssuedToken{}, fmt.Errorf("%w: %w", plugins.ErrNoTokenRequest, err)
 	case err != nil:
 		return plugins.IssuedToken{}, err

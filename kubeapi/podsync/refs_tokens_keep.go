@@ -23,60 +23,61 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// TokenMemory keeps values over a restart, for their owner's eyes alone: a
+// TokenMemory stores values over a restart, readable only by their owner: a
 // [github.com/nodewright/nodewright/checkpoint.Store].
 type TokenMemory interface {
 	Keys() ([]string, error)
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 	Delete(key string) error
 }
 
-// TokenKeeperConfig holds what a [TokenKeeper] needs. Requester and Memory are required; the
-// zero value of every other field means the default named beside it.
+// TokenKeeperConfig configures a [TokenKeeper]. Requester and Memory are required;
+// the zero value of every other field means the default named beside it.
 type TokenKeeperConfig struct {
-	Requester plugins.TokenRequester // who issues tokens: a Requester
+	Requester plugins.TokenRequester // issues tokens: a TokenRequester
 	Memory    TokenMemory
-	// Seal encrypts the tokens that are kept; without one they are not kept. With
-	// seal.Clear they are kept as they are.
+	// Seal encrypts the stored tokens; nil: they are not stored. With seal.Clear
+	// they are stored unencrypted.
 	Seal *seal.Sealer
-	// Patience is what the issuer is given to answer where there is a token; 5s.
+	// Patience is how long to wait for the issuer if there is a valid token; 5s.
 	Patience time.Duration
 	Log      *zap.Logger // silent
 }
 
 const (
 	tokenDefaultPatience = 5 * time.Second
-	// again is how long an outdated token is used before the issuer is asked again, and how
-	// long a store that could not be listed is left alone.
+	// again is how long an outdated token is used before the issuer is called
+	// again, and how long a store that could not be listed is not tried again.
 	again = time.Minute
 )
 
-// TokenKeeper is a cache of tokens that outlasts a restart: the plugins.Tokens of a
-// node that has to start its pods without a network.
+// TokenKeeper is a cache of tokens that survives a restart: it implements
+// plugins.Tokens for a node that has to start its pods without a network.
 //
-// Tokens are renewed by the rules of [plugins.TokenCache]. One that is due, and cannot
-// be renewed, is used as long as it is valid; and longer, if that is because
-// nobody answers: a pod that mounts it can start then, as pods that run through an
-// outage go on, and gets the next one within a minute of the issuer's return.
+// Tokens are renewed by the rules of [plugins.TokenCache]. A token that cannot be
+// renewed is used while it is valid. If the issuer does not answer, it is used even
+// longer: a pod that mounts it can start, like running pods continue, and gets a
+// new token within a minute of the issuer's return.
 //
 // A token is replaced when its successor is stored, and deleted when its pod is
-// gone: never because of what the clock says.
+// gone, never because of the clock.
 type TokenKeeper struct {
 	cfg   TokenKeeperConfig
 	cache *plugins.TokenCache
 	log   *zap.Logger
 
-	// loading is a semaphore of one that guards loaded and tried. It is no mutex, as callers have
-	// to return when their contexts end, also while the disk hangs.
+	// loading is a semaphore of one that guards loaded and tried. It is no mutex,
+	// since callers have to return when their contexts end, even while the disk
+	// hangs.
 	loading chan struct{}
 	loaded  bool
 	tried   time.Time
 
 	mu   sync.Mutex
-	have map[string]*kept // by key of the Memory; nil: it cannot be read
-	told map[string]bool  // keys whose token is old, and that this was logged
+	have map[string]*kept // by key of the Memory; nil: not read yet
+	told map[string]bool  // keys of old tokens that were logged
 }
 
 var _ plugins.Tokens = (*TokenKeeper)(nil)
@@ -89,15 +90,15 @@ type kept struct {
 	Expires   time.Time `json:"expires"`
 	Seconds   *int64    `json:"seconds,omitempty"`
 
-	fresh bool // it was issued in this life, or taken into the cache
+	fresh bool // issued by this process, or in the cache
 }
 
 func (k *kept) issued() plugins.IssuedToken {
 	return plugins.IssuedToken{Value: k.Value, Expires: k.Expires, Seconds: k.Seconds}
 }
 
-// NewTokenKeeper checks cfg and returns a Keeper. Nothing is read before the first
-// question.
+// NewTokenKeeper checks cfg and returns a TokenKeeper. It reads nothing before the
+// first call.
 func NewTokenKeeper(cfg TokenKeeperConfig) (*TokenKeeper, error) {
 	var errs []error
 	if cfg.Requester == nil {
@@ -126,8 +127,7 @@ func NewTokenKeeper(cfg TokenKeeperConfig) (*TokenKeeper, error) {
 	return k, nil
 }
 
-// Token returns a token for the account. After Refresh it should be asked for
-// again.
+// Token returns a token for the account. Call it again after its Refresh.
 func (k *TokenKeeper) Token(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (plugins.Token, error) {
 	k.load(ctx)
 	id := tokenKeyOf(namespace, account, spec)
@@ -144,14 +144,14 @@ func (k *TokenKeeper) Token(ctx context.Context, namespace, account string, spec
 	}
 	if !k.told[id] {
 		k.told[id] = true
-		k.log.Warn("a token cannot be renewed, the old one is used", zap.String("namespace", namespace), zap.String("serviceAccount", account),
+		k.log.Warn("failed to renew token; using the old one", zap.String("namespace", namespace), zap.String("serviceAccount", account),
 			zap.Time("expires", is.Expires), zap.Error(err))
 	}
 	return plugins.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
 }
 
-// refused reports that the server said no to this request, and not that it is in
-// trouble or does not know the node just now.
+// refused reports whether the server refused this request, rather than being in
+// trouble or not knowing the node yet.
 func refused(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {
@@ -165,11 +165,11 @@ func refused(err error) bool {
 	}
 }
 
-// asking asks for tokens on behalf of the cache.
+// asking requests tokens for the cache.
 type asking struct{ *TokenKeeper }
 
-// Request returns the token of an earlier life, once, if it is good for a while,
-// and otherwise a new one, which is stored then.
+// Request returns the token that an earlier process stored, once, if it need not be
+// renewed yet; otherwise it requests a new one and stores it.
 func (k asking) Request(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (plugins.IssuedToken, error) {
 	id := tokenKeyOf(namespace, account, spec)
 	k.mu.Lock()
@@ -191,7 +191,7 @@ func (k asking) Request(ctx context.Context, namespace, account string, spec aut
 	}
 	next := &kept{Namespace: namespace, Account: account, Value: issued.Value, Expires: issued.Expires, Seconds: issued.Seconds, fresh: true}
 	if err := k.write(id, next); err != nil {
-		k.log.Error("a token cannot be kept for a start without a network", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
+		k.log.Error("failed to store token for a start without a network", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -205,8 +205,8 @@ func (k *TokenKeeper) Forget(uid types.UID) {
 	k.Retain(func(of types.UID) bool { return of != uid })
 }
 
-// Retain drops those that are bound to pods which are not known, as when one went
-// while nobody was there.
+// Retain deletes the tokens of pods for which known returns false, such as pods
+// removed while the agent was down.
 func (k *TokenKeeper) Retain(known func(types.UID) bool) {
 	k.load(context.Background())
 	k.mu.Lock()
@@ -221,7 +221,7 @@ func (k *TokenKeeper) Retain(known func(types.UID) bool) {
 	k.mu.Unlock()
 	for _, id := range gone {
 		if err := k.cfg.Memory.Delete(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			k.log.Error("a token that nobody uses any more cannot be removed", zap.String("key", id), zap.Error(err))
+			k.log.Error("failed to remove unused token", zap.String("key", id), zap.Error(err))
 		}
 	}
 }
@@ -284,13 +284,13 @@ func (k *TokenKeeper) load(ctx context.Context) {
 	}
 }
 
-// recall reads the tokens that earlier processes stored, and reports whether the store could be
-// listed. A token that cannot be decrypted stays in the store until a new one is issued in its place:
-// the process may be started again with the right key.
+// recall reads the tokens that earlier processes stored, and reports whether the
+// store could be listed. A token that cannot be decrypted stays in the store until
+// a new one replaces it: the agent may be started again with the right key.
 func (k *TokenKeeper) recall() bool {
 	keys, err := k.cfg.Memory.Keys()
 	if err != nil {
-		k.log.Error("the tokens that were kept cannot be read", zap.Error(err))
+		k.log.Error("failed to read stored tokens", zap.Error(err))
 		return false
 	}
 	have := map[string]*kept{}
@@ -303,12 +303,12 @@ func (k *TokenKeeper) recall() bool {
 		if errors.Is(err, seal.ErrNoKey) || errors.Is(err, seal.ErrWrongKey) {
 			locked, cause = locked+1, err
 		} else if err != nil {
-			k.log.Error("a token that was kept is asked for again", zap.String("key", id), zap.Error(err))
+			k.log.Error("failed to read stored token; requesting it again", zap.String("key", id), zap.Error(err))
 		}
 		have[id] = is
 	}
 	if locked > 0 {
-		k.log.Warn("failed to decrypt kept tokens; they are asked for again", zap.Int("tokens", locked), zap.Error(cause))
+		k.log.Warn("failed to decrypt stored tokens; requesting them again", zap.Int("tokens", locked), zap.Error(cause))
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -331,13 +331,13 @@ func (k *TokenKeeper) read(id string) (*kept, error) {
 		return is, err
 	}
 	switch {
-	case k.cfg.Seal == nil: // it is good for this life
+	case k.cfg.Seal == nil: // it is usable in this process
 		err = k.cfg.Memory.Delete(id)
 	case k.cfg.Seal.Encrypts(): // there is a key now
 		err = k.write(id, is)
 	}
 	if err != nil {
-		k.log.Error("a token is still kept as it is, and not encrypted", zap.String("key", id), zap.Error(err))
+		k.log.Error("failed to encrypt stored token", zap.String("key", id), zap.Error(err))
 	}
 	return is, nil
 }

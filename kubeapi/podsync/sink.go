@@ -18,84 +18,86 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// SinkClient makes the calls: what [kubeapi.Client.Once] returns, since statusmgr
-// does what is to be done about a server that is busy.
+// SinkClient makes the calls; the result of [kubeapi.Client.Once] implements it,
+// since statusmgr repeats calls to a busy server.
 type SinkClient interface {
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
 	Patch(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
 	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
-// SinkPods knows the newest version of a pod that the API server told of: a
-// [Source]. It is shared and not changed. What is older than the last start is no such
-// version: the difference to it, sent to a pod that is over, would show its containers running.
+// SinkPods returns the newest version of a pod that the API server has sent since
+// the start: a [Source]. It is shared and not changed. Versions from before the
+// start do not count: a patch against one of them could show containers of a
+// finished pod as running.
 type SinkPods interface {
 	Pod(namespace, name string) (*v1.Pod, bool)
 }
 
-// SinkConfig holds what a Sink needs. Client is required.
+// SinkConfig configures a [Sink]. Client is required.
 type SinkConfig struct {
 	Client SinkClient
-	// Pods spares a GET of each pod before its first PATCH; there is one.
+	// Pods saves a GET of each pod before its first PATCH; nil: the GET is made.
 	Pods SinkPods
-	// Ended is called with the first version of a pod whose phase is terminal, before Update
-	// returns: a store of pods has to have that version before the status counts as published, or
-	// a start without the server runs the pod again. It is called from any goroutine, and should
-	// not block on a disk that hangs; nil is not called. See [Source.Ended].
+	// Ended is called with the first version of a pod whose phase is terminal,
+	// before Update returns. A store of pods needs that version before the status
+	// counts as published: otherwise a start without the server runs the pod again.
+	// It is called from any goroutine, and should not block on a disk that hangs.
+	// Nil: no call. See [Source.Ended].
 	Ended func(ctx context.Context, p *v1.Pod)
 }
 
-// Sink publishes the statuses of pods to the API server: the
-// [statusmgr.Sink] of a node of a cluster.
+// Sink publishes the statuses of pods to the API server: it implements
+// [statusmgr.Sink] for a node of a cluster.
 //
 //	sink, err := podsync.NewSink(podsync.SinkConfig{Client: client.Once(), Pods: source})
 //	...
 //	statuses, err := statusmgr.New(statusmgr.Config{Sink: sink, Parallel: 8})
 //
-// A status is one PATCH of the status subresource, a strategic merge patch of
-// what differs from the newest version of the pod that this node knows: the one
-// that its watch told of, or the one that the last PATCH returned. Nothing is
-// read before it. What others write stays as it is: their conditions, the
-// statuses of resource claims.
+// A status is one PATCH of the status subresource: a strategic merge patch of the
+// differences to the newest version of the pod that this node knows, from its watch
+// or from the last PATCH. Nothing is read first. Fields of others are kept: their
+// conditions, and the statuses of resource claims.
 //
-// The patch and the deletion of a pod that is over name the pod's UID, so that
-// they never meet another pod of that name: that one, and a pod that is not
-// there, are [statusmgr.ErrGone]. When the server says that they conflict, the
-// pod is read and, if it is still the one, patched once more.
+// Patches and deletions name the pod's UID, so that they never affect another pod
+// of that name. If the pod does not exist, or another one has its name, the error
+// is [statusmgr.ErrGone]. After a conflict the pod is read and, if it still is the
+// same, patched once more.
 //
 // # Faults
 //
-// Errors are for [statusmgr.Manager] to try again, with back-off, and later if
-// the server says when (429, 503): until then calls for that pod end at once
-// with the same error. Calls of different pods run side by side, as many as
-// statusmgr allows, so that one that is slow holds up no other.
+// [statusmgr.Manager] repeats failed calls with back-off, and later if the server
+// requests it (429, 503): until then calls for that pod return the same error at
+// once. Calls for different pods run in parallel, as many as statusmgr allows, so
+// that a slow one does not delay others.
 //
-// A status never goes back, even if it was computed before an outage: a pod
-// that the server shows as Succeeded or Failed stays so, and nothing more of it is
-// published until all of its containers have ended; of two generations that were
-// observed the later one counts.
+// A status never goes back, even if it was computed before an outage: a pod that is
+// Succeeded or Failed at the server stays so, and nothing more is published until
+// all of its containers have ended; the larger observed generation is kept.
 //
 // Its methods may be called from any goroutine.
 type Sink struct {
 	cfg SinkConfig
 
 	mu sync.Mutex
-	// pods has what the last calls told, by UID; entries go after keep.
+	// pods has the results of the last calls by UID; entries are removed after
+	// keep.
 	pods   map[types.UID]known
 	counts SinkCounts
 }
 
-// SinkCounts are what became of what was to be published since the Sink was made.
+// SinkCounts counts statuses and deletions since the Sink was created.
 type SinkCounts struct {
-	Patched   uint64 // statuses that the server took
-	Same      uint64 // statuses that it had already
+	Patched   uint64 // accepted statuses
+	Same      uint64 // statuses without a difference
 	Deleted   uint64 // pods
-	Gone      uint64 // pods that it does not have any more
-	Conflicts uint64 // patches that were made again on what it has
-	Failed    uint64 // statuses and deletions that were not taken
+	Gone      uint64 // pods that the server no longer has
+	Conflicts uint64 // patches repeated after a conflict
+	Failed    uint64 // failed statuses and deletions
 }
 
-// Counts returns them.
+// Counts returns the number of statuses and deletions sent, unchanged and failed
+// since the Sink was created.
 func (s *Sink) Counts() SinkCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,17 +111,17 @@ func (s *Sink) count(add func(*SinkCounts)) {
 	add(&s.counts)
 }
 
-// known is what the last calls for a pod told.
+// known is the result of the last calls for a pod.
 type known struct {
 	version string // of status; "" if there is none
 	status  v1.PodStatus
-	wait    time.Time // before this there is no use in trying again: err
+	wait    time.Time // calls before this time return err
 	err     error
 	at      time.Time
 }
 
-// keep is how long what a call told is kept: the watch has told it long before. It
-// bounds the memory to the pods of ten minutes.
+// keep is how long a result is stored: the watch has returned it long before. It
+// limits the memory to the pods of ten minutes.
 const keep = 10 * time.Minute
 
 // NewSink checks cfg and returns a Sink.
@@ -132,8 +134,8 @@ func NewSink(cfg SinkConfig) (*Sink, error) {
 
 // Update publishes a pod's status. It blocks for at most four calls to the server.
 func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
-	// Not an outcome: the server was not asked, and the time that it wants does not begin
-	// anew with each try that is too early.
+	// This is no result of the server: a call that is too early must not extend the
+	// requested delay.
 	if err := s.mustWait(pod); err != nil {
 		return err
 	}
@@ -141,9 +143,9 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	if err == nil {
 		err = s.patch(ctx, pod, api, status)
 	}
-	// The name is another pod's, or the pod has changed in a way that the patch does
-	// not allow: once more on what the server has now. A second conflict is for
-	// statusmgr's back-off.
+	// The name belongs to another pod, or the pod has changed in a way that the
+	// patch does not allow: try once more with the server's current version. A
+	// second conflict is left to statusmgr's back-off.
 	if apierrors.IsConflict(err) {
 		s.count(func(c *SinkCounts) { c.Conflicts++ })
 		if api, err = s.read(ctx, pod); err == nil {
@@ -153,7 +155,7 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	return s.outcome(pod, "status", err)
 }
 
-// Delete deletes a pod of which nothing is left. A pod that is not there is ErrGone.
+// Delete deletes a pod that has ended completely. A missing pod is ErrGone.
 func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	if err := s.mustWait(pod); err != nil {
 		return err
@@ -176,13 +178,13 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.outcome(pod, "deletion", err)
 }
 
-// before is the newest status that is known to be published.
+// before returns the newest status that is known to be published.
 func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	s.mu.Lock()
 	k := s.pods[pod.UID]
 	s.mu.Unlock()
-	// What the last call returned may be newer than what the watch has told: the larger
-	// version is the later one.
+	// The result of the last call may be newer than the watch: the larger version
+	// is used.
 	if s.cfg.Pods != nil {
 		p, ok := s.cfg.Pods.Pod(pod.Namespace, pod.Name)
 		if ok && p.UID == pod.UID && (k.version == "" || kubeapi.Older(k.version, p.ResourceVersion)) {
@@ -195,7 +197,7 @@ func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	return k.status, nil
 }
 
-// read asks the server. A pod of another UID is ErrGone.
+// read reads the pod from the server. A pod with another UID is ErrGone.
 func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	var p v1.Pod
 	if err := s.cfg.Client.Get(ctx, kubeapi.Pods, sinkKeyOf(pod), &p); err != nil {
@@ -209,8 +211,8 @@ func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	return p.Status, nil
 }
 
-// patch publishes the difference between what the API has and status, and notes what
-// the server made of it.
+// patch publishes the difference between the API's status and status, and stores
+// the server's result.
 func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus) error {
 	body, err := patchOf(pod.UID, api, forward(api, status))
 	if err != nil {
@@ -242,7 +244,7 @@ func (s *Sink) over(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// learn notes what a call returned.
+// learn stores the result of a call.
 func (s *Sink) learn(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,15 +258,15 @@ func (s *Sink) learn(p *v1.Pod) {
 	s.pods[p.UID] = known{version: p.ResourceVersion, status: p.Status, at: now}
 }
 
-// forget drops what is known of a pod that is gone.
+// forget drops the entry of a pod that is gone.
 func (s *Sink) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, uid)
 }
 
-// mustWait is the error of a call that is too early. It is nil once the time that the
-// server has asked for is over.
+// mustWait returns the error of a call before the time that the server has
+// requested, and nil after it.
 func (s *Sink) mustWait(pod *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,10 +276,10 @@ func (s *Sink) mustWait(pod *v1.Pod) error {
 	return nil
 }
 
-// outcome notes what became of a call and says it as statusmgr wants to hear it.
+// outcome stores the result of a call and converts it to statusmgr's errors.
 func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
-	// Nothing of a pod that is gone is kept: its next status, if any, begins with a
-	// GET.
+	// The entry of a pod that is gone is dropped: its next status, if any, starts
+	// with a GET.
 	switch {
 	case err == nil:
 		return nil
@@ -292,7 +294,7 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 		s.count(func(c *SinkCounts) { c.Failed++ })
 	}
 	err = fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), err)
-	// A server that is busy is not asked again by other changes of this pod.
+	// A busy server is not called again for other changes of this pod.
 	if asked, ok := kubeapi.RetryAfter(err); ok {
 		s.mu.Lock()
 		k := s.pods[pod.UID]

@@ -14,22 +14,20 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// theirs are the fields that only others write. They belong to the resource claim
-// controller and to the scheduler; a patch without them leaves them alone.
+// theirs are the fields of the resource claim controller and the scheduler, which
+// patches never contain.
 var theirs = map[string]bool{
 	"resourceClaimStatuses": true, "extendedResourceClaimStatus": true, "nodeAllocatableResourceClaimStatuses": true,
 }
 
-// ours are the conditions that a node writes; those of others are never
-// touched.
+// ours are the conditions that a node writes; others are never changed.
 var ours = map[v1.PodConditionType]bool{
 	v1.PodScheduled: true, v1.PodReady: true, v1.PodInitialized: true, v1.ContainersReady: true,
 	v1.PodResizeInProgress: true, v1.PodResizePending: true, v1.PodReadyToStartContainers: true,
 	v1.AllContainersRestarting: true, v1.DisruptionTarget: true,
 }
 
-// forward makes of a status to publish one that does not go back from what the
-// API shows.
+// forward returns a status to publish that does not go back from the API's status.
 func forward(api, next v1.PodStatus) v1.PodStatus {
 	// Containers that are found running after an outage must not bring a pod back whose
 	// replacement runs elsewhere.
@@ -37,8 +35,8 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 		if anyRuns(next) {
 			return api // it is published once they have ended
 		}
-		// Neither may a rejection by a node that did not know of the end, as its disk had failed,
-		// hide what the pod has done.
+		// A rejection by a node that did not know of the pod's end, because its
+		// disk had failed, must not hide what the pod has done.
 		if !anyContainer(next) && anyContainer(api) {
 			return api
 		}
@@ -75,8 +73,8 @@ type statusField struct {
 	name  string
 }
 
-// statusFields are those that differ as a whole: conditions are merged, and others'
-// fields are left alone.
+// statusFields are the fields that are compared as a whole; conditions are merged,
+// and fields of others are ignored.
 var statusFields = func() (out []statusField) {
 	t := reflect.TypeFor[v1.PodStatus]()
 	for i := range t.NumField() {
@@ -88,9 +86,9 @@ var statusFields = func() (out []statusField) {
 	return out
 }()
 
-// patchOf is a strategic merge patch that makes api into next, for a pod of
-// that UID. It is nil if there is no difference. What it has, it has as a whole:
-// api may not be the last word.
+// patchOf returns a strategic merge patch that turns api into next, for a pod of
+// that UID; nil if there is no difference. Changed fields are complete in it, since
+// api may be outdated.
 func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	status := map[string]any{}
 	before, after := reflect.ValueOf(&api).Elem(), reflect.ValueOf(&next).Elem()
@@ -110,8 +108,8 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 			return nil, err
 		}
 	}
-	// Conditions are merged by their type (patchMergeKey), so that those of others are
-	// not in the patch at all.
+	// Conditions are merged by type (patchMergeKey), so that those of others are
+	// not in the patch.
 	conditions, err := conditionsPatch(api.Conditions, next.Conditions)
 	if err != nil {
 		return nil, err
@@ -147,8 +145,8 @@ func fieldJSON(v reflect.Value) ([]byte, error) {
 	return b, err
 }
 
-// whole is the patch by which a field becomes is, whatever it was; both are JSON, nil for
-// none. An API server makes nothing of a map that is to take the place of none.
+// whole returns the patch that sets a field to is, whatever its value; both are
+// JSON, nil for none. An API server ignores a directive to replace a missing map.
 func whole(name string, was, is []byte) (any, error) {
 	switch {
 	case is == nil:
@@ -169,8 +167,8 @@ func whole(name string, was, is []byte) (any, error) {
 	return json.RawMessage(is), nil
 }
 
-// conditionsPatch is the patch by which the node's conditions become those of next. Each
-// that differs is in it as a whole.
+// conditionsPatch returns the patch that sets the node's conditions to those of
+// next. Each changed one is complete.
 func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	before, after := byType(api), byType(next)
 	for i := range next {
@@ -198,8 +196,8 @@ func conditionsPatch(api, next []v1.PodCondition) (out []any, err error) {
 	return out, nil
 }
 
-// withoutRest is a condition as JSON, with null for what was has and is has not: whatever
-// the server has of it becomes what is has.
+// withoutRest returns a condition as JSON, with null for fields that was has and is
+// lacks, so that the server's result equals is.
 func withoutRest(was, is *v1.PodCondition, content []byte) json.RawMessage {
 	if was == nil {
 		return content

@@ -18,27 +18,27 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// SourceClient makes the calls: an [kubeapi.Client].
+// SourceClient makes the calls; [kubeapi.Client] implements it.
 type SourceClient interface {
 	kubeapi.ListWatcher
 	Get(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, into runtime.Object, opts ...metav1.GetOptions) error
 }
 
-// SourceConfig holds what a Source needs. Client and NodeName are required; the zero
+// SourceConfig configures a [Source]. Client and NodeName are required; the zero
 // value of every other field means the default named beside it.
 type SourceConfig struct {
 	Client   SourceClient
 	NodeName string
 
-	// Memory keeps the last state over a restart; nothing is kept.
+	// Memory stores the last state over a restart; nil: nothing is stored.
 	Memory SourceMemory
-	// Seal encrypts the Secrets that Memory keeps; without one they are not kept,
-	// and read from the server again. With seal.Clear they are kept as they are.
+	// Seal encrypts the Secrets in Memory; nil: they are not stored, and read from
+	// the server again. With seal.Clear they are stored unencrypted.
 	Seal *seal.Sealer
 
 	Patience  time.Duration // for the server's first answer; 1s
-	Gather    time.Duration // for what a new pod refers to; 2s
-	WipeGrace time.Duration // for pods that a wiped server does not have; 5m
+	Gather    time.Duration // for the objects that a new pod refers to; 2s
+	WipeGrace time.Duration // for pods that a wiped server lacks; 5m
 
 	Log *zap.Logger // silent
 }
@@ -72,78 +72,77 @@ func (c SourceConfig) validate() error {
 	}
 	// A key without a place to keep anything is most likely a forgotten Memory.
 	if c.Seal != nil && c.Memory == nil {
-		errs = append(errs, errors.New("SourceConfig.Seal is set, but there is no SourceConfig.Memory to keep Secrets in"))
+		errs = append(errs, errors.New("SourceConfig.Seal requires SourceConfig.Memory"))
 	}
 	return errors.Join(errs...)
 }
 
-// Source is the API server as a source of pods: those that are bound
-// to this node, and the ConfigMaps, Secrets, claims of volumes and of devices, and
-// volumes that they refer to.
+// Source is the API server as a source of pods: the pods bound to this node, and
+// the ConfigMaps, Secrets, PersistentVolumeClaims, ResourceClaims and
+// PersistentVolumes that they refer to.
 //
 //	src, err := podsync.NewSource(podsync.SourceConfig{Client: client, NodeName: "edge-1", Memory: store})
 //	...
 //	pods, err := podmgr.New(podmgr.Config{Sources: []podmgr.Source{src}})
 //
-// Pods are followed by one watch, each object that they refer to by a watch of
-// its own, since a node may read no others: it begins with the first pod that
-// refers to the object and ends with the last one, or when the object says that
-// it never changes. Claims, of volumes and of devices, and volumes are read again
-// and again, since a node may not watch them: soon while a pod waits for them, and
-// a ResourceClaim when one more pod uses it. Pods that are over, and mirror pods,
-// need nothing any more.
+// One watch follows the pods, and one watch each object that they refer to, since a
+// node may not read others. It begins with the first pod that refers to the object
+// and ends with the last one, or when the object is immutable. Claims and volumes
+// are polled, since a node may not watch them: often while a pod waits for them,
+// and a ResourceClaim when another pod uses it. Pods that have ended, and mirror
+// pods, need no objects.
 //
-// A new pod is handed on when all it refers to has been read, or is known not
-// to be there, or two seconds have passed, so that it does not begin with an
-// error that is over in a moment. What is handed on first is complete.
+// A new pod is delivered when all its objects have been read or are known to be
+// missing, or after two seconds, so that it does not start with an error that is
+// over in a moment. The first snapshot is complete.
 //
 // # Offline
 //
-// With a Memory, the last pods and objects are kept, each in a file of its own;
-// Secrets encrypted, if there is a key. At start they are handed on if the API
-// server fails or has not answered after a second. When it answers, what it
-// says counts: pods of the same UID are the same pods, those that it no longer
-// has are over.
+// With a Memory, the last pods and objects are stored, each in its own file;
+// Secrets encrypted, if there is a key. At the start they are delivered if the API
+// server fails or has not answered after a second. The server's answer replaces
+// them: pods of the same UID are the same pods, and pods that it no longer has are
+// terminated.
 //
-// What is not an answer changes nothing: while the server is away, hangs, or
-// refuses the node's credentials (401, 403), everything stays as it was last.
+// Failures change nothing: while the server is away, hangs, or refuses the node's
+// credentials (401, 403), the last state is used.
 //
-// A server whose store was wiped, or restored from a copy of earlier, is
-// recognised by a resource version lower than one that was seen. Pods that it
-// does not have then are held for five minutes, so that whoever repairs it can
-// put them back with nothing restarted; after that, or when another pod takes
-// their name, they end gracefully like any pod that is gone. An empty answer of
-// a store with its history intact is taken at its word.
+// A server whose store was wiped, or restored from a backup, is detected by a
+// resource version lower than an earlier one. Pods that it lacks then are kept for
+// five minutes, so that they can be restored at the server without a restart; after
+// that, or when another pod takes their name, they are terminated gracefully like
+// any deleted pod. An empty answer of a store with an intact history deletes all
+// pods.
 //
-// A deletion is never taken back: a pod that was once seen as to be deleted
-// stays so.
+// A deletion is never undone: a pod that was once seen with a deletion timestamp
+// keeps it.
 //
 // Its methods may be called from any goroutine.
 type Source struct {
 	cfg SourceConfig
-	// gate is closed while the server does not answer, so that hundreds of objects do
-	// not each try on their own.
+	// gate is closed while the server does not answer, so that hundreds of objects
+	// do not each try on their own.
 	gate kubeapi.Gate
-	// signal has a token when Run has to look.
+	// signal has a token when Run has to check the state.
 	signal chan struct{}
 
-	// mu guards all below, but run.wg.
+	// mu guards all fields below except run.wg.
 	mu      sync.Mutex
 	pods    map[kubeapi.Key]*entry
 	refs    map[Ref]*object
 	version string // of the server's last complete answer
 	// synced never becomes false again; troubled may.
-	synced   bool // the server has answered
-	troubled bool // its last answer was none
+	synced   bool // the server has answered since the start
+	troubled bool // its last answer was an error
 	patient  bool // Patience is over
 	spoken   bool // something was delivered
-	partial  bool // which may lack pods
+	partial  bool // the last delivery may lack pods
 	changed  bool // since the last delivery
 	run      running
 	waiting  []chan struct{} // of calls of Ended, closed once Memory was written
 }
 
-// running is what Run has begun.
+// running is the state of Run's watches.
 type running struct {
 	ctx    context.Context // nil before Run
 	memory *keeper         // nil before Run, and without a Memory
@@ -160,8 +159,8 @@ type entry struct {
 	// due is when the pod is delivered with or without all it refers to.
 	due       time.Time
 	delivered bool
-	early     bool      // the server's first answer has it: it may run from before a restart
-	held      time.Time // until when, if a wiped server does not have it
+	early     bool      // it is in the server's first answer: it may run since before a restart
+	held      time.Time // the end of WipeGrace, if a wiped server lacks it
 }
 
 // NewSource checks cfg and returns a Source at rest.
@@ -176,15 +175,15 @@ func NewSource(cfg SourceConfig) (*Source, error) {
 	}, nil
 }
 
-// Name is what pods of the API server are marked with.
+// Name returns the source's name in pods.
 func (s *Source) Name() string { return podmeta.SourceAPI }
 
 // Kind implements podmgr.Kinder: the API server defaults and validates the pods,
 // and follows them.
 func (s *Source) Kind() podmgr.Kind { return podmgr.API }
 
-// Pod returns the newest version of a pod that the API server has told of since the
-// start; one that is only remembered may be over. It is shared and must not be changed.
+// Pod returns the newest version of a pod that the API server has sent since the
+// start; a stored one may have ended. It is shared and must not be changed.
 func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,9 +201,9 @@ func (s *Source) Synced() bool {
 	return s.synced
 }
 
-// Run follows the node's pods until ctx ends, and returns nil when every watch
-// has ended and what is to be remembered is. It may be called once. deliver is called
-// from its goroutine alone, without the lock.
+// Run follows the node's pods until ctx ends, and returns nil when every watch has
+// ended and the state is stored. It may be called once. deliver is called only from
+// its goroutine, without the lock.
 func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	pods, err := kubeapi.NewFollower(kubeapi.FollowConfig[*v1.Pod]{
 		Client: s.cfg.Client, Resource: kubeapi.Pods, Fields: "spec.nodeName=" + s.cfg.NodeName,
@@ -243,7 +242,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		snap, ok, next := s.snapshot(time.Now())
 		if ok && ctx.Err() == nil {
 			deliver(snap)
-			// Only what was delivered is worth a write.
+			// Only delivered state is stored.
 			memory.look()
 		}
 		timer.Stop()
@@ -262,10 +261,11 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 // endedPatience bounds how long the terminal status of a pod waits for the disk.
 const endedPatience = time.Second
 
-// Ended stores a version of a pod whose phase is terminal in Memory at once; it is for
-// [SinkConfig.Ended]. The watch may deliver that version much later, and a start without the server
-// runs a pod whose stored phase is not terminal. It returns when the write has succeeded or failed,
-// after a second, or when ctx ends. The Source owns p afterwards. It may be called from any goroutine.
+// Ended stores a version of a pod whose phase is terminal in Memory at once; it is
+// for [SinkConfig.Ended]. The watch may deliver that version much later, and a
+// start without the server would run the pod again. It returns when the write has
+// succeeded or failed, after a second, or when ctx ends. The Source owns p
+// afterwards. It may be called from any goroutine.
 func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
 	s.mu.Lock()
 	e, memory := s.pods[keyOf(p)], s.run.memory
@@ -289,7 +289,7 @@ func (s *Source) Ended(ctx context.Context, p *v1.Pod) {
 	}
 }
 
-// wake has Run look whether there is something to deliver.
+// wake makes Run check whether there is something to deliver.
 func (s *Source) wake() {
 	select {
 	case s.signal <- struct{}{}:
@@ -316,7 +316,7 @@ func (s *Source) failed(err error, again time.Duration) {
 	}
 	// Once for each time of trouble, and not for each try.
 	if !s.troubled {
-		s.cfg.Log.Warn("pods cannot be read from the API server; all stays as it was", zap.Error(err), zap.Duration("retry", again))
+		s.cfg.Log.Warn("failed to read pods from the API server; keeping the last state", zap.Error(err), zap.Duration("retry", again))
 	}
 	s.troubled = true
 	s.wake()
@@ -325,9 +325,9 @@ func (s *Source) failed(err error, again time.Duration) {
 // well notes that the server answers. s.mu is held.
 func (s *Source) well() {
 	if s.troubled {
-		s.cfg.Log.Info("pods are read from the API server again")
+		s.cfg.Log.Info("read pods from the API server again")
 	}
-	// What was remembered is confirmed, also where nothing is another.
+	// The stored state is confirmed, also if it did not change.
 	s.changed = s.changed || !s.synced && s.spoken
 	s.troubled, s.synced = false, true
 	s.gate.Open()

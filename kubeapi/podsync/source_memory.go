@@ -24,25 +24,25 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
-// SourceMemory keeps values over a restart, for their owner's eyes alone: a
+// SourceMemory stores values over a restart, readable only by their owner: a
 // [github.com/nodewright/nodewright/checkpoint.Store]. Values of different keys are
-// written at the same time.
+// written concurrently.
 type SourceMemory interface {
 	Keys() ([]string, error)
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 	Delete(key string) error
 }
 
 const (
-	// statusEvery is how often a pod is written of which only the status
-	// changed: it is the server's copy of what this node knows better.
+	// statusEvery is how often a pod is written of which only the status changed:
+	// the node itself knows its status better.
 	statusEvery = time.Minute
-	// writeAgain is how long after a failed write the next one comes.
+	// writeAgain is the pause after a failed write.
 	writeAgain = 30 * time.Second
-	// maxObject is what a kept object may come to in memory, in bytes, about: ten
-	// times what an API server takes as one object.
+	// maxObject is the approximate limit of a stored object's size in memory, in
+	// bytes: ten times the API server's limit of an object.
 	maxObject = 32 << 20
 )
 
@@ -52,9 +52,10 @@ type item struct {
 	is  metav1.Object
 }
 
-// itemKey is the key of an object: of a pod its UID, so that two of one name
-// are two, and otherwise its name, which may be longer than a file's. FNV is no
-// protection against collisions on purpose: what is read is compared with its key.
+// itemKey returns the key of an object: the UID of a pod, so that two pods of one
+// name differ, and otherwise a hash of the name, which may be longer than a file's.
+// FNV does not protect against collisions: an object that is read is compared with
+// its key.
 func itemKey(kind string, o metav1.Object) string {
 	if kind == kindPod {
 		return prefixes[kindPod] + string(o.GetUID())
@@ -69,9 +70,9 @@ const kindPod = "Pod"
 // prefixes begin the keys of each kind. They are on disks, and must not change.
 var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
 
-// keeper writes what changes to the Memory, beside everything else. Its goroutine, and
-// Run before and after that, use it alone: there is no lock. Writes that go on at the same
-// time use its configuration only. have and unknown mirror what is in the Memory.
+// keeper writes changes to the Memory in the background. Only its goroutine, and
+// Run before and after it, use it, so that it has no lock. Concurrent writes use
+// only its configuration. have and unknown mirror the content of the Memory.
 type keeper struct {
 	memory SourceMemory
 	seal   *seal.Sealer // nil: no Secrets are kept
@@ -85,18 +86,18 @@ type keeper struct {
 	failing bool
 }
 
-// saved is what was written under a key.
+// saved is the object written under a key.
 type saved struct {
 	is metav1.Object
 	at time.Time
-	// later is a version that differs from it in its status alone; nil: none was
-	// looked at.
+	// later is a version that differs from it only in its status; nil: none was
+	// compared.
 	later metav1.Object
 }
 
-// failure is that of the last write or deletion of a key. It is not tried again with each look,
-// of which there is one for every change of any pod: on a disk that fails, each would try
-// all that failed before.
+// failure is the failure of the last write or deletion of a key. It is not repeated
+// at each check, of which there is one for every change of any pod: on a failing
+// disk each would repeat all failed writes.
 type failure struct {
 	is metav1.Object // that was not written; nil: it was not deleted
 	at time.Time
@@ -122,8 +123,8 @@ func newKeeper(cfg SourceConfig) *keeper {
 	}
 }
 
-// recall reads what was kept and makes it the state until the server answers. A nil
-// keeper recalls nothing.
+// recall reads the stored state and uses it until the server answers. A nil keeper
+// has none.
 func (s *Source) recall(k *keeper) {
 	if k == nil {
 		return
@@ -139,7 +140,7 @@ func (s *Source) recall(k *keeper) {
 	for _, p := range pods {
 		s.set(p)
 	}
-	// What no pod refers to any more was left by a crash between two writes.
+	// Objects without a pod were left by a crash between two writes.
 	for r, o := range s.refs {
 		if o.users == 0 {
 			delete(s.refs, r)
@@ -147,8 +148,8 @@ func (s *Source) recall(k *keeper) {
 	}
 }
 
-// wanted is all that is to be kept, and whether the rest can go. complete is false
-// until the server has answered: before that, what is not wanted may be a pod that
+// wanted returns everything to store, and whether the rest may be removed. complete
+// is false until the server has answered: before that, the rest may be a pod that
 // could not be read. The caller calls done once it has tried to write all of it.
 func (s *Source) wanted() (items []item, complete bool, done func()) {
 	s.mu.Lock()
@@ -171,7 +172,7 @@ func (s *Source) wanted() (items []item, complete bool, done func()) {
 	}
 }
 
-// look has the keeper look. A nil keeper has nothing to do.
+// look requests a check. A nil keeper does nothing.
 func (k *keeper) look() {
 	if k == nil {
 		return
@@ -182,8 +183,8 @@ func (k *keeper) look() {
 	}
 }
 
-// run writes until ctx ends. It may block in the Memory for as long as a disk does, and
-// nobody waits for it.
+// run writes until ctx ends. It may block on the disk; no other goroutine waits for
+// it.
 func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool, func())) {
 	// The first hour ends without a reason, which does no harm.
 	again := time.NewTimer(time.Hour)
@@ -210,8 +211,8 @@ func (k *keeper) keepAll(wanted func() ([]item, bool, func())) {
 	done()
 }
 
-// keep writes what is new and deletes what is no more. It returns when to do so
-// again, if not all was written.
+// keep writes new objects and deletes others. It returns the time until the next
+// try, if not everything was written.
 func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	want := make(map[string]bool, len(items))
 	var errs []error
@@ -232,7 +233,7 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		if ok && (old.is == it.is || same(old.is, it.is)) {
 			continue
 		}
-		// The node's own reports come back by the watch, often many in a minute: each
+		// The node's own reports return by the watch, often many in a minute: each
 		// would be a write to flash.
 		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
 			old.later = it.is
@@ -257,8 +258,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		delete(k.unknown, news[i].key)
 		k.have[news[i].key] = saved{is: news[i].is, at: time.Now()}
 	}
-	// Deletions come last: a crash before them leaves too much, which the server's next
-	// answer puts right.
+	// Deletions come last: a crash before them leaves too much, which the server's
+	// next answer corrects.
 	if complete {
 		remove := func(key string) {
 			if wait := k.failed[key].rests(nil); !now && wait > 0 {
@@ -281,7 +282,7 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	if err != nil {
 		soonest(writeAgain)
 		if !k.failing {
-			k.log.Error("the state of the API server cannot be remembered", zap.Error(err))
+			k.log.Error("failed to store state of the API server", zap.Error(err))
 		}
 	}
 	k.failing = len(k.failed) > 0
@@ -293,8 +294,8 @@ func same(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
-// statusOnly reports whether two versions of a pod differ in what the node itself
-// reports, and in what never matters here, alone.
+// statusOnly reports whether two versions of a pod differ only in the node's own
+// status and in irrelevant fields.
 func statusOnly(a, b metav1.Object) bool {
 	p, ok := a.(*v1.Pod)
 	q, ok2 := b.(*v1.Pod)
@@ -303,16 +304,16 @@ func statusOnly(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(p.Labels, q.Labels) && equality.Semantic.DeepEqual(p.Annotations, q.Annotations)
 }
 
-// began reports whether a pod has come to run, which can be kept as late as the rest of
-// its status: its containers show it, and they would be started again anyhow. Of a pod
-// whose containers may end for good, init containers included, or that has a deadline,
-// the record has to say that it has begun.
+// began reports whether a pod has started to run in a way that its record must
+// show. That can wait like the rest of its status if its containers would be
+// started again anyhow. It cannot wait for a pod with a deadline, or whose
+// containers, init containers included, may end for good.
 func began(p, q *v1.Pod) bool {
 	return p.Status.Phase == v1.PodPending && q.Status.Phase == v1.PodRunning && len(q.Spec.InitContainers) == 0 &&
 		q.Spec.RestartPolicy == v1.RestartPolicyAlways && q.Spec.ActiveDeadlineSeconds == nil
 }
 
-// delete removes a value; one that is not there is no error.
+// delete removes a value; a missing one is a success.
 func (k *keeper) delete(key string) error {
 	if err := k.memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.failed[key] = failure{at: time.Now()}
@@ -347,8 +348,8 @@ func (k *keeper) writeAll(items []item) []error {
 	return errs
 }
 
-// write puts one object into the Memory, a Secret encrypted. The key is a part of what
-// is sealed, so that values cannot be exchanged.
+// write stores one object, a Secret encrypted. The key is authenticated with the
+// value, so that values cannot be exchanged.
 func (k *keeper) write(it item) error {
 	b, err := json.Marshal(it.is)
 	if err == nil && isSecret(it.key) {
@@ -364,25 +365,25 @@ func (k *keeper) write(it item) error {
 func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 	keys, err := k.memory.Keys()
 	if err != nil {
-		k.log.Error("what was remembered of the API server cannot be read", zap.Error(err))
+		k.log.Error("failed to read stored state of the API server", zap.Error(err))
 		return nil, nil
 	}
 	locked, cause := 0, error(nil)
 	defer func() {
 		if locked > 0 {
-			k.log.Warn("failed to decrypt remembered Secrets; they are read from the API server again", zap.Int("secrets", locked), zap.Error(cause))
+			k.log.Warn("failed to decrypt stored Secrets; reading them from the API server again", zap.Int("secrets", locked), zap.Error(cause))
 		}
 	}()
 	for _, key := range keys {
 		into := empty(key)
 		if into == nil {
-			// Others may keep values of their own in the same store.
-			continue // it is somebody else's
+			// Other values may be in the same store.
+			continue // not a value of this package
 		}
 		if err := k.read(key, into); err != nil {
-			// Without a key they stay: the key may be there at the next start. With
-			// another key they can never be read again, and go when the server has
-			// answered.
+			// Without a key they are kept: the key may be there at the next start.
+			// With another key they can never be read again, and are removed when
+			// the server has answered.
 			noKey := errors.Is(err, seal.ErrNoKey)
 			if !noKey {
 				k.unknown[key] = true
@@ -391,7 +392,7 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 				locked, cause = locked+1, err
 				continue
 			}
-			k.log.Error("an object that was remembered is read from the API server again", zap.String("key", key), zap.Error(err))
+			k.log.Error("failed to read stored object; reading it from the API server again", zap.String("key", key), zap.Error(err))
 			continue
 		}
 		if p, ok := into.(*v1.Pod); ok {
@@ -403,7 +404,7 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 	return pods, objects
 }
 
-// empty is what the value of a key is read into.
+// empty returns an object into which the value of a key can be decoded.
 func empty(key string) metav1.Object {
 	switch {
 	case strings.HasPrefix(key, prefixes[kindPod]):
@@ -433,8 +434,8 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	if b, err = k.seal.Unseal(key, b); err != nil {
 		return err
 	}
-	// A file may be damaged or made by somebody else: its size in memory is bounded
-	// before it is decoded.
+	// A file may be damaged or forged: its size in memory is checked before it is
+	// decoded.
 	if err := manifestguard.Decodable(b, into, maxObject); err != nil {
 		return err
 	}
@@ -443,7 +444,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	}
 	// A file under another's name would replace that object.
 	if itemKey(kindOf(into), into) != key {
-		return errors.New("another object")
+		return fmt.Errorf("record has the object of key %s; want that of %s", itemKey(kindOf(into), into), key)
 	}
 	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
 		return nil // it is written again, encrypted

@@ -20,7 +20,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	defer s.mu.Unlock()
 	first := !s.synced
 	s.well()
-	// Asked before anything is changed: set would make the pods as old as the answer.
+	// Checked before any change: set would give the pods the version of the answer.
 	wiped := s.isWiped(version)
 	s.version = version
 	have := map[kubeapi.Key]bool{}
@@ -32,7 +32,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	held := 0
 	for k, e := range s.pods {
 		if wiped {
-			e.over = nil // its version is one of the store that is gone
+			e.over = nil // its version is from the lost store
 		}
 		switch {
 		// A second answer of the wiped server does not begin the grace anew.
@@ -44,11 +44,10 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 			s.drop(k, e)
 		}
 	}
-	// An empty first answer is worth a delivery as well: it says that there are no
-	// pods.
+	// An empty first answer is delivered as well: it says that there are no pods.
 	s.changed = s.changed || !s.spoken
 	if held > 0 {
-		s.cfg.Log.Error("the API server's store was wiped or restored: pods that it does not have are kept for a while",
+		s.cfg.Log.Error("API server lost its store or restored a backup; keeping missing pods for a while",
 			zap.Int("pods", held), zap.Duration("for", s.cfg.WipeGrace), zap.String("version", version))
 	}
 	s.wake()
@@ -93,7 +92,7 @@ func (s *Source) remove(p *v1.Pod) {
 func (s *Source) set(p *v1.Pod) {
 	k := keyOf(p)
 	e := s.pods[k]
-	// The same name and another UID: the old pod is over, whoever deleted it.
+	// Another UID under the same name: the old pod has ended, whoever deleted it.
 	if e != nil && e.pod.UID != p.UID {
 		s.drop(k, e)
 		e = nil
@@ -102,7 +101,7 @@ func (s *Source) set(p *v1.Pod) {
 		e = &entry{due: time.Now().Add(s.cfg.Gather), key: itemKey(kindPod, p)}
 		s.pods[k] = e
 	} else {
-		// The server has it again: somebody has repaired the store.
+		// The server has it again: the store was repaired.
 		e.held = time.Time{}
 		if e.pod.ResourceVersion == p.ResourceVersion {
 			return
@@ -130,10 +129,11 @@ func (s *Source) drop(k kubeapi.Key, e *entry) {
 	s.refer(&e.refs, nil)
 }
 
-// snapshot is what to deliver now, if anything, and when to look again. Run calls it.
-// Pods that wait for what they refer to are left out, and the others are not held up by
-// them, except in the first snapshot, which is complete. If that was remembered, one that lacks pods of
-// the server's first answer is partial as well: they may run, and the memory may not have had them.
+// snapshot returns the snapshot to deliver now, if any, and when to check again.
+// Run calls it. Pods that wait for their objects are left out, without delaying the
+// others. The first snapshot is complete. A stored snapshot is partial if it lacks
+// pods of the server's first answer: such pods may run although the Memory did not
+// have them.
 func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 			if now.Before(e.held) {
 				look(e.held)
 			} else {
-				s.cfg.Log.Warn("a pod that the wiped API server does not have is ended", zap.Stringer("pod", k))
+				s.cfg.Log.Warn("terminating pod that the API server lost with its store", zap.Stringer("pod", k))
 				s.drop(k, e)
 				continue
 			}
@@ -164,7 +164,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		}
 		s.changed = true
 	}
-	// What lacked may have gone meanwhile.
+	// The missing pods may be gone meanwhile.
 	s.changed = s.changed || s.partial && !partial
 	switch {
 	// Nothing new; or a server that may answer in a moment, with nothing remembered
@@ -193,9 +193,9 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	return snap, true, next
 }
 
-// handOut is a pod whose owner may annotate it. All else is shared. podmgr writes
-// annotations of its own, and the API's object must stay as it is for the sink's
-// patches.
+// handOut returns a copy of a pod with its own annotations; everything else is
+// shared. podmgr writes annotations, and the API's object must not change for the
+// sink's patches.
 func handOut(p *v1.Pod) *v1.Pod {
 	c := *p
 	c.Annotations = make(map[string]string, len(p.Annotations)+2)

@@ -16,22 +16,22 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// object is what pods refer to. Source.mu guards it.
+// object is an object that pods refer to. Source.mu guards it.
 type object struct {
 	ref Ref
 	// users counts the pods and objects that refer to it; the object goes with the
 	// last.
 	users int
 	is    metav1.Object // nil, if it is not there or was not read; never changed
-	known bool          // the server said so in this life
-	// stop ends the watch or the polling; nil while there is none.
+	known bool          // the server has answered since the start
+	// stop ends the watch or the polling; nil if there is none.
 	stop  context.CancelFunc
-	next  []Ref         // what it refers to itself: a claim to its volume
-	again chan struct{} // has it read now, if it is polled
+	next  []Ref         // objects to which it refers: a claim's volume
+	again chan struct{} // triggers a read, if it is polled
 }
 
-// refer notes what a pod, or an object of one, refers to from now on: what is
-// new first, so that what stays is not given up between. s.mu is held.
+// refer replaces the references of a pod or an object: new ones are added first, so
+// that an object that stays referenced is not dropped in between. s.mu is held.
 func (s *Source) refer(from *[]Ref, refs []Ref) {
 	old := *from
 	*from = refs
@@ -54,7 +54,7 @@ func (s *Source) refer(from *[]Ref, refs []Ref) {
 	}
 	for _, r := range old {
 		o := s.refs[r]
-		// The follower's last calls may still come: know ignores them.
+		// The follower's last calls may still arrive: know ignores them.
 		if o.users--; o.users == 0 {
 			delete(s.refs, r)
 			if o.stop != nil {
@@ -65,7 +65,7 @@ func (s *Source) refer(from *[]Ref, refs []Ref) {
 	}
 }
 
-// nextOf is what an object refers to itself.
+// nextOf returns the references of an object.
 func nextOf(o metav1.Object) []Ref {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:
@@ -78,14 +78,14 @@ func nextOf(o metav1.Object) []Ref {
 	return nil
 }
 
-// secretsOf are the Secrets that a node needs for a volume of a CSI driver, each
-// once. Those of Azure files, which a CSI driver makes too, are among them.
+// secretsOf returns the Secrets that a node needs for a CSI volume, each once;
+// those of Azure files, which a CSI driver replaces, are included.
 func secretsOf(pv *v1.PersistentVolume) []Ref {
 	var refs []*v1.SecretReference
 	if c := pv.Spec.CSI; c != nil {
 		refs = []*v1.SecretReference{c.NodeStageSecretRef, c.NodePublishSecretRef, c.NodeExpandSecretRef}
 	}
-	// Without a namespace of its own, the Secret is in that of the claim.
+	// Without a namespace of its own, the Secret is in the claim's.
 	if f := pv.Spec.AzureFile; f != nil {
 		r := &v1.SecretReference{Namespace: v1.NamespaceDefault, Name: f.SecretName}
 		if f.SecretNamespace != nil && *f.SecretNamespace != "" {
@@ -121,13 +121,13 @@ func (o *object) poke() {
 	}
 }
 
-// settled reports that an object is known and says that it never changes.
+// settled reports whether an object is known and immutable.
 func (o *object) settled() bool {
 	if !o.known || o.is == nil {
 		return false
 	}
 	var never *bool
-	// Marked immutable (KEP-1412), it needs no watch for the rest of its life.
+	// Marked immutable (KEP-1412), it needs no watch.
 	switch is := o.is.(type) {
 	case *v1.ConfigMap:
 		never = is.Immutable
@@ -137,16 +137,16 @@ func (o *object) settled() bool {
 	return never != nil && *never
 }
 
-// waits reports whether a new pod waits for what it refers to. While there is
-// nobody to read that from, none does. s.mu is held.
+// waits reports whether a new pod waits for its objects. Without a reader, none
+// does. s.mu is held.
 func (s *Source) waits(e *entry, now time.Time) bool {
 	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
 		return s.unknown(r) || r.Kind == kindResource && !usable(s.refs[r].is, e.pod)
 	})
 }
 
-// unknown reports whether an object, or one that it refers to, was never read.
-// s.mu is held.
+// unknown reports whether an object, or one that it refers to, was never read. s.mu
+// is held.
 func (s *Source) unknown(r Ref) bool {
 	o := s.refs[r]
 	return !o.known && o.is == nil || slices.ContainsFunc(o.next, s.unknown)
@@ -178,7 +178,7 @@ func (s *Source) follow(o *object) {
 		s.run.wg.Go(func() { s.poll(ctx, o, kubeapi.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
 	}
 	if err != nil {
-		s.cfg.Log.Error("an object cannot be followed", zap.Reflect("object", o.ref), zap.Error(err))
+		s.cfg.Log.Error("failed to follow object", zap.Reflect("object", o.ref), zap.Error(err))
 	}
 }
 
@@ -199,7 +199,7 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 		// The pods' own follower reports trouble with the server; a line for each
 		// object would say the same.
 		Failed: func(err error, again time.Duration) {
-			s.cfg.Log.Debug("an object cannot be read", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", again))
+			s.cfg.Log.Debug("failed to read object", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", again))
 		},
 		Gate: &s.gate,
 	})
@@ -209,11 +209,11 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 	return err
 }
 
-// know notes what the server says of an object.
+// know stores the server's version of an object.
 func (s *Source) know(o *object, is metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The object was dropped while this was on its way, and may have a successor.
+	// The object was dropped meanwhile, and may have a successor.
 	if s.refs[o.ref] != o {
 		return
 	}
@@ -237,8 +237,8 @@ func (s *Source) know(o *object, is metav1.Object) {
 	s.wake()
 }
 
-// addObjects adds what is there. s.mu is held. The lists are sorted, so that equal
-// states make equal snapshots.
+// addObjects adds the existing objects to a snapshot. s.mu is held. The lists are
+// sorted, so that equal states give equal snapshots.
 func (s *Source) addObjects(snap *podmgr.Snapshot) {
 	for _, o := range s.refs {
 		switch is := o.is.(type) {

@@ -22,14 +22,14 @@ const (
 	pollBound   = time.Minute     // it may grow
 )
 
-// polled is what can be polled.
+// polled is the type of objects that are polled.
 type polled interface {
 	runtime.Object
 	metav1.Object
 }
 
-// poll reads an object again and again until ctx ends. It is a goroutine of its own for
-// each object, and waits at the gate while the server is away.
+// poll reads an object repeatedly until ctx ends, on a goroutine of its own. It
+// waits at the gate while the server is away.
 func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty func() polled) {
 	k := kubeapi.Key{Namespace: o.ref.Namespace, Name: o.ref.Name}
 	for s.gate.Wait(ctx) {
@@ -48,10 +48,10 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 		case apierrors.IsNotFound(err):
 			s.know(o, nil)
 		case ctx.Err() == nil:
-			s.cfg.Log.Debug("an object cannot be read", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
+			s.cfg.Log.Debug("failed to read object", zap.Reflect("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
 		}
-		// Spread over one pause and a half, so that nodes which started together do not
-		// ask together.
+		// Spread over one and a half pauses, so that nodes that started together do
+		// not call together.
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-ctx.Done():
@@ -64,8 +64,8 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 	}
 }
 
-// bound reports that an object is what its pods wait for. ref is the object in the
-// table, o what was just read.
+// bound reports whether an object is in the state for which its pods wait. ref is
+// the object in the table, o the version that was just read.
 func (s *Source) bound(ref *object, o metav1.Object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:

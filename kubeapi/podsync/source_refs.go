@@ -21,12 +21,12 @@ const (
 	kindResource  = "ResourceClaim"
 )
 
-// refsOf lists what a pod refers to and may still need, each once: in volumes,
-// projected ones and those of CSI drivers included, claims among them, in the environment of all
-// its containers, for pulling images, and for devices.
+// refsOf returns the objects to which a pod refers and that it may still need, each
+// once: for volumes (projected and CSI ones and claims included), the environment
+// of all its containers, image pulls, and devices.
 func refsOf(p *v1.Pod) []Ref {
-	// A mirror stands for a pod whose objects come from its own source; a pod that is
-	// over starts nothing.
+	// The objects of a mirror pod come from the static pod's source; a pod that has
+	// ended starts nothing.
 	if podmeta.IsMirror(p) || podmeta.IsTerminal(p.Status.Phase) {
 		return nil
 	}
@@ -61,9 +61,9 @@ func refsOf(p *v1.Pod) []Ref {
 	return out
 }
 
-// resourceRefs are the ResourceClaims of a pod: those that it names, those that
-// were generated for it from templates, and the one that the scheduler made for
-// its extended resources (KEP-4381, KEP-5004).
+// resourceRefs adds the ResourceClaims of a pod: those that it names, those
+// generated for it from templates, and the one that the scheduler created for its
+// extended resources (KEP-4381, KEP-5004).
 func resourceRefs(p *v1.Pod, add func(kind, name string)) {
 	for i := range p.Spec.ResourceClaims {
 		rc := &p.Spec.ResourceClaims[i]
@@ -71,8 +71,8 @@ func resourceRefs(p *v1.Pod, add func(kind, name string)) {
 			add(kindResource, *rc.ResourceClaimName)
 			continue
 		}
-		// The controller names the generated claim there (KEP-4381); until it has,
-		// there is none.
+		// The controller stores the name of the generated claim there (KEP-4381);
+		// before that there is no claim.
 		for _, st := range p.Status.ResourceClaimStatuses {
 			if st.Name == rc.Name && st.ResourceClaimName != nil {
 				add(kindResource, *st.ResourceClaimName)
@@ -113,7 +113,7 @@ func volumeRefs(v *v1.Volume, add func(kind, name string)) {
 	}
 }
 
-// envRefs adds the objects that the environment of one container comes from.
+// envRefs adds the objects of one container's environment.
 func envRefs(env []v1.EnvVar, from []v1.EnvFromSource, add func(kind, name string)) {
 	for i := range env {
 		f := env[i].ValueFrom

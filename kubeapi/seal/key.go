@@ -17,12 +17,12 @@ import (
 // room for blanks.
 const maxKeyFile = 1 << 10
 
-// ErrDamaged means that a file is there, and holds no key.
+// ErrDamaged means that a file exists but has no key.
 var ErrDamaged = errors.New("the file has no key")
 
-// Open reads a key: 32 bytes as they are, in hex or in base64, in a regular file
-// that belongs to root, or to the user that this process runs as, and that nobody
-// else may read or write. A link is followed.
+// Open reads a key of 32 bytes, raw, in hex or in base64, from a regular file. The
+// file must belong to root, or to the user of this process, and no other user may
+// read or write it. A link is followed.
 func Open(file string) (*Sealer, error) {
 	path, err := filepath.EvalSymlinks(file)
 	if err != nil {
@@ -54,16 +54,16 @@ func Open(file string) (*Sealer, error) {
 	return newSealer(key)
 }
 
-// Credential reads the key that systemd hands to this service under a name
-// (LoadCredential= or LoadCredentialEncrypted= in systemd.exec(5)): the file of that
-// name in $CREDENTIALS_DIRECTORY. systemd-creds(1) encrypts it with the TPM.
+// Credential reads a key that systemd passes to this service under a name
+// (LoadCredential= or LoadCredentialEncrypted= in systemd.exec(5)): the file of
+// that name in $CREDENTIALS_DIRECTORY. systemd-creds(1) encrypts it with the TPM.
 func Credential(name string) (*Sealer, error) {
 	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
 		return nil, fmt.Errorf("credential %q: want a name without /", name)
 	}
 	dir := os.Getenv("CREDENTIALS_DIRECTORY")
 	if dir == "" {
-		return nil, fmt.Errorf("credential %q: want a service of systemd that loads it; $CREDENTIALS_DIRECTORY is not set", name)
+		return nil, fmt.Errorf("credential %q: $CREDENTIALS_DIRECTORY is not set; want a systemd service that loads the credential", name)
 	}
 	s, err := Open(filepath.Join(dir, name))
 	if err != nil {
@@ -72,13 +72,14 @@ func Credential(name string) (*Sealer, error) {
 	return s, nil
 }
 
-// Machine reads the key of this machine, and makes it if there is none: a file for
-// its owner alone, which outlasts a failure of the power when Machine returns. Its
-// directory is there. One that holds no key is renamed to <file>.corrupt-N, and
-// replaced; lost, if not nil, gets the new name and the reason: no value of before
-// can be decrypted any more. One that others may read or write is an error.
+// Machine reads the key of this machine, and creates it if there is none: a file
+// readable only by its owner, which is synced when Machine returns. Its directory
+// must exist. A file without a key is renamed to <file>.corrupt-N, and replaced;
+// lost, if not nil, is called with the new name and the reason: earlier values
+// cannot be decrypted any more. A file that other users may read or write is an
+// error.
 //
-// No other process may call it for the same file meanwhile.
+// No other process may call it for the same file at the same time.
 func Machine(file string, lost func(setAside string, err error)) (*Sealer, error) {
 	s, err := Open(file)
 	switch {
@@ -99,7 +100,7 @@ func Machine(file string, lost func(setAside string, err error)) (*Sealer, error
 	return Open(file)
 }
 
-// private reports what is wrong with the mode or the owner of a key's file.
+// private returns an error if the mode or the owner of a key's file is wrong.
 func private(mode fs.FileMode, owner, self int) error {
 	if p := mode.Perm(); p&0o077 != 0 {
 		return fmt.Errorf("mode is %04o; want one for its owner alone, such as 0600", p)
@@ -112,7 +113,7 @@ func private(mode fs.FileMode, owner, self int) error {
 
 // parseKey takes 32 bytes as they are, in hex or in base64.
 func parseKey(b []byte) ([]byte, error) {
-	if len(b) == keySize && !bytes.Equal(b, make([]byte, keySize)) { // zeros are what a crash leaves of a file
+	if len(b) == keySize && !bytes.Equal(b, make([]byte, keySize)) { // a crash may leave zeros
 		return b, nil
 	}
 	text := string(bytes.TrimSpace(b))

@@ -13,22 +13,23 @@ import (
 var mark = []byte("nodewright sealed 1\n")
 
 var (
-	// ErrNoKey is for those who have to read an encrypted value without a key.
-	ErrNoKey = errors.New("record is encrypted, and there is no key")
-	// ErrWrongKey means that a value cannot be read with this key.
+	// ErrNoKey means that a value is encrypted and no key was given.
+	ErrNoKey = errors.New("record is encrypted; no key is configured")
+	// ErrWrongKey means that a value cannot be decrypted with this key.
 	ErrWrongKey = errors.New("record was encrypted with another key, or damaged")
 )
 
 const keySize = 32 // AES-256
 
-// Sealer encrypts and decrypts values with one key. Its methods may be called from any goroutine.
+// Sealer encrypts and decrypts values with one key. Its methods may be called from
+// any goroutine.
 type Sealer struct{ aead cipher.AEAD } // nil: clear
 
-// Clear returns a Sealer that encrypts nothing: for disks that are encrypted
-// themselves. Values that another has encrypted it does not read.
+// Clear returns a Sealer that does not encrypt, for encrypted disks. It cannot read
+// encrypted values.
 func Clear() *Sealer { return &Sealer{} }
 
-// Encrypts reports whether values are encrypted, which those of Clear are not.
+// Encrypts reports whether values are encrypted; false for Clear.
 func (s *Sealer) Encrypts() bool { return s != nil && s.aead != nil }
 
 func newSealer(key []byte) (*Sealer, error) {
@@ -46,7 +47,7 @@ func newSealer(key []byte) (*Sealer, error) {
 // Sealed reports whether a value is encrypted.
 func Sealed(b []byte) bool { return bytes.HasPrefix(b, mark) }
 
-// Seal encrypts a value. It is good under its name alone.
+// Seal encrypts a value. It can be decrypted only under the same name.
 func (s *Sealer) Seal(name string, plain []byte) ([]byte, error) {
 	if !s.Encrypts() {
 		return plain, nil
@@ -59,8 +60,8 @@ func (s *Sealer) Seal(name string, plain []byte) ([]byte, error) {
 	return s.aead.Seal(out, nonce, plain, []byte(name)), nil
 }
 
-// Unseal decrypts a value that was encrypted under this name, and returns one as
-// it is that was not encrypted. The error is ErrWrongKey, or ErrNoKey without a key.
+// Unseal decrypts a value that was encrypted under this name. It returns an
+// unencrypted value unchanged. The error is ErrWrongKey, or ErrNoKey without a key.
 func (s *Sealer) Unseal(name string, b []byte) ([]byte, error) {
 	if !Sealed(b) {
 		return b, nil
