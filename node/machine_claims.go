@@ -20,28 +20,29 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// ClaimsDir is the directory where the agents of a machine record what they use of it.
+// ClaimsDir is the directory in which the agents of a machine record the resources
+// that they use.
 const ClaimsDir = "/run/nodewright-claims"
 
-// ErrClaimed means that another agent of the machine uses the same.
+// ErrClaimed means that another agent of the machine uses a resource.
 var ErrClaimed = errors.New("in use by another agent")
 
-// Claim is something of the machine that only one agent may use.
+// Claim is a resource of the machine that only one agent may use.
 type Claim struct {
 	Kind string `json:"kind"` // such as "cgroup"
 	Name string `json:"name"` // such as "/kubepods"
-	// Set names the settings that choose another one, for the error.
+	// Set names the settings that select another resource, for the error.
 	Set string `json:"-"`
 }
 
 func (c Claim) String() string { return fmt.Sprintf("%s %q", c.Kind, c.Name) }
 
-// ClaimedError says which agent has a claim. It is an [ErrClaimed].
+// ClaimedError names the agent that has a claim. It is an [ErrClaimed].
 type ClaimedError struct {
 	Claim
-	RootDir string // of the agent that has it
-	PID     string // of its process; "" if it does not run
-	File    string // its record
+	RootDir string // of the owner
+	PID     string // of the owner's process; "" if it does not run
+	File    string // the owner's record
 }
 
 func (e *ClaimedError) Error() string {
@@ -52,10 +53,10 @@ func (e *ClaimedError) Error() string {
 	return fmt.Sprintf("%s, which is not running while its containers may be: set %s to another one, or remove %s if that agent is gone for good", text, e.Set, e.File)
 }
 
-// Is makes it an ErrClaimed.
+// Is reports whether target is ErrClaimed.
 func (*ClaimedError) Is(target error) bool { return target == ErrClaimed }
 
-// Bounds of what is read: of a machine's agents and of the record of one.
+// Limits of the number of agents and of the size of a record.
 const (
 	maxAgents     = 1000
 	maxClaims     = 64 << 10 // bytes
@@ -63,20 +64,20 @@ const (
 	rootPatience  = 2 * time.Second // for the file system of another agent's root directory
 )
 
-// claimRecord is what an agent's file in the directory says.
+// claimRecord is the content of an agent's file.
 type claimRecord struct {
 	RootDir string  `json:"rootDir"`
 	Claims  []Claim `json:"claims"`
 }
 
-// TakeClaims records in dir ([ClaimsDir] if empty) that the agent with a root directory uses
-// all claims, and nothing else. If other agents use some of them nothing is recorded, and
-// the error has a [*ClaimedError] for each.
+// TakeClaims records in dir ([ClaimsDir] if empty) that the agent with a root
+// directory uses exactly these claims. If other agents use some of them nothing is
+// recorded, and the error has a [*ClaimedError] for each.
 //
-// Claims belong to a root directory and not to a process: while an agent is restarted or
-// upgraded its containers run, and nobody else may take what is theirs. They end with the
-// boot, with the root directory, or by [DropClaims]. dir is made for its owner alone.
-// TakeClaims waits for other agents that do the same, until ctx ends or for ten seconds.
+// Claims belong to a root directory and not to a process: the containers of an
+// agent run while it is restarted or upgraded. They end with the boot, with the
+// root directory, or by [DropClaims]. dir is created with mode 0700. TakeClaims
+// waits for concurrent calls of other agents, until ctx ends or for ten seconds.
 func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error {
 	rootDir = filepath.Clean(rootDir)
 	c, err := openClaims(ctx, dir, rootDir)
@@ -109,8 +110,9 @@ func TakeClaims(ctx context.Context, dir, rootDir string, claims ...Claim) error
 	return nil
 }
 
-// DropClaims forgets what the agent with a root directory uses, in dir ([ClaimsDir] if empty):
-// nothing of it may be left. Without claims there is nothing to do.
+// DropClaims removes the record of the agent with a root directory from dir
+// ([ClaimsDir] if empty). The agent must not use the resources any more. A missing
+// record is a success.
 func DropClaims(ctx context.Context, dir, rootDir string) error {
 	rootDir = filepath.Clean(rootDir)
 	if _, err := os.Lstat(cmp.Or(dir, ClaimsDir)); errors.Is(err, fs.ErrNotExist) {
@@ -140,8 +142,8 @@ type claimsDir struct {
 	lock          *os.File
 }
 
-// openClaims makes the directory if it is missing, and locks it. What is in it is nobody
-// else's: only its owner may enter it.
+// openClaims creates the directory if it is missing, and locks it. Only its owner
+// may enter it.
 func openClaims(ctx context.Context, dir, rootDir string) (*claimsDir, error) {
 	dir = cmp.Or(dir, ClaimsDir)
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -197,8 +199,8 @@ type otherAgent struct {
 	file, pid string
 }
 
-// others reads the records of other agents, and removes those of agents that are gone:
-// without its root directory an agent has nothing that runs.
+// others reads the records of other agents, and removes those of agents without a
+// root directory: they have no running containers.
 func (c *claimsDir) others(ctx context.Context) ([]otherAgent, error) {
 	entries, err := c.dir.Entries(maxAgents)
 	if err != nil {
@@ -236,7 +238,7 @@ func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pi
 		pid   string
 	}
 	found := make(chan answer, 1)
-	go func() { // of its own: it may hang
+	go func() { // on a goroutine: it may hang
 		info, err := os.Stat(rootDir)
 		own, ownErr := os.Stat(c.rootDir)
 		switch {
@@ -257,7 +259,8 @@ func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pi
 	return true, ""
 }
 
-// lockHolder is the process that has the lock of a root directory, "" if there is none.
+// lockHolder returns the process that has the lock of a root directory, "" if there
+// is none.
 func lockHolder(rootDir string) string {
 	f, err := safefile.Open(filepath.Join(rootDir, lockName))
 	if err != nil {

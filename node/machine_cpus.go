@@ -11,8 +11,8 @@ import (
 // onlineCPUs is where Linux lists the CPUs that are online.
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
-// CPUs is how many CPUs are online. It is not how many this process may use: one
-// that systemd keeps to some of them (CPUAffinity) still serves the whole machine.
+// CPUs returns the number of online CPUs of the machine, even if this process may
+// use only some of them (CPUAffinity of systemd).
 func CPUs() int { return countCPUs(readOnline) }
 
 func readOnline() ([]byte, error) { return os.ReadFile(onlineCPUs) } //nolint:forbidigo // the kernel

@@ -11,8 +11,8 @@ func diskCapacity(dir string) (int64, error) {
 	return int64(s.Blocks) * s.Bsize, nil
 }
 
-// CgroupV2 reports whether the unified hierarchy is the one in charge, by the
-// magic number of its file system (statfs(2)).
+// CgroupV2 reports whether cgroup v2 is used, by the magic number of its file
+// system (statfs(2)).
 func CgroupV2() bool {
 	var s unix.Statfs_t
 	return unix.Statfs("/sys/fs/cgroup", &s) == nil && s.Type == unix.CGROUP2_SUPER_MAGIC

@@ -19,13 +19,13 @@ const (
 	fileTimeout = 5 * time.Second
 )
 
-// MachineFiles hands out the content of the node's own files that pods inherit,
-// and reads one again only when it changed. One that cannot be read counts as
-// empty: a pod without the node's resolver beats no pod. So does one of more
-// than 8 MiB, and one that is no regular file. Of one whose disk does not
-// answer within 5 seconds it is what was read last.
+// MachineFiles returns the content of the node's files that pods inherit. A file is
+// read again only when it has changed. A file that cannot be read, has more than 8
+// MiB, or is no regular file counts as empty: a pod without the node's resolver is
+// better than none. If the disk does not answer within 5 seconds, the last content
+// is returned.
 type MachineFiles struct {
-	// ResolvConf is the resolver's configuration; "-" means none.
+	// ResolvConf is the path of the resolver's configuration; "-" means none.
 	ResolvConf string
 
 	reads detached.Group[string]
@@ -40,7 +40,7 @@ type cachedFile struct {
 	content  string
 }
 
-// Resolv is the content of ResolvConf.
+// Resolv returns the content of ResolvConf.
 func (n *MachineFiles) Resolv() string {
 	if n.ResolvConf == "-" {
 		return ""
@@ -48,7 +48,7 @@ func (n *MachineFiles) Resolv() string {
 	return n.read(n.ResolvConf)
 }
 
-// Hosts is the content of /etc/hosts.
+// Hosts returns the content of /etc/hosts.
 func (n *MachineFiles) Hosts() string { return n.read("/etc/hosts") }
 
 func (n *MachineFiles) read(path string) string {

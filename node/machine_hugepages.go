@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// hugePages reads how much memory is set aside in pages of each size, from a
-// tree like /sys/kernel/mm/hugepages (Documentation/admin-guide/mm/hugetlbpage
-// of the kernel). A size of which there are no pages is there with 0.
+// hugePages reads the amount of memory reserved in huge pages of each size, from a
+// tree like /sys/kernel/mm/hugepages (Documentation/admin-guide/mm/hugetlbpage of
+// the kernel). A size without pages has 0.
 func hugePages(sys fs.FS) (v1.ResourceList, error) {
 	dirs, err := fs.Glob(sys, "hugepages-*kB")
 	if err != nil {

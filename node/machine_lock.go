@@ -13,33 +13,33 @@ import (
 	"github.com/nodewright/nodewright/internal/ownerlock"
 )
 
-// ErrLocked means that another agent works in a directory.
+// ErrLocked means that another agent uses a directory.
 var ErrLocked = errors.New("directory is in use by another agent")
 
-// ErrReleased means that a lock is held no more.
+// ErrReleased means that a lock has been released.
 var ErrReleased = errors.New("lock was released")
 
 // lockName is the file of a directory's lock.
 const lockName = "agent.lock"
 
-// DirLock keeps other agents away from directories. The kernel drops it with the
-// process, however that ends, so it is never stale. Its methods may be called from
-// any goroutine.
+// DirLock excludes other agents from directories. The kernel releases it when the
+// process ends in any way, so that it is never stale. Its methods may be called
+// from any goroutine.
 type DirLock struct {
 	mu      sync.Mutex
 	files   []*os.File
 	holders int
 }
 
-// LockRoot takes the lock of dir, which must exist. It does not wait: the error
-// is [ErrLocked] if another agent has it.
+// LockRoot locks dir, which must exist. It does not wait: if another agent has the
+// lock, the error is [ErrLocked].
 func LockRoot(dir string) (*DirLock, error) { return LockDirs(dir) }
 
-// LockDirs takes the locks of all directories, which must exist, or of none: those
-// that an agent, or what stands beside it, writes to. It comes before anything in
-// them is opened, and Release after everything has ended. One directory may be
-// named twice. It does not wait: the error is [ErrLocked], with the directory and the
-// process, if another agent has one.
+// LockDirs locks all directories, which must exist, or none: the directories to
+// which an agent or its companions write. Call it before any file in them is
+// opened, and Release after all users have ended. A directory may be named twice.
+// It does not wait: if another agent has a lock, the error is [ErrLocked] with the
+// directory and the process.
 func LockDirs(dirs ...string) (*DirLock, error) {
 	l := &DirLock{holders: 1}
 	var seen []fs.FileInfo
@@ -92,7 +92,7 @@ func take(f *os.File) error {
 	return err
 }
 
-// Hold has the lock last until Release has been called once more.
+// Hold requires one more call of Release.
 func (l *DirLock) Hold() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,8 +103,8 @@ func (l *DirLock) Hold() error {
 	return nil
 }
 
-// Release gives the lock back, when it has been called once, and once more for
-// each Hold. After that it does nothing.
+// Release releases the lock after one call, plus one for each Hold. Further calls
+// do nothing.
 func (l *DirLock) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

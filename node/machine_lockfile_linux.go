@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFilePause is how long a lock file is left to its owner before it is asked for
-// again.
+// lockFilePause is the pause between two tries to lock a file.
 const lockFilePause = 100 * time.Millisecond
 
-// FileLock is the lock of a file by which programs hand a node to each other: who has
-// it notices who else opens the file. Its methods may be called from any goroutine.
+// FileLock is the lock of a file by which programs pass a node to each other: its
+// owner notices when another program opens the file. Its methods may be called from
+// any goroutine.
 type FileLock struct {
 	file, events *os.File
 }
 
-// LockFile takes the lock (flock(2)) of the file at path, which it makes if it is not
-// there, and waits for it until ctx ends. The lock is Release's to give back, or the
-// kernel's with the process.
+// LockFile locks (flock(2)) the file at path, which is created if it does not
+// exist. It waits until ctx ends. Release releases the lock, or the kernel at the
+// end of the process.
 func LockFile(ctx context.Context, path string) (*FileLock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0o600) //nolint:forbidigo // the operator named it
 	if err != nil {
@@ -40,7 +40,7 @@ func LockFile(ctx context.Context, path string) (*FileLock, error) {
 	return l, nil
 }
 
-// await asks again and again: a thread that waits in flock(2) could not be called off.
+// await tries repeatedly: a thread that waits in flock(2) could not be canceled.
 func await(ctx context.Context, f *os.File) error {
 	again := time.NewTicker(lockFilePause)
 	defer again.Stop()
@@ -57,7 +57,7 @@ func await(ctx context.Context, f *os.File) error {
 	}
 }
 
-// openings has the kernel note who opens a file from now on.
+// openings makes the kernel report opens of the file from now on.
 func openings(path string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -70,8 +70,8 @@ func openings(path string) (*os.File, error) {
 	return events, nil
 }
 
-// Wanted waits until somebody else has opened the file, or ctx ends, whose error it
-// returns then. It is for one goroutine, once.
+// Wanted waits until another program opens the file, or ctx ends, whose error it
+// returns then. It must be called once.
 func (l *FileLock) Wanted(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = l.events.SetReadDeadline(time.Unix(1, 0)) })()
 	var event [unix.SizeofInotifyEvent + unix.NAME_MAX + 1]byte
@@ -81,7 +81,7 @@ func (l *FileLock) Wanted(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Release gives the lock back. After that it does nothing.
+// Release releases the lock. Further calls do nothing.
 func (l *FileLock) Release() {
 	if l.events != nil {
 		_ = l.events.Close()

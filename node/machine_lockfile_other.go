@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// FileLock is the lock of a file by which programs hand a node to each other.
+// FileLock is the lock of a file by which programs pass a node to each other.
 type FileLock struct{}
 
 // LockFile is errors.ErrUnsupported: only Linux says who else opens a file.

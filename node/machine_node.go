@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Machine is what pods are told and promised of a machine.
+// Machine describes a machine for pods.
 type Machine struct {
 	// Name is the node's name: required, lower case.
 	Name string
@@ -27,14 +27,14 @@ type Machine struct {
 	// Labels are matched against node selectors. The well-known labels for
 	// hostname, operating system and architecture are added to them.
 	Labels map[string]string
-	// Capacity and Allocatable bound what is admitted. Allocatable defaults
-	// to Capacity, less the memory that is set aside for huge pages.
+	// Capacity and Allocatable limit the admitted pods. Allocatable defaults to
+	// Capacity minus the memory reserved for huge pages.
 	Capacity, Allocatable v1.ResourceList
 }
 
-// DetectMachine looks at this machine: its name, addresses, CPUs, memory, huge
-// pages and the disk under dir. maxPods is taken as it is. What cannot be read is left out
-// and named in the error, beside a Node that can be used.
+// DetectMachine reads this machine's name, addresses, CPUs, memory, huge pages and
+// the disk under dir. maxPods is copied. The error names the parts that cannot be
+// read, and that are missing in the returned Machine, which is usable.
 func DetectMachine(dir string, maxPods int64) (Machine, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -84,13 +84,13 @@ func memTotal(meminfo []byte) (int64, error) {
 		}
 		return kb << 10, nil
 	}
-	return 0, fmt.Errorf("no MemTotal in %d bytes", len(meminfo))
+	return 0, errors.New("/proc/meminfo: line \"MemTotal\" is missing")
 }
 
 // outwardIP returns the source address of the default route, or else the
 // first global address of any interface, or "".
 func outwardIP() string {
-	// Connecting a datagram socket asks the routing table and sends nothing.
+	// Connecting a datagram socket uses the routing table and sends nothing.
 	// The address is TEST-NET-1 (RFC 5737).
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer func() { _ = c.Close() }()
@@ -110,7 +110,7 @@ func outwardIP() string {
 	return ""
 }
 
-// WithDefaults adds the labels every node has, and its allocatable.
+// WithDefaults adds the labels of every node, and allocatable.
 func (n Machine) WithDefaults() Machine {
 	all := map[string]string{
 		v1.LabelHostname:   n.Name,
@@ -127,7 +127,7 @@ func (n Machine) WithDefaults() Machine {
 	return n
 }
 
-// PrimaryIP is the first of the node's addresses, or "".
+// PrimaryIP returns the first of the node's addresses, or "".
 func (n *Machine) PrimaryIP() string {
 	if len(n.IPs) == 0 {
 		return ""

@@ -9,12 +9,11 @@ import (
 	"syscall"
 )
 
-// shortestID is the least length of a container's ID by which a cgroup is
-// taken for the container's.
+// shortestID is the smallest length of a container ID that is matched with cgroups.
 const shortestID = 32
 
-// ReapContainer kills the processes in the cgroups of a container that its runtime has
-// lost sight of, and returns how many there were.
+// ReapContainer kills the processes in the cgroups of a container that its runtime
+// has lost, and returns their number.
 func ReapContainer(id string) (killed int, err error) { return reap(cgroupRoots(), id) }
 
 // reap kills the processes in the cgroups that bear a container's ID in their
@@ -53,8 +52,8 @@ func reap(roots []string, id string) (killed int, err error) {
 	return killed, nil
 }
 
-// cgroupRoots are the hierarchies in which every container is: the unified
-// one, or of the old ones those that no runtime does without (cgroups(7)).
+// cgroupRoots returns the hierarchies in which every container has a cgroup: the
+// unified one, or those v1 hierarchies that every runtime uses (cgroups(7)).
 func cgroupRoots() []string {
 	if CgroupV2() {
 		return []string{"/sys/fs/cgroup"}

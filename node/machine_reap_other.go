@@ -2,5 +2,5 @@
 
 package node
 
-// ReapContainer kills nothing here.
+// ReapContainer does nothing.
 func ReapContainer(string) (int, error) { return 0, nil }

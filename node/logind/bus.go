@@ -28,7 +28,7 @@ type bus struct {
 }
 
 func (l *Machine) connect(ctx context.Context) (*bus, error) {
-	// The connection closes with its ctx. It is cancelled too if there is no
+	// The connection closes with its ctx. It is also cancelled if there is no
 	// answer in time: neither dialing nor the greeting has a deadline.
 	ctx, cancel := context.WithCancel(ctx)
 	late := time.AfterFunc(l.cfg.Timeout, cancel)
@@ -81,9 +81,9 @@ func (b *bus) preparing(ctx context.Context) (down bool, err error) {
 	return down, err
 }
 
-// inhibit takes a delay lock. The call is not given up for a deadline by
-// itself: an answer that comes late would leave a lock that nobody knows of.
-// The connection is closed instead, and what came until then is let go of.
+// inhibit takes a delay lock. The call has no deadline of its own: a late answer
+// would leave an unknown lock. Instead the connection is closed, and locks received
+// until then are released.
 func (b *bus) inhibit(ctx context.Context, who string) (fd dbus.UnixFD, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()

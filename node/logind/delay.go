@@ -14,8 +14,8 @@ import (
 // fileName is the kubelet's, so that an agent takes over where a kubelet was.
 const fileName = "99-kubelet.conf"
 
-// After a reload the delay is read again until it is as wanted: at first after
-// 100 ms, and five times in all, as the kubelet does.
+// After a reload the delay is read until it has the wanted value: first after 100
+// ms, and five times in all, as in the kubelet.
 const (
 	firstLook = 100 * time.Millisecond
 	lastLook  = 1600 * time.Millisecond
@@ -54,7 +54,7 @@ func (l *Machine) raise(ctx context.Context, b *bus, want time.Duration) error {
 			return nil
 		}
 	}
-	return errors.Join(err, fmt.Errorf("logind's InhibitDelayMaxSec is %v, and pods need %v: does another file set it, after %s?", now, want, name))
+	return errors.Join(err, fmt.Errorf("logind's InhibitDelayMaxSec is %v, and pods need %v: another file after %s may set it", now, want, name))
 }
 
 // replace writes a file in one step.

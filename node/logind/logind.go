@@ -15,29 +15,29 @@ import (
 // Config holds the settings of a [Machine]. The zero value of each field means
 // the default named beside it.
 type Config struct {
-	// Address is that of the bus; the system bus, as
-	// DBUS_SYSTEM_BUS_ADDRESS has it or else its well-known socket.
+	// Address is the address of the bus; the system bus (DBUS_SYSTEM_BUS_ADDRESS,
+	// or its well-known socket).
 	Address string
-	// Dir is where the raised delay is written;
+	// Dir is the directory of the file that raises the delay;
 	// /etc/systemd/logind.conf.d
 	Dir string
-	// Who is named as the one for whom the shutdown waits; kubelet
+	// Who is the name of the lock's owner; kubelet
 	Who string
 	// Timeout of one call over the bus, and of the connection; 10s
 	Timeout time.Duration
 	Log     *zap.Logger // silent
 }
 
-// Machine watches one systemd-logind, and implements shutdown.Machine. It may be used from any
-// goroutine; Watch is for one at a time.
+// Machine watches systemd-logind, and implements shutdown.Machine. It may be used
+// from any goroutine; only one may call Watch at a time.
 type Machine struct {
 	cfg Config
 
 	mu   sync.Mutex
-	lock *os.File // nil if nothing makes the machine wait
+	lock *os.File // nil if nothing delays the shutdown
 }
 
-// New returns a Machine. Nothing happens before Watch.
+// New returns a Machine. It makes no call before Watch.
 func New(cfg Config) *Machine {
 	if cfg.Dir == "" {
 		cfg.Dir = "/etc/systemd/logind.conf.d"
@@ -70,7 +70,7 @@ func (l *Machine) Watch(ctx context.Context, want time.Duration, on func(down bo
 }
 
 func (l *Machine) watch(ctx context.Context, b *bus, want time.Duration, on func(down bool)) error {
-	// Before anything is asked, so that no change falls in between.
+	// Before the state is read, so that no change is missed.
 	signals, err := b.subscribe(ctx)
 	if err != nil {
 		return fmt.Errorf("subscribe to PrepareForShutdown: %w", err)
@@ -80,7 +80,7 @@ func (l *Machine) watch(ctx context.Context, b *bus, want time.Duration, on func
 		return fmt.Errorf("ask logind: %w", err)
 	}
 	on(down)
-	if !down { // there are no new locks during a shutdown
+	if !down { // no new locks are possible during a shutdown
 		if err := l.raise(ctx, b, want); err != nil {
 			return err
 		}
@@ -136,7 +136,7 @@ func (l *Machine) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lock != nil {
-		_ = l.lock.Close() // which is what logind waits for
+		_ = l.lock.Close() // logind waits for this
 		l.lock = nil
 	}
 }

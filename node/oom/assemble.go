@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Assembler makes kills of the messages of the kernel's log. The kernel holds
-// a lock while it writes of one, so the lines of two kills are never mixed,
-// though others may stand between them. The zero value is ready; it is not for
-// concurrent use.
+// Assembler builds kills from the messages of the kernel's log. The kernel holds a
+// lock while it writes about a kill, so that the lines of two kills are never
+// mixed, though other lines may be in between. The zero value is ready; it is not
+// for concurrent use.
 type Assembler struct {
-	// where the victims of the current kill are: one report can have several
+	// The cgroup of the victims of the current report, which may have several
 	// (memory.oom.group).
 	cgroup, limit string
 	node, known   bool
@@ -27,7 +27,7 @@ const (
 	markNode   = "Out of memory"
 )
 
-// Add takes the next message of the kernel, and returns the kill it completes.
+// Add adds the next message of the kernel, and returns the kill that it completes.
 func (a *Assembler) Add(message string) (Kill, bool) {
 	switch {
 	case strings.Contains(message, markBegin):
@@ -48,7 +48,7 @@ func (a *Assembler) Add(message string) (Kill, bool) {
 func (a *Assembler) where(message string) {
 	*a = Assembler{known: true}
 	_, rest, _ := strings.Cut(message, ",mems_allowed=")
-	// A process's name may look like a field; it comes after the path.
+	// A process's name may look like a field; it follows the path.
 	if i := strings.Index(rest, ",task_memcg="); i >= 0 {
 		path := rest[i+len(",task_memcg="):]
 		if j := strings.Index(path, ",task="); j >= 0 {
@@ -76,7 +76,7 @@ func (a *Assembler) killed(message string) (Kill, bool) {
 		return Kill{}, false
 	}
 	if pid <= 0 || pid == a.lastPID {
-		return Kill{}, false // told again for its group
+		return Kill{}, false // it is repeated for its group
 	}
 	a.lastPID = pid
 	// The name is the process's own choice and may hold anything.

@@ -17,10 +17,10 @@ type tree struct {
 	seen  map[string]uint64
 }
 
-// kills reads all counters and returns who lost processes since the last
-// time. A cgroup not seen before began at 0. What a cgroup lost beyond the
-// counts of those in it was lost by one that is gone already: the counters are
-// hierarchical, and the kernel keeps what the dead have added.
+// kills reads all counters and returns the cgroups that lost processes since the
+// last call. A new cgroup starts at 0. Kills of a cgroup beyond the counts of its
+// children happened in removed children: the counters include removed child
+// cgroups.
 func (t *tree) kills(now time.Time) ([]Kill, error) {
 	seen := make(map[string]uint64, len(t.seen))
 	var out []Kill
@@ -54,7 +54,7 @@ func (t *tree) kills(now time.Time) ([]Kill, error) {
 	}
 	walk(t.root, 0)
 	for dir, n := range t.seen {
-		// Not looked at, as nothing above it grew.
+		// Not read, since no counter above it has grown.
 		if _, ok := seen[dir]; !ok && exists(t.files, dir) {
 			seen[dir] = n
 		}
@@ -68,7 +68,7 @@ func exists(files fs.FS, dir string) bool {
 	return err == nil
 }
 
-// subdirs lists the cgroups in a cgroup; none if it is gone.
+// subdirs returns the child cgroups; none if the cgroup is gone.
 func subdirs(files fs.FS, dir string) []string {
 	entries, err := fs.ReadDir(files, dir)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counters finds kills by the counters of cgroup v2. The kernel reports a
-// change anywhere below the pods' root in one file, and only then is the tree
-// looked at, along the counters that grew. It may be watched again and again:
-// kills in between are told then.
+// Counters detects kills by the counters of cgroup v2. The kernel reports changes
+// below the pods' root in one file; only then the tree is read, along the counters
+// that have grown. Watch may be called repeatedly: kills in between are reported
+// then.
 type Counters struct {
 	mount, root string
 
@@ -68,7 +68,7 @@ func (c *Counters) Watch(ctx context.Context, on func(Kill)) error {
 			return fmt.Errorf("inotify: %w", err)
 		}
 		if _, err := os.Stat(events); err != nil {
-			return fmt.Errorf("the pods' cgroup is gone: %w", err)
+			return fmt.Errorf("pods' cgroup was removed: %w", err)
 		}
 	}
 }

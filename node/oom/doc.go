@@ -12,27 +12,27 @@
 //	}
 //	go m.Run(ctx)
 //
-// The source is the kernel's log, /dev/kmsg, which says who was killed, in
-// which cgroup, and whose limit was hit. Where it cannot be read (a user
-// namespace, kernel.dmesg_restrict) the counters of cgroup v2 take its place:
-// [Counters] is woken by the kernel when a limit below the pods' cgroup is hit
-// and finds the pods whose oom_kill count grew. They know no process and no
-// limit, and nothing of processes outside pods.
+// The source is the kernel's log, /dev/kmsg, which names the killed process, its
+// cgroup, and the cgroup whose limit was hit. If it cannot be read (in a user
+// namespace, or with kernel.dmesg_restrict) the counters of cgroup v2 replace it:
+// the kernel wakes [Counters] when a limit below the pods' cgroup is hit, and
+// Counters finds the pods whose oom_kill count has grown. Such kills have no
+// process and no limit, and processes outside pods are not reported.
 //
-// [Watcher.Run] owns every goroutine. Config.OnKill is called by one of them,
-// one kill after the other; while it lasts, kills wait in the kernel's log.
+// [Watcher.Run] owns every goroutine. Config.OnKill is called by one of them, one
+// kill after the other; meanwhile further kills wait in the kernel's log.
 //
 // # Pure parts
 //
-// An [Assembler] makes kills of the kernel's messages, and [Kill.NodeEvent] is the
-// kubelet's SystemOOM event.
+// An [Assembler] builds kills from the kernel's messages, and [Kill.NodeEvent]
+// returns the kubelet's SystemOOM event.
 //
 // # Faults
 //
-// A log that ends or fails is opened again with back-off, and what was written
-// meanwhile is read then, once: records are numbered. Records that the kernel
-// overwrote before they were read are counted. A line that does not parse is
-// counted and passed over.
+// A log that ends or fails is opened again with back-off. Records written meanwhile
+// are read then, once each: they are numbered. Records that the kernel overwrote
+// before they were read are counted. A line that does not parse is counted and
+// skipped.
 //
 // Tier: beta.
 package oom

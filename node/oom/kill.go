@@ -7,41 +7,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kill is one process that the kernel killed because memory ran out.
+// Kill is one process that the kernel's OOM killer killed.
 type Kill struct {
-	// At is when this package learned of it.
+	// At is when this package detected the kill.
 	At time.Time
 
 	// PID is in the node's PID namespace; 0 if not known. Process is its
 	// name, of at most 15 bytes, which the process chose itself.
 	PID     int
 	Process string
-	// AnonRSS, FileRSS and ShmemRSS are what it had in memory, in bytes.
+	// AnonRSS, FileRSS and ShmemRSS are its resident memory in bytes.
 	AnonRSS, FileRSS, ShmemRSS uint64
 
-	// Cgroup is the process's cgroup, Limit the one whose limit was hit, both
-	// as paths below the root of the hierarchy. "" is not known; Limit is ""
-	// too when the node itself had no memory left.
+	// Cgroup is the process's cgroup, Limit the cgroup whose limit was hit, both as
+	// paths below the root of the hierarchy. "" means not known; Limit is also ""
+	// if the node was out of memory.
 	Cgroup, Limit string
-	// Node reports that no limit was hit: the node had no memory left, or none
+	// Node reports that no limit was hit: the node was out of memory, or had none
 	// that the process may use (cpuset, memory policy).
 	Node bool
 
-	// PodUID and ContainerID are "" for what runs in no pod.
+	// PodUID and ContainerID are "" for a process outside pods.
 	PodUID      types.UID
 	ContainerID string
 
-	// Count is how many processes this stands for: 1, or the growth of a
-	// counter, which has no names.
+	// Count is the number of processes that this Kill stands for: 1, or the growth
+	// of a counter.
 	Count uint64
 }
 
 // reasonSystemOOM is the reason of the kubelet's event on the node.
 const reasonSystemOOM = "SystemOOM"
 
-// NodeEvent is the Warning event that the kubelet has for the node. There is
-// one (ok) if the node had no memory left, or the victim ran outside of any
-// cgroup; a container that hit its own limit is no matter of the node.
+// NodeEvent returns the kubelet's Warning event for the node. ok is true if the
+// node was out of memory, or the victim ran outside of any cgroup; a container that
+// hit its own limit is no event of the node.
 func (k *Kill) NodeEvent() (reason, message string, ok bool) {
 	if !k.Node && k.Cgroup != "/" {
 		return "", "", false

@@ -23,8 +23,8 @@ type kmsgRecord struct {
 	Message string
 }
 
-// FromKernel reports whether the kernel wrote the record. Others are written by
-// programs, which may say anything.
+// FromKernel reports whether the kernel wrote the record. Programs can write any
+// other record.
 func (r *kmsgRecord) FromKernel() bool { return r.Priority>>3 == 0 }
 
 // parseRecord reads one record as /dev/kmsg gives it (Documentation/ABI/
@@ -60,7 +60,7 @@ func parseRecord(b []byte) (kmsgRecord, error) {
 	}, nil
 }
 
-// unescape turns \xNN into the byte it stands for; anything else stays.
+// unescape replaces \xNN by the byte; anything else is kept.
 func unescape(b []byte) string {
 	if !bytes.Contains(b, []byte(`\x`)) {
 		return string(b)

@@ -19,7 +19,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		kills: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_oom_kills_total", Help: "Processes that the kernel killed because memory ran out, by whose memory it was: a cgroup's limit or the node.",
+			Name: "nodewright_oom_kills_total", Help: "Processes killed by the OOM killer, by the cause: a cgroup's limit or the node.",
 		}, []string{"scope"}),
 		missed:   counter("nodewright_oom_log_overwritten_total", "Times that the kernel's log was overwritten before it was read."),
 		unparsed: counter("nodewright_oom_log_unparsed_total", "Records of the kernel's log that could not be read."),

@@ -15,35 +15,34 @@ import (
 
 // Log is the kernel's log, open for reading.
 type Log interface {
-	// Next waits for the next record and returns it as /dev/kmsg writes it,
-	// valid until the next call. The error is ErrOverwritten if records are
-	// lost and reading can go on; any other ends the log.
+	// Next waits for the next record and returns it in the format of /dev/kmsg,
+	// valid until the next call. The error is ErrOverwritten if records were lost
+	// and reading can continue; any other ends the log.
 	Next() ([]byte, error)
-	// Close ends a Next that waits.
+	// Close ends a waiting Next.
 	io.Closer
 }
 
-// ErrOverwritten means that the kernel wrote more than was read.
+// ErrOverwritten means that the kernel overwrote records before they were read.
 var ErrOverwritten = errors.New("kernel log: records were overwritten before they were read")
 
-// Fallback knows of kills without the kernel's log; *Counters does.
+// Fallback reports kills without the kernel's log; *Counters implements it.
 type Fallback interface {
 	// Watch calls on for each kill from now on, until ctx ends or it fails.
 	Watch(ctx context.Context, on func(Kill)) error
 }
 
-// Config holds what a [Watcher] needs. OnKill is required; the zero value of
-// every other field means the default named beside it.
+// Config configures a [Watcher]. OnKill is required; the zero value of every other
+// field means the default named beside it.
 type Config struct {
-	// OnKill is told of each kill since Run began, one after the other. What
-	// follows waits until it returns.
+	// OnKill is called for each kill since Run began, one after the other.
 	OnKill func(Kill)
 
-	// Open opens the kernel's log: at its end the first time, and then at its
-	// oldest record, so that nothing is missed in between; openKmsg.
+	// Open opens the kernel's log: at its end the first time, and later at its
+	// oldest record, so that nothing is missed; openKmsg.
 	Open func(fromEnd bool) (Log, error)
-	// Fallback is used until Open succeeds for the first time. From then on the
-	// log misses nothing, even when it has to be opened again; none.
+	// Fallback is used until Open succeeds for the first time. Afterwards the log
+	// misses nothing, even when it has to be opened again; none.
 	Fallback Fallback
 	// Retry is the first wait before a log that failed is opened again; it
 	// doubles up to sixty times that. 1s
@@ -56,22 +55,21 @@ type Config struct {
 // longest wait before the next try, in Config.Retry.
 const longest = 60
 
-// Watcher reports OOM kills to Config.OnKill. Its one method is called once; it owns
-// every goroutine.
+// Watcher reports OOM kills to Config.OnKill. It owns every goroutine.
 type Watcher struct {
 	cfg Config
 	met *metrics
 
-	// of Run's goroutine alone
+	// used only by Run's goroutine
 	assembler Assembler
 	opened    bool
 	lastSeq   uint64
 	anySeq    bool
-	told      string // the last failure that was logged
-	toldOf    string // the fallback's
+	told      string // the last logged failure
+	toldOf    string // the last logged failure of the fallback
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Watcher at rest.
 func New(cfg Config) (*Watcher, error) {
 	if cfg.Open == nil {
 		cfg.Open = openKmsg
@@ -118,7 +116,7 @@ func (m *Watcher) Run(ctx context.Context) error {
 func (m *Watcher) failed(err error) {
 	if why := err.Error(); why != m.told {
 		m.told = why
-		m.cfg.Log.Warn("the kernel's log cannot be read, trying again", zap.Error(err),
+		m.cfg.Log.Warn("failed to read kernel log, trying again", zap.Error(err),
 			zap.Bool("counters", m.cfg.Fallback != nil && !m.opened))
 	}
 }
@@ -184,7 +182,7 @@ func (m *Watcher) without(ctx context.Context, wait time.Duration) {
 	if f := m.cfg.Fallback; f != nil && !m.opened {
 		if err := f.Watch(ctx, m.tell); err != nil && ctx.Err() == nil && err.Error() != m.toldOf {
 			m.toldOf = err.Error()
-			m.cfg.Log.Warn("no counters of kills either", zap.Error(err))
+			m.cfg.Log.Warn("failed to read kill counters", zap.Error(err))
 		}
 	}
 	<-ctx.Done()

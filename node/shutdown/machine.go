@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// Machine reports when the machine goes down, and can have it wait.
+// Machine reports the machine's shutdown, and can delay it.
 type Machine interface {
-	// Watch makes the machine wait for up to want before it goes down, calls
-	// on with what is the case now, and then for every change, one call after
-	// the other. It returns nil when ctx ends, or why it cannot go on; what
-	// makes the machine wait outlasts the latter. When a shutdown is called off,
-	// it calls on before it makes the machine wait again: what is released
-	// until then belongs to the old one.
+	// Watch delays a shutdown by up to want, and calls on with the current state
+	// and then for every change, one call after the other. It returns nil when ctx
+	// ends, or why it cannot continue; the delay survives the latter. When a
+	// shutdown is cancelled, on is called before the next one is delayed: a Release
+	// until then belongs to the cancelled one.
 	Watch(ctx context.Context, want time.Duration, on func(down bool)) error
-	// Release lets the machine go down. If that is called off, Watch makes it
-	// wait again.
+	// Release ends the delay. If the shutdown is cancelled, Watch delays the next
+	// one.
 	Release()
 }
 
-// OnSignal returns the Machine of an agent whose end is the machine's: the
-// first value on signals means that it goes down. release, if not nil, is
-// called when all pods have ended, or their time is over; the agent should end
-// then. Do not end Run's ctx by the same signal.
+// OnSignal returns the Machine for an agent that ends only when the machine shuts
+// down: the first value on signals is the shutdown. release, if not nil, is called
+// when all pods have ended, or their time is over; the agent should end then. Do
+// not end Run's ctx by the same signal.
 func OnSignal(signals <-chan os.Signal, release func()) Machine {
 	return &onSignal{signals: signals, release: release}
 }

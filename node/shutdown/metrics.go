@@ -18,7 +18,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_graceful_shutdown_start_time_seconds", Help: "Unix time at which the last graceful shutdown began.",
 		}),
 		end: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "Unix time at which the pods of the last graceful shutdown were gone; 0 before.",
+			Name: "kubelet_graceful_shutdown_end_time_seconds", Help: "Unix time at which the last graceful shutdown had terminated its pods; 0 before.",
 		}),
 	}
 	if reg == nil {

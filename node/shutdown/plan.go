@@ -16,18 +16,18 @@ import (
 // (scheduling.SystemCriticalPriority).
 const systemCritical int32 = 2000000000
 
-// Group is the pods from a priority up to that of the next group.
+// Group is the pods with priorities from Priority up to that of the next group.
 type Group struct {
 	Priority int32
-	// Time is how long the pods of the group have to end; whole seconds. The
-	// pods of a group without any are ended at once and not waited for.
+	// Time is how long the pods of the group may take to end; whole seconds. With 0
+	// the pods are terminated at once and not waited for.
 	Time time.Duration
 }
 
-// splitPeriods makes groups of the kubelet's shutdownGracePeriod and
-// shutdownGracePeriodCriticalPods: all other pods have requested less
-// critical, pods of the system have critical. There are none, which means that
-// shutdowns are not handled, if requested is 0 or less than critical.
+// splitPeriods returns the groups for the kubelet's shutdownGracePeriod and
+// shutdownGracePeriodCriticalPods: pods of the system have critical, all others
+// requested minus critical. It returns none, which disables the handling of
+// shutdowns, if requested is 0 or less than critical.
 func splitPeriods(requested, critical time.Duration) []Group {
 	if requested <= 0 || critical < 0 || requested < critical {
 		return nil
@@ -97,21 +97,21 @@ func grace(pod *v1.Pod, within time.Duration) int64 {
 	return min(podlife.GraceSeconds(pod, podlife.Cause{}), int64(within/time.Second))
 }
 
-// Step is one group's turn.
+// Step is the termination of one group.
 type Step struct {
 	Group Group
 	Kills []Kill
 }
 
-// Kill is a pod and its seconds.
+// Kill is a pod and its grace period in seconds.
 type Kill struct {
 	Pod   *v1.Pod
 	Grace int64
 }
 
-// Plan returns which pods are ended when, and with what grace. The groups are in
-// the order of their turns, and one without pods takes no time; the order of
-// the pods is kept.
+// Plan returns the pods to terminate in each step, with their grace periods. The
+// steps are in the order of priority, and groups without pods are left out; the
+// order of the pods is kept.
 func Plan(groups []Group, pods []*v1.Pod) []Step {
 	groups = sorted(groups)
 	steps := make([]Step, len(groups))

@@ -18,63 +18,59 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// Pods knows what runs.
+// Pods lists the running pods.
 type Pods interface {
-	// Active lists the pods that have not come to their end. They are not
-	// changed.
+	// Active returns the pods that have not ended. The caller does not change them.
 	Active() []*v1.Pod
 }
 
-// Killer ends pods.
+// Killer terminates pods.
 type Killer interface {
-	// Kill ends a pod within the time that why gives, has it applied to the pod's
-	// status, and returns when no container of it runs, or ctx ends.
+	// Kill terminates a pod within the time that why gives, and applies why to the
+	// pod's status. It returns when no container of the pod runs, or ctx ends.
 	Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 }
 
-// Volumes knows what is mounted.
+// Volumes waits for unmounts.
 type Volumes interface {
-	// WaitUnmounted returns nil when no volume of the pods is mounted any
-	// more, or an error when ctx ends.
+	// WaitUnmounted returns nil when no volume of the pods is mounted any more, or
+	// an error when ctx ends.
 	WaitUnmounted(ctx context.Context, pods []*v1.Pod) error
 }
 
-// Store keeps a value under a key; *checkpoint.Store does. Read's error is
+// Store stores a value under a key; *checkpoint.Store implements it. Read returns
 // fs.ErrNotExist if there is none.
 type Store interface {
 	Write(key string, value []byte) error
 	Read(key string) ([]byte, error)
 }
 
-// Config holds what a Manager needs. Machine, Pods and Killer are required,
-// unless there are no groups; the zero value of every other field means the
-// default named beside it.
+// Config configures a [Manager]. Machine, Pods and Killer are required, unless
+// there are no groups; the zero value of every other field means the default named
+// beside it.
 type Config struct {
 	// Requested is the time of all pods together, and Critical the part of it
-	// that pods of the system have to themselves; see Split. 0: shutdowns are
-	// not handled, and pods always admitted.
+	// reserved for pods of the system. 0: shutdowns are not handled, and pods are
+	// always admitted.
 	Requested, Critical time.Duration
-	// Groups take the place of Requested and Critical; their order does not
-	// matter.
+	// Groups replace Requested and Critical; their order does not matter.
 	Groups []Group
-	// PassOn gives the time that a group did not need to the next one's pods.
-	// The whole takes no longer for it than the sum of the groups. The kubelet
-	// does not do that: false.
+	// PassOn gives the unused time of a group to the next one. The sum stays the
+	// same. The kubelet does not do that; false.
 	PassOn bool
 
 	Machine Machine
 	Pods    Pods
 	Killer  Killer
-	Volumes Volumes // none to wait for
-	State   Store   // nothing outlasts the agent
+	Volumes Volumes // no wait for volumes
+	State   Store   // the state does not survive a restart
 
-	// Changed is called when the machine is about to go down (true) and when
-	// not after all, such as to tell of it in the node's status. It is called
-	// in a goroutine of its own.
+	// Changed is called on a goroutine of its own when a shutdown begins (true) and
+	// when it is cancelled (false), for example to update the node's status.
 	Changed func(down bool)
-	// Event is told of the node's Normal events.
+	// Event gets the node's Normal events.
 	Event func(reason, message string)
-	// BootID differs after a reboot; that of the kernel.
+	// BootID identifies the boot of the machine; the kernel's.
 	BootID string
 
 	Log     *zap.Logger           // silent
@@ -87,13 +83,13 @@ const (
 	lastRetry  = time.Minute
 )
 
-// killSlack is how much longer than its group's time a kill may last before
-// its ctx ends. A pod's grace is no longer than that time, and then its
-// containers have yet to be killed.
+// killSlack is how much longer than its group's time a kill may last before its ctx
+// ends. A pod's grace period is at most that time, and then its containers have to
+// be killed.
 const killSlack = 10 * time.Second
 
-// Manager terminates the pods of a node whose machine shuts down. Its methods may be called
-// from any goroutine.
+// Manager terminates the pods of a node whose machine shuts down. Its methods may
+// be called from any goroutine.
 type Manager struct {
 	cfg    Config
 	groups []Group // by priority
@@ -101,14 +97,14 @@ type Manager struct {
 
 	wg sync.WaitGroup // everything that Run has started
 
-	setting sync.Mutex    // held for one change of the machine's
-	told    chan struct{} // closed when the last one has been told of; guarded by setting
+	setting sync.Mutex    // held during one change of the machine's state
+	told    chan struct{} // closed when the last change has been reported; guarded by setting
 	keeping chan struct{} // holds a value while the state is written
 
 	mu      sync.Mutex
 	state   state
 	down    bool
-	callOff context.CancelFunc // ends the run through the groups; nil if there is none
+	callOff context.CancelFunc // ends the termination of groups; nil if there is none
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -144,8 +140,8 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, groups: sorted(groups), met: met, keeping: make(chan struct{}, 1)}, nil
 }
 
-// Admit reports whether pods may start: none may while the machine goes down,
-// static and critical ones included.
+// Admit reports whether pods may start: none may during a shutdown, static and
+// critical ones included.
 func (m *Manager) Admit() (reason, message string, ok bool) {
 	if m.Err() != nil {
 		return ReasonNotAdmitted, messageNotAdmitted, false
@@ -153,10 +149,10 @@ func (m *Manager) Admit() (reason, message string, ok bool) {
 	return "", "", true
 }
 
-// ErrShuttingDown is what a node that goes down is not ready for.
+// ErrShuttingDown is the reason why a node is not ready during a shutdown.
 var ErrShuttingDown = errors.New("node is shutting down")
 
-// Err returns ErrShuttingDown while the machine goes down, else nil.
+// Err returns ErrShuttingDown during a shutdown, else nil.
 func (m *Manager) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,8 +162,8 @@ func (m *Manager) Err() error {
 	return nil
 }
 
-// Run watches the machine until ctx ends, and returns nil when every goroutine
-// has ended. It may be called once.
+// Run watches the machine until ctx ends, and returns nil when every goroutine has
+// ended. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.wg.Wait()
 	if len(m.groups) == 0 {
@@ -191,27 +187,26 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		if why := fmt.Sprint(err); why != told {
 			told = why
-			m.cfg.Log.Warn("shutdowns of the machine cannot be watched, trying again", zap.Error(err))
+			m.cfg.Log.Warn("failed to watch shutdowns of the machine, trying again", zap.Error(err))
 		}
 		wait.Wait(ctx)
 	}
 	return nil
 }
 
-// doubt ends a shutdown that is only remembered, if the machine does not
-// confirm it within the time of all groups: an agent that cannot know must not
-// refuse pods for ever.
+// doubt cancels a restored shutdown that the machine does not confirm within the
+// time of all groups: an agent without information must not refuse pods forever.
 func (m *Manager) doubt(ctx context.Context) (stop func()) {
 	t := time.AfterFunc(total(m.groups)+killSlack, func() {
 		if m.Err() != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("nothing confirms the shutdown that an earlier agent saw")
+			m.cfg.Log.Warn("cancelled stored shutdown: the machine does not confirm it")
 			m.set(ctx, false)
 		}
 	})
 	return func() { t.Stop() }
 }
 
-// set takes what the machine says.
+// set applies the machine's state.
 func (m *Manager) set(ctx context.Context, down bool) {
 	m.setting.Lock()
 	defer m.setting.Unlock()
@@ -245,8 +240,7 @@ func (m *Manager) set(ctx context.Context, down bool) {
 	}
 }
 
-// tell has others told, of one change after the other. The caller holds
-// m.setting.
+// tell reports a change, after earlier ones. The caller holds m.setting.
 func (m *Manager) tell(down bool) {
 	message := messageOff
 	if down {
@@ -264,8 +258,8 @@ func (m *Manager) tell(down bool) {
 	})
 }
 
-// end takes the groups in turn. Kills live as long as ctx; no new ones begin
-// when running has ended.
+// end terminates the groups in order. Kills continue until ctx ends; no new ones
+// begin after running has ended.
 func (m *Manager) end(ctx, running context.Context) {
 	begun := map[types.UID]bool{}
 	var spare time.Duration // that earlier groups did not need
@@ -286,11 +280,11 @@ func (m *Manager) end(ctx, running context.Context) {
 		m.state.EndTime = time.Now()
 	}
 	m.mu.Unlock()
-	m.keep() // the machine may be gone a moment after its release
+	m.keep() // the machine may be down a moment after the release
 	m.mu.Lock()
 	defer m.mu.Unlock() // so that it is not called off meanwhile
 	if running.Err() == nil {
-		m.cfg.Log.Info("pods have ended, the machine may go down", zap.Duration("took", m.state.EndTime.Sub(m.state.StartTime)))
+		m.cfg.Log.Info("terminated pods for shutdown", zap.Duration("took", m.state.EndTime.Sub(m.state.StartTime)))
 		m.cfg.Machine.Release()
 	}
 }

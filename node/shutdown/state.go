@@ -13,28 +13,28 @@ import (
 // stateKey is the name of the kubelet's file of the same purpose.
 const stateKey = "graceful_node_shutdown_state"
 
-// state is what outlasts the agent.
+// state is the stored state.
 type state struct {
-	// StartTime and EndTime are those of the last shutdown; EndTime is zero
-	// until its pods are gone.
+	// StartTime and EndTime are the times of the last shutdown; EndTime is zero
+	// until its pods have ended.
 	StartTime time.Time `json:"startTime"`
 	EndTime   time.Time `json:"endTime"`
-	// Down reports that the shutdown has not been called off, and Boot in which
-	// life of the machine that was.
+	// Down reports that the shutdown was not cancelled, and Boot is the boot in
+	// which it began.
 	Down bool   `json:"down"`
 	Boot string `json:"boot"`
 }
 
-// AsideStore is a [Store] that can put a value out of the way, which its reader
-// does not understand. A *checkpoint.Store is one.
+// AsideStore is a [Store] that can set a value aside that its reader cannot decode.
+// *checkpoint.Store implements it.
 type AsideStore interface {
 	SetAside(key string, cause error) error
 }
 
-// Restore reads what an earlier agent has left. If the machine was going down
-// then and has not been restarted since, no pods are admitted until Run knows
-// better. It is to be called before Run and before Admit. An error means that
-// nothing could be read; all works without.
+// Restore reads the state that an earlier process stored. If the machine was
+// shutting down then and has not been booted since, no pods are admitted until Run
+// knows the state. Call it before Run and before Admit. An error means that nothing
+// could be read; everything else works.
 func (m *Manager) Restore() error {
 	if m.cfg.State == nil || len(m.groups) == 0 {
 		return nil
@@ -83,18 +83,18 @@ func (m *Manager) keep() {
 		m.keeping <- struct{}{}
 		defer func() { <-m.keeping }()
 		m.mu.Lock()
-		raw, err := json.Marshal(m.state) // the newest, whoever comes last
+		raw, err := json.Marshal(m.state) // the newest state, whatever the order of callers
 		m.mu.Unlock()
 		if err == nil {
 			err = m.cfg.State.Write(stateKey, raw)
 		}
 		if err != nil {
-			m.cfg.Log.Error("the shutdown cannot be remembered", zap.Error(err))
+			m.cfg.Log.Error("failed to store state of shutdown", zap.Error(err))
 		}
 	})
 	select {
 	case <-done:
 	case <-time.After(keepFor):
-		m.cfg.Log.Error("the shutdown is not yet remembered, going on")
+		m.cfg.Log.Error("state of shutdown is not stored yet; continuing")
 	}
 }

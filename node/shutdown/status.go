@@ -1,10 +1,9 @@
 package shutdown
 
-// What the kubelet says of the node and of pods that come during a shutdown; clients
-// compare some of it. Of those that are ended [podlife.Shutdown] has it.
+// The kubelet's texts for the node and for pods that come during a shutdown; clients
+// compare some of them. [podlife.Shutdown] has the texts for terminated pods.
 const (
-	// ReasonNotAdmitted is the reason in the status of a pod that came too
-	// late.
+	// ReasonNotAdmitted is the reason in the status of a pod that was rejected.
 	ReasonNotAdmitted  = "NodeShutdown"
 	messageNotAdmitted = "Pod was rejected as the node is shutting down."
 

@@ -11,8 +11,8 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// turn ends the pods of a group, and those of earlier ones that have come up
-// since, and waits for them. If there are none, it returns at once.
+// turn terminates the pods of a group, and those of earlier groups that have
+// started since, and waits for them. Without pods it returns at once.
 func (m *Manager) turn(ctx, running context.Context, group int, within time.Duration, begun map[types.UID]bool) {
 	var pods []*v1.Pod
 	for _, pod := range m.cfg.Pods.Active() {
@@ -25,7 +25,7 @@ func (m *Manager) turn(ctx, running context.Context, group int, within time.Dura
 		return
 	}
 	log := m.cfg.Log.With(zap.Int32("priority", m.groups[group].Priority), zap.Duration("within", within))
-	log.Info("ending a group of pods", zap.Int("pods", len(pods)))
+	log.Info("terminating group of pods", zap.Int("pods", len(pods)))
 
 	waiting, cancel := context.WithTimeout(running, within)
 	defer cancel()
@@ -45,7 +45,7 @@ func (m *Manager) turn(ctx, running context.Context, group int, within time.Dura
 		case pod := <-ended:
 			delete(left, pod.UID)
 		case <-waiting.Done():
-			log.Warn("pods are left when their time is over", zap.Strings("pods", names(left)))
+			log.Warn("gave up waiting for pods at shutdown: deadline passed", zap.Strings("pods", names(left)))
 			return
 		}
 	}
@@ -57,10 +57,10 @@ func (m *Manager) turn(ctx, running context.Context, group int, within time.Dura
 	select {
 	case err := <-unmounted:
 		if err != nil {
-			log.Warn("volumes of pods are left", zap.Strings("pods", podNames(pods)), zap.Error(err))
+			log.Warn("failed to unmount volumes at shutdown", zap.Strings("pods", podNames(pods)), zap.Error(err))
 		}
 	case <-waiting.Done():
-		log.Warn("volumes of pods are left when their time is over", zap.Strings("pods", podNames(pods)))
+		log.Warn("gave up unmounting volumes at shutdown: deadline passed", zap.Strings("pods", podNames(pods)))
 	}
 }
 
@@ -71,7 +71,7 @@ func (m *Manager) kill(ctx context.Context, pod *v1.Pod, within time.Duration) {
 	seconds := grace(pod, within)
 	err := m.cfg.Killer.Kill(ctx, pod, podlife.Cause{Kind: podlife.Shutdown, At: time.Now(), Grace: &seconds})
 	if err != nil {
-		m.cfg.Log.Warn("pod cannot be ended", zap.String("pod", pod.Namespace+"/"+pod.Name),
+		m.cfg.Log.Warn("failed to terminate pod", zap.String("pod", pod.Namespace+"/"+pod.Name),
 			zap.Int64("grace", seconds), zap.Error(err))
 	}
 }

@@ -7,28 +7,28 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// What was read becomes the types of the summary API here. Pure functions: neither
-// files nor clocks, and a nil pointer stays one, because 0 and "not known" are
-// different answers to an autoscaler.
+// Conversion of readings to the types of the summary API. Pure functions: they use
+// neither files nor clocks. A nil pointer stays nil, because 0 and "not known" are
+// different for an autoscaler.
 
-// cpuStats returns the processor's part. rate is in nanocores, nil if it is not
-// known yet; a rate that the source measured itself is better.
+// cpuStats returns the CPU statistics. rate is in nanocores, nil if it is not known
+// yet; a rate in u is preferred.
 func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
 	out := &statsapi.CPUStats{Time: metav1.NewTime(u.At), UsageNanoCores: rate, UsageCoreNanoSeconds: u.CPU, PSI: pressure(u.CPUPressure)}
 	switch {
 	case u.CPURate != nil:
 		out.UsageNanoCores = u.CPURate
 	case u.CPU == nil:
-		// The kubelet says 0 of what was not measured; metrics-server counts
-		// on the field.
+		// The kubelet reports 0 for unmeasured values; metrics-server needs the
+		// field.
 		out.UsageNanoCores, out.UsageCoreNanoSeconds = ptr[uint64](0), ptr[uint64](0)
 	}
 	return out
 }
 
-// pressure is 0 where the kernel reports none, as on cgroup v1: so says the kubelet
-// since KEP-4205, and what reads summaries counts on the field. The result is never
-// nil.
+// pressure returns zeros if the kernel reports no pressure, as on cgroup v1: the
+// kubelet does so since KEP-4205, and readers of summaries need the field. The
+// result is never nil.
 func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	if p == nil {
 		return &statsapi.PSIStats{}
@@ -36,14 +36,14 @@ func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	return p
 }
 
-// memoryStats returns the memory's part, in bytes. Available is what is left of the
-// limit, not of the node: without a limit it stays nil.
+// memoryStats returns the memory statistics, in bytes. Available is relative to the
+// limit, not to the node: without a limit it stays nil.
 func memoryStats(u *Usage) *statsapi.MemoryStats {
 	out := &statsapi.MemoryStats{
 		Time: metav1.NewTime(u.At), UsageBytes: u.Memory, WorkingSetBytes: u.WorkingSet, RSSBytes: u.RSS,
 		PageFaults: u.Faults, MajorPageFaults: u.MajorFaults, PSI: pressure(u.MemoryPressure),
 	}
-	// Readers count on the field: the kubelet's answers always have it.
+	// Readers need the field: the kubelet's answers always have it.
 	if out.WorkingSetBytes == nil {
 		out.WorkingSetBytes = ptr[uint64](0)
 	} else if u.MemoryLimit != nil && *u.MemoryLimit < unlimited {
@@ -74,7 +74,7 @@ func ioStats(u *Usage) *statsapi.IOStats {
 	return &statsapi.IOStats{Time: metav1.NewTime(u.At), PSI: u.IOPressure}
 }
 
-// add adds what is known: nil and nil is nil, nil and x is x.
+// add adds two numbers; nil counts as 0, and two nils give nil.
 func add(a, b *uint64) *uint64 {
 	if a == nil && b == nil {
 		return nil
@@ -82,9 +82,9 @@ func add(a, b *uint64) *uint64 {
 	return ptr(zero(a) + zero(b))
 }
 
-// sum makes a pod's numbers of those of its containers, where it has no cgroup of
-// its own. Pressure cannot be added. Sums of nothing stay nil, so that a pod
-// without running containers has no numbers of 0.
+// sum adds the numbers of a pod's containers, for a pod without a cgroup of its
+// own. Pressure cannot be added. Sums of nothing stay nil, so that a pod without
+// running containers does not get zeros.
 func sum(pod *statsapi.PodStats) {
 	for i := range pod.Containers {
 		c := &pod.Containers[i]
@@ -123,10 +123,10 @@ func sum(pod *statsapi.PodStats) {
 	}
 }
 
-// ephemeral is what a pod takes of the node's file system: layers, logs, its own
-// volumes, and files that the agent keeps for it. The time is the newest. node has
-// what is left for it; nil if that is not known. own are the files right in the
-// pod's log directory, and its etc-hosts.
+// ephemeral returns a pod's usage of the node's file system: writable layers, logs,
+// its own volumes, and files that the agent stores for it. The time is the newest
+// one. node has the available space; nil if that is not known. own are the files
+// directly in the pod's log directory, and its etc-hosts.
 func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats, own []*statsapi.FsStats) *statsapi.FsStats {
 	out := &statsapi.FsStats{}
 	if node != nil {
@@ -160,9 +160,8 @@ func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats,
 	return out
 }
 
-// fsStats joins what something takes with what its file system has; disk is nil if
-// that is not known. The numbers used are the thing's own, those of capacity of the
-// whole file system.
+// fsStats combines the usage of f with the capacity of its file system; disk is nil
+// if that is not known.
 func fsStats(f *Filesystem, disk *Disk) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: metav1.NewTime(f.At), UsedBytes: f.Used, InodesUsed: f.InodesUsed}
 	if disk != nil {
@@ -172,8 +171,9 @@ func fsStats(f *Filesystem, disk *Disk) *statsapi.FsStats {
 	return out
 }
 
-// diskStats is a file system as a whole. Used counts what root alone may use as
-// free, which is why used and available do not add up to the capacity.
+// diskStats returns the statistics of a whole file system. Space reserved for root
+// counts as unused, but not as available, so that used and available do not add up
+// to the capacity.
 func diskStats(d *Disk, at time.Time) *statsapi.FsStats {
 	return &statsapi.FsStats{
 		Time: metav1.NewTime(at), CapacityBytes: ptr(d.Capacity), AvailableBytes: ptr(d.Available),
@@ -182,7 +182,7 @@ func diskStats(d *Disk, at time.Time) *statsapi.FsStats {
 	}
 }
 
-// setContainer sets all that comes from a cgroup.
+// setContainer sets the values that come from a cgroup.
 func setContainer(c *statsapi.ContainerStats, u *Usage, rate *uint64) {
 	c.CPU, c.Memory, c.Swap, c.IO = cpuStats(u, rate), memoryStats(u), swapStats(u), ioStats(u)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/nodewright/nodewright/internal/podcgroup"
 )
 
-// The files of cgroups and their meaning: Documentation/admin-guide/cgroup-v2.rst
-// and cgroup-v1/memory.rst of the kernel. A file that is missing is a controller
-// that is not enabled, or an older kernel: its number stays nil.
+// The files of cgroups are described in Documentation/admin-guide/cgroup-v2.rst and
+// cgroup-v1/memory.rst of the kernel. A missing file belongs to a controller that
+// is not enabled, or to a newer kernel: its number stays nil.
 
 // cgroups reads a cgroup hierarchy, v2 or v1 (with one directory for each
 // controller), given as it is mounted at /sys/fs/cgroup. It is a small value
@@ -32,7 +32,7 @@ func newCgroups(files fs.FS) cgroups {
 	return cgroups{files: files, v2: err == nil}
 }
 
-// rel turns a cgroup's path into one of io/fs. The root is ".".
+// rel converts a cgroup's path to a path of io/fs. The root is ".".
 func rel(dir string) string { return path.Clean("./" + strings.Trim(dir, "/")) }
 
 // number reads a file of one number; nil if it is not there or not a number.
@@ -67,8 +67,8 @@ func (c cgroups) pressure(name string) *statsapi.PSIStats {
 	return p
 }
 
-// read reads one cgroup. The error is fs.ErrNotExist if it is not there. A cgroup
-// may go between two of its files: what was read by then is returned.
+// read reads one cgroup. If it does not exist, the error is fs.ErrNotExist. If it
+// is removed meanwhile, the values read until then are returned.
 func (c cgroups) read(dir string) (*Usage, error) {
 	dir = rel(dir)
 	if c.v2 {
@@ -81,8 +81,8 @@ func (c cgroups) read(dir string) (*Usage, error) {
 func (c cgroups) readV2(dir string) (*Usage, error) {
 	file := func(name string) string { return path.Join(dir, name) }
 	u := &Usage{At: time.Now()}
-	// cpu.stat is in every cgroup, whatever controllers are enabled: without it
-	// there is no cgroup.
+	// Every cgroup has cpu.stat, whatever controllers are enabled: without it the
+	// cgroup does not exist.
 	raw, err := fs.ReadFile(c.files, file("cpu.stat"))
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (c cgroups) readV2(dir string) (*Usage, error) {
 	})
 	u.setWorkingSet(inactive)
 	u.MemoryLimit = c.number(file("memory.max"))
-	// Without swap accounting there is no such file, and no limit to report.
+	// Without swap accounting the file is missing, and there is no limit.
 	if u.Swap = c.number(file("memory.swap.current")); u.Swap != nil {
 		u.SwapLimit = c.number(file("memory.swap.max"))
 	}
@@ -121,13 +121,13 @@ func (c cgroups) readV1(dir string) (*Usage, error) {
 	}
 	file := func(name string) string { return path.Join("memory", dir, name) }
 	u.Memory = c.number(file("memory.usage_in_bytes"))
-	// One of the two may be missing on a machine without that controller; without
-	// both the cgroup is gone.
+	// A machine may lack one of the two controllers; without both the cgroup is
+	// gone.
 	if u.CPU == nil && u.Memory == nil {
 		return nil, &fs.PathError{Op: "read", Path: dir, Err: fs.ErrNotExist}
 	}
-	// Those that begin with total_ count the cgroups below too. The kubelet reports
-	// faults of the cgroup alone: those of pods are few, for all are containers'.
+	// Keys with the prefix total_ include the cgroups below. Like the kubelet's,
+	// faults are those of the cgroup alone.
 	var inactive, own, swap *uint64
 	c.keyed(file("memory.stat"), map[string]**uint64{
 		"total_inactive_file": &inactive, "total_rss": &u.RSS, "pgfault": &u.Faults, "pgmajfault": &u.MajorFaults,
@@ -140,8 +140,7 @@ func (c cgroups) readV1(dir string) (*Usage, error) {
 	u.setWorkingSet(inactive)
 	u.MemoryLimit = c.number(file("memory.limit_in_bytes"))
 	if both := c.number(file("memory.memsw.limit_in_bytes")); both != nil { // swap is counted
-		// v1 limits memory and swap together: the limit of swap alone is what
-		// exceeds memory's.
+		// v1 limits memory and swap together: the limit of swap is the difference.
 		u.Swap, u.SwapLimit = swap, both
 		if *both < unlimited {
 			u.SwapLimit = ptr(less(*both, zero(u.MemoryLimit)))
@@ -151,9 +150,9 @@ func (c cgroups) readV1(dir string) (*Usage, error) {
 	return u, nil
 }
 
-// setWorkingSet: what is used, less what can be dropped at once. The kubelet's
-// definition: inactive pages of files are the first that the kernel reclaims. It is
-// 0 where the two numbers, which are read one after the other, cross.
+// setWorkingSet sets the working set by the kubelet's definition: the usage minus
+// inactive file pages, which the kernel reclaims first. It is 0 if the difference
+// is negative, since the two numbers are read one after the other.
 func (u *Usage) setWorkingSet(inactive *uint64) {
 	if u.Memory != nil {
 		u.WorkingSet = ptr(less(*u.Memory, zero(inactive)))
@@ -167,9 +166,10 @@ type podCgroup struct {
 	containers map[string]string // by id
 }
 
-// pods finds the pods below their root by the names of directories: two or three
-// lists, and one for each pod. root is the cgroup of all pods. An error may come
-// beside the pods found before it. On v1 the memory controller's directories count.
+// pods returns the pods below their root, found by directory names: two or three
+// listings, and one for each pod. root is the cgroup of all pods. With an error the
+// pods found before are returned. On v1 the directories of the memory controller
+// are used.
 func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
 	top := ""
 	if !c.v2 {
@@ -186,7 +186,7 @@ func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
 		}
 		return names, err
 	}
-	// tiers is true at the root alone: classes of service are no deeper.
+	// tiers is true only at the root: the QoS cgroups are directly below.
 	var look func(dir string, tiers bool) error
 	look = func(dir string, tiers bool) error {
 		names, err := list(dir)
@@ -197,7 +197,7 @@ func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
 			sub := path.Join(dir, name)
 			if uid := types.UID(podcgroup.PodUID(name)); uid != "" {
 				p := podCgroup{dir: sub, containers: map[string]string{}}
-				ids, err := list(sub) // a pod that is gone by now has none
+				ids, err := list(sub) // a pod that was removed meanwhile has none
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}

@@ -18,9 +18,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// How a Summary comes about: the node first, since pods' storage refers to its file
-// system, then all pods in one pass. Each error leaves a gap of its own and stops
-// nothing.
+// A Summary is collected in this order: the node first, since pods' storage refers
+// to its file system, then all pods in one pass. An error leaves only its own
+// values unset.
 
 // summary is collect of everything, for shared.get.
 func (m *Collector) summary(ctx context.Context) (*statsapi.Summary, error) {
@@ -32,22 +32,22 @@ func (m *Collector) smallSummary(ctx context.Context) (*statsapi.Summary, error)
 	return m.collect(ctx, false)
 }
 
-// collect reads the node and all pods. all includes what takes questions to disks
-// and volumes. It blocks for these, and returns nil only if ctx ends.
+// collect reads the node and all pods. all includes disks and volumes. It blocks on
+// these, and returns nil only if ctx ends.
 func (m *Collector) collect(ctx context.Context, all bool) (*statsapi.Summary, error) {
 	node, nodeErr := m.readNode(ctx, all)
 	pods, podsErr := m.readPods(ctx, all, node.Fs, nil)
 	// Here and not on a timer: without questions nothing is added either.
 	m.rates.forget(time.Now())
-	// A summary that was cut short looks like a node that lost its pods.
+	// An incomplete summary would look like a node that lost its pods.
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return &statsapi.Summary{Node: node, Pods: pods}, errors.Join(nodeErr, podsErr)
 }
 
-// failures joins errors with what was being done. The zero value is ready for use;
-// one goroutine has it.
+// failures collects errors with the failed operation. The zero value is ready; it
+// is used by one goroutine.
 type failures []error
 
 // add notes an error, if there is one.
@@ -106,7 +106,7 @@ func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats,
 	}
 	n.Rlimit, err = m.proc.rlimit()
 	errs.add("threads", err)
-	// From here on disks and the runtime are asked, all within one timeout.
+	// From here on disks and the runtime are called, all within one timeout.
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	// The time of the question: the answer of a slow disk is from then or later.
@@ -121,8 +121,8 @@ func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats,
 	return n, errors.Join(errs...)
 }
 
-// cgroupStart is when a cgroup's directory was made or changed last, which is as
-// near as the kernel reports. The zero time means that the cgroup is gone.
+// cgroupStart returns when a cgroup's directory was created or last changed; the
+// kernel has no exact time. The zero time means that the cgroup is gone.
 func (m *Collector) cgroupStart(c cgroups, dir string) metav1.Time {
 	if !c.v2 {
 		dir = path.Join("memory", dir)
@@ -134,8 +134,8 @@ func (m *Collector) cgroupStart(c cgroups, dir string) metav1.Time {
 	return metav1.NewTime(info.ModTime())
 }
 
-// rate is nil for what has no count or is seen for the first time. dir is the key
-// under which samples of one cgroup are compared.
+// rate returns the CPU rate; nil without a count and for the first sample. dir is
+// the key for comparing samples of a cgroup.
 func (m *Collector) rate(dir string, u *Usage) *uint64 {
 	if u.CPU == nil {
 		return nil
@@ -143,10 +143,10 @@ func (m *Collector) rate(dir string, u *Usage) *uint64 {
 	return m.rates.next(dir, cpuSample{At: u.At, Total: *u.CPU})
 }
 
-// runtimeFs: images and containers are on one file system, unless the runtime says
-// that containers have one of another device. The first one that the runtime names
-// counts, as in the kubelet. A disk that does not answer leaves capacity unknown,
-// and what images take known.
+// runtimeFs returns the file systems of images and containers, which are the same
+// unless the runtime reports another device for containers. Like in the kubelet the
+// first ones that the runtime reports are used. If a disk does not answer, its
+// capacity is not known, but the usage of images is.
 func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, error) {
 	images, containers, err := m.cfg.Runtime.Filesystems(ctx)
 	if err != nil {
@@ -164,7 +164,7 @@ func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, erro
 	imageDisk := disk(&images[0])
 	image := fsStats(&images[0], imageDisk)
 	out := &statsapi.RuntimeStats{ImageFs: image, ContainerFs: image}
-	// Devices decide and not mount points: two directories may be on one file
+	// Devices are compared, not mount points: two directories may be on one file
 	// system. If one device is not known, they count as one.
 	if len(containers) > 0 && containers[0].Mountpoint != images[0].Mountpoint {
 		if d := disk(&containers[0]); d != nil && imageDisk != nil && d.Device != imageDisk.Device {
@@ -186,9 +186,9 @@ type pass struct {
 	errs   failures
 }
 
-// readPods reads the pods that want names, all if it is nil. It needs two lists of
-// the runtime, however many pods there are. If the runtime does not answer, there
-// are no pods in the result: the cgroups do not have their names.
+// readPods reads the pods in want, all if it is nil. It needs two lists from the
+// runtime, however many pods there are. If the runtime does not answer, the result
+// has no pods: cgroups do not have their names.
 func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	p := &pass{m: m, all: all, cgroups: newCgroups(m.cfg.Cgroups), node: node, layers: map[string]*Disk{}}
 	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
@@ -204,8 +204,8 @@ func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsSta
 	bySandbox := running(containers)
 	live := livePods(sandboxes)
 	maps.DeleteFunc(live, func(uid types.UID, _ *Sandbox) bool { return want != nil && !want(uid) })
-	// The runtime's own measurements cost it much more than a list, so that they
-	// are asked for only if files do not do.
+	// Measurements by the runtime are much more expensive than a list, and are
+	// requested only if files are not enough.
 	if !all && p.anyWithout(live, bySandbox) {
 		if containers, err = m.cfg.Runtime.Containers(asking, true); err == nil {
 			bySandbox = running(containers)
@@ -214,7 +214,7 @@ func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsSta
 	}
 	out := make([]statsapi.PodStats, 0, len(live))
 	for _, s := range live {
-		// The caller has gone: what is missing does not matter.
+		// The caller has gone: missing values do not matter.
 		if ctx.Err() != nil {
 			break
 		}
@@ -228,7 +228,7 @@ func (m *Collector) readPods(ctx context.Context, all bool, node *statsapi.FsSta
 }
 
 // anyWithout reports whether a container's cgroup cannot be found, so that the
-// runtime has to be asked what it uses.
+// runtime has to measure it.
 func (p *pass) anyWithout(live map[types.UID]*Sandbox, containers map[string][]*Container) bool {
 	for uid, s := range live {
 		for _, c := range containers[s.ID] {
@@ -254,8 +254,8 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 		pod.Containers = append(pod.Containers, p.container(ctx, c, dir.containers[c.ID], logs))
 	}
 	slices.SortFunc(pod.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
-	// The pod's cgroup has more than its containers': the sandbox and what was
-	// charged by containers that ended.
+	// The pod's cgroup includes the sandbox and charges of containers that have
+	// ended.
 	if u, err := p.cgroups.read(dir.dir); dir.dir != "" && err == nil {
 		pod.CPU, pod.Memory, pod.Swap, pod.IO = cpuStats(u, p.m.rate(dir.dir, u)), memoryStats(u), swapStats(u), ioStats(u)
 		if u.Tasks != nil {
@@ -266,8 +266,8 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 	}
 	if p.all {
 		p.storage(ctx, &pod, s, logs)
-		// A pod of the host's network has no numbers of its own: the node's would
-		// be counted again for each.
+		// A pod on the host network has no network numbers: the node's would be
+		// counted again for each.
 		if pod.Network = s.Network; pod.Network == nil && !s.HostNetwork {
 			if raw := p.m.proc.podNetdev(p.cgroups, dir, s.ID); raw != nil {
 				pod.Network = network(raw, time.Now())
@@ -277,9 +277,9 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 	return pod
 }
 
-// podNetdev is what a pod's network namespace reports to a process in it, which is
-// the sandbox's, or a container's where sandboxes have none; nil without either.
-// Any process of the pod will do, as all share the namespace.
+// podNetdev returns the network devices as seen by a process of the pod: the
+// sandbox's, or a container's if sandboxes have no process; nil without either. All
+// processes of the pod share the namespace.
 func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
 	ids := []string{sandbox}
 	if _, ok := dir.containers[sandbox]; !ok {
@@ -307,12 +307,12 @@ func (p proc) netdev(pids []string) []byte {
 	return raw
 }
 
-// storage measures volumes and what the pod takes of the node's file system.
+// storage measures volumes and the pod's usage of the node's file system.
 func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, logs string) {
 	var volumes []Volume
 	if p.m.cfg.Volumes != nil {
-		// Each pod has a timeout of its own: one volume that hangs does not take
-		// the time of the next pod's.
+		// Each pod has a timeout of its own: one hanging volume does not use up the
+		// time of the next pod.
 		asking, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
 		defer cancel()
 		var err error
@@ -322,7 +322,7 @@ func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, 
 			pod.VolumeStats = append(pod.VolumeStats, volumes[i].VolumeStats)
 		}
 	}
-	// Files right in the pod's log directory; those of its containers are below.
+	// Files directly in the pod's log directory; those of its containers are below.
 	own := []*statsapi.FsStats{p.files(logs)}
 	hosts := path.Join(rel(p.m.cfg.RootDir), "pods", string(s.UID), "etc-hosts")
 	if info, err := fs.Stat(p.m.cfg.Root, hosts); err == nil {
@@ -342,7 +342,7 @@ func (p *pass) container(ctx context.Context, c *Container, dir, logs string) st
 	if dir == "" || err != nil {
 		// The key of its rate: samples of the runtime are not compared with those
 		// of files.
-		dir = "id/" + c.ID // no cgroup has such a path
+		dir = "id/" + c.ID // no cgroup has this path
 		if u = c.Usage; u == nil {
 			u = &Usage{At: time.Now()}
 		}
@@ -364,9 +364,9 @@ func (p *pass) container(ctx context.Context, c *Container, dir, logs string) st
 	return out
 }
 
-// layer asks once in a pass for the file system that containers are on; nil if it
-// is not known. A failure is remembered too: a file system that hangs costs one
-// timeout in a pass and not one for each container.
+// layer returns the file system of containers, read once in a pass; nil if it is
+// not known. A failure is stored too: a hanging file system costs one timeout for
+// each pass and not for each container.
 func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 	d, ok := p.layers[mountpoint]
 	if !ok && mountpoint != "" {
@@ -384,8 +384,8 @@ func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 // some, but a pod that mounts the directory can make any number.
 const maxLogFiles = 10_000
 
-// files adds up the files right in a directory, as many as maxLogFiles; nil if
-// there is none. Directories below do not count, and links neither.
+// files adds up the files directly in a directory, at most maxLogFiles; nil if
+// there are none. Subdirectories and links are ignored.
 func (p *pass) files(dir string) *statsapi.FsStats {
 	d, err := p.m.cfg.Root.Open(dir)
 	if err != nil {

@@ -15,45 +15,46 @@ import (
 // Numbers for the metrics of cAdvisor's names, which are read only when they are
 // scraped. A Summary has none of them.
 
-// Cgroup is what a cgroup reports beside its [Usage]. Nil is not known, or does
-// not apply: without a quota of CPU time there are no periods.
+// Cgroup has the values of a cgroup beyond its [Usage]. Nil means not known or not
+// applicable: without a CPU quota there are no periods.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
 	KernelMemory                                *uint64 // bytes
-	MaxUsage                                    *uint64 // the most memory that was in use, bytes
+	MaxUsage                                    *uint64 // highest memory usage, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // OOM kills of processes
-	// HighEvents and MaxEvents are how often memory.high throttled, and the limit was
-	// hit: on cgroup v1 none, and FailedCharges.
+	// HighEvents and MaxEvents count how often memory.high throttled and the limit
+	// was hit: on cgroup v1 nil, and FailedCharges.
 	HighEvents, MaxEvents *uint64
 	// Dirty and Writeback are bytes of the page cache that are not on the disk yet.
 	Dirty, Writeback *uint64
-	// Scanned and Reclaimed are pages of reclaim, RefaultedFile and RefaultedAnon pages that
-	// were wanted again after it. Of a v1 cgroup the first two are not known.
+	// Scanned and Reclaimed are pages of reclaim, RefaultedFile and RefaultedAnon
+	// pages that were needed again after reclaim. On v1 the first two are not
+	// known.
 	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64
 
 	Processes, Threads, MaxThreads     *uint64
-	FileDescriptors, Sockets           *uint64 // of containers alone, no more than 65536 of each
+	FileDescriptors, Sockets           *uint64 // only of containers, at most 65536 of each
 	OpenFilesLimit                     *uint64 // soft limit of a container's first process
 	UserNanos, SystemNanos             *uint64 // CPU time
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
-	Bursts, BurstNanos                 *uint64 // periods in which more than the quota was used, and how much more
+	Bursts, BurstNanos                 *uint64 // number of periods with bursts, and the time used beyond the quota
 
-	// The limits: weight as on cgroup v1, microseconds, and bytes, of which 0 is
-	// no limit. SwapLimit is of swap alone on v2, of both together on v1.
+	// The limits: the weight of cgroup v1, microseconds, and bytes, where 0 is no
+	// limit. SwapLimit is for swap alone on v2, for memory and swap on v1.
 	CPUShares, CPUPeriod, CPUQuota            *uint64
 	MemoryLimit, MemoryReservation, SwapLimit *uint64
 }
 
-// DiskIO is what a cgroup has read from a block device and written to it.
+// DiskIO is the I/O of a cgroup on a block device.
 type DiskIO struct {
 	Device                               string // such as /dev/sda
 	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// Device is what a block device has done since the machine began
-// (/proc/diskstats; Documentation/admin-guide/iostats.rst).
+// Device is the I/O of a block device since the boot (/proc/diskstats;
+// Documentation/admin-guide/iostats.rst).
 type Device struct {
 	Name                                 string // such as /dev/sda
 	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
@@ -63,17 +64,16 @@ type Device struct {
 	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
 }
 
-// The most that is told of a file's number: more would not fit the unit it is told
-// in. maxWeight is cgroup v2's. Numbers beyond come from a broken file, and would
-// turn small or negative.
+// Upper bounds of numbers from files, so that they fit their unit; maxWeight is
+// cgroup v2's. Larger numbers come from a broken file, and would overflow.
 const (
 	maxMillis = uint64(1<<63-1) / 1e6
 	maxMicros = uint64(1<<64-1) / 1e3
 	maxWeight = 10000
 )
 
-// Devices are the block devices of the node that have done something. In the
-// kernel's order, whole disks and partitions. Nil if the file cannot be read.
+// Devices returns the block devices of the node with any I/O, in the kernel's
+// order, whole disks and partitions. Nil if the file cannot be read.
 func (m *Collector) Devices() (out []Device) {
 	for _, line := range (cgroups{files: m.cfg.Proc}).split("diskstats") {
 		if len(line) < 14 {
@@ -81,12 +81,12 @@ func (m *Collector) Devices() (out []Device) {
 		}
 		var n [11]uint64
 		for i := range n {
-			// A field that is no number is 0: the line is the kernel's, and newer
-			// kernels only add fields at the end.
+			// A field that is not a number counts as 0: newer kernels only add
+			// fields at the end.
 			n[i], _ = strconv.ParseUint(line[3+i], 10, 64)
 		}
 		if n == [11]uint64{} {
-			continue // a loop device that nobody uses
+			continue // an unused loop device
 		}
 		ms := func(i int) time.Duration { return time.Duration(min(n[i], maxMillis)) * time.Millisecond } //nolint:gosec // no more than fits
 		out = append(out, Device{
@@ -97,37 +97,37 @@ func (m *Collector) Devices() (out []Device) {
 	return out
 }
 
-// Interface is what a Summary does not tell of a network interface. Counts are
-// since the interface was made; those of the receiving side are the container's.
+// Interface has the counts of a network interface that a Summary lacks, since the
+// interface was created. The receiving side is the container's.
 type Interface struct {
 	Name                                       string
 	RxPackets, TxPackets, RxDropped, TxDropped *uint64
 }
 
-// Detail is what there is to know of a cgroup beside a Summary.
+// Detail has the values of a cgroup that a Summary lacks.
 type Detail struct {
 	Path string // from the root of the hierarchy: "/kubepods/..."
-	// The numbers of files, set by version.
+	// The values from files, by cgroup version.
 	Cgroup
 	Disks      []DiskIO
-	Interfaces []Interface // of a sandbox with a network of its own, or of its pod where sandboxes have no cgroup
-	// Usage is a sandbox's own; a Summary has those of containers and pods.
+	Interfaces []Interface // of a sandbox with its own network, or of its pod if sandboxes have no cgroup
+	// Usage is set for sandboxes; a Summary has those of containers and pods.
 	Usage *statsapi.ContainerStats
 }
 
-// PodDetail is that of a pod, and of what runs in it by the runtime's ids: its
-// containers and its sandbox. Processes of the pod include those of its containers,
-// which the files of its own cgroup do not.
+// PodDetail has the details of a pod, and of its containers and sandbox by runtime
+// id. Processes of the pod include those of its containers, unlike the files of its
+// own cgroup.
 type PodDetail struct {
 	Detail
 	Containers map[string]Detail
 }
 
-// Details reads the cgroups of pods now, and from files alone. want reports a pod
-// that has one whether to read it, the id of its sandbox, and whether that has a
-// network of its own. A cgroup that vanishes meanwhile is left out. It does not ask
-// the runtime, so that a scrape works while the runtime hangs. The result is the
-// caller's; a node without a cgroup of pods has nil.
+// Details reads the cgroups of pods now, only from files. want reports for a pod
+// whether to read it, the id of its sandbox, and whether that has its own network.
+// A cgroup that is removed meanwhile is left out. The runtime is not called, so
+// that a scrape works while it hangs. The caller may change the result; it is nil
+// without a cgroup of pods.
 func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bool)) (map[types.UID]PodDetail, error) {
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
@@ -180,9 +180,9 @@ func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bo
 	return out, nil
 }
 
-// detail reads a cgroup, and which processes are in it; false if it is gone. names
-// are those of block devices by number. A cgroup counts as gone if neither its
-// processes nor its CPU time can be read.
+// detail reads a cgroup and its processes; false if it is gone. names are names of
+// block devices by number. A cgroup counts as gone if neither its processes nor its
+// CPU time can be read.
 func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []string, ok bool) {
 	d.Path = "/" + dir
 	if pids, ok = c.procs(dir); ok {
@@ -196,8 +196,8 @@ func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []s
 	return d, pids, d.Processes != nil || d.UserNanos != nil
 }
 
-// readV2 reads the files of cgroup v2. A number whose file or line an older kernel
-// lacks stays nil.
+// readV2 reads the files of cgroup v2. A number whose file or line is missing in an
+// older kernel stays nil.
 func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]string) {
 	c.keyed(file("cpu.stat"), map[string]**uint64{
 		"user_usec": &d.UserNanos, "system_usec": &d.SystemNanos,
@@ -230,7 +230,7 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 	// A line is "8:0 rbytes=1 wbytes=2 rios=3 wios=4 ...".
 	for _, line := range c.split(file("io.stat")) {
 		if names[line[0]] == "" {
-			continue // a device that is gone
+			continue // the device is gone
 		}
 		dev := newDiskIO(line[0], names)
 		to := map[string]*uint64{"rbytes": &dev.ReadBytes, "wbytes": &dev.WriteBytes, "rios": &dev.Reads, "wios": &dev.Writes}
@@ -290,8 +290,7 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 		return at[dev]
 	}
 	count := func(name string, read, written func(*DiskIO) *uint64) {
-		// The recursive file counts the cgroups below as well; older kernels do not
-		// have it.
+		// The recursive file includes the cgroups below; older kernels lack it.
 		lines := c.split(file("blkio", name+"_recursive"))
 		if lines == nil {
 			lines = c.split(file("blkio", name))
@@ -315,7 +314,8 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	}
 }
 
-// newDiskIO is that of a device given as major:minor. A malformed number is 0.
+// newDiskIO returns the DiskIO of a device given as major:minor. A malformed number
+// is 0.
 func newDiskIO(dev string, names map[string]string) DiskIO {
 	out := DiskIO{Device: names[dev]}
 	major, minor, _ := strings.Cut(dev, ":")
@@ -339,9 +339,9 @@ func (c cgroups) procs(dir string) (pids []string, ok bool) {
 // agent more than the number is worth.
 const maxFiles = 1 << 16
 
-// readFiles counts what processes have open. One that ends meanwhile has none. pids
-// are those of one container, the first of them its oldest. The agent needs to be
-// root to see them; a process that it may not see counts as one without files.
+// readFiles counts the open files of processes. A process that ends meanwhile has
+// none. pids are those of one container, the oldest first. Only root can see them;
+// a process that the agent may not see counts as one without files.
 func (d *Detail) readFiles(proc fs.FS, pids []string) {
 	if len(pids) == 0 {
 		return
@@ -382,8 +382,8 @@ func (d *Detail) readFiles(proc fs.FS, pids []string) {
 	}
 }
 
-// quota takes "max 100000" or "50000 100000", or -1 for max. What is counted of
-// periods means nothing without a quota. Times are in microseconds. No quota leaves
+// quota parses "max 100000" or "50000 100000"; -1 stands for max. Without a quota
+// the counts of periods are meaningless. Times are in microseconds. No quota leaves
 // CPUQuota nil.
 func (d *Detail) quota(fields []string) {
 	if len(fields) == 2 {
@@ -395,13 +395,12 @@ func (d *Detail) quota(fields []string) {
 			return
 		}
 	}
-	// The kernel counts periods of no quota as 0, which would look like a container
-	// that is never throttled for one that cannot be.
+	// Without a quota the kernel counts 0 periods, which would look like a
+	// container that is never throttled.
 	d.Periods, d.Throttled, d.ThrottledNanos, d.Bursts, d.BurstNanos = nil, nil, nil, nil, nil
 }
 
-// limit is 0 if there is none. 0 is how cAdvisor reports a cgroup without a limit;
-// nil is not known.
+// limit returns 0 without a limit, like cAdvisor; nil means not known.
 func (c cgroups) limit(name string) *uint64 {
 	n := c.number(name)
 	if n != nil && *n >= unlimited {

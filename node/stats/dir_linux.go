@@ -20,8 +20,8 @@ type dir struct {
 	root string
 }
 
-// ReadFile implements fs.ReadFileFS. It blocks as read(2) does: root is to be a
-// file system of the kernel's own.
+// ReadFile implements fs.ReadFileFS. It blocks like read(2): root must be a file
+// system of the kernel.
 func (d dir) ReadFile(name string) ([]byte, error) {
 	// The name is appended to the root: ".." must not get this far.
 	if !fs.ValidPath(name) {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statfs asks the file system that holds path. It may block for ever, on a network
-// file system whose server is gone.
+// statfs reads the file system of path. It may block forever, on a network file
+// system whose server is gone.
 func statfs(path string) (Disk, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
@@ -28,8 +28,8 @@ func statfs(path string) (Disk, error) {
 	}, nil
 }
 
-// onDisk is what a file takes of its disk, in bytes, where the file system says so, and else its size: blocks of
-// 512 bytes (stat(2)), as du and the kubelet count.
+// onDisk returns the disk usage of a file in bytes: blocks of 512 bytes (stat(2)),
+// as du and the kubelet count; or its size if the file system has no blocks.
 func onDisk(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Blocks) * 512

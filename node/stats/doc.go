@@ -13,19 +13,18 @@
 //	node, err := m.Node(ctx)       // what eviction decides by: a handful of files
 //	registry.MustRegister(m.ResourceMetrics(), m.VolumeMetrics(), m.LogMetrics())
 //
-// Nothing is measured but when it is asked for, and there are no goroutines:
-// no housekeeping, no walk over directories. Numbers of processor, memory, swap
-// and pressure come from the files of cgroup v1 or v2, one read for each file
-// and question; the runtime says which containers there are, and how large
-// their writable layers. Many who ask at the same time share one answer, which
-// others get too for Config.MaxAge.
+// Values are measured only when they are requested, without goroutines and without
+// walks over directories. CPU, memory, swap and pressure come from the files of
+// cgroup v1 or v2, with one read for each file and request; the runtime lists the
+// containers and the sizes of their writable layers. Concurrent requests share one
+// answer, which is reused for Config.MaxAge.
 //
 // # Faults
 //
-// [Collector.Summary] returns what could be read beside the errors of what could
-// not: numbers are pointers, and nil is not known. A runtime that does not
-// answer leaves the node's own numbers untouched. A cgroup that vanishes while
-// it is read is no error.
+// [Collector.Summary] returns the values that could be read together with the
+// errors of the others: numbers are pointers, and nil means not known. If the
+// runtime does not answer, the node's own numbers are complete. A cgroup that is
+// removed while it is read is no error.
 //
 // Tier: beta.
 package stats

@@ -11,12 +11,12 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Single figures for eviction and for metrics: each is read now, and only what is
-// asked for, because a decision by a second-old number may kill the wrong pod.
+// Single values for eviction and metrics: each is read at the call, since a
+// decision by an old value may kill the wrong pod.
 
-// Memory is that of the node and of the cgroup of all pods, read now and from
-// files alone: no runtime and no disk that hangs can hold it up. Nil, beside an
-// error, is not known.
+// Memory reads the memory of the node and of the cgroup of all pods now, only from
+// files, so that no hanging runtime or disk delays it. Nil, with an error, means
+// not known.
 func (m *Collector) Memory() (node, pods *Usage, err error) {
 	c := newCgroups(m.cfg.Cgroups)
 	var errs failures
@@ -29,24 +29,24 @@ func (m *Collector) Memory() (node, pods *Usage, err error) {
 	return node, pods, errors.Join(errs...)
 }
 
-// Threads is how many threads the node may have, and has now. The limit is the
+// Threads returns the limit and the number of the node's threads. The limit is the
 // smaller one of two of the kernel's; nil fields are not known.
 func (m *Collector) Threads() (*statsapi.RlimitStats, error) { return m.proc.rlimit() }
 
-// FilesystemDisk is a file system of the node at one time. At is when the question was
-// put.
+// FilesystemDisk is a file system of the node at one time. At is the time of the
+// call.
 type FilesystemDisk struct {
 	Disk
 	At time.Time
 }
 
-// FilesystemDisks are the file systems of pods' files, of images, and of what
-// containers write. Nil is not known; of the last two it may also mean that it
-// is the one before.
+// FilesystemDisks are the file systems of pods' files, of images, and of
+// containers' writable layers. Nil means not known; for the last two it may also
+// mean the same as the one before.
 type FilesystemDisks struct{ Node, Images, Containers *FilesystemDisk }
 
-// Disks reads the node's file systems now, each with a deadline of its own. What
-// could be read is returned beside the errors of others. A file system that hangs
+// Disks reads the node's file systems now, each with a deadline of its own. Values
+// that could be read are returned with the errors of others. A hanging file system
 // costs Config.Timeout.
 func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
@@ -67,8 +67,8 @@ func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
 	if err == nil && len(images) == 0 {
 		err = errors.New("the runtime names none for images")
 	}
-	// Without the runtime the node's own file system is still known: pods can be
-	// evicted by it.
+	// Without the runtime the node's own file system is still known, which is
+	// enough to evict pods.
 	if errs.add("file systems of the runtime", err); err != nil {
 		return out, errors.Join(errs...)
 	}
@@ -80,15 +80,15 @@ func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
 	return out, errors.Join(errs...)
 }
 
-// PodUsage is what the cgroups of a pod tell. Numbers beyond those are nil.
-type PodUsage struct {
+// PodUsage is the usage of a pod's cgroups: only memory and threads are set.
+type PodUsage struct { // memory and threads
 	*Usage                       // memory and threads alone
 	Containers map[string]*Usage // by the runtime's id
 }
 
-// PodUsages reads memory and threads of pods now, and from files alone. A pod
-// without a cgroup of its own is left out. want is asked about each pod that has a
-// cgroup. A node without a cgroup of pods has nil.
+// PodUsages reads memory and threads of pods now, only from files. A pod without a
+// cgroup is left out. want is called for each pod that has a cgroup. Without a
+// cgroup of pods the result is nil.
 func (m *Collector) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage, error) {
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
@@ -105,7 +105,7 @@ func (m *Collector) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage
 		}
 		u, err := c.readMemory(d.dir)
 		if err != nil {
-			continue // it is gone by now
+			continue // it was removed meanwhile
 		}
 		p := PodUsage{Usage: u, Containers: map[string]*Usage{}}
 		for id, dir := range d.containers {
@@ -118,9 +118,9 @@ func (m *Collector) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage
 	return out, nil
 }
 
-// Pods is the pods' part of a Summary, of those that are wanted and read now. It
-// does not share answers: eviction asks about few pods. It blocks for the runtime
-// and volumes; the error comes beside what could be read.
+// Pods reads the pods' part of a Summary now, for the pods in want. Answers are not
+// shared: eviction asks for few pods. It blocks on the runtime and volumes; values
+// that could be read are returned with the error.
 func (m *Collector) Pods(ctx context.Context, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	pods, err := m.readPods(ctx, true, nil, want)
 	if ctx.Err() != nil {
@@ -129,8 +129,9 @@ func (m *Collector) Pods(ctx context.Context, want func(types.UID) bool) ([]stat
 	return pods, err
 }
 
-// readMemory reads what eviction compares: memory and threads. Four files instead
-// of a dozen: it is called for all pods, every few seconds when memory is short.
+// readMemory reads the values for eviction: memory and threads. It reads four files
+// instead of a dozen: it is called for all pods, every few seconds when memory is
+// low.
 func (c cgroups) readMemory(dir string) (*Usage, error) {
 	if !c.v2 {
 		return c.readV1(dir)

@@ -12,11 +12,10 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Groups reads the cgroups that hold no pod of their own, now and from files alone:
-// that of all pods, those of its classes, and Config.SystemCgroups; by path, with
-// their usage. One that is not there is left out, and so is the root of all. The
-// error joins what could not be read; it comes beside the rest. The rate of CPU use
-// is left out.
+// Groups reads the cgroups that are not of pods, now and only from files: those of
+// all pods, of QoS classes, and Config.SystemCgroups; by path, with their usage.
+// Missing ones and the root are left out, and so is the rate of CPU use. The error
+// joins all failures; the other values are returned.
 func (m *Collector) Groups() ([]Detail, error) {
 	c := newCgroups(m.cfg.Cgroups)
 	dirs := map[string]bool{}
@@ -34,7 +33,7 @@ func (m *Collector) Groups() ([]Detail, error) {
 		}
 	}
 	if m.cfg.SystemCgroups != nil {
-		// A set: the agent may run in a cgroup that is one of the others too.
+		// A set: the agent may run in one of the other cgroups.
 		for _, dir := range m.cfg.SystemCgroups() {
 			dirs[rel(dir)] = true
 		}
@@ -53,7 +52,7 @@ func (m *Collector) Groups() ([]Detail, error) {
 			errs = append(errs, fmt.Errorf("stats: cgroup /%s: %w", dir, err))
 			continue
 		}
-		// The cgroup has gone since the first file was read.
+		// The cgroup was removed since the first file was read.
 		d, _, ok := c.detail(dir, names)
 		if !ok {
 			continue
@@ -81,8 +80,8 @@ func (c cgroups) tiers(root string) (dirs []string, err error) {
 	return dirs, err
 }
 
-// isTier reports whether a cgroup below that of all pods is that of a class. Both
-// cgroup drivers' forms are known: "burstable", and "kubepods-burstable.slice" of
+// isTier reports whether a cgroup below that of all pods is that of a QoS class, in
+// the form of either cgroup driver: "burstable", or "kubepods-burstable.slice" of
 // systemd.
 func isTier(name string) bool {
 	tier := strings.TrimSuffix(name, ".slice")

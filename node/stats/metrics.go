@@ -12,10 +12,10 @@ import (
 // that moment, and a series ends with its container. Names and labels are the
 // kubelet's.
 
-// ResourceMetrics are those of the kubelet's /metrics/resource, each with the time
-// it was read, and container_pressure_*. A scrape shares its answer with others who
-// ask. It may be registered once in a registry. A scrape takes Config.Timeout at
-// most.
+// ResourceMetrics returns a collector of the kubelet's /metrics/resource, each
+// value with its time, and container_pressure_*. A scrape shares its answer with
+// other requests. It may be registered once in a registry. A scrape takes at most
+// Config.Timeout.
 func (m *Collector) ResourceMetrics() prometheus.Collector {
 	return &resourceCollector{m: m, d: newDescs()}
 }
@@ -94,7 +94,7 @@ func (r *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		if replaced(s.Pods, p) {
-			continue // a series is told once
+			continue // each series may be sent once
 		}
 		e.use(d.podCPU, d.podMemory, d.podSwap, p.CPU, p.Memory, p.Swap, p.PodRef.Name, p.PodRef.Namespace)
 		for j := range p.Containers {
@@ -112,9 +112,8 @@ func (r *resourceCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// replaced reports whether another pod of the same name has begun later: for a
-// while, the one that is ending is there beside it. Two series of the same labels
-// would make the whole scrape fail.
+// replaced reports whether a newer pod has the same name: for a while both exist.
+// Two series with the same labels would make the whole scrape fail.
 func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 	for i := range all {
 		o := &all[i]
@@ -129,15 +128,15 @@ func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 // emitter sends metrics to one scrape.
 type emitter chan<- prometheus.Metric
 
-// one sends a number with the time it was read, multiplied to the metric's unit.
-// Nothing is sent of a number that is not known.
+// one sends a number with its time, multiplied to the metric's unit. A number that
+// is not known is not sent.
 func (e emitter) one(d *prometheus.Desc, kind prometheus.ValueType, at metav1.Time, v *uint64, unit float64, labels ...string) {
 	if v != nil {
 		e <- prometheus.NewMetricWithTimestamp(at.Time, prometheus.MustNewConstMetric(d, kind, float64(*v)*unit, labels...))
 	}
 }
 
-// use sends CPU time in seconds, the working set and swap, of those that are known.
+// use sends CPU time in seconds, the working set and swap, if they are known.
 func (e emitter) use(cpu, memory, swap *prometheus.Desc, c *statsapi.CPUStats, m *statsapi.MemoryStats, s *statsapi.SwapStats, labels ...string) {
 	if c != nil {
 		e.one(cpu, prometheus.CounterValue, c.Time, c.UsageCoreNanoSeconds, 1e-9, labels...)
@@ -171,9 +170,9 @@ func (e emitter) pressures(d *descs, c *statsapi.ContainerStats, labels []string
 	}
 }
 
-// VolumeMetrics are the kubelet's kubelet_volume_stats_*, of volumes that come from
-// a claim. A claim of several pods is told once. A scrape takes Config.Timeout at
-// most.
+// VolumeMetrics returns a collector of kubelet_volume_stats_*, for volumes with a
+// claim. A claim of several pods is sent once. A scrape takes at most
+// Config.Timeout.
 func (m *Collector) VolumeMetrics() prometheus.Collector {
 	v := &volumeMetrics{m: m}
 	for _, what := range []string{"capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"} {
@@ -199,7 +198,7 @@ func (v *volumeMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), v.m.cfg.Timeout)
 	defer cancel()
-	s, _ := v.m.Summary(ctx) // an error is told by resource_scrape_error
+	s, _ := v.m.Summary(ctx) // resource_scrape_error reports an error
 	if s == nil {
 		return
 	}
@@ -221,9 +220,9 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// LogMetrics are kubelet_container_log_filesystem_used_bytes, of the containers
-// whose logs are in Config.LogDir. The size is that of the last summary, which may
-// be Config.MaxAge old.
+// LogMetrics returns a collector of kubelet_container_log_filesystem_used_bytes,
+// for containers with logs in Config.LogDir. The size is that of the last summary,
+// which may be Config.MaxAge old.
 func (m *Collector) LogMetrics() prometheus.Collector {
 	return &logMetrics{m, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
 		"What a container's logs take of their file system.", []string{"uid", "namespace", "pod", "container"}, nil)}
@@ -241,7 +240,7 @@ func (l *logMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- l.used }
 func (l *logMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.m.cfg.Timeout)
 	defer cancel()
-	s, _ := l.m.Summary(ctx) // an error is told by resource_scrape_error
+	s, _ := l.m.Summary(ctx) // resource_scrape_error reports an error
 	if s == nil {
 		return
 	}

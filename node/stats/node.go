@@ -13,17 +13,17 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// proc reads what the kernel reports the whole machine, given as it is mounted at
-// /proc. Sizes in meminfo are in kB of 1024 bytes (proc(5)).
+// proc reads the kernel's values of the whole machine from /proc. Sizes in meminfo
+// are in kB of 1024 bytes (proc(5)).
 type proc struct{ files fs.FS }
 
-// userHZ is the unit of /proc/stat; it is 100 on every platform Go runs on. The
-// kernel's own tick may be another; what it shows to programs is this.
+// userHZ is the unit of /proc/stat; it is 100 on every platform that Go supports,
+// whatever the kernel's own tick.
 const userHZ = 100
 
-// usage is that of the machine: from the root of the hierarchy what it has, the
-// rest from /proc. The limit is the machine's memory. It is an error only if
-// meminfo cannot be read: the rest is nil where a file is missing.
+// usage returns the usage of the machine: from the root of the hierarchy if it has
+// the values, otherwise from /proc. The limit is the machine's memory. It is an
+// error only if meminfo cannot be read: other values are nil if a file is missing.
 func (p proc) usage(c cgroups) (*Usage, error) {
 	raw, err := fs.ReadFile(p.files, "meminfo")
 	if err != nil {
@@ -84,9 +84,9 @@ func trimSpaces(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// cpu adds what processors have worked: all of the first line of /proc/stat but
-// idle and iowait. Time of guests is in user time already. The result is in
-// nanoseconds; nil if the file is not as expected.
+// cpu adds the busy time of all processors: the first line of /proc/stat without
+// idle and iowait. User time includes guests. The result is in nanoseconds; nil if
+// the file is not as expected.
 func (p proc) cpu() *uint64 {
 	raw, err := fs.ReadFile(p.files, "stat")
 	if err != nil {
@@ -137,7 +137,7 @@ func (p proc) rlimit() (*statsapi.RlimitStats, error) {
 		if err != nil {
 			continue
 		}
-		// The one that is hit first.
+		// The smaller limit counts.
 		if n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64); err == nil && (out.MaxPID == nil || n < *out.MaxPID) {
 			out.MaxPID = &n
 		}
@@ -168,9 +168,9 @@ func threads(raw []byte) (int64, error) {
 	return n, nil
 }
 
-// network reads the interfaces of a network namespace, as /proc/<pid>/net/dev has
-// them. The default one is eth0, as in the kubelet. Nil if there is no interface
-// but the loopback. Lines of the header have no colon.
+// network reads the interfaces of a network namespace in the format of
+// /proc/<pid>/net/dev. The default one is eth0, as in the kubelet. Nil if there is
+// only the loopback. Header lines have no colon.
 func network(raw []byte, at time.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: metav1.NewTime(at)}
 	for line := range strings.Lines(string(raw)) {

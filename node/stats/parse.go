@@ -9,15 +9,15 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// The forms of the kernel's files. Each may have lines and fields that are not
-// known here, as newer kernels add them: they are skipped, never an error.
+// The formats of the kernel's files. Newer kernels may add lines and fields: they
+// are skipped, and no error.
 
 // unlimited is the least limit that counts as none: 2^62, as in the kubelet.
 // cgroup v1 has no word for it and shows the largest multiple of a page.
 const unlimited = 1 << 62
 
-// number reads a file of one number. "max", in cgroup v2, is no limit. The largest
-// uint64 stands for it, so that every comparison with unlimited holds.
+// number parses a file of one number. "max" of cgroup v2, no limit, becomes the
+// largest uint64, so that comparisons work.
 func number(raw []byte) (uint64, error) {
 	raw = bytes.TrimSpace(raw)
 	if string(raw) == "max" {
@@ -26,8 +26,8 @@ func number(raw []byte) (uint64, error) {
 	return strconv.ParseUint(string(raw), 10, 64)
 }
 
-// keyed reads a file of lines "name number" into the numbers wanted; names that are
-// not there, or have no number, stay nil. A file is read once for all its names.
+// keyed parses a file of lines "name number" into the wanted numbers; names that
+// are missing, or have no number, stay nil. A file is read once for all its names.
 // Later lines of the same name win.
 func keyed(raw []byte, want map[string]**uint64) {
 	for line := range bytes.Lines(raw) {
@@ -51,7 +51,7 @@ func keyed(raw []byte, want map[string]**uint64) {
 // Linux 5.13, and zero then.
 func parsePressure(raw []byte) (*statsapi.PSIStats, error) {
 	out := &statsapi.PSIStats{}
-	// Each file has it, so that one without is none of this kind.
+	// Each file has this line: a file without it is of another kind.
 	some := false
 	for line := range bytes.Lines(raw) {
 		fields := bytes.Fields(line)

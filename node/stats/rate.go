@@ -19,8 +19,8 @@ type cpuSample struct {
 // path has been made anew, as when a container restarts.
 var errCounterReset = errors.New("the counter was reset")
 
-// cpuRate is the use between two samples, in nanocores. A nanocore is a billionth
-// of a processor: 1e9 is one that is fully busy.
+// cpuRate returns the use between two samples, in nanocores: 1e9 is one fully busy
+// processor.
 func cpuRate(before, now cpuSample) (uint64, error) {
 	d := now.At.Sub(before.At)
 	switch {
@@ -36,9 +36,8 @@ func cpuRate(before, now cpuSample) (uint64, error) {
 	return uint64(rate), nil
 }
 
-// Bounds of a sample's use: less time than minWindow between two makes a rate
-// of noise, and after maxWindow it is no rate of now (the kubelet drops its
-// samples then too).
+// Limits of the time between two samples: below minWindow the rate would be noise,
+// and after maxWindow it is outdated (the kubelet drops its samples then too).
 const (
 	minWindow = time.Second
 	maxWindow = 10 * time.Minute
@@ -56,10 +55,9 @@ type lastRate struct {
 	rate *uint64 // nil after the first sample
 }
 
-// next takes a new sample and returns the rate, nil if it is not known yet. A
-// sample that comes too soon has the rate of the one before. Readers who come one
-// after the other within minWindow get the same rate, rather than move the window
-// for each other.
+// next stores a sample and returns the rate, nil if it is not known yet. A sample
+// that comes too soon returns the last rate: readers within minWindow get the same
+// rate and do not move the window for each other.
 func (r *rates) next(key string, now cpuSample) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Runtime is what only the container runtime knows. Calls must end with ctx. A call
-// is bounded by Config.Timeout. Lists may be in any order.
+// Runtime has the values that only the container runtime knows. Calls must end with
+// ctx, which has a deadline of Config.Timeout. Lists may be in any order.
 type Runtime interface {
 	// Sandboxes lists all pod sandboxes, dead ones included.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
-	// Containers lists all containers. What the runtime has measured of them
-	// need not be told, unless it is asked for.
+	// Containers returns all containers. Measured usage is only needed if measured
+	// is true.
 	Containers(ctx context.Context, measured bool) ([]Container, error)
-	// Filesystems says where images and containers are kept, as the CRI's
-	// ImageFsInfo does.
+	// Filesystems returns the file systems of images and containers, like the CRI's
+	// ImageFsInfo.
 	Filesystems(ctx context.Context) (images, containers []Filesystem, err error)
 }
 
@@ -32,8 +32,8 @@ type Sandbox struct {
 	CreatedAt       time.Time
 	// Ready reports that the sandbox runs.
 	Ready       bool
-	HostNetwork bool                   // it has none of its own
-	Network     *statsapi.NetworkStats // nil: the runtime does not tell, and its processes are asked
+	HostNetwork bool                   // it has no network of its own
+	Network     *statsapi.NetworkStats // nil: the runtime does not report it, and a process of the pod is read
 }
 
 // Container is a container.
@@ -42,42 +42,39 @@ type Container struct {
 	Running             bool
 	Attempt             uint32 // orders the instances of a container, before CreatedAt
 	CreatedAt           time.Time
-	// StartedAt is zero if the runtime does not say; CreatedAt stands in for it
-	// then.
+	// StartedAt is zero if the runtime does not report it; then CreatedAt is used.
 	StartedAt time.Time
-	// Usage is what the runtime measured, for a container whose cgroup cannot
-	// be found; nil if it measured nothing.
+	// Usage is the runtime's measurement, for a container whose cgroup cannot be
+	// found; nil if there is none.
 	Usage *Usage
 	// Layer is the writable layer; nil if it is not known.
 	Layer *Filesystem
 }
 
-// Filesystem is how much of a file system something takes. Mountpoint is "" if it
-// is not known; Used is in bytes.
+// Filesystem is the usage of a part of a file system. Mountpoint is "" if it is not
+// known; Used is in bytes.
 type Filesystem struct {
 	Mountpoint       string
 	Used, InodesUsed *uint64
 	At               time.Time
 }
 
-// Volumes measures pods' volumes. What could be measured is returned beside the
-// errors of others; calls must end with ctx. It is called for one pod after the
-// other.
+// Volumes measures pods' volumes. Measured volumes are returned with the errors of
+// others; calls must end with ctx. It is called for one pod after the other.
 type Volumes interface {
 	Stats(ctx context.Context, pod types.UID) ([]Volume, error)
 }
 
-// Volume is a volume of a pod. An emptyDir on disk does; a claim's volume and one
-// in memory do not.
+// Volume is a volume of a pod.
 type Volume struct {
 	statsapi.VolumeStats
-	// Ephemeral reports that it counts as the pod's own storage on the node.
+	// Ephemeral reports that it counts as the pod's ephemeral storage: an emptyDir
+	// on disk does; a volume with a claim or in memory does not.
 	Ephemeral bool
 }
 
-// livePods chooses one sandbox for each pod: the newest of those that are ready, or
-// else the newest. A pod whose sandbox was made anew has the old one beside it for
-// a while.
+// livePods returns one sandbox for each pod: the newest ready one, or else the
+// newest. After a sandbox was replaced, the old one exists for a while.
 func livePods(all []Sandbox) map[types.UID]*Sandbox {
 	out := make(map[types.UID]*Sandbox, len(all))
 	for i := range all {
@@ -90,19 +87,19 @@ func livePods(all []Sandbox) map[types.UID]*Sandbox {
 	return out
 }
 
-// instance returns what orders the sandboxes of a pod.
+// instance returns the order of the sandboxes of a pod.
 func (s *Sandbox) instance() observed.Instance {
 	return observed.Instance{Attempt: s.Attempt, Running: s.Ready, CreatedAt: s.CreatedAt, ID: s.ID}
 }
 
-// instance returns what orders the instances of a container.
+// instance returns the order of the instances of a container.
 func (c *Container) instance() observed.Instance {
 	return observed.Instance{Attempt: c.Attempt, Running: c.Running, CreatedAt: c.CreatedAt, ID: c.ID}
 }
 
-// running lists the running containers by their sandbox; the newest of those with
-// the same name. The pointers are into all. Two of a name may run for a moment,
-// when one is being replaced.
+// running returns the running containers by sandbox; the newest of those with the
+// same name, since two may run for a moment during a replacement. The pointers are
+// into all.
 func running(all []Container) map[string][]*Container {
 	out := map[string][]*Container{}
 next:

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// shared lets many who ask at the same time have one answer. Whoever comes first
-// makes it, in its own goroutine and by its own ctx; if that ends, one of those who
-// wait begins again. An error is an answer too, and is kept as long: askers must
-// not queue up behind a runtime that hangs. The zero value is ready for use.
+// shared gives concurrent callers one answer. The first caller makes it, on its own
+// goroutine and with its own ctx; if that ends, one of the waiting callers starts
+// again. An error is an answer too, and kept as long: callers must not queue up
+// behind a hanging runtime. The zero value is ready.
 type shared[T any] struct {
 	mu     sync.Mutex
-	began  time.Time // when the answer was begun; zero: there is none
+	began  time.Time // start time of the stored answer; zero: none
 	value  T
 	err    error
-	flight chan struct{} // closed when the one who makes it is done; nil if nobody does
+	flight chan struct{} // closed when the running call has ended; nil if there is none
 }
 
-// get returns an answer that was begun at oldest or later. make is called without
-// the lock. The value is shared by all who get it.
+// get returns an answer that was started at oldest or later. make is called without
+// the lock. All callers share the value.
 func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context.Context) (T, error)) (T, error) {
 	for {
 		s.mu.Lock()
@@ -27,8 +27,8 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 			defer s.mu.Unlock()
 			return s.value, s.err
 		}
-		// An answer under way may have begun before oldest. The loop looks at it
-		// when it is there, and makes another if it is too old.
+		// A running call may have started before oldest. The loop checks its
+		// answer, and makes another if it is too old.
 		if wait := s.flight; wait != nil {
 			s.mu.Unlock()
 			select {
@@ -39,7 +39,7 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 				return none, ctx.Err()
 			}
 		}
-		// The claim is made under the lock: there is one who makes the answer.
+		// The flight is set under the lock: only one caller makes the answer.
 		done := newFlight()
 		s.flight = done
 		s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 // newFlight is a function of its own, as get has a parameter named make.
 func newFlight() chan struct{} { return make(chan struct{}) }
 
-// fly makes the answer and wakes those who wait, even if make panics.
+// fly makes the answer and wakes the waiting callers, even if make panics.
 func (s *shared[T]) fly(ctx context.Context, done chan struct{}, make func(context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	finished := false
@@ -60,9 +60,8 @@ func (s *shared[T]) fly(ctx context.Context, done chan struct{}, make func(conte
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.flight = nil
-		// An answer that ended with its maker's ctx says nothing to others: they
-		// begin again. Its age is that of the beginning, since any part may be that
-		// old.
+		// An answer that ended with its maker's ctx is not for others: they start
+		// again. Its age counts from its start, since any part may be that old.
 		if finished && ctx.Err() == nil {
 			s.began, s.value, s.err = began, v, err
 		}

@@ -10,31 +10,31 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Config holds what a [Collector] needs. NodeName and Runtime are required; the
-// zero value of every other field means the default named beside it.
+// Config configures a [Collector]. NodeName and Runtime are required; the zero
+// value of every other field means the default named beside it.
 type Config struct {
 	NodeName string
 	Runtime  Runtime
 	Volumes  Volumes // no volume stats
 
-	// PodsCgroup is the cgroup of all pods, in the driver's form; "-" says that
-	// there is none, and the runtime is asked what containers use; /kubepods
+	// PodsCgroup is the cgroup of all pods, in the driver's form; "-" means none:
+	// then the runtime measures containers; /kubepods
 	PodsCgroup string
-	// SystemCgroups reports, at each reading, the cgroups to show beside the pods',
-	// by the names of the summary API: kubelet, runtime, misc. One that is not
-	// there is left out. It may be called from several goroutines; nil is none.
+	// SystemCgroups returns the additional cgroups by their names in the summary
+	// API: kubelet, runtime, misc. It is called at each reading, from several
+	// goroutines. Missing cgroups are left out; nil: none.
 	SystemCgroups func() map[string]string
-	// RootDir is where the agent keeps pods: the node's file system, and the
+	// RootDir is the agent's directory for pods: the node's file system, and the
 	// etc-hosts of each pod at pods/<uid>/etc-hosts; /var/lib/kubelet
 	RootDir string
 	// LogDir holds a directory <namespace>_<name>_<uid> for each pod;
 	// /var/log/pods
 	LogDir string
 
-	// MaxAge is how old an answer of Summary may be; 1s
+	// MaxAge is the maximum age of an answer of Summary; 1s
 	MaxAge time.Duration
-	// Timeout bounds an answer that metrics ask for, and in any answer each
-	// question to the runtime, to volumes and to file systems; 10s
+	// Timeout limits one scrape. Each call to the runtime, to a volume or a file
+	// system has the same limit; 10s
 	Timeout time.Duration
 
 	Cgroups fs.FS                      // /sys/fs/cgroup
@@ -43,8 +43,8 @@ type Config struct {
 	Statfs  func(string) (Disk, error) // Statfs; it may hang
 }
 
-// noCgroup is the PodsCgroup of a node that keeps none. An empty field means the
-// default, so that it needs a value of its own.
+// noCgroup is the PodsCgroup of a node without one. The empty string means the
+// default.
 const noCgroup = "-"
 
 // withDefaults returns the configuration with every optional field set, but for
@@ -78,22 +78,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Collector measures what a node and its pods use. Its methods may be called from any
-// goroutine, and block for as long as the sources they ask. Their results are shared: they
-// must not be changed. There is nothing to close.
+// Collector measures the usage of a node and its pods. Its methods may be called
+// from any goroutine, and block on their sources. Their results are shared: do not
+// change them. It need not be closed.
 type Collector struct {
 	cfg   Config
 	proc  proc
 	disks disks
 	rates rates
 
-	// Three kinds of answers, each shared by those who ask for it.
+	// Three kinds of answers, each shared by concurrent callers.
 	full, small shared[*statsapi.Summary]
 	node        shared[*statsapi.NodeStats]
 }
 
-// New checks cfg and returns a Manager. It reads nothing. The error names all wrong
-// fields.
+// New checks cfg and returns a Collector. It reads nothing. The error names every
+// invalid field.
 func New(cfg Config) (*Collector, error) {
 	cfg = cfg.withDefaults()
 	var errs []error
@@ -114,30 +114,29 @@ func New(cfg Config) (*Collector, error) {
 	return &Collector{cfg: cfg, proc: proc{cfg.Proc}, disks: disks{statfs: cfg.Statfs}}, nil
 }
 
-// Summary is everything, not older than MaxAge. It holds what could be read even if
-// there is an error, which joins what could not; it is nil only if ctx ended. It
-// blocks for files, the runtime and volumes, or for another's question that is
-// under way.
+// Summary returns all statistics, at most MaxAge old. With an error, which joins
+// all failures, it has the values that could be read; it is nil only if ctx ended.
+// It blocks on files, the runtime and volumes, or on a running call.
 func (m *Collector) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return m.full.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.summary)
 }
 
-// Fresh is a Summary of which nothing was read before the call. Several who ask for
-// one at the same time may share the next.
+// Fresh returns a Summary that was read entirely after the call. Concurrent callers
+// may share the next one.
 func (m *Collector) Fresh(ctx context.Context) (*statsapi.Summary, error) {
 	return m.full.get(ctx, time.Now(), m.summary)
 }
 
-// CPUAndMemory is a Summary without file systems, networks and volumes. It asks the
-// runtime for lists only, unless cgroups of containers cannot be found. Errors are
-// as in Summary.
+// CPUAndMemory returns a Summary without file systems, networks and volumes. It
+// only lists at the runtime, unless cgroups of containers cannot be found. Errors
+// are as in Summary.
 func (m *Collector) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return m.small.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.smallSummary)
 }
 
-// Node is the node's part of a Summary, of which nothing was read before the call:
-// the same in a few files and one question to the runtime, however many pods there
-// are. Errors are as in Summary.
+// Node returns the node's part of a Summary, read entirely after the call: a few
+// files and one call to the runtime, however many pods there are. Errors are as in
+// Summary.
 func (m *Collector) Node(ctx context.Context) (*statsapi.NodeStats, error) {
 	return m.node.get(ctx, time.Now(), func(ctx context.Context) (*statsapi.NodeStats, error) {
 		n, err := m.readNode(ctx, true)

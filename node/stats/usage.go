@@ -6,21 +6,21 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Usage is what a cgroup uses at one time; nil is not known. Sizes are in bytes. It
-// is a value of one reading and never changed afterwards. CPU time and faults are
-// counters; memory, swap and tasks are levels.
+// Usage is the usage of a cgroup at one time; nil means not known. Sizes are in
+// bytes. It is never changed after the reading. CPU time and faults are counters;
+// memory, swap and tasks are levels.
 type Usage struct {
 	At time.Time
 
-	CPU     *uint64 // nanoseconds since the cgroup began
-	CPURate *uint64 // nanocores now, if the source says by itself
+	CPU     *uint64 // nanoseconds since the cgroup was created
+	CPURate *uint64 // nanocores, if the source measures it
 
 	Memory, WorkingSet, RSS *uint64
 	Faults, MajorFaults     *uint64
 	MemoryLimit             *uint64 // 2^62 or more: none
 	Swap, SwapLimit         *uint64
 
-	// Tasks is the number of threads, which is what the node's limit counts.
+	// Tasks is the number of threads, which the node's limit counts.
 	Tasks *uint64
 
 	CPUPressure, MemoryPressure, IOPressure *statsapi.PSIStats
@@ -33,7 +33,7 @@ func less(a, b uint64) uint64 { return a - min(a, b) }
 // ptr returns a pointer to a copy of v.
 func ptr[T any](v T) *T { return &v }
 
-// zero is what a pointer points to, or 0.
+// zero returns the value of a pointer, or 0.
 func zero(p *uint64) uint64 {
 	if p == nil {
 		return 0
@@ -41,8 +41,8 @@ func zero(p *uint64) uint64 {
 	return *p
 }
 
-// Limit is what Memory is limited to; false if it is not, or that is not known. The
-// machine's memory is the limit of the node's Usage.
+// Limit returns the limit of Memory; false without a limit, or if it is not known.
+// The node's Usage is limited by the machine's memory.
 func (u *Usage) Limit() (bytes uint64, ok bool) {
 	if u.MemoryLimit == nil || *u.MemoryLimit >= unlimited {
 		return 0, false

@@ -11,8 +11,8 @@ import (
 // The addresses of a node, decided from values alone. The order of preference is
 // the kubelet's: given, then the node's name, then the default route.
 
-// AnnotationProvidedIP informs an external cloud provider which addresses were
-// asked for (k8s.io/cloud-provider/api).
+// AnnotationProvidedIP tells an external cloud provider the requested addresses
+// (k8s.io/cloud-provider/api).
 const AnnotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 
 // setAddresses writes the addresses and the annotation for the provider. With an
@@ -22,8 +22,8 @@ func setAddresses(node *v1.Node, in Addressing) error {
 	given := in.NodeIPs
 	anyOf := len(given) == 1 && given[0].IsUnspecified() // 0.0.0.0 or ::
 	if !anyOf {
-		// Checked at each call and not once: interfaces come and go, and the error
-		// goes when the address appears.
+		// Checked at each call: an interface may be added later, which ends the
+		// error.
 		for _, ip := range given {
 			if err := checkNodeIP(ip, in.Host); err != nil {
 				return err
@@ -62,10 +62,10 @@ func setAddresses(node *v1.Node, in Addressing) error {
 	return nil
 }
 
-// choose picks the address of a node that was given none: its name if that is one,
-// else what DNS has for it, else the default route's. six asks for IPv6 first; an
-// address of the other family is better than none. The error means that there is
-// none at all. It asks nobody: the answers of DNS are in the inputs.
+// choose returns the address of a node without a configured one: its name if that
+// is an address, else the address of DNS, else that of the default route. six
+// prefers IPv6; an address of the other family is better than none. Without any it
+// returns an error. It makes no call: the answers of DNS are in the inputs.
 func (in Addressing) choose(six bool) (netip.Addr, error) {
 	if ip, ok := sloppyAddr(in.Hostname); ok {
 		return ip, nil
@@ -96,8 +96,8 @@ func (in Addressing) choose(six bool) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("node addresses: no node IP is given, the node's name has none, and there is no default route")
 }
 
-// needsName reports that DNS has to be asked. Without it, a node with a given
-// address would depend on a name server.
+// needsName reports whether DNS is needed. A node with a configured address must
+// not depend on a name server.
 func (in Addressing) needsName() bool {
 	if len(in.NodeIPs) > 0 && !in.NodeIPs[0].IsUnspecified() || in.External && len(in.NodeIPs) == 0 {
 		return false

@@ -12,21 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Apply writes into node what in says: its status, and the annotation of its
-// addresses. What an error concerns is left as it was, and the rest is written
-// nevertheless. The events are to be told once the node's new state is known to
-// others. It reads no clock and keeps nothing but seen; of in, slices and maps may
-// be shared with the node afterwards. Calls with the same seen must not overlap.
+// Apply writes the status in in, and the annotation of its addresses, into node.
+// Parts with an error are kept as they were, and all others are written. Send the
+// events once the node's new state is published. It reads no clock and stores only
+// seen; node may share slices and maps of in afterwards. Calls with the same seen
+// must not overlap.
 func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error) {
 	s, at := &node.Status, metav1.NewTime(now)
-	// The order of the parts is the kubelet's: it decides the order of events and
-	// that Ready comes last of the conditions.
+	// The order is the kubelet's: it decides the order of events, and that Ready is
+	// the last of the conditions.
 	errs := []error{setAddresses(node, in.Addressing)}
 	events := setMachine(node, in, seen)
 	errs = append(errs, setVersions(node, in))
 	s.DaemonEndpoints.KubeletEndpoint.Port = in.Port
 	errs = append(errs, in.ImagesErr)
-	// Images of before are dropped with an error: the scheduler would prefer the
+	// With an error the earlier images are dropped: the scheduler would prefer the
 	// node for images that may be gone.
 	s.Images = nil
 	if in.ImagesErr == nil {
@@ -35,8 +35,7 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	s.NodeInfo.OperatingSystem = cmp.Or(in.Facts.OS, runtime.GOOS)
 	s.NodeInfo.Architecture = cmp.Or(in.Facts.Arch, runtime.GOARCH)
 	s.RuntimeHandlers = in.Handlers
-	// Nil is a runtime that does not say, or did not answer yet: what others know
-	// stays.
+	// Nil means that the runtime did not report it: the published value is kept.
 	if in.Features != nil {
 		s.Features = in.Features
 	}
@@ -44,10 +43,10 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	events = append(events, memoryPressure.set(node, in.MemoryPressure, at)...)
 	events = append(events, diskPressure.set(node, in.DiskPressure, at)...)
 	events = append(events, pidPressure.set(node, in.PIDPressure, at)...)
-	// Ready looks at the capacity, so that it comes after setMachine.
+	// Ready checks the capacity, so that it comes after setMachine.
 	events = append(events, setReady(node, in, at)...)
 	// Before the volumes are known, an empty list would let a controller detach
-	// disks that are in use.
+	// disks in use.
 	if in.VolumesSynced {
 		s.VolumesInUse = in.VolumesInUse
 	}
@@ -58,8 +57,8 @@ func Apply(node *v1.Node, in *Inputs, seen *Seen, now time.Time) ([]Event, error
 	return events, errors.Join(errs...)
 }
 
-// setVersions writes what runs on the node. Facts that cannot be read leave the
-// versions of before, but for the proxy's.
+// setVersions writes the versions of the node. Facts that cannot be read keep the
+// earlier versions, except the proxy's.
 func setVersions(node *v1.Node, in *Inputs) error {
 	info := &node.Status.NodeInfo
 	info.KubeProxyVersion = "" //nolint:staticcheck // it is deprecated, which is why it is cleared
@@ -73,9 +72,8 @@ func setVersions(node *v1.Node, in *Inputs) error {
 	return nil
 }
 
-// schedulable returns when a node is cordoned or given free: also one that was
-// cordoned when the agent started. There is no clock in it: the spec is another's,
-// and only its change is news.
+// schedulable returns an event when a node is cordoned or uncordoned, also if it
+// was cordoned when the agent started.
 func (seen *Seen) schedulable(node *v1.Node) []Event {
 	if node.Spec.Unschedulable == seen.unschedulable {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// capacityOf is what a node has: its machine's resources, pods, and devices. Keys of
-// before that are nobody's here stay, as they are opaque resources that others have
-// put there. The result is a new list; quantities are those of the inputs. The sums
-// of a machine that cannot be read are zero, so that nothing more is scheduled to
-// it, while the number of pods stays.
+// capacityOf returns the node's capacity: the machine's resources, pods, and
+// devices. Earlier keys that are not the agent's are kept, as they are opaque
+// resources set by others. The result is a new list; quantities are those of the
+// inputs. If the machine cannot be read, its resources are zero, so that nothing
+// more is scheduled to it, while the number of pods is kept.
 func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	maps.Copy(out, before)
@@ -44,17 +44,17 @@ func capacityOf(before v1.ResourceList, in *Inputs) v1.ResourceList {
 	for name, q := range in.Devices.Capacity {
 		out[name] = q
 	}
-	// Zero instead of no entry: an entry of before would stay in the status, as one
-	// of a resource that is nobody's here.
+	// Zero instead of no entry: an earlier entry would stay in the status like one
+	// of others.
 	for _, name := range in.Devices.Gone {
 		out[name] = *resource.NewQuantity(0, resource.DecimalSI)
 	}
 	return out
 }
 
-// allocatableOf is what pods can have of a capacity. Memory that is set aside for
-// huge pages is no memory for others. The result is a new list, in which nothing is
-// below zero: in.Reserved may be larger than a small machine.
+// allocatableOf returns the amount of a capacity that pods can have. Memory
+// reserved for huge pages is subtracted. The result is a new list without negative
+// values: in.Reserved may exceed a small machine.
 func allocatableOf(before, capacity v1.ResourceList, in *Inputs) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range before {
@@ -102,12 +102,12 @@ func floor(q resource.Quantity) resource.Quantity {
 	return q
 }
 
-// IsHugePages reports that a resource is memory in huge pages of one size.
+// IsHugePages reports whether a resource is memory in huge pages of one size.
 func IsHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// IsExtended reports that a resource is neither Kubernetes' own nor a request of
+// IsExtended reports whether a resource is neither Kubernetes' own nor a request of
 // a quota (k8s.io/kubernetes/pkg/apis/core/v1/helper, by its contract).
 func IsExtended(name v1.ResourceName) bool {
 	domain, _, has := strings.Cut(string(name), "/")
@@ -120,21 +120,20 @@ func setMachine(node *v1.Node, in *Inputs, seen *Seen) []Event {
 	s := &node.Status
 	s.Capacity = capacityOf(s.Capacity, in)
 	s.Allocatable = allocatableOf(s.Allocatable, s.Capacity, in)
-	// Identities of before stay: a boot ID that is cleared would hide the next
-	// reboot.
+	// Earlier identities are kept: a cleared boot ID would hide the next reboot.
 	if in.FactsErr != nil {
 		return nil
 	}
 	info := &s.NodeInfo
 	var events []Event
-	// Compared with what the API server has, which is from before this process:
-	// that is how the agent learns of a reboot that it did not see.
+	// Compared with the API server's value from before this process, to detect a
+	// reboot that the agent did not see.
 	if info.BootID != "" && in.Facts.BootID != "" && info.BootID != in.Facts.BootID && !seen.rebooted {
 		seen.rebooted = true
 		events = append(events, Event{v1.EventTypeWarning, "Rebooted", "Node " + node.Name + " has been rebooted, boot id: " + in.Facts.BootID})
 	}
-	// What cannot be read for now stays: without a boot ID the next reboot would not be
-	// reported.
+	// Values that cannot be read now are kept: without a boot ID the next reboot
+	// would not be reported.
 	info.MachineID, info.SystemUUID = cmp.Or(in.Facts.MachineID, info.MachineID), cmp.Or(in.Facts.SystemUUID, info.SystemUUID)
 	info.BootID = cmp.Or(in.Facts.BootID, info.BootID)
 	// Nil and not zero: the field is for nodes with swap (KEP-2400).

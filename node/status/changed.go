@@ -8,11 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// sameInputs reports whether two Inputs make the same status. Errors are compared by
-// their texts: a caller that wraps errors anew at each look would otherwise cause a
-// report at each look. It is called every few seconds and, unlike reflect.DeepEqual,
-// allocates nothing; TestEveryInputCounts has every field, those of the API's types
-// included.
+// sameInputs reports whether two Inputs give the same status. Errors are compared
+// by their texts, since callers may wrap errors anew each time. It is called every
+// few seconds and, unlike reflect.DeepEqual, does not allocate;
+// TestEveryInputCounts checks that every field is compared.
 func sameInputs(a, b *Inputs) bool {
 	return sameAddressing(&a.Addressing, &b.Addressing) &&
 		a.MaxPods == b.MaxPods && a.PodsPerCore == b.PodsPerCore && sameList(a.Reserved, b.Reserved) && a.LocalStorage == b.LocalStorage &&

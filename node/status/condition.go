@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The texts of conditions and the reasons of events are the kubelet's, as
-// controllers and dashboards know them.
+// The texts of conditions and the reasons of events are the kubelet's: controllers
+// and dashboards use them.
 
-// statusPressure is what a condition says when it holds and when it does not.
+// statusPressure has the texts of a condition for both of its statuses.
 type statusPressure struct {
 	kind                  v1.NodeConditionType
 	bad, good             string // reasons
@@ -50,7 +50,7 @@ func (p statusPressure) set(node *v1.Node, holds bool, now metav1.Time) []Event 
 	if holds {
 		status, reason, text, event = v1.ConditionTrue, p.bad, p.badText, p.badEvent
 	}
-	// Reason and message stay too, as the kubelet leaves them.
+	// Reason and message are kept too, as in the kubelet.
 	if c.Status == status {
 		return nil
 	}
@@ -58,8 +58,8 @@ func (p statusPressure) set(node *v1.Node, holds bool, now metav1.Time) []Event 
 	return []Event{statusEvent(node.Name, event)}
 }
 
-// condition finds one, or adds it as Unknown. The pointer is good until the next
-// condition is added.
+// condition returns a condition, and adds it as Unknown if it is missing. The
+// pointer is valid until the next condition is added.
 func condition(node *v1.Node, kind v1.NodeConditionType) *v1.NodeCondition {
 	all := &node.Status.Conditions
 	if i := indexOf(*all, kind); i >= 0 {
@@ -79,9 +79,9 @@ func statusEvent(node, what string) Event {
 	return Event{v1.EventTypeNormal, what, "Node " + node + " status is now: " + what}
 }
 
-// setReady writes the condition Ready. There is an event when one that was there
-// changes, and none for the first. Unlike those of pressures, its message follows
-// every change of the reasons.
+// setReady writes the condition Ready. It returns an event when an existing one
+// changes, and none for the first. Unlike the messages of pressures, its message
+// changes with the reasons.
 func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
 	want := v1.NodeCondition{
 		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
@@ -95,8 +95,7 @@ func setReady(node *v1.Node, in *Inputs, now metav1.Time) []Event {
 	if len(in.Warnings) > 0 {
 		want.Message += ". WARNING: " + aggregate(in.Warnings)
 	}
-	// The first Ready of a node is no transition: nobody has known it as anything
-	// else.
+	// The first Ready of a node is no transition.
 	i := indexOf(node.Status.Conditions, v1.NodeReady)
 	if i < 0 {
 		node.Status.Conditions = append(node.Status.Conditions, want)
@@ -124,10 +123,9 @@ func (in *Inputs) begins(capacity v1.ResourceList) bool {
 	return in.Problems.Beginning && rest.notReady(capacity) == ""
 }
 
-// notReady is the text of all that keeps the node from being ready, in an order
-// that does not change. An empty text means that the node is ready. A text that
-// flapped would be a change of status at each look, and so a write to the API
-// server.
+// notReady returns the texts of all problems in a fixed order; empty if the node is
+// ready. A text that flapped would change the status each time, and cause a write
+// to the API server.
 func (in *Inputs) notReady(capacity v1.ResourceList) string {
 	var texts []string
 	for _, err := range []error{in.Problems.Runtime, in.Problems.Network, in.Problems.Storage, in.Problems.Shutdown} {
@@ -177,17 +175,18 @@ var (
 	errNetworkUnknown = errors.New("network state unknown")
 )
 
-// runtimeErr is what is wrong with a runtime, by when it was last well and what it
-// said then: the age of the last good answer, what the checks of health say, and
-// the runtime's own condition. grace is Config.RuntimeGrace. A runtime that
-// answered once has the whole of it; one that never did has none, since pods cannot
-// have been started. condition is the runtime's text, "" if its condition is met.
+// runtimeErr returns the problem of a runtime: the age of its last good answer, the
+// failures of health checks, and its own condition. grace is Config.RuntimeGrace. A
+// runtime that has answered once has the whole grace period; one that never did has
+// none, since no pods were started. condition is the runtime's text, "" if its
+// condition is met.
 func runtimeErr(lastGood, now time.Time, grace time.Duration, unhealthy []string, condition string) error {
 	var texts []string
 	switch {
 	case lastGood.IsZero():
 		texts = append(texts, errNeverSeen.Error())
-	// At exactly the grace it is down: pollWait has the next look then.
+	// At exactly the grace period it is down: pollWait schedules the next check
+	// then.
 	case now.Sub(lastGood) >= grace:
 		texts = append(texts, errRuntimeDown.Error())
 	}

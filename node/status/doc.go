@@ -13,24 +13,23 @@
 //	<-m.Changes()
 //	events, err := m.Fill(node)
 //
-// [Apply] is the pure part: it writes [Inputs], which are values, into a node
-// and says which events that means. Reasons, messages and transition rules are
-// the kubelet's. [Same] compares two statuses, and [ParseNodeIPs] reads
-// --node-ip.
+// [Apply] is the pure part: it writes [Inputs], which are values, into a node and
+// returns the resulting events. Reasons, messages and transition rules are the
+// kubelet's. [Same] compares two statuses, and [ParseNodeIPs] reads --node-ip.
 //
-// The Manager around it collects the inputs. It says on [Manager.Changes] when
-// one of them is another, at once where it is told ([Manager.Changed],
-// [Manager.RuntimeChanged], [Manager.ImagesChanged]) and within 10 s where it
-// has to look. Whoever reports to an API server calls [Manager.Fill] then, and
-// now and then for the heartbeat.
+// The Manager collects the inputs. [Manager.Changes] reports when one of them has
+// changed: at once after [Manager.Changed], [Manager.RuntimeChanged] and
+// [Manager.ImagesChanged], and within 10 s for inputs that it polls. The reporter
+// to the API server calls [Manager.Fill] then, and from time to time for the
+// heartbeat.
 //
 // # Faults
 //
-// Fill calls nobody, and never waits. A machine, a name server or a runtime
-// that hangs is given 5 or 10 s, and what was known before holds meanwhile. A
-// runtime that does not answer is asked each second; the node is not ready
-// after Config.RuntimeGrace without an answer, at that moment, and ready again
-// within a second of the next one. Errors of one input leave the others alone.
+// Fill makes no call and never waits. A machine, a name server or a runtime that
+// hangs has a deadline of 5 or 10 s, and the last values are used meanwhile. A
+// runtime that does not answer is called each second; the node is not ready after
+// Config.RuntimeGrace without an answer, and ready again within a second of the
+// next one. An error of one input does not affect the others.
 //
 // Tier: beta.
 package status

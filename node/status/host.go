@@ -10,8 +10,8 @@ import (
 // or the resolver.
 type Host struct{}
 
-// Interfaces lists the addresses of all interfaces. Those that are down are among
-// them. IPv4 addresses are plain ones, without the prefix of IPv6.
+// Interfaces returns the addresses of all interfaces, also of those that are down.
+// IPv4 addresses are not mapped to IPv6.
 func (Host) Interfaces() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -28,10 +28,9 @@ func (Host) Interfaces() ([]netip.Addr, error) {
 	return out, nil
 }
 
-// Default asks the routing table by connecting a datagram socket, which sends
-// nothing, to an address that is for documentation (RFC 5737, RFC 3849). The zero
-// Addr means that there is no route, or that its address is not one that other
-// machines can use.
+// Default reads the routing table by connecting a datagram socket, which sends
+// nothing, to a documentation address (RFC 5737, RFC 3849). The zero Addr means
+// that there is no route, or that other machines cannot use its address.
 func (Host) Default(six bool) netip.Addr {
 	network, address := "udp4", "192.0.2.1:9"
 	if six {
@@ -54,7 +53,7 @@ func (Host) Default(six bool) netip.Addr {
 	return ip
 }
 
-// Lookup asks the system's resolver. It blocks until ctx ends.
+// Lookup calls the system's resolver. It blocks until ctx ends at most.
 func (Host) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }

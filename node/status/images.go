@@ -12,10 +12,9 @@ import (
 // API server.
 const namesPerImage = 5
 
-// showImages are those of all that a status has: the largest, limit of them (-1 is
-// all), with five names each. The list is not changed. Equal ones come in an order
-// that does not flap. The largest are shown, since those are the ones whose pull
-// the scheduler can spare.
+// showImages returns the images for a status: the limit largest (-1: all), with
+// five names each. The list is not changed, and equal images have a stable order.
+// The largest ones save the most when the scheduler avoids their pull.
 func showImages(all []v1.ContainerImage, limit int) []v1.ContainerImage {
 	if limit == 0 || len(all) == 0 {
 		return nil

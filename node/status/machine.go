@@ -20,17 +20,17 @@ import (
 )
 
 // System reads the facts of a Linux machine from its files. Files is the root of
-// its file system, such as os.DirFS("/"); Storage, if there is one, gives the
-// ephemeral-storage in bytes. It reads small files of /proc, /sys and /etc only,
-// which the kernel and the distribution keep in forms that have long been stable.
+// its file system, such as os.DirFS("/"); Storage, if not nil, returns the
+// ephemeral-storage in bytes. It reads only small files of /proc, /sys and /etc
+// with stable formats.
 type System struct {
 	Files   fs.FS
 	Storage func() (int64, error)
 }
 
-// Facts reads all that there is. Memory and processors have to be; the rest is left
-// empty where the machine does not tell. The context is not used: reads of such
-// files do not wait.
+// Facts reads all facts. Memory and processors are required; other values are empty
+// if they cannot be read. The context is not used: reads of such files do not
+// block.
 func (s System) Facts(context.Context) (Facts, error) {
 	meminfo, err := fs.ReadFile(s.Files, "proc/meminfo")
 	if err != nil {
@@ -80,8 +80,8 @@ func (s System) Facts(context.Context) (Facts, error) {
 	return f, nil
 }
 
-// line is the first one of a file that holds one; "" if there is none. The device
-// tree ends its texts with a zero byte.
+// line returns the first line of a file; "" if there is none. Texts of the device
+// tree end with a zero byte.
 func (s System) line(name string) string {
 	raw, err := fs.ReadFile(s.Files, name)
 	if err != nil {
@@ -90,9 +90,9 @@ func (s System) line(name string) string {
 	return strings.TrimRight(strings.TrimSpace(string(raw)), "\x00")
 }
 
-// cpus counts those that are online (Documentation/admin-guide/cputopology),
-// whatever this process may use of them. The list has ranges, as in "0-3,8". An
-// empty one is an error, since a machine without processors does not run this.
+// cpus counts the online processors (Documentation/admin-guide/cputopology),
+// whatever this process may use. The list has ranges, such as "0-3,8". An empty
+// list is an error.
 func (s System) cpus() (int64, error) {
 	text := s.line("sys/devices/system/cpu/online")
 	if text == "" {
@@ -162,7 +162,7 @@ func meminfoBytes(raw []byte, name string) (int64, error) {
 		}
 		kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 53)
 		if err != nil || kb < 0 {
-			return 0, fmt.Errorf("proc/meminfo: %s: %q is no number of kB", name, value)
+			return 0, fmt.Errorf("proc/meminfo: %s: %q is not a number of kB", name, value)
 		}
 		return kb << 10, nil
 	}

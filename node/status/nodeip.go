@@ -8,11 +8,11 @@ import (
 )
 
 // ParseNodeIPs reads the value of --node-ip: up to two addresses, separated by
-// commas. Parts that are no addresses are left out and named in ignored. Two must
-// be of different families, and neither unspecified; a single 0.0.0.0 or :: asks
-// for the default address of its family. Leading zeros of IPv4 are taken as
-// decimal, as the kubelet does it. ips are in the order of the text, which decides
-// the node's primary family.
+// commas. Parts that are not addresses are returned in ignored. Two addresses must
+// be of different families, and neither unspecified; a single 0.0.0.0 or ::
+// requests the default address of its family. Leading zeros of IPv4 are decimal, as
+// in the kubelet. ips are in the order of the text, which decides the node's
+// primary family.
 func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
@@ -29,8 +29,8 @@ func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 	return ips, ignored, checkNodeIPs(ips, text)
 }
 
-// checkNodeIPs returns an error if more than one address is given and they are not
-// a pair of both families. text is what the error shows.
+// checkNodeIPs returns an error for more than one address unless they are a pair of
+// both families. text is shown in the error.
 func checkNodeIPs(ips []netip.Addr, text string) error {
 	switch {
 	case len(ips) < 2:
@@ -68,10 +68,9 @@ func sloppyAddr(s string) (netip.Addr, bool) {
 	return ip.Unmap(), true
 }
 
-// checkNodeIP reports whether an address can be a node's: one of its interfaces'
-// (host), and none that only means something on the machine or the link. ip has to
-// be unmapped. A nil list of host means that nothing is known to be the machine's,
-// so that every address is refused.
+// checkNodeIP returns an error unless an address can be a node's: it must be one of
+// its interfaces' (host), and valid beyond the machine and the link. ip has to be
+// unmapped. Without host every address is refused.
 func checkNodeIP(ip netip.Addr, host []netip.Addr) error {
 	var why string
 	switch {

@@ -9,9 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// How often the runtime is asked: the kubelet's 5 s, and more often while it is
-// awaited. pollTimeout bounds one call. defaultRuntimeGrace is the kubelet's as
-// well.
+// How often the runtime is called: the kubelet's 5 s, and more often while its
+// answer is awaited. pollTimeout limits one call. defaultRuntimeGrace is the
+// kubelet's.
 const (
 	pollEvery           = 5 * time.Second
 	pollLost            = time.Second
@@ -21,11 +21,11 @@ const (
 	defaultRuntimeGrace = 30 * time.Second
 )
 
-// pollWait is the time to the next look at a runtime. A runtime that comes up
-// shortly after the agent is the common case at boot: the look every 250 ms gets
-// pods going at once, and ends after startPatience lest a missing runtime cost CPU
-// for ever. toGrace is the time until the runtime counts as down; 0 or less if it
-// does already, or never answered.
+// pollWait returns the time to the next call of the runtime. At boot the runtime
+// often starts shortly after the agent: a call every 250 ms lets pods start at
+// once, and ends after startPatience to save CPU if the runtime is missing. toGrace
+// is the time until the runtime counts as down; 0 or less if it does already, or
+// never answered.
 func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Duration {
 	wait := pollEvery
 	switch {
@@ -41,8 +41,8 @@ func pollWait(well, everWell bool, sinceStart, toGrace time.Duration) time.Durat
 	return wait
 }
 
-// watchRuntime asks the runtime and the checks of health. first is closed after the
-// first look. It is the only goroutine that asks for the state.
+// watchRuntime calls the runtime and the health checks. first is closed after the
+// first round. No other goroutine reads the runtime's state.
 func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 	start, everWell, told := time.Now(), false, ""
 	for {
@@ -50,7 +50,7 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 		if ctx.Err() != nil {
 			return
 		}
-		// The first look is reported by watchMachine, together with the machine's.
+		// watchMachine reports the first round, together with the machine's.
 		if first != nil {
 			close(first)
 			first = nil
@@ -76,17 +76,17 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 		select {
 		case <-ctx.Done():
 			return
-		// Also while it was well: whoever sees the connection break knows before
-		// the next look.
+		// Also while it was well: the owner of the connection detects a failure
+		// before the next call.
 		case <-m.poll:
 		case <-time.After(pollWait(well, everWell, time.Since(start), toGrace)):
 		}
 	}
 }
 
-// askRuntime takes in one answer. Without one nothing changes but the time that has
-// passed since the last good one. It blocks for pollTimeout at most, and for
-// Config.Checks, which answer from memory.
+// askRuntime handles one answer. Without an answer only the age of the last good
+// one grows. It blocks for pollTimeout at most, and for Config.Checks, which read
+// only memory.
 func (m *Manager) askRuntime(ctx context.Context) error {
 	state, err := m.ask(ctx)
 	var unwell []string
@@ -107,8 +107,8 @@ func (m *Manager) askRuntime(ctx context.Context) error {
 	if state.NetworkNotReady != "" {
 		m.network = fmt.Errorf("container runtime network not ready: %s", state.NetworkNotReady)
 	}
-	// lastGood does not move: after the grace the node reports the runtime as down
-	// beside the condition. Handlers and features of before stay.
+	// lastGood is not set: after the grace period the node reports the runtime as
+	// down beside the condition. Earlier handlers and features are kept.
 	if state.NotReady != "" {
 		m.runtime.NotReady, m.runtime.Name, m.runtime.Version = state.NotReady, state.Name, state.Version
 		return nil
@@ -118,16 +118,16 @@ func (m *Manager) askRuntime(ctx context.Context) error {
 	return nil
 }
 
-// ask asks the runtime, with a deadline: one that hangs is found out by it.
+// ask calls the runtime with a deadline.
 func (m *Manager) ask(ctx context.Context) (RuntimeState, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	return m.cfg.Runtime.State(ctx)
 }
 
-// watchImages lists the images when they have changed, and now and then. It has a
-// goroutine of its own, since a list of images can take seconds on a busy disk and
-// must not delay the look at the runtime's health.
+// watchImages lists the images when they have changed, and from time to time. It
+// has a goroutine of its own, since a list of images can take seconds on a busy
+// disk and must not delay the runtime's health.
 func (m *Manager) watchImages(ctx context.Context) {
 	tick := time.NewTicker(imagesEvery)
 	defer tick.Stop()
@@ -139,7 +139,7 @@ func (m *Manager) watchImages(ctx context.Context) {
 		m.mu.Lock()
 		// The first failure of a row is logged.
 		if err != nil && m.listErr == nil {
-			m.cfg.Log.Warn("images cannot be listed", zap.Error(err))
+			m.cfg.Log.Warn("failed to list images", zap.Error(err))
 		}
 		m.listed, m.listErr = images, err
 		m.mu.Unlock()
@@ -152,8 +152,8 @@ func (m *Manager) watchImages(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-again:
-		// What comes during the pause is in the list; a later signal is kept by the
-		// channel.
+		// Changes during the pause are in the list; the channel keeps a later
+		// signal.
 		case <-m.images:
 			select { // pulls come in groups
 			case <-ctx.Done():
@@ -164,8 +164,7 @@ func (m *Manager) watchImages(ctx context.Context) {
 	}
 }
 
-// listImages lists the images as the status shows them: the rest need not stay in
-// memory.
+// listImages lists the images of the status; others need not stay in memory.
 func (m *Manager) listImages(ctx context.Context) ([]v1.ContainerImage, error) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()

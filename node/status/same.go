@@ -9,11 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Same reports that two statuses say the same: conditions in any order and whatever
-// their heartbeats, quantities however they are written, and nil and empty lists
-// alike. Neither is changed. Only two nils are the same where one is nil. A caller
-// that writes a status only if it is another one saves an API server most of the
-// writes.
+// Same reports whether two statuses are equal, ignoring the order of conditions,
+// their heartbeats, the form of quantities, and the difference between nil and
+// empty lists. Neither is changed. Two nils are equal. A caller that writes only
+// changed statuses saves an API server most of the writes.
 func Same(a, b *v1.NodeStatus) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -13,28 +13,29 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Machine reports what the machine is. It is asked every few minutes, so that memory
-// or processors that are added show. Calls do not overlap. Facts should end when
-// ctx does, after 5 s.
+// Machine reads the facts of the machine. It is called every few minutes, to detect
+// added memory or processors. Calls do not overlap. Facts should end when ctx does,
+// after 5 s.
 type Machine interface {
 	Facts(ctx context.Context) (Facts, error)
 }
 
-// Runtime is the container runtime; *cristatus.Source is one. A call has a deadline
-// of 10 s; calls do not overlap.
+// Runtime is the container runtime; *cristatus.Source implements it. A call has a
+// deadline of 10 s; calls do not overlap.
 type Runtime interface {
-	// State asks the runtime. An error means that it did not answer.
+	// State reads the runtime's state. An error means that it did not answer.
 	State(ctx context.Context) (RuntimeState, error)
 }
 
-// Images lists what the node has; *cristatus.Source does. Names are digests and
-// then tags. An error empties the status' list; it is asked again after 10 s.
+// Images lists the node's images; *cristatus.Source implements it. Names are
+// digests followed by tags. An error empties the status' list; it is called again
+// after 10 s.
 type Images interface {
 	Images(ctx context.Context) ([]v1.ContainerImage, error)
 }
 
-// Pressures knows which conditions hold; *eviction.Manager does. It is called often
-// and must not block.
+// Pressures reports the pressure conditions; *eviction.Manager implements it. It is
+// called often and must not block.
 type Pressures interface {
 	UnderPressure(v1.NodeConditionType) bool
 }
@@ -44,27 +45,27 @@ type Pressures interface {
 type Network interface {
 	// Interfaces lists the addresses of the machine.
 	Interfaces() ([]netip.Addr, error)
-	// Default is the source of the default route of a family; the zero Addr
+	// Default returns the source address of a family's default route; the zero Addr
 	// if there is none.
 	Default(six bool) netip.Addr
-	// Lookup asks DNS.
+	// Lookup calls DNS.
 	Lookup(ctx context.Context, name string) ([]netip.Addr, error)
 }
 
-// Check is one that the node's health depends on.
+// Check is a health check of the node.
 type Check struct {
 	Name string // as in "PLEG"
 	// Err is called every few seconds; nil means healthy.
 	Err func() error
 }
 
-// Config holds what a Manager needs. Hostname, Machine and Runtime are
-// required, MaxPods positive; the zero value of every other field means the
-// default named beside it. The functions are called often and from any
-// goroutine: they answer from memory.
+// Config configures a [Manager]. Hostname, Machine and Runtime are required,
+// MaxPods positive; the zero value of every other field means the default named
+// beside it. The functions are called often and from any goroutine: they must not
+// block.
 type Config struct {
 	Hostname string       // see Hostname
-	NodeIPs  []netip.Addr // found out; see ParseNodeIPs
+	NodeIPs  []netip.Addr // detected; see ParseNodeIPs
 	External bool         // no cloud provider sets the addresses
 	Network  Network      // Host{}
 
@@ -83,23 +84,22 @@ type Config struct {
 	Pressures Pressures // never
 
 	Devices  func() Devices                       // none
-	Volumes  func() ([]v1.UniqueVolumeName, bool) // in use, sorted, and whether that is known yet; never known
-	Storage  func() error                         // why volumes cannot be served; ready
-	Shutdown func() error                         // why the machine goes down; it does not
+	Volumes  func() ([]v1.UniqueVolumeName, bool) // in use, sorted, and whether they are known yet; never known
+	Storage  func() error                         // why CSI volumes cannot be used; nil
+	Shutdown func() error                         // the reason of a shutdown; nil
 	Warnings func() []string                      // none
 	Checks   []Check                              // none
 
 	// RuntimeGrace is how long a runtime may be silent before the node is not
-	// ready; 30s, the kubelet's. A restart of the runtime must fit in: a node
-	// that is not ready loses the readiness of all its pods.
+	// ready; 30s, the kubelet's. It must be longer than a restart of the runtime:
+	// the pods of a node that is not ready are not ready.
 	RuntimeGrace time.Duration
 
 	Log *zap.Logger // silent
 }
 
-// How often is looked at what does not tell of its changes by itself. The kubelet
-// collects everything every 10 s; what costs more or changes rarely is looked at
-// less often here.
+// Intervals of polling. The kubelet collects everything every 10 s; expensive or
+// rarely changing inputs are polled less often here.
 const (
 	refreshEvery = 10 * time.Second
 	machineEvery = time.Minute
@@ -110,41 +110,40 @@ const (
 	imagesSettle = time.Second     // pulls come in groups
 )
 
-// Manager computes the status of a node. Its methods may be called from any goroutine. Its
-// goroutines are those of Run.
+// Manager computes the status of a node. Its methods may be called from any
+// goroutine. Run owns its goroutines.
 type Manager struct {
 	cfg Config
-	// Each has room for one value: a signal that nobody has read yet stands for all
-	// that come after it.
+	// Each holds one value: an unread signal stands for all later ones.
 	changes chan struct{}
 	images  chan struct{}
 	poll    chan struct{}
 
-	// mu guards all fields below. It is never held over a call of Config's
+	// mu guards all fields below. It is never held during a call of Config's
 	// functions.
 	mu       sync.Mutex
 	facts    Facts
 	factsErr error
 	machined time.Time // when facts were read; zero: never
 	addr     Addressing
-	named    time.Time // when the name is looked up again
+	named    time.Time // when to look the name up again
 	listed   []v1.ContainerImage
 	listErr  error
 	runtime  RuntimeState
 	// lastGood is when the runtime last answered with its condition met.
 	lastGood time.Time
 	network  error
-	unwell   []string // what the checks of health say
-	// seen is of what others know; pending replaces it in Reported.
+	unwell   []string // failures of health checks
+	// seen matches the published state; Reported replaces it by pending.
 	seen    Seen
 	pending Seen // of the last Fill
-	open    bool // all was looked at once
+	open    bool // all inputs were read once
 	began   time.Time
 	last    *Inputs // those of the last Fill
 }
 
-// New checks cfg and returns a Manager at rest. It asks nobody. The error names all
-// wrong fields.
+// New checks cfg and returns a Manager at rest. It makes no call. The error names
+// every invalid field.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if cfg.Hostname == "" {
@@ -190,14 +189,14 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Changes gets a value when Fill may have another result than the last time: the
-// first when the machine and the runtime have been looked at. There is one channel,
+// Changes returns a channel that gets a value when the result of Fill may have
+// changed, first when the machine and the runtime have been read. It is one channel
 // for one reader. Several changes may be one value.
 func (m *Manager) Changes() <-chan struct{} { return m.changes }
 
-// Changed notes that what the functions of Config tell is another, or may be:
-// pressures, devices, volumes in use, a shutdown. Before the first look at everything it
-// does nothing: that is told of as a whole. It returns at once.
+// Changed reports that the results of Config's functions may have changed:
+// pressures, devices, volumes in use, a shutdown. Before the first round it does
+// nothing. It returns at once.
 func (m *Manager) Changed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,12 +205,12 @@ func (m *Manager) Changed() {
 	}
 }
 
-// ImagesChanged notes that images were pulled or removed. They are listed a second
-// later, with those of other pulls. It returns at once.
+// ImagesChanged reports that images were pulled or removed. They are listed a
+// second later, together with other changes. It returns at once.
 func (m *Manager) ImagesChanged() { nudge(m.images) }
 
-// RuntimeChanged notes that the connection to the runtime was lost or made: it is
-// looked at now, and each second until it answers. It returns at once.
+// RuntimeChanged reports that the connection to the runtime was lost or opened: the
+// runtime is called now, and each second until it answers. It returns at once.
 func (m *Manager) RuntimeChanged() { nudge(m.poll) }
 
 // nudge leaves a value in a channel with room for one, if it has none.
@@ -223,9 +222,9 @@ func nudge(c chan struct{}) {
 }
 
 // Fill writes the status into node, which the caller owns, and returns the events
-// to be told of once others know the node's new state; then call Reported. What an
-// error concerns stays as it was in node. It never blocks for long: it takes what
-// the goroutines of Run have found.
+// to send once the new state is published; then call Reported. Parts with an error
+// are kept as they were in node. It does not block: it uses the values that Run's
+// goroutines have read.
 func (m *Manager) Fill(node *v1.Node) ([]Event, error) {
 	in := m.inputs()
 	m.mu.Lock()
@@ -235,24 +234,23 @@ func (m *Manager) Fill(node *v1.Node) ([]Event, error) {
 	return Apply(node, &in, &m.pending, time.Now())
 }
 
-// Reported notes that what the last Fill wrote is known to others, and its events
-// told, so that they are not told again. Fill and Reported must be called in turn,
-// not side by side.
+// Reported says that the result of the last Fill is published and its events are
+// sent. Calls of Fill and Reported must alternate.
 func (m *Manager) Reported() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = m.pending
 }
 
-// NetworkErr is why pods that are not on the host's network cannot start, or nil.
-// Until the runtime's first answer it is an error, too.
+// NetworkErr returns why pods without host network cannot start, or nil. It is an
+// error until the runtime's first answer.
 func (m *Manager) NetworkErr() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.network
 }
 
-// RuntimeErr is why the runtime cannot be relied on, or nil.
+// RuntimeErr returns the problem of the runtime, or nil.
 func (m *Manager) RuntimeErr() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -265,7 +263,7 @@ func (m *Manager) runtimeErr() error {
 	return runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, m.unwell, m.runtime.NotReady)
 }
 
-// inputs puts together what is known now. The functions of Config are called first,
+// inputs returns the current inputs. The functions of Config are called first,
 // without m.mu: they may take locks that their owners hold while they call Changed.
 func (m *Manager) inputs() Inputs {
 	in := Inputs{
@@ -305,31 +303,30 @@ func (m *Manager) inputs() Inputs {
 	return in
 }
 
-// notice reports a change if there is one since the last Fill. It is called after
-// each look.
+// notice sends a change if the inputs differ from those of the last Fill. It is
+// called after each reading.
 func (m *Manager) notice() {
 	in := m.inputs()
 	m.mu.Lock()
 	last, open := m.last, m.open
 	m.mu.Unlock()
-	// Before the first look at everything is done, a change would only report a
-	// node that is not ready because nobody has answered yet.
+	// Before the first round is complete, the node would only look not ready
+	// because nothing has answered yet.
 	if open && (last == nil || !sameInputs(&in, last)) {
 		m.Changed()
 	}
 }
 
-// Run looks at the machine, the runtime and the images until ctx ends, and returns
-// nil when every goroutine has ended. It may be called once. Before it, Fill writes
-// a node that is not ready.
+// Run polls the machine, the runtime and the images until ctx ends, and returns nil
+// when every goroutine has ended. It may be called once. Before it, Fill writes a
+// node that is not ready.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	first := make(chan struct{})
 	m.mu.Lock()
 	m.began = time.Now()
 	m.mu.Unlock()
-	// Each source has a goroutine: one that hangs does not make the others' facts
-	// stale.
+	// Each source has a goroutine: a hanging one does not delay the others.
 	wg.Go(func() { m.watchRuntime(ctx, first) })
 	wg.Go(func() { m.watchMachine(ctx, first) })
 	if m.cfg.Images != nil {
@@ -339,9 +336,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchMachine reads what the machine is and which addresses it has. The first
-// change is told when the runtime was looked at, too. If the runtime does not
-// answer within refreshEvery, the node is reported without it.
+// watchMachine reads the machine and its addresses. The first change is sent when
+// the runtime was called, too. If the runtime does not answer within refreshEvery,
+// the node is reported without it.
 func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{}) {
 	tick := time.NewTicker(refreshEvery)
 	defer tick.Stop()
@@ -368,14 +365,14 @@ func (m *Manager) watchMachine(ctx context.Context, runtimeSeen <-chan struct{})
 	}
 }
 
-// look reads the machine if that is due, the interfaces and, if needed, the name's
+// look reads the machine if it is due, the interfaces and, if needed, the name's
 // addresses. It blocks for lookTimeout at most for each of the machine and the
 // name. Only watchMachine calls it.
 func (m *Manager) look(ctx context.Context) {
 	m.mu.Lock()
 	due, addr, nameDue := m.machined.IsZero() || m.factsErr != nil || time.Since(m.machined) >= machineEvery, m.addr, time.Now().After(m.named)
 	m.mu.Unlock()
-	// Failures have it read again at the next tick.
+	// After a failure it is read again at the next tick.
 	if due {
 		m.readMachine(ctx)
 	}
@@ -387,8 +384,8 @@ func (m *Manager) look(ctx context.Context) {
 	}
 	addr.Default4, addr.Default6 = m.cfg.Network.Default(false), m.cfg.Network.Default(true)
 	again := time.Time{}
-	// Names are looked up seldom: the kubelet asks at each status, which makes its
-	// name server a part of every heartbeat.
+	// Names are looked up seldom: the kubelet does it for each status, which makes
+	// its name server a part of every heartbeat.
 	if nameDue && addr.needsName() {
 		resolved, lookErr := m.lookup(ctx, addr.Hostname)
 		var none *net.DNSError
@@ -398,7 +395,7 @@ func (m *Manager) look(ctx context.Context) {
 		// An answer too: the name has no address any more.
 		case errors.As(lookErr, &none) && none.IsNotFound:
 			addr.Resolved = nil
-		default: // nobody answers: what was known holds
+		default: // no answer: the last addresses are used
 			again = time.Now().Add(namesRetry)
 		}
 	}
@@ -411,15 +408,15 @@ func (m *Manager) look(ctx context.Context) {
 	}
 }
 
-// lookup asks for the addresses of a name, for lookTimeout at most.
+// lookup resolves a name, for lookTimeout at most.
 func (m *Manager) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	return m.cfg.Network.Lookup(ctx, name)
 }
 
-// readMachine keeps what was known if there is nothing new. Only a machine that
-// could never be read is an error of the status; later failures are logged.
+// readMachine keeps the last facts after a failure. Only a machine that could never
+// be read is an error of the status; later failures are logged.
 func (m *Manager) readMachine(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -427,7 +424,7 @@ func (m *Manager) readMachine(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.cfg.Log.Warn("the machine cannot be read", zap.Error(err))
+		m.cfg.Log.Warn("failed to read machine", zap.Error(err))
 		if m.machined.IsZero() {
 			m.factsErr = err
 		}
