@@ -10,13 +10,12 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// Cgroups is what the configuration says of package cgroups' Config on a machine
-// with that capacity. ok is false if the runtime is to do as it likes
-// (cgroupsPerQOS: false).
+// Cgroups returns the configuration of package cgroups for a machine with that
+// capacity. ok is false if the runtime manages pod cgroups (cgroupsPerQOS: false).
 //
 // The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and
-// metrics; and the runtime's driver, where it reports one, takes the place of the
-// configuration's (KEP-4033).
+// metrics. If the runtime reports its driver, that one replaces the configured one
+// (KEP-4033).
 func (c *Config) Cgroups(capacity v1.ResourceList) (cfg cgroups.Config, ok bool) {
 	if !*c.CgroupsPerQOS {
 		return cgroups.Config{}, false

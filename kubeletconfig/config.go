@@ -11,42 +11,42 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// Config is the configuration of a node: files and flags together, with defaults,
-// validated. Pointers for which the kubelet has a default are not nil. It belongs
-// to the caller; nothing here keeps it.
+// Config is the validated configuration of a node from files, flags and defaults.
+// Pointers with a default in the kubelet are not nil. The caller owns it.
 //
-// The methods beside the fields put one concern each into the words of the block
-// that it is for. They expect a Config of [Load], or one whose KubeletConfiguration
-// has been through [SetDefaults] and [Validate].
+// Each method converts one concern for one block. The methods expect a Config of
+// [Load], or one whose KubeletConfiguration has been through [SetDefaults] and
+// [Validate].
 type Config struct {
 	v1beta1.KubeletConfiguration
 
-	// RootDir and CertDir, both absolute, hold the node's state and certificates.
+	// RootDir and CertDir, both absolute, are the directories of the node's state
+	// and certificates.
 	RootDir, CertDir string
 
-	// Kubeconfig says how to reach the API server; without one the node stands
-	// alone. BootstrapKubeconfig is what the first certificate is asked for with.
+	// Kubeconfig is the file for the API server; "" for a node without a cluster.
+	// BootstrapKubeconfig is used to request the first certificate.
 	Kubeconfig, BootstrapKubeconfig string
 
 	Hostname   string            // in lower case; "" for that of the machine
-	NodeIPs    []string          // none: detect; a lone 0.0.0.0 or ::, any of that family
-	NodeLabels map[string]string // that a node may give itself; never nil
+	NodeIPs    []string          // none: detect; a single 0.0.0.0 or ::, any address of that family
+	NodeLabels map[string]string // labels that a node may set itself; never nil
 
-	// CredentialProviderConfig is a file for [LoadCredentialProviders], whose
-	// programs are in CredentialProviderDir; both or neither.
+	// CredentialProviderConfig is a file for [LoadCredentialProviders], and
+	// CredentialProviderDir the directory of its programs; both or neither.
 	CredentialProviderConfig, CredentialProviderDir string
 
-	// ExternalProvider says that a cloud provider outside of the node has to see
-	// it before it takes pods, and says its addresses.
+	// ExternalProvider says that an external cloud provider initializes the node
+	// before it accepts pods, and sets its addresses.
 	ExternalProvider bool
 
-	// LockFile, absolute or "", is locked while the node is there, and waited for
-	// before. ExitOnLockContention ends the node when somebody else opens it.
+	// LockFile, absolute or "", is locked while the node runs, and waited for
+	// before. ExitOnLockContention ends the node when another program opens it.
 	LockFile             string
 	ExitOnLockContention bool
 
-	RuntimeCgroup  string             // of the runtime; "" for that of the process behind its socket
-	DeadContainers gc.ContainerPolicy // how many stay
+	RuntimeCgroup  string             // of the runtime; "" for the cgroup of the process behind its socket
+	DeadContainers gc.ContainerPolicy // limits of dead containers
 
 	verbosity int      // --v
 	used      []string // of Options
@@ -60,28 +60,28 @@ func (c *Config) DeepCopy() *Config {
 	return &out
 }
 
-// Options defines where a configuration comes from. The zero value is that of a node
-// without files or flags: defaults alone.
+// Options defines the sources of a configuration. The zero value has neither files
+// nor flags: it gives the defaults.
 type Options struct {
-	// File is the main file and Dir the directory of drop-ins, where Flags do not
-	// name others; "" for none.
+	// File is the main file and Dir the directory of drop-ins, unless Flags names
+	// others; "" for none.
 	File, Dir string
-	// Flags lie over the files; those of nobody.
+	// Flags override the files; nil: none.
 	Flags *Flags
-	// Used are fields to which the caller gives an effect of its own, such as
-	// podCIDR or featureGates.NodeSwap: no warning says that they have none, and
-	// a gate may be one that Kubernetes does not know.
+	// Used are fields that the caller implements itself, such as podCIDR or
+	// featureGates.NodeSwap: they cause no warning about a missing effect, and a
+	// gate need not be known to Kubernetes.
 	Used []string
 }
 
 // Load reads the main file, merges the drop-ins over it in lexical order of their
-// paths (JSON merge patch, RFC 7396: a list replaces a list, null takes back), fills
-// in defaults, lays the flags over the result, and validates it.
+// paths (JSON merge patch, RFC 7396: a list replaces a list, null removes a value),
+// sets defaults, applies the flags, and validates the result.
 //
-// All mistakes of one step are in one error, a line each, with the file that set the
-// value last; see [Mistake]. The warnings, a line each too, name what is set and
-// has no effect: fields that nothing supports or knows, files that were not read,
-// flags that have no meaning beside others.
+// The error has all faults of one step, a line each, with the file that set the
+// value last; see [Mistake]. The warnings, a line each, name values without an
+// effect: unsupported or unknown fields, files that were not read, and flags that
+// are meaningless beside others.
 func Load(o Options) (*Config, []string, error) {
 	f := o.Flags
 	if f == nil {
@@ -101,7 +101,7 @@ func Load(o Options) (*Config, []string, error) {
 	return cfg, append(warnings, f.withoutEffect(cfg, o.Used)...), nil
 }
 
-// loadFiles loads what files say, with defaults and validated.
+// loadFiles loads the files with defaults, and validates them.
 func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, []string, error) {
 	merged, origin, warnings, err := mergeFiles(path, dir)
 	if err != nil {
@@ -121,8 +121,8 @@ func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, 
 	return c, append(warnings, withoutEffect(merged, used)...), err
 }
 
-// mergeFiles is the document that the files come to. Origin has for each field the
-// file that set it last.
+// mergeFiles returns the merged document of the files. origin has for each field
+// the file that set it last.
 func mergeFiles(path, dir string) (merged map[string]any, origin map[string]string, warnings []string, err error) {
 	var files []string
 	if path != "" {
@@ -160,7 +160,8 @@ func mergeFiles(path, dir string) (merged map[string]any, origin map[string]stri
 	return merged, origin, warnings, nil
 }
 
-// ParallelPulls is how many images are pulled at a time; 0 means any number.
+// ParallelPulls returns how many images may be pulled at a time; 0 means any
+// number.
 func (c *Config) ParallelPulls() int {
 	switch {
 	case *c.SerializeImagePulls:
@@ -172,8 +173,8 @@ func (c *Config) ParallelPulls() int {
 	}
 }
 
-// PodLimit is how many pods a machine with that many CPUs takes (maxPods,
-// podsPerCore).
+// PodLimit returns the maximum number of pods of a machine with that many CPUs
+// (maxPods, podsPerCore).
 func (c *Config) PodLimit(cpus int) int64 {
 	pods := int64(c.MaxPods)
 	if n := int64(c.PodsPerCore) * int64(cpus); n > 0 && n < pods {
@@ -182,5 +183,6 @@ func (c *Config) PodLimit(cpus int) int64 {
 	return pods
 }
 
-// Verbosity is that of the log: --v or logging.verbosity, whichever is more.
+// Verbosity returns the verbosity of the log: the larger of --v and
+// logging.verbosity.
 func (c *Config) Verbosity() int { return max(c.verbosity, int(c.Logging.Verbosity)) }

@@ -12,12 +12,12 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// SetDefaults fills in the kubelet's defaults (v1beta1) of the fields that have an
-// effect. 0 of a duration, and of a number that is no pointer, means the default.
-// Names of cgroups without a leading slash get one. Done twice, it comes to the same.
+// SetDefaults sets the kubelet's defaults (v1beta1) of the supported fields. 0 of a
+// duration, and of a number that is no pointer, means the default. A leading slash
+// is added to names of cgroups. It is idempotent.
 //
-// The kubelet's defaults are kept but for two: containerRuntimeEndpoint stays
-// empty, so that a runtime may be looked for, and failCgroupV1 is false.
+// Two defaults differ from the kubelet's: containerRuntimeEndpoint stays empty, so
+// that a runtime can be detected, and failCgroupV1 is false.
 func SetDefaults(c *v1beta1.KubeletConfiguration) {
 	orDefault(&c.SyncFrequency.Duration, time.Minute)
 	orDefault(&c.FileCheckFrequency.Duration, 20*time.Second)
@@ -75,7 +75,7 @@ func setClusterDefaults(c *v1beta1.KubeletConfiguration) {
 	orDefault(&c.KubeAPIBurst, 100)
 	unsetDefault(&c.EventRecordQPS, 50)
 	orDefault(&c.EventBurst, 100)
-	// One who asks for frequent updates wants them seen.
+	// With frequent updates, reports are frequent too.
 	orDefault(&c.NodeStatusReportFrequency, c.NodeStatusUpdateFrequency)
 	orDefault(&c.NodeStatusReportFrequency.Duration, 5*time.Minute)
 	orDefault(&c.NodeStatusUpdateFrequency.Duration, 10*time.Second)
@@ -114,7 +114,7 @@ func orDefault[T comparable](p *T, def T) {
 	}
 }
 
-// unsetDefault gives a pointer that is nil a value; its zero value stays.
+// unsetDefault sets a nil pointer to a value; a pointer to a zero value is kept.
 func unsetDefault[T any](p **T, def T) {
 	if *p == nil {
 		*p = &def

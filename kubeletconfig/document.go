@@ -20,9 +20,8 @@ const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
 )
 
-// parseDocument parses one YAML or JSON file. A field that the type does not
-// know, or that stands twice, is a warning, as it is for the kubelet; any other
-// mistake is an error.
+// parseDocument parses one YAML or JSON file. An unknown or repeated field is a
+// warning, as in the kubelet; any other fault is an error.
 func parseDocument(path string, b []byte) (doc map[string]any, warnings []string, err error) {
 	warn := func(format string, args ...any) {
 		warnings = append(warnings, path+": "+fmt.Sprintf(format, args...))
@@ -49,7 +48,7 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 		return nil, nil, atPath(path, errs)
 	}
 	said := map[string]bool{}
-	for _, u := range unknown { // of which there are a hundred at most
+	for _, u := range unknown { // at most a hundred
 		warn("%v; it has no effect", u)
 		said[u.Error()] = true
 	}
@@ -65,8 +64,8 @@ func atPath(path string, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// decodeYAML decodes the first document of b, which has to be a
-// KubeletConfiguration. What is set twice is in twice.
+// decodeYAML decodes the first document of b, which must be a KubeletConfiguration.
+// twice names a repeated field.
 func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	if err := manifestguard.Aliases(b, maxExpanded); err != nil {
 		return nil, "", err
@@ -89,8 +88,8 @@ func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	return doc, twice, nil
 }
 
-// decode reads doc into c. Names that c does not know are in unknown, one error
-// each; names are compared by case, as Kubernetes does.
+// decode decodes doc into c. unknown has an error for each unknown field; names are
+// case-sensitive, as in Kubernetes.
 func decode(doc any, c *v1beta1.KubeletConfiguration) (unknown []error, err error) {
 	raw, err := json.Marshal(doc)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// supported are the fields of KubeletConfiguration that change what a node made
-// of nodewright does. A field that is set and not here is named in a warning.
+// supported are the fields of KubeletConfiguration with an effect in a node made of
+// nodewright. Any other field that is set causes a warning.
 var supported = []string{
 	"apiVersion", "kind",
 	"staticPodPath", "staticPodURL", "staticPodURLHeader", "fileCheckFrequency", "httpCheckFrequency", "syncFrequency",
@@ -24,7 +24,7 @@ var supported = []string{
 	"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 	"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "featureGates",
 
-	// In a cluster, and for those who ask the node.
+	// For a cluster, and for clients of the node.
 	"address", "port", "readOnlyPort", "enableServer", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsMinVersion", "tlsCurvePreferences",
 	"rotateCertificates", "serverTLSBootstrap", "authentication", "authorization",
 	"enableDebuggingHandlers", "enableProfilingHandler", "enableContentionProfiling", "volumeStatsAggPeriod", "maxOpenFiles", "enableControllerAttachDetach", "enableSystemLogHandler", "enableSystemLogQuery", "enableDebugFlagsHandler",
@@ -37,7 +37,7 @@ var supported = []string{
 	"featureGates.InPlacePodLevelResourcesVerticalScaling", "featureGates.InPlacePodVerticalScalingInitContainers",
 	"featureGates.RestartAllContainersOnContainerExits",
 
-	// What is removed.
+	// Garbage collection.
 	"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
 	"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers", "containerLogMonitorInterval",
 
@@ -55,7 +55,8 @@ var reasons = map[string]string{
 	"volumePluginDir":                           "there are no FlexVolumes; CSI drivers take their place",
 }
 
-// because is the reason why a field has no effect; "" if there is none to say.
+// because returns the reason why a field has no effect; "" if there is no special
+// one.
 func because(field string) string {
 	if why := reasons[field]; why != "" {
 		return ": " + why
@@ -63,8 +64,7 @@ func because(field string) string {
 	return ""
 }
 
-// noTime is a duration that is not set. Who writes all fields of a configuration that
-// is empty, as kubeadm does, writes it.
+// noTime is the text of a duration that is not set, as kubeadm writes it.
 const noTime = "0s"
 
 // withoutEffect are warnings of the fields that are set, and neither supported

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// HardEviction are the hard thresholds that are not switched off (0% or 100%), by
-// signal. What they keep free is not for pods.
+// HardEviction returns the hard thresholds that are not disabled (0% or 100%), by
+// signal. They are subtracted from the resources of pods.
 func (c *Config) HardEviction() map[string]string { return hardEviction(&c.KubeletConfiguration) }
 
 func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
@@ -23,8 +23,8 @@ func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
 	return out
 }
 
-// Thresholds are those of eviction, hard and soft, with the one of the memory of
-// all pods if enforceNodeAllocatable has pods held to it.
+// Thresholds returns the hard and soft eviction thresholds, and one for the memory
+// of all pods if enforceNodeAllocatable limits pods.
 func (c *Config) Thresholds() ([]rank.Threshold, error) {
 	list, err := rank.Parse(rank.Text{
 		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinReclaim: c.EvictionMinimumReclaim,
@@ -36,7 +36,7 @@ func (c *Config) Thresholds() ([]rank.Threshold, error) {
 	return list, nil
 }
 
-// evictionSignals are those that one sets thresholds for: others follow.
+// evictionSignals are the signals that can have configured thresholds.
 var evictionSignals = []string{
 	string(rank.SignalMemory), string(rank.SignalNodeFs), string(rank.SignalNodeFsInodes),
 	string(rank.SignalImageFs), string(rank.SignalImageFsInodes), string(rank.SignalPIDs),
@@ -64,7 +64,7 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 			} else if !quantity.Cheap(value) {
 				bad(f.field+"."+signal, value, wantQuantity)
 			} else if _, err := rank.Parse(f.text(map[string]string{signal: value})); err != nil {
-				// It names the value too; what is wanted follows.
+				// The error names the value too; only the allowed values are used.
 				_, want, _ := strings.Cut(err.Error(), "; want ")
 				bad(f.field+"."+signal, value, want)
 			}
@@ -78,8 +78,8 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 	positive(bad, interval{"evictionPressureTransitionPeriod", c.EvictionPressureTransitionPeriod.Duration})
 }
 
-// softAlone has a grace period for each threshold, since one without is a mistake
-// of its own.
+// softAlone adds a grace period for each threshold: a missing one is a separate
+// fault.
 func softAlone(one map[string]string) rank.Text {
 	grace := map[string]string{}
 	for signal := range one {

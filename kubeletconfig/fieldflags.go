@@ -148,8 +148,8 @@ var fieldFlags = []fieldFlag{
 	{"volume-stats-agg-period", "volumeStatsAggPeriod", aPeriod},
 }
 
-// deadFlags mean nothing to this agent: those of cAdvisor, which it does not
-// have, of the klog library, and what the kubelet itself has given up.
+// deadFlags have no meaning here: those of cAdvisor and klog, and those that the
+// kubelet itself has deprecated.
 var deadFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
 	"event-storage-age-limit", "event-storage-event-limit", "experimental-allocatable-ignore-eviction",
@@ -159,13 +159,13 @@ var deadFlags = []string{
 	"storage-driver-secure", "storage-driver-table", "storage-driver-user",
 }
 
-// deadSwitches are those of them that need no value.
+// deadSwitches are the deadFlags that need no value.
 var deadSwitches = []string{
 	"enable-load-reader", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
 	"storage-driver-secure",
 }
 
-// bindFields defines the flags that stand for fields, and those that are dead.
+// bindFields defines the flags of fields, and the dead ones.
 func (f *Flags) bindFields(fs *flag.FlagSet) {
 	f.fields = map[string]any{}
 	for _, l := range fieldFlags {
@@ -235,8 +235,8 @@ func (f *Flags) layFields(c *v1beta1.KubeletConfiguration) error {
 	return nil
 }
 
-// fieldsWithoutEffect are warnings of flags whose field nobody reads, and of dead
-// ones.
+// fieldsWithoutEffect returns warnings about flags of unsupported fields, and about
+// dead ones.
 func (f *Flags) fieldsWithoutEffect(used []string) (warnings []string) {
 	effective := func(field string) bool { return slices.Contains(supported, field) || slices.Contains(used, field) }
 	for _, l := range fieldFlags {
@@ -315,7 +315,7 @@ func parseList(s string, before any) (any, error) {
 	return out, nil
 }
 
-// named adds what s says to the map of before.
+// named adds the pairs in s to an existing map.
 func named[V any](s, between string, before any, value func(string) (V, error)) (any, error) {
 	out := map[string]any{}
 	if m, ok := before.(map[string]any); ok {
@@ -350,7 +350,7 @@ func parseGates(s string, before any) (any, error) {
 	})
 }
 
-// parseHeaders reads headers, of which one may have several values.
+// parseHeaders parses headers; a header may have several values.
 func parseHeaders(s string, before any) (any, error) {
 	out := map[string][]string{}
 	if m, ok := before.(map[string][]string); ok {
@@ -359,7 +359,7 @@ func parseHeaders(s string, before any) (any, error) {
 	for _, p := range parts(s, ",") {
 		name, value, ok := strings.Cut(p, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, errors.New("want name:value, with commas between") // what is there may be a secret
+			return nil, errors.New("want name:value, with commas between") // without the value, which may be a secret
 		}
 		out[name] = append(slices.Clip(out[name]), strings.TrimSpace(value))
 	}
@@ -398,7 +398,7 @@ func parseModules(s string, before any) (any, error) {
 	return out, nil
 }
 
-// parseMemory reads what is reserved of the memory of each NUMA node, such as
+// parseMemory parses the reserved memory of each NUMA node, such as
 // 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi.
 func parseMemory(s string, before any) (any, error) {
 	type reservation struct {

@@ -11,20 +11,21 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// DefaultRootDir is the kubelet's --root-dir.
+// DefaultRootDir is the default of the kubelet's --root-dir.
 const DefaultRootDir = "/var/lib/kubelet"
 
-// Flags are the kubelet's command-line flags, by the kubelet's names: those that
-// stand for no field of its file, here, and those that lie over one. Make them with
-// [NewFlags]; a field that is changed before [Flags.Bind] is another default.
+// Flags are the kubelet's command-line flags by the kubelet's names. The exported
+// fields are the flags without a field in the file; the others override a field.
+// Create them with [NewFlags]; a field that is changed before [Flags.Bind] is a new
+// default.
 type Flags struct {
 	ConfigFile, ConfigDir           string // --config, --config-dir
 	Kubeconfig, BootstrapKubeconfig string
 	RootDir, CertDir                string // CertDir: ROOT_DIR/pki
 
 	Hostname   string // --hostname-override
-	NodeIP     string // one address, or one of each family with a comma between
-	NodeLabels string // key=value with commas between
+	NodeIP     string // one address, or one of each family separated by a comma
+	NodeLabels string // key=value separated by commas
 
 	CredentialProviderConfig, CredentialProviderDir string // --image-credential-provider-config and -bin-dir
 
@@ -37,12 +38,12 @@ type Flags struct {
 	Verbosity      int    // --v
 	DeadContainers gc.ContainerPolicy
 
-	over   v1beta1.KubeletConfiguration // what the flags for its fields say
-	fields map[string]any               // what other such flags say, by their names
-	bound  *flag.FlagSet                // nil: no flag for a field is set
+	over   v1beta1.KubeletConfiguration // values of the flags for fields
+	fields map[string]any               // values of other such flags, by name
+	bound  *flag.FlagSet                // nil: no flag of a field is set
 }
 
-// externalProvider is the one cloud provider that the kubelet still knows.
+// externalProvider is the only cloud provider that the kubelet still supports.
 const externalProvider = "external"
 
 // NewFlags returns flags with the kubelet's defaults.
@@ -53,8 +54,8 @@ func NewFlags() *Flags {
 	}
 }
 
-// Bind defines the flags in fs, which keeps f until it has been parsed. Other flags
-// may be in fs as well.
+// Bind defines the flags in fs, which stores values in f until it has been parsed.
+// fs may have other flags as well.
 func (f *Flags) Bind(fs *flag.FlagSet) {
 	f.bound = fs
 	for _, t := range []struct {
@@ -102,8 +103,8 @@ func (f *Flags) given() map[string]bool {
 	return names
 }
 
-// Validate reports every mistake at once, but for those in flags that lie over
-// fields which other fields have to agree with: [Flags.Apply] reports these.
+// Validate returns all faults, except those that depend on other fields of the
+// configuration, which [Flags.Apply] returns.
 func (f *Flags) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -140,9 +141,9 @@ func (f *Flags) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Apply lays the flags over c, whose KubeletConfiguration has to be valid, and
-// reports what is wrong then, which the flags brought in. Relative paths are
-// relative to the working directory.
+// Apply applies the flags to c, whose KubeletConfiguration must be valid, and
+// returns the faults that the flags caused. Relative paths are relative to the
+// working directory.
 func (f *Flags) Apply(c *Config) error {
 	if err := f.layFields(&c.KubeletConfiguration); err != nil {
 		return err
@@ -179,8 +180,8 @@ func (f *Flags) Apply(c *Config) error {
 	return errors.Join(hostErr, ipErr, labelErr, wrong)
 }
 
-// withoutEffect are warnings of flags that mean nothing, or something in a cluster
-// only, where c is what files and flags come to. Used is that of [Options].
+// withoutEffect returns warnings about flags without an effect, or with an effect
+// only in a cluster. c is the result of files and flags. used is that of [Options].
 func (f *Flags) withoutEffect(c *Config, used []string) (warnings []string) {
 	warnings = f.fieldsWithoutEffect(used)
 	if c.Kubeconfig != "" {

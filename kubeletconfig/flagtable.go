@@ -12,8 +12,8 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// A setting is a flag that lies over a field of KubeletConfiguration. Its value is
-// kept in a configuration of its own until it is known whether it was given.
+// A setting is a flag that overrides a field of KubeletConfiguration. Its value is
+// stored in a separate configuration until it is known whether the flag was given.
 type setting struct {
 	name string
 	bind func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration)
@@ -106,7 +106,7 @@ type pairsValue struct {
 	pairs   *map[string]string
 }
 
-// String writes the pairs in order. Package flag calls it on a zero value, too.
+// String returns the pairs sorted. Package flag calls it on a zero value, too.
 func (p *pairsValue) String() string {
 	if p.pairs == nil {
 		return ""
@@ -118,8 +118,8 @@ func (p *pairsValue) String() string {
 	return strings.Join(out, ",")
 }
 
-// Set adds pairs, as the flag may be given more than once. Without any, there
-// are none.
+// Set adds pairs; the flag may be given more than once. An empty value gives an
+// empty map.
 func (p *pairsValue) Set(s string) error {
 	if *p.pairs == nil {
 		*p.pairs = map[string]string{}

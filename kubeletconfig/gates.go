@@ -12,7 +12,7 @@ import (
 // knownGate is a feature gate of the kubelet.
 type knownGate struct {
 	name  string
-	stage string // ALPHA, BETA or DEPRECATED; "" for what is generally available
+	stage string // ALPHA, BETA or DEPRECATED; "" if it is generally available
 	is    gateFlags
 }
 
@@ -21,16 +21,17 @@ type gateFlags uint8
 const (
 	isOn      gateFlags = 1 << iota // unless it is set
 	isLocked                        // it cannot be set otherwise
-	ofKubelet                       // the kubelet's own code asks for it
+	ofKubelet                       // the kubelet's own code uses it
 )
 
-// gatesWithEffect are those that are asked for here: both values are done.
+// gatesWithEffect are the gates that nodewright implements in both states.
 var gatesWithEffect = []string{
 	gateCPUAlpha, gateCPUBeta, gatePodLevel, "ContainerCheckpoint", "ExtendWebSocketsToKubelet", "PodLogsQuerySplitStreams",
 	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls, gatePodCertificates,
 }
 
-// gatesDone are the gates of the kubelet whose default is not what is done here.
+// gatesDone are the gates of the kubelet whose default differs from nodewright's
+// behaviour.
 var gatesDone = map[string]bool{
 	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
 	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
@@ -47,17 +48,17 @@ func gateNamed(name string) (knownGate, bool) {
 	return knownGates[i], true
 }
 
-// Gate is a feature gate with what it comes to.
+// Gate is a feature gate with its resulting state.
 type Gate struct {
 	Name string
-	// Stage is ALPHA, BETA or DEPRECATED, and "" for what is generally available.
+	// Stage is ALPHA, BETA or DEPRECATED, and "" if it is generally available.
 	Stage string
-	// Enabled says what is done: of gates without an effect here that is not
-	// always what the configuration says.
+	// Enabled is the actual behaviour. For gates without an effect here it may
+	// differ from the configuration.
 	Enabled bool
 }
 
-// Gates are all feature gates of the kubelet, in the order of their names.
+// Gates returns all feature gates of the kubelet, sorted by name.
 func (c *Config) Gates() []Gate {
 	out := make([]Gate, 0, len(knownGates))
 	for _, g := range knownGates {
@@ -70,7 +71,7 @@ func (c *Config) Gates() []Gate {
 	return out
 }
 
-// done is what is done unless a gate with an effect says otherwise.
+// done returns the behaviour unless a gate with an effect is set.
 func (g knownGate) done() bool {
 	if v, ok := gatesDone[g.name]; ok {
 		return v
@@ -78,8 +79,8 @@ func (g knownGate) done() bool {
 	return g.is&isOn != 0
 }
 
-// validateGates refuses what the kubelet refuses: gates that nobody knows, and
-// others than the locked value.
+// validateGates reports faults as the kubelet does: unknown gates, and other values
+// than a locked one.
 func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 	unknown := 0
 	for _, name := range slices.Sorted(maps.Keys(c.FeatureGates)) {
@@ -98,14 +99,14 @@ func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// withoutOwn leaves out mistakes about gates that the caller knows.
+// withoutOwn removes faults of gates that the caller implements.
 func withoutOwn(found []Mistake, used []string) []Mistake {
 	return slices.DeleteFunc(found, func(m Mistake) bool {
 		return strings.HasPrefix(m.Field, "featureGates.") && slices.Contains(used, m.Field)
 	})
 }
 
-// near names gates that somebody may have meant.
+// near returns gates with similar names.
 func near(name string) string {
 	type candidate struct {
 		name string
@@ -153,8 +154,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// gateWithoutEffect is a warning of a gate that is set to what is not done; "" for
-// any other.
+// gateWithoutEffect returns a warning about a gate whose value differs from the
+// behaviour; "" for any other.
 func gateWithoutEffect(name string, value any) string {
 	on, _ := value.(bool)
 	if slices.Contains(allOfAStage, name) {

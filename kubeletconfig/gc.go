@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
-// ImageGC returns which images are removed, and when.
+// ImageGC returns the policy of image garbage collection.
 func (c *Config) ImageGC() gc.ImagePolicy {
 	return gc.ImagePolicy{
 		High: int(*c.ImageGCHighThresholdPercent), Low: int(*c.ImageGCLowThresholdPercent),
@@ -18,9 +18,8 @@ func (c *Config) ImageGC() gc.ImagePolicy {
 	}
 }
 
-// LogRotation is what a configuration says of package gc's: sizes, numbers
-// and periods. ok is false if logs are not to be rotated at all (a negative
-// containerLogMaxSize).
+// LogRotation returns the configuration of log rotation: sizes, numbers and
+// periods. ok is false if logs are not rotated (a negative containerLogMaxSize).
 func (c *Config) LogRotation() (cfg logrotate.Config, ok bool) {
 	size, err := Bytes(c.ContainerLogMaxSize)
 	return logrotate.Config{

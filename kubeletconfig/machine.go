@@ -15,11 +15,11 @@ const (
 // gateMemoryQoS is the gate of memoryThrottlingFactor and memoryReservationPolicy.
 const gateMemoryQoS = "MemoryQoS"
 
-// idsBlock is how many user IDs a pod has at least, and what their number is a multiple
-// of.
+// idsBlock is the smallest number of user IDs of a pod; any number must be a
+// multiple of it.
 const idsBlock int64 = 1 << 16
 
-// setMachineDefaults are those about the machine below the pods.
+// setMachineDefaults sets the defaults of fields about the machine.
 func setMachineDefaults(c *v1beta1.KubeletConfiguration) {
 	for _, cgroup := range []*string{&c.CgroupRoot, &c.SystemReservedCgroup, &c.KubeReservedCgroup, &c.KubeletCgroups, &c.SystemCgroups} {
 		if *cgroup != "" && !strings.HasPrefix(*cgroup, "/") {
@@ -67,10 +67,10 @@ func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
 	return on || !set
 }
 
-// MemoryQoS returns how memory is guarded and throttled (KEP-2570), unless its gate is off or
-// nothing of it is asked for: how far between request and limit a container is slowed
-// down, 0 if it is not, and whether requests are protected (memoryReservationPolicy:
-// TieredReservation).
+// MemoryQoS returns the settings of memory QoS (KEP-2570): the throttling factor
+// between request and limit, 0 for none, and whether requests are protected
+// (memoryReservationPolicy: TieredReservation). on is false if the gate is off or
+// neither is configured.
 func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	if !memoryQoS(&c.KubeletConfiguration) {
 		return 0, false, false
@@ -82,11 +82,12 @@ func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	return throttling, reserve, throttling != 0 || reserve
 }
 
-// The feature gates about what nodes declare; each feature has the name of its gate.
+// gateDeclared is the feature gate of declarations by nodes; each declared feature
+// has the name of its gate.
 const gateDeclared = "NodeDeclaredFeatures"
 
-// Declares reports whether the node may declare a feature (KEP-5328): neither its own
-// gate nor that of declarations is off.
+// Declares reports whether the node may declare a feature (KEP-5328): neither its
+// own gate nor gateDeclared is off.
 func (c *Config) Declares(feature string) bool {
 	for _, gate := range []string{gateDeclared, feature} {
 		if on, set := c.FeatureGates[gate]; set && !on {
@@ -96,10 +97,10 @@ func (c *Config) Declares(feature string) bool {
 	return true
 }
 
-// IDsPerPod is how many user IDs a pod with a user namespace of its own has
+// IDsPerPod returns the number of user IDs of a pod with a user namespace
 // (userNamespaces.idsPerPod).
 func (c *Config) IDsPerPod() uint32 { return uint32(*c.UserNamespaces.IDsPerPod) }
 
-// LimitedSwap reports whether containers of Burstable pods have a share of the
-// node's swap (memorySwap.swapBehavior); else nobody has any.
+// LimitedSwap reports whether containers of Burstable pods may use swap
+// (memorySwap.swapBehavior); others never do.
 func (c *Config) LimitedSwap() bool { return c.MemorySwap.SwapBehavior == limitedSwap }

@@ -11,13 +11,13 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// A Mistake is one wrong value of a configuration. The errors of [Load],
-// [Validate] and [Flags.Apply] wrap one for each value that is wrong; errors.As
-// finds the first.
+// A Mistake is one invalid value of a configuration. The errors of [Load],
+// [Validate] and [Flags.Apply] wrap one for each invalid value; errors.As finds the
+// first.
 type Mistake struct {
-	Field string // as the file has it, such as evictionHard.memory.available
+	Field string // path in the file, such as evictionHard.memory.available
 	Value any    // in JSON's types, or as a string
-	Want  string // what is allowed, in words
+	Want  string // the allowed values, in words
 }
 
 func (m Mistake) Error() string {
@@ -35,7 +35,7 @@ func (m Mistake) top() string {
 // maxMistakes bounds an error: the list in a file may have any length.
 const maxMistakes = 100
 
-// joined is one error of all mistakes, each under what prefix says of it.
+// joined returns one error of all mistakes, each after the result of prefix.
 func joined(mistakes []Mistake, prefix func(Mistake) string) error {
 	var errs []error
 	for i, m := range mistakes {
@@ -117,7 +117,7 @@ func wrongFields(doc map[string]any) (errs []error) {
 	return errs
 }
 
-// allowed finds out by trial what a field takes.
+// allowed determines by trial which values a field accepts.
 func allowed(accepts func(any) bool) string {
 	for _, t := range []struct {
 		sample any

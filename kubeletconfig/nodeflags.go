@@ -23,7 +23,7 @@ func (f *Flags) hostname() (string, error) {
 	return name, nil
 }
 
-// nodeIPs reads --node-ip. A lone 0.0.0.0 or :: asks for any address of that
+// nodeIPs parses --node-ip. A single 0.0.0.0 or :: requests any address of that
 // family.
 func (f *Flags) nodeIPs() ([]string, error) {
 	if f.NodeIP == "" {
@@ -48,7 +48,7 @@ func (f *Flags) nodeIPs() ([]string, error) {
 }
 
 // labelsAllowed are the labels of the kubernetes.io and k8s.io domains that a node
-// may give itself beside those of kubelet.kubernetes.io and node.kubernetes.io
+// may set itself, besides those of kubelet.kubernetes.io and node.kubernetes.io
 // (KEP-279, NodeRestriction).
 var labelsAllowed = []string{
 	v1.LabelHostname, v1.LabelInstanceType, v1.LabelInstanceTypeStable, v1.LabelOSStable, v1.LabelArchStable,

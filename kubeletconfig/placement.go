@@ -28,33 +28,33 @@ const (
 	gatePodLevel = "PodLevelResourceManagers"
 )
 
-// PlacesNothing reports whether every container may run anywhere: no policy for
-// CPUs, memory or the NUMA nodes of devices is set.
+// PlacesNothing reports whether no placement policy is set for CPUs, memory or the
+// NUMA nodes of devices.
 func (c *Config) PlacesNothing() bool {
 	return c.CPUManagerPolicy == cpuNone && c.MemoryManagerPolicy == memmgr.NoneName && c.TopologyManagerPolicy == topology.NameNone
 }
 
-// PodLevelResources reports whether pods with resources of their own are placed
-// by these (feature gate PodLevelResourceManagers, alpha).
+// PodLevelResources reports whether the placement policies apply to pod-level
+// resources (feature gate PodLevelResourceManagers, alpha).
 func (c *Config) PodLevelResources() bool { return c.FeatureGates[gatePodLevel] }
 
 // gatePodCertificates is the gate of podCertificate in projected volumes (KEP-4317).
 const gatePodCertificates = "PodCertificateRequest"
 
-// PodCertificates reports whether pods may have certificates of an API server's
+// PodCertificates reports whether pods may use certificates of an API server's
 // signers; beta, and off by default.
 func (c *Config) PodCertificates() bool { return c.FeatureGates[gatePodCertificates] }
 
-// CPUOptions are cpuManagerPolicyOptions.
+// CPUOptions returns cpuManagerPolicyOptions.
 func (c *Config) CPUOptions() cpumgr.Options { return cpuOptions(&c.KubeletConfiguration, quiet) }
 
-// TopologyOptions are topologyManagerPolicyOptions. As for the kubelet, policy none
-// has no options.
+// TopologyOptions returns topologyManagerPolicyOptions. As in the kubelet, policy
+// none has no options.
 func (c *Config) TopologyOptions() topology.Options {
 	return topologyOptions(&c.KubeletConfiguration, quiet)
 }
 
-// CPUReservation is which CPUs, or how much of any, are kept for the system:
+// CPUReservation returns the CPUs, or the amount of CPU, reserved for the system:
 // reservedSystemCPUs, or else the sum of systemReserved and kubeReserved.
 func (c *Config) CPUReservation() cpumgr.Reservation {
 	if cpus, _ := numa.ParseCPUs(c.ReservedSystemCPUs); !cpus.Empty() {
@@ -64,10 +64,10 @@ func (c *Config) CPUReservation() cpumgr.Reservation {
 	return cpumgr.Reservation{MilliCPU: cpu.MilliValue()}
 }
 
-// MemoryReservation is what is kept for the system of each NUMA node's memory on a
-// machine with that capacity in bytes. It adds up to what systemReserved,
-// kubeReserved and evictionHard keep of the whole, or else is an error; without
-// reservedMemory it is spread over the nodes.
+// MemoryReservation returns the reserved memory of each NUMA node of a machine with
+// that capacity in bytes. Its sum must be that of systemReserved, kubeReserved and
+// evictionHard, or else it is an error; without reservedMemory the sum is spread
+// over the nodes.
 func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reserved, error) {
 	keep, err := c.memoryKeptFree(capacity)
 	if err != nil {
@@ -84,12 +84,12 @@ func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reser
 	}
 	r := reservedMemory(&c.KubeletConfiguration, quiet)
 	if err := memmgr.ValidateReserved(m, r, total); err != nil {
-		return nil, fmt.Errorf("invalid configuration: reservedMemory: want what systemReserved, kubeReserved and evictionHard come to: %w", err)
+		return nil, fmt.Errorf("invalid configuration: reservedMemory: want the sum of systemReserved, kubeReserved and evictionHard: %w", err)
 	}
 	return r, nil
 }
 
-// quiet is for what has been validated.
+// quiet ignores faults: the values were validated.
 func quiet(string, any, string) {}
 
 // validatePlacement reports each mistake that shows without the machine.

@@ -25,22 +25,23 @@ const (
 	providerVersion = "credentialprovider.kubelet.k8s.io/v1"
 )
 
-// versions are those of both groups. Their fields are the same, but for what the
-// older ones lack.
+// versions are the versions of both API groups. Their fields are the same, except
+// that older versions lack some.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// CredentialProviders are programs that know credentials for images.
+// CredentialProviders are programs that return credentials for images.
 type CredentialProviders struct {
 	Providers []credentials.CredentialProvider
-	// Hash stands for the content of the files, as sha256:... in hexadecimal: the
-	// kubelet's kubelet_credential_provider_config_info has the same.
+	// Hash is the hash of the files' content, as sha256:... in hexadecimal, like in
+	// the kubelet's kubelet_credential_provider_config_info.
 	Hash string
 }
 
 // LoadCredentialProviders reads a CredentialProviderConfig, or all of a directory
-// (*.json, *.yaml and *.yml, by name), of version v1, v1beta1 or v1alpha1. Every
-// mistake is in the error. Each provider has a DefaultCacheDuration, and a name of
-// its own; one with TokenAttributes says whether it requires service accounts.
+// (*.json, *.yaml and *.yml, by name), of version v1, v1beta1 or v1alpha1. The
+// error names every fault. Each provider must have a DefaultCacheDuration and a
+// unique name; with TokenAttributes it must say whether it requires service
+// accounts.
 func LoadCredentialProviders(path string) (CredentialProviders, error) {
 	files, err := providerFiles(path)
 	if err != nil {
@@ -140,7 +141,7 @@ func parseProviders(raw []byte) ([]credentials.CredentialProvider, error) {
 	return conf.Providers, errors.Join(errs...)
 }
 
-// wrongTokens is what is wrong with the tokens that a provider asks for.
+// wrongTokens returns the faults of a provider's token attributes.
 func wrongTokens(t *credentials.ServiceAccountTokenAttributes) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.ServiceAccountTokenAudience == "" {

@@ -19,7 +19,7 @@ var quantityFields = []string{
 	"evictionHard", "evictionSoft", "evictionMinimumReclaim",
 }
 
-// costlyQuantities finds quantities that must not be parsed. It comes before
+// costlyQuantities finds quantities that must not be parsed. It is called before
 // anything is decoded.
 func costlyQuantities(doc map[string]any) (errs []error) {
 	var walk func(path string, v any)
@@ -45,7 +45,7 @@ func costlyQuantities(doc map[string]any) (errs []error) {
 	return errs
 }
 
-// Bytes reads a quantity that is a whole number, such as 10Mi.
+// Bytes parses a quantity that is a whole number, such as 10Mi.
 func Bytes(s string) (int64, error) {
 	q, err := quantity.Parse(s)
 	if err != nil {

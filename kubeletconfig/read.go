@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	// maxBytes bounds all files of a configuration together. The largest that
-	// anybody writes has some ten kilobytes.
+	// maxBytes limits the bytes of all files of a configuration together. Real ones
+	// have some ten kilobytes.
 	maxBytes = 1 << 20
-	// maxExpanded bounds what a file comes to once its YAML aliases are replaced
-	// by what they stand for.
+	// maxExpanded limits the size of a file after its YAML aliases are expanded.
 	maxExpanded = 4 * maxBytes
 )
 
-// readFile reads a regular file of at most *left bytes and takes its size off
-// *left. A FIFO or a device is refused without being opened, since that could
-// block for ever or have effects of its own.
+// readFile reads a regular file of at most *left bytes and subtracts its size from
+// *left. A FIFO or a device is refused without opening it, which could block
+// forever or have effects.
 func readFile(path string, left *int64) ([]byte, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		var stat *fs.PathError
 		if errors.As(err, &stat) {
-			stat.Op = "open" // which is what the reader wanted
+			stat.Op = "open" // the reader's operation
 		}
 		return nil, err
 	}

@@ -8,11 +8,11 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// masked stands for what may be a secret.
+// masked replaces a possible secret.
 const masked = "<masked>"
 
-// Redacted is a copy for others to see (the kubelet's /configz), without what may
-// be credentials: headers, and the password and the query of a URL.
+// Redacted returns a copy for display (the kubelet's /configz), without possible
+// credentials: headers, and the password and the query of a URL.
 func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
 	out := c.KubeletConfiguration.DeepCopy()
 	out.APIVersion, out.Kind = apiVersion, kind
@@ -23,16 +23,16 @@ func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
 	return out
 }
 
-// FlagValues are all flags of fs with their values, for others to see (the
-// kubelet's /flagz), without passwords and queries of URLs.
+// FlagValues returns all flags of fs with their values for display (the kubelet's
+// /flagz), without passwords and queries of URLs.
 func FlagValues(fs *flag.FlagSet) map[string]string {
 	out := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { out[f.Name] = withoutPassword(f.Value.String()) })
 	return out
 }
 
-// withoutPassword masks the password and the query of a URL. Other texts stay as
-// they are, but for those that are meant as a URL and are none.
+// withoutPassword masks the password and the query of a URL. Other texts are not
+// changed, except malformed URLs.
 func withoutPassword(v string) string {
 	u, err := url.Parse(v)
 	switch {

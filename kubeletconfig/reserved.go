@@ -14,14 +14,14 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Node divides a machine's capacity into what pods may have and what is kept from
-// them. The values of the configuration have to be valid, as those of [Load] are.
+// Node divides a machine's capacity into the parts for pods and the reservations.
+// The values of the configuration must be valid, like those of [Load].
 func (c *Config) Node(capacity v1.ResourceList) cgroups.Node {
 	system, kube := c.reservedLists()
 	return cgroups.Node{Capacity: capacity, SystemReserved: quantities(system), KubeReserved: quantities(kube), HardEviction: c.HardEviction()}
 }
 
-// Reserved is how much of a resource systemReserved and kubeReserved set aside.
+// Reserved returns the amount of a resource in systemReserved and kubeReserved.
 func (c *Config) Reserved(name v1.ResourceName) resource.Quantity {
 	var sum resource.Quantity
 	system, kube := c.reservedLists()
@@ -33,8 +33,8 @@ func (c *Config) Reserved(name v1.ResourceName) resource.Quantity {
 	return sum
 }
 
-// reservedLists have reservedSystemCPUs count instead of what is reserved of CPUs
-// by number, as the kubelet has it.
+// reservedLists returns the reservations. As in the kubelet, reservedSystemCPUs
+// replaces the reserved CPU amounts.
 func (c *Config) reservedLists() (system, kube map[string]string) {
 	system, kube = maps.Clone(c.SystemReserved), maps.Clone(c.KubeReserved)
 	if cpus, err := numa.ParseCPUs(c.ReservedSystemCPUs); err == nil && !cpus.Empty() {
@@ -56,8 +56,9 @@ func quantities(list map[string]string) v1.ResourceList {
 	return out
 }
 
-// memoryKeptFree is the memory that hard eviction keeps free, of which the kubelet
-// wants reservedMemory to tell too (evictionHard, memory.available; 100Mi).
+// memoryKeptFree returns the memory of the hard eviction threshold, which
+// reservedMemory has to include, as in the kubelet (evictionHard, memory.available;
+// 100Mi).
 func (c *Config) memoryKeptFree(capacity int64) (int64, error) {
 	const signal = "memory.available"
 	s, ok := c.HardEviction()[signal]

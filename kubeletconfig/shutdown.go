@@ -10,8 +10,9 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// Shutdown returns how pods end when the machine goes down: Requested and Critical,
-// or Groups. With neither, shutdowns are not handled; ShutdownTime is 0 then.
+// Shutdown returns the configuration of pod termination at a shutdown: Requested
+// and Critical, or Groups. With neither, shutdowns are not handled, and
+// ShutdownTime is 0.
 func (c *Config) Shutdown() shutdown.Config {
 	s := shutdown.Config{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, g := range c.ShutdownGracePeriodByPodPriority {
@@ -20,7 +21,7 @@ func (c *Config) Shutdown() shutdown.Config {
 	return s
 }
 
-// ShutdownTime is what an orderly shutdown takes at most.
+// ShutdownTime returns the longest duration of a graceful shutdown.
 func (c *Config) ShutdownTime() time.Duration {
 	s := c.Shutdown()
 	sum := s.Requested

@@ -15,16 +15,16 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Validate reports every mistake in the fields that have an effect at once, one
-// [Mistake] each and always in the same order. Fields that are not set count as
-// their defaults; c is not changed. A hundred mistakes are listed at most.
+// Validate returns every fault of the supported fields, one [Mistake] each and
+// always in the same order. Unset fields count as their defaults; c is not changed.
+// At most a hundred faults are listed.
 func Validate(c *v1beta1.KubeletConfiguration) error {
 	c = c.DeepCopy()
 	SetDefaults(c)
 	return joined(mistakes(c), func(Mistake) string { return "invalid configuration: " })
 }
 
-// mistakes are those of a configuration that has its defaults.
+// mistakes returns the faults of a configuration with its defaults set.
 func mistakes(c *v1beta1.KubeletConfiguration) (found []Mistake) {
 	bad := func(field string, value any, want string) { found = append(found, Mistake{field, value, want}) }
 	for _, validate := range []func(*v1beta1.KubeletConfiguration, reporter){
@@ -58,7 +58,7 @@ func notNegative(bad reporter, fields ...number) {
 	}
 }
 
-// positive reports those below 0 alone: 0 is the default.
+// positive reports negative durations: 0 is the default.
 func positive(bad reporter, fields ...interval) {
 	for _, f := range fields {
 		if f.d < 0 {
@@ -128,11 +128,10 @@ func validatePaths(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// InProcess is the containerRuntimeEndpoint of a node that is its own container
-// runtime.
+// InProcess is the containerRuntimeEndpoint of a node with localcri as its runtime.
 const InProcess = "localcri"
 
-// wantEndpoint is what is allowed in place of an endpoint, "" if it is one.
+// wantEndpoint returns the allowed values if e is no endpoint, and "" if it is one.
 func wantEndpoint(e text) string {
 	const socket = "unix:///path or an absolute path"
 	runtime := strings.HasPrefix(e.field, "container")

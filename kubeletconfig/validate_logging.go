@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// maxLogBuffer bounds what is kept of a log before it is written, in bytes.
+// maxLogBuffer limits the bytes of a log that are buffered before they are written.
 const maxLogBuffer = 64 << 20
 
 func validateLogging(c *v1beta1.KubeletConfiguration, bad reporter) {

@@ -48,7 +48,7 @@ func TestPlacementConfig(t *testing.T) {
 		},
 		{
 			name: "memory by a list that does not add up", content: "memoryManagerPolicy: Static\nsystemReserved: {memory: 900Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 900Mi}}]",
-			err: "invalid configuration: reservedMemory: want what systemReserved, kubeReserved and evictionHard come to: ",
+			err: "invalid configuration: reservedMemory: want the sum of systemReserved, kubeReserved and evictionHard: ",
 		},
 		{
 			name: "memory without a list", content: "memoryManagerPolicy: Static\nsystemReserved: {memory: 412Mi}",

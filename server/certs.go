@@ -23,43 +23,44 @@ import (
 // certificates.
 const maxCA = 1 << 20
 
-// ErrNoCertificate is what a handshake fails with while there is none.
+// ErrNoCertificate is the error of a handshake while there is no certificate.
 var ErrNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// CertsConfig defines where certificates come from. One of Certificate, CertFile with
-// KeyFile, and CertDir is required, and is taken in this order. Files are PEM.
+// CertsConfig configures the source of certificates. One of Certificate, CertFile
+// with KeyFile, and CertDir is required; the first of them that is set is used.
+// Files are PEM.
 type CertsConfig struct {
-	// Certificate is asked at each handshake; nil means that there is none yet.
+	// Certificate is called at each handshake; nil means that there is none yet.
 	Certificate       func() *tls.Certificate
 	CertFile, KeyFile string
-	CertDir           string // where a self-signed pair is, or comes to be
-	Host              string // for whom it is made
+	CertDir           string // directory of a self-signed pair, which is created if needed
+	Host              string // host name of the self-signed pair
 	IPs               []net.IP
 
-	ClientCAFile string // PEM; "" means that no client is known by a certificate
+	ClientCAFile string // PEM; "": no client certificates are accepted
 	Options      TLSOptions
 
-	// Recheck covers what events do not tell.
-	Recheck time.Duration // how often files are looked at without being told; 1m
+	// Recheck is the interval of checks for changes that events do not report.
+	Recheck time.Duration // 1m
 	Log     *zap.Logger   // silent
 }
 
-// Certs has the certificate with which a node's HTTPS API shows who
-// it is, and the authorities that sign its clients' certificates.
+// Certs has the serving certificate of a node's HTTPS API, and the authorities of
+// its clients' certificates.
 //
-// The certificate is, in this order: what a function returns at each handshake
-// (a certificate manager's); a pair of files; kubelet.crt and kubelet.key in
-// CertDir, made and self-signed if they cannot be read. Files are read again
-// when they change, also by renaming them or their directory (as mounted
-// Secrets do); what is wrong then is logged and the former stays in effect.
+// The certificate is, in this order: the result of a function at each handshake (a
+// certificate manager's); a pair of files; kubelet.crt and kubelet.key in CertDir,
+// which are created and self-signed if they cannot be read. Files are read again
+// when they change, also by renaming them or their directory (like mounted
+// Secrets). A faulty file is logged, and the former content used.
 //
 //	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: "node-1"})
 //	...
 //	go certs.Run(ctx)
 //	l = tls.NewListener(l, certs.TLS())
 //
-// Clients are asked for a certificate and not refused for lack of one: who they
-// are is for the authenticator, see [Certs.ClientCAs].
+// A client certificate is requested and not required: the authenticator decides,
+// see [Certs.ClientCAs].
 //
 // Its methods may be called from any goroutine.
 type Certs struct {
@@ -69,14 +70,14 @@ type Certs struct {
 	// pair and cas are read at each handshake, without a lock.
 	pair atomic.Pointer[tls.Certificate]
 	cas  atomic.Pointer[x509.CertPool]
-	// files are the contents that pair and cas were made of. Other files beside them
-	// may change all the time, and keys are dear to parse. New and Run alone use it.
+	// files are the contents of pair and cas, compared to avoid parsing keys after
+	// changes of other files. Only New and Run use it.
 	files struct{ cert, key, ca []byte }
 }
 
-// NewCerts reads the files, and makes a pair in CertDir if there is none to be read. A
-// pair or a file of authorities that cannot be read is an error here; Run only logs it.
-// It does not start a goroutine.
+// NewCerts reads the files, and creates a pair in CertDir if none can be read. A
+// pair or a file of authorities that cannot be read is an error here; Run only logs
+// it. It starts no goroutine.
 func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -105,7 +106,7 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	}
 	// The kubelet starts with such options, too.
 	for _, w := range warnings {
-		cfg.Log.Warn("TLS option has no effect or is weak", zap.String("option", w))
+		cfg.Log.Warn("found weak or ineffective TLS option", zap.String("option", w))
 	}
 	if cfg.Certificate == nil {
 		if cfg.CertFile == "" {
@@ -117,8 +118,8 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	}
 	if cfg.ClientCAFile != "" {
 		errs = append(errs, c.loadCAs())
-		// Asked for and not verified by the handshake: a client with a bearer token may
-		// have no certificate, and what is wrong with one should be a 401.
+		// Requested and not verified by the handshake: a client with a bearer token
+		// may have no certificate, and an invalid one should cause a 401.
 		c.conf.ClientAuth = tls.RequestClientCert
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -130,15 +131,15 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	return c, nil
 }
 
-// TLS returns the configuration for a server. Its certificate is always the
-// newest one. The caller may change the copy.
+// TLS returns the configuration for a server, which always uses the newest
+// certificate. The caller may change the copy.
 func (c *Certs) TLS() *tls.Config { return c.conf.Clone() }
 
-// ClientCAs are those who sign clients' certificates; nil means nobody.
+// ClientCAs returns the authorities of clients' certificates; nil means none.
 func (c *Certs) ClientCAs() *x509.CertPool { return c.cas.Load() }
 
-// certificate is tls.Config.GetCertificate. Names that clients ask for do not matter: a
-// node has one certificate.
+// certificate is tls.Config.GetCertificate. The requested name is ignored: a node
+// has one certificate.
 func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	pair := c.pair.Load()
 	if c.cfg.Certificate != nil {
@@ -150,8 +151,8 @@ func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return pair, nil
 }
 
-// loadPair reads the pair, and puts it in effect if it is another one. On an error the
-// former stays.
+// loadPair reads the pair, and uses it if it has changed. After an error the former
+// is kept.
 func (c *Certs) loadPair() error {
 	cert, err := safefile.ReadLinked(c.cfg.CertFile, maxCA)
 	var key []byte
@@ -171,15 +172,15 @@ func (c *Certs) loadPair() error {
 		return fmt.Errorf("certificate %s with key %s: %w", c.cfg.CertFile, c.cfg.KeyFile, err)
 	}
 	c.files.cert, c.files.key = cert, key
-	// A pair that was written again unchanged is no news to anybody.
+	// An unchanged pair that was written again is not reported.
 	if old := c.pair.Load(); old == nil || !slices.EqualFunc(old.Certificate, pair.Certificate, slices.Equal[[]byte]) {
 		c.pair.Store(&pair)
 	}
 	return nil
 }
 
-// loadCAs reads the authorities, and puts them in effect if they are others. On an
-// error the former stay.
+// loadCAs reads the authorities, and uses them if they have changed. After an error
+// the former are kept.
 func (c *Certs) loadCAs() error {
 	b, err := safefile.ReadLinked(c.cfg.ClientCAFile, maxCA)
 	if err != nil {
@@ -192,7 +193,7 @@ func (c *Certs) loadCAs() error {
 	if !pool.AppendCertsFromPEM(b) {
 		return fmt.Errorf("client authorities %s: the file has no certificate", c.cfg.ClientCAFile)
 	}
-	// The same authorities in another order, or with other comments, are no news.
+	// A different order or different comments are no change.
 	if old := c.cas.Load(); old == nil || !old.Equal(pool) {
 		c.cas.Store(pool)
 	}
@@ -217,11 +218,12 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 	var events <-chan fsnotify.Event
 	var errs <-chan error
-	// Without a watch, as where there are no inotify instances left, the ticker does.
+	// Without a watch, for example if no inotify instances are left, the ticker is
+	// used.
 	if w, err := fsnotify.NewWatcher(); err == nil {
 		defer func() { _ = w.Close() }()
-		// Files are renamed into place by those who write them: the directory is what
-		// is watched.
+		// Files are renamed into place by their writers: so the directory is
+		// watched.
 		events, errs = w.Events, w.Errors
 		watch(w, files)
 		loads = append(loads, func() error { watch(w, files); return nil }) // a directory may be a new one
@@ -229,7 +231,7 @@ func (c *Certs) Run(ctx context.Context) error {
 	// Also with a watch: file systems of servers and some overlays report no events.
 	tick := time.NewTicker(c.cfg.Recheck)
 	defer tick.Stop()
-	// The last error of each, so that a file which stays broken is logged once.
+	// The last error of each, so that a faulty file is logged once.
 	last := make([]string, len(loads))
 	for {
 		// Before the first wait as well: files may have changed since NewCerts.
@@ -239,11 +241,11 @@ func (c *Certs) Run(ctx context.Context) error {
 				now = err.Error()
 			}
 			if now != "" && now != last[i] {
-				c.cfg.Log.Warn("what was read before stays in effect", zap.String("error", now))
+				c.cfg.Log.Warn("failed to read certificate files; using the former ones", zap.String("error", now))
 			}
 			last[i] = now
 		}
-		// Events of other files in the same directories wake nobody up.
+		// Events of other files in the same directories are ignored.
 		names := targets(files)
 		for told := false; !told; {
 			select {
@@ -252,7 +254,7 @@ func (c *Certs) Run(ctx context.Context) error {
 			case ev := <-events:
 				told = concerns(ev, files, names)
 			case err := <-errs:
-				_ = err // events may have been lost: look
+				_ = err // events may have been lost: check
 				told = true
 			case <-tick.C:
 				told = true
@@ -261,11 +263,11 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 }
 
-// concerns reports whether an event may change what files have: one that gives or takes a
-// name in the directory of a file (which may lead there by links), or of that directory.
-// Kubernetes' own mounts swap a link in the directory (..data), hence any name there counts.
-// What is written counts for names alone, those of the files and what they lead to: the
-// directory of an authority's file may also have a log that is written all the time.
+// concerns reports whether an event may change the content of files: it creates or
+// removes a name in the directory of a file (or of its link target), or of that
+// directory. Kubernetes' mounts replace a link in the directory (..data), so that
+// any name there counts. Writes count only for the files and their targets: the
+// directory may also have a log that is written all the time.
 func concerns(ev fsnotify.Event, files, names []string) bool {
 	if !ev.Has(fsnotify.Create) && !ev.Has(fsnotify.Remove) && !ev.Has(fsnotify.Rename) {
 		return slices.Contains(names, ev.Name)
@@ -289,9 +291,9 @@ func targets(files []string) []string {
 	return names
 }
 
-// watch watches the directories of files, and those above, whose renaming
-// changes the files as well. A directory that is watched already is no error; one that
-// is missing is tried again at the next look.
+// watch watches the directories of files and their parents, whose renaming changes
+// the files as well. A directory that is watched already is no error; a missing one
+// is tried again at the next check.
 func watch(w *fsnotify.Watcher, files []string) {
 	for _, f := range files {
 		_ = w.Add(filepath.Dir(f))

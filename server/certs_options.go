@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// TLSOptions are TLS settings by name. The zero value leaves all to Go, with TLS
+// TLSOptions are TLS settings by name. The zero value uses Go's defaults, with TLS
 // 1.2 as the oldest version. The names are those of the fields tlsCipherSuites,
 // tlsMinVersion and tlsCurvePreferences of a KubeletConfiguration.
 type TLSOptions struct {
-	// CipherSuites are names as Go and IANA have them, as in
-	// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. TLS 1.3 does not let choose.
+	// CipherSuites are the names of Go and IANA, such as
+	// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. TLS 1.3 has no choice.
 	CipherSuites []string
 	// MinVersion is VersionTLS10 to VersionTLS13.
 	MinVersion string
-	// Curves are key exchanges by their numbers (tls.CurveID, which are IANA's),
-	// such as 29 for X25519.
+	// Curves are key exchanges by number (tls.CurveID, which are IANA's), such as
+	// 29 for X25519.
 	Curves []int32
 }
 
@@ -28,11 +28,11 @@ var versions = map[string]uint16{
 	"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
 }
 
-// curves are those that Go knows.
+// curves are the key exchanges that Go supports.
 var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.X25519MLKEM768}
 
-// apply sets conf. What it returns beside an error is to be known: choices that
-// are insecure, or without effect. All mistakes are reported at once.
+// apply sets conf. warnings name choices that are insecure or without effect. The
+// error names every fault.
 func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 	var errs []error
 	// The kubelet's default, and Go's.
@@ -44,7 +44,7 @@ func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 		}
 		conf.MinVersion = v
 	}
-	// The names of Go's own lists are those of IANA.
+	// The names in Go's lists are IANA's.
 	safe, unsafe := map[string]uint16{}, map[string]uint16{}
 	for _, c := range tls.CipherSuites() {
 		safe[c.Name] = c.ID

@@ -22,12 +22,12 @@ const (
 	ownKey  = "kubelet.key"
 )
 
-// selfSigned makes sure that dir has a pair, and returns its paths. One that is
-// there and can be read stays, so that those who trust it go on to. It is also made
-// anew if one of the files is damaged.
+// selfSigned makes sure that dir has a pair, and returns its paths. A readable pair
+// is kept, so that clients that trust it continue to do so. A damaged one is
+// replaced.
 func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, ownCert), filepath.Join(dir, ownKey)
-	// Whether it has expired is not asked, as the kubelet does not.
+	// Expiry is not checked, as in the kubelet.
 	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
 		return certFile, keyFile, nil
 	}
@@ -48,11 +48,10 @@ func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err e
 	return certFile, keyFile, nil
 }
 
-// makePair signs a certificate for a host, good for a year, as the kubelet's. It is
-// signed by itself, and is no authority.
+// makePair creates a self-signed certificate for a host, valid for a year like the
+// kubelet's. It is no authority.
 func makePair(host string, ips []net.IP, now time.Time) (cert, key []byte, err error) {
-	// P-256, which every client of the last ten years knows, and which is made in no
-	// time.
+	// P-256: all clients support it, and it is fast.
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +103,7 @@ func replace(path string, data []byte, mode os.FileMode) error {
 		_ = f.Close()
 		return err
 	}
-	// Before the rename: a key is never readable for others under its name.
+	// Before the rename: the key must never be readable for others.
 	if err := f.Chmod(mode); err != nil {
 		_ = f.Close()
 		return err

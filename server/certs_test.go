@@ -214,7 +214,7 @@ func TestReload(t *testing.T) {
 	warned := func(about string) func() bool {
 		return func() bool {
 			for _, e := range seen.All() {
-				if text, _ := e.ContextMap()["error"].(string); strings.HasPrefix(text, about) && e.Message == "what was read before stays in effect" {
+				if text, _ := e.ContextMap()["error"].(string); strings.HasPrefix(text, about) && e.Message == "failed to read certificate files; using the former ones" {
 					return true
 				}
 			}

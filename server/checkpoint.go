@@ -33,7 +33,7 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	// Asked of the runtime, as the status may lag behind a restart.
+	// Read from the runtime, as the status may be outdated after a restart.
 	id, ok := s.containerOf(w, r, pod)
 	if !ok {
 		return

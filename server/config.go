@@ -15,39 +15,39 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// Config holds what a Server needs. Node and Pods are required, and at least
-// one listener or port. With a main listener TLS, Authenticator and Authorizer
-// are required, too. Whatever else is nil has no endpoint.
+// Config configures a [Server]. Node and Pods are required, and at least one
+// listener or port. With a main listener TLS, Authenticator and Authorizer are
+// required, too. Any other nil field disables its endpoints.
 type Config struct {
 	Node string // the node's name, for authorization
-	// Version is the release of Kubernetes that the node presents itself as, for
-	// /statusz; none.
+	// Version is the Kubernetes version of the node for /statusz; none.
 	Version string
 
-	// A listener is given open, or by an address and a port of which 0 means
-	// none. Listeners given are closed by Run. Main has all endpoints, by TLS and for
-	// those who are authorized; ReadOnly the basic ones and Healthz /healthz, in the
-	// clear and for everybody.
+	// A listener is given open, or by an address and a port; port 0 means none. Run
+	// closes the given listeners. Main has all endpoints, with TLS and
+	// authorization; ReadOnly has the basic ones and Healthz only /healthz, both
+	// without TLS and authorization.
 	Main, ReadOnly, Healthz         net.Listener
 	Port, ReadOnlyPort, HealthzPort int
 	Address                         string // of the main and the read-only port; 0.0.0.0
 	HealthzAddress                  string // 127.0.0.1
 
 	TLS *tls.Config // see [Certs]
-	// The main port asks the first who sends a request, and the second whether they
-	// may.
+	// Authenticator determines the user of a request on the main port, and
+	// Authorizer whether the user may make it.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
-	// Inner is for a Handler that somebody else serves, who lets in whom he knows: it
-	// asks nobody who sends a request. No listener, TLS and Authenticator are required.
+	// Inner is for a Handler behind another server that authenticates requests:
+	// requests are not authenticated. Listeners, TLS and Authenticator are not
+	// required.
 	Inner bool
-	// For clients and proxies that have trouble with it; the kubelet has an environment
-	// variable.
+	// DisableHTTP2 is for clients and proxies with problems; the kubelet has an
+	// environment variable.
 	DisableHTTP2 bool
 
-	// The kubelet's switches, whose default is true with it for all but
-	// EnableSystemLogQuery. Without it there are no exec, attach, portForward, run,
-	// logs and profiles, whatever the others say.
+	// The kubelet's switches, whose default is true in the kubelet for all but
+	// EnableSystemLogQuery. Without EnableDebuggingHandlers there are no exec,
+	// attach, portForward, run, logs and profiles, whatever the others are.
 	EnableDebuggingHandlers bool
 	EnableProfilingHandler  bool
 	EnableSystemLogHandler  bool
@@ -69,19 +69,19 @@ type Config struct {
 	Configz    func() any                     // a KubeletConfiguration of v1beta1
 	Flags      func() map[string]string       // the program's flags, at /flagz
 	LogLevel   LogLevel
-	Health     []Check // beside "ping"
+	Health     []Check // in addition to "ping"
 
-	PodLogsDir    string // which logs may not leave; /var/log/pods
+	PodLogsDir    string // logs outside of it are refused; /var/log/pods
 	SystemLogDir  string // /var/log
 	CheckpointDir string // <root>/checkpoints
 
-	Timeout  time.Duration // of a request that is no stream; 30s
-	Grace    time.Duration // for requests that are under way when Run ends; 10s
-	Heavy    int           // requests at a time to each endpoint that costs much; 8
-	Streams  int           // exec, attach, portForward and logs at a time, of each three quarters at most; 1000
-	Requests int           // all others at a time, of each port; 400. On the main one those count that were let in.
-	// A host may have twice as many connections to a port as there may be requests
-	// and streams, and eight times that are all that there may be.
+	Timeout  time.Duration // of a request without streaming; 30s
+	Grace    time.Duration // for running requests when Run ends; 10s
+	Heavy    int           // limit of concurrent requests to each expensive endpoint; 8
+	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; 1000
+	Requests int           // limit of all others, for each port; 400. On the main port only authorized ones count.
+	// A host may have twice as many connections to a port as requests and streams
+	// are allowed, and all hosts together eight times that.
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -111,7 +111,7 @@ func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
-	// Short enough for systemd, which kills what has not ended after 90 s.
+	// Short enough for systemd, which kills processes after 90 s.
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
 	}
@@ -121,10 +121,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// hasMain reports whether there is a listener that asks clients who they are.
+// hasMain reports whether there is a listener with authentication.
 func (c Config) hasMain() bool { return c.Main != nil || c.Port != 0 }
 
-// validate reports all mistakes at once, each with its field, value, and wanted values.
+// validate returns all faults, each with its field, value, and allowed values.
 func (c Config) validate() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -137,7 +137,7 @@ func (c Config) validate() error {
 	must(c.Pods != nil, "Config.Pods is required")
 	must(c.Inner || c.hasMain() || c.ReadOnly != nil || c.ReadOnlyPort != 0 || c.Healthz != nil || c.HealthzPort != 0,
 		"Config has no listener and no port; want at least one")
-	// 0 is no port here, and not any free one.
+	// 0 is no port here, not any free one.
 	for _, p := range []struct {
 		name string
 		port int
@@ -147,7 +147,7 @@ func (c Config) validate() error {
 	for _, a := range []struct{ name, addr string }{{"Address", c.Address}, {"HealthzAddress", c.HealthzAddress}} {
 		must(net.ParseIP(a.addr) != nil, "Config.%s is %q; want an IP address", a.name, a.addr)
 	}
-	// Inner takes authentication away, which nobody wants on port 10250.
+	// Inner disables authentication, which must not happen on port 10250.
 	must(!c.Inner || !c.hasMain(), "Config.Inner is set beside a main listener or port, which would be served without authentication")
 	if c.hasMain() {
 		must(c.TLS != nil, "Config.TLS is required for the main port")
@@ -155,7 +155,7 @@ func (c Config) validate() error {
 		must(c.Authorizer != nil, "Config.Authorizer is required for the main port")
 	}
 	must(!c.EnableSystemLogQuery || c.EnableSystemLogHandler, "Config.EnableSystemLogQuery needs EnableSystemLogHandler")
-	// Whoever has a runtime still has to know which container a path means.
+	// With a runtime, the containers of a path must be found.
 	must(c.Runtime == nil || c.Instances != nil, "Config.Runtime needs Instances")
 	must(c.Checkpoint == nil || c.Instances != nil && c.CheckpointDir != "", "Config.Checkpoint needs Instances and CheckpointDir")
 	for _, d := range []struct{ name, dir string }{

@@ -11,10 +11,9 @@ import (
 // with all their connections are an attack, or a mistake, and not a cluster.
 const hosts = 8
 
-// conns is a listener that hangs up on connections beyond its limits. They are
-// far above what requests and streams can use: they keep whoever only connects
-// from taking all the files that the process may have open. http.Server counts nothing
-// by itself.
+// conns is a listener that closes connections beyond its limits. They are far above
+// the needs of requests and streams: they keep clients that only connect from using
+// up the process's open files. http.Server has no limit.
 type conns struct {
 	net.Listener
 	limit, one int // in all, and of one host
@@ -25,14 +24,14 @@ type conns struct {
 	from map[string]int
 }
 
-// bounded bounds the connections of a port. Twice what one host could use, as
-// connections are kept open between requests.
+// bounded limits the connections of a port. The limit is twice the need of one
+// host, as connections are kept open between requests.
 func (s *Server) bounded(l net.Listener) net.Listener {
 	one := 2 * (s.cfg.Requests + s.cfg.Streams)
 	return &conns{Listener: l, limit: hosts * one, one: one, from: map[string]int{}}
 }
 
-// Accept waits for a connection that may be had, until the listener is closed.
+// Accept waits for a connection within the limits, until the listener is closed.
 func (l *conns) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -84,7 +83,7 @@ type conn struct {
 	leave func()
 }
 
-// Close gives the place back.
+// Close closes the connection and frees its slot.
 func (c *conn) Close() error {
 	defer c.leave()
 	return c.Conn.Close()

@@ -16,13 +16,13 @@ import (
 // container has goes to disk.
 const checkpointLasts = 10 * time.Minute
 
-// debugRoutes are those that only whoever debugs a node wants, beside streams
-// and logs. What is switched off answers 405 with the kubelet's text, since clients
-// tell by it a switch from a missing feature.
+// debugRoutes are the endpoints for debugging a node, beside streams and logs. A
+// disabled one answers 405 with the kubelet's text, by which clients distinguish it
+// from a missing feature.
 func (s *Server) debugRoutes() []route {
 	var rs []route
 	if s.cfg.Checkpoint != nil {
-		// It has a budget of its own, far beyond Config.Timeout.
+		// It has a timeout of its own, far beyond Config.Timeout.
 		rs = append(rs, route{pattern: "/checkpoint/{namespace}/{pod}/{container}", methods: post, heavy: true, budget: checkpointLasts, serve: s.checkpoint})
 	}
 	if s.cfg.Configz != nil {
@@ -43,7 +43,7 @@ func (s *Server) debugRoutes() []route {
 		rs = append(rs, route{pattern: "/debug/flags/v", methods: []string{http.MethodGet, http.MethodPut}, serve: s.logLevel})
 	}
 	if s.cfg.EnableProfilingHandler {
-		// Profiles take as long as they are asked to, up to a bound.
+		// Profiles take as long as requested, up to a limit.
 		rs = append(rs, route{pattern: "/debug/pprof/", methods: getPost, heavy: true, budget: profile.Longest + late, serve: profile.Handler("/debug/pprof/").ServeHTTP})
 	} else {
 		rs = append(rs, route{pattern: "/debug/pprof/", serve: disabled("profiling endpoint is disabled.")})

@@ -1,6 +1,6 @@
-// Package server is a node's HTTPS API: what an API server, kubectl through
-// it, the metrics server, Prometheus and the tests of Kubernetes ask a node
-// for, with the kubelet's paths, parameters and status codes.
+// Package server is a node's HTTPS API for an API server, kubectl through it, the
+// metrics server, Prometheus and the tests of Kubernetes, with the kubelet's paths,
+// parameters and status codes.
 //
 //	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: node, ClientCAFile: ca})
 //	...
@@ -16,24 +16,23 @@
 //	go certs.Run(ctx)
 //	return s.Run(ctx)
 //
-// It needs a list of pods. Everything else is optional and brings its own
-// endpoints: [Runtime] and [Instances] exec, attach, portForward and run;
-// [Logs] containerLogs; [Stats] /stats/summary; gatherers the metrics.
+// It needs a list of pods. Everything else is optional and adds its own endpoints:
+// [Runtime] and [Instances] exec, attach, portForward and run; [Logs]
+// containerLogs; [Stats] /stats/summary; gatherers the metrics.
 //
-// # Who may
+// # Authorization
 //
-// Every request to the main port is authenticated and authorized before its
-// path is looked at, unknown ones included; package auth has the usual ways.
-// Paths with empty elements or dots are refused: what decides about a path and
-// what serves it see the same one. Nobody is redirected elsewhere.
+// Every request to the main port is authenticated and authorized before its path is
+// routed, unknown paths included; package auth has the usual ways. Paths with empty
+// elements or dots are refused, so that authorization and routing see the same
+// path. There are no redirects.
 //
 // # Faults
 //
-// Each endpoint has its own deadline, and those that cost much take a few
-// requests at a time and answer 429 to more. Heads have to arrive within 10
-// seconds, and answers have to be read. When Run ends, requests come to their
-// end first and streams are ended last. A check of health that fails is logged
-// with its reason, which the answer withholds.
+// Each endpoint has its own deadline; expensive ones accept a few requests at a
+// time and answer 429 to others. Request headers must arrive within 10 seconds, and
+// answers must be read. When Run ends, requests are completed first and streams are
+// closed last. The reason of a failed health check is logged, not returned.
 //
 // Tier: beta.
 package server

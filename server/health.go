@@ -10,14 +10,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// checks are all of them: "ping" is whether anybody answers at all.
+// checks returns all health checks; "ping" always passes.
 func (s *Server) checks() []Check {
 	ping := Check{Name: "ping", Check: func(*http.Request) error { return nil }}
-	// A log that writes nothing any more is out of the program's hands: that
-	// of zap returns its errors to nobody. The kubelet's name answers.
+	// A log that fails cannot be detected: zap does not return its errors. The
+	// check exists because the kubelet has one of that name.
 	log := Check{Name: "log", Check: func(*http.Request) error { return nil }}
 	out := []Check{ping}
-	// A program with a check of its own log has the better answer.
+	// A program's own check of its log replaces it.
 	if !slices.ContainsFunc(s.cfg.Health, func(c Check) bool { return c.Name == "log" }) {
 		out = append(out, log)
 	}
@@ -31,8 +31,8 @@ func (s *Server) checks() []Check {
 	return out
 }
 
-// healthRoutes are /healthz with one path for each check, /livez and /readyz. The last
-// two have all checks as well: a node agent has no start-up of its own to tell apart.
+// healthRoutes are /healthz with one path for each check, /livez and /readyz. The
+// last two have all checks as well: a node agent has no separate start-up.
 func (s *Server) healthRoutes() []route {
 	all := s.checks()
 	rs := []route{
@@ -46,8 +46,8 @@ func (s *Server) healthRoutes() []route {
 	return rs
 }
 
-// healthz answers "ok", or with the list of checks and their results. Why one
-// failed is logged, and not told to whom may only ask whether.
+// healthz answers "ok", or with the list of checks and their results. The reason of
+// a failure is only logged.
 func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		// The list is built in any case: whether it is needed shows only at the end.
@@ -71,10 +71,10 @@ func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 			s.cfg.Log.Info("health check failed", zap.String("check", c.Name), zap.Error(err))
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		// A check's name could be taken for something else by a browser.
+		// A browser must not interpret a check's name.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		switch _, verbose := r.URL.Query()["verbose"]; {
-		// A failure shows the list without being asked.
+		// A failure returns the list in any case.
 		case len(failed) > 0:
 			http.Error(w, list.String()+name+" check failed", http.StatusInternalServerError)
 		case verbose:
@@ -85,9 +85,8 @@ func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 	}
 }
 
-// slis are what health checks came to, as all components of Kubernetes show it
-// at /metrics/slis. The metrics are labelled with the check and the endpoint that
-// asked.
+// slis are the results of health checks, as all components of Kubernetes export
+// them at /metrics/slis, labelled with the check and the endpoint.
 type slis struct {
 	reg   *prometheus.Registry
 	now   *prometheus.GaugeVec
@@ -99,7 +98,7 @@ func newSLIs() *slis {
 	s := &slis{
 		reg: prometheus.NewRegistry(),
 		now: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubernetes_healthcheck", Help: "The result of the last health check: 1 for success.",
+			Name: "kubernetes_healthcheck", Help: "Result of the last health check: 1 for success.",
 		}, []string{"name", "type"}),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetes_healthchecks_total", Help: "Health checks by result.",
@@ -109,7 +108,7 @@ func newSLIs() *slis {
 	return s
 }
 
-// saw notes the result of one check; kind is the endpoint that asked.
+// saw records the result of one check; kind is the endpoint.
 func (s *slis) saw(check, kind string, err error) {
 	status, value := "success", 1.0
 	if err != nil {

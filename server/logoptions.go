@@ -12,11 +12,10 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
-// logOptions is what a client wants of a container's log: the API's
-// PodLogOptions as they come in a query. nil is no bound; tail is in lines, limit in
-// bytes.
+// logOptions are the options of a container's log: the API's PodLogOptions in a
+// query. nil means no limit; tail is in lines, limit in bytes.
 type logOptions struct {
-	// previous asks for the log of the instance before the current one.
+	// previous requests the log of the instance before the current one.
 	follow, previous, timestamps bool
 	tail, limit, sinceSeconds    *int64
 	sinceTime                    time.Time
@@ -30,9 +29,8 @@ const (
 	streamStderr = "Stderr"
 )
 
-// parseLogOptions reads a query. The older parameter tail is a number or "all".
-// What it does not know it leaves alone, as API servers do. All that cannot be read is
-// reported at once.
+// parseLogOptions parses a query. The older parameter tail is a number or "all".
+// Unknown parameters are ignored, as by API servers. The error names every fault.
 func parseLogOptions(q url.Values) (logOptions, error) {
 	o := logOptions{
 		follow: queryBool(q, "follow"), previous: queryBool(q, "previous"), timestamps: queryBool(q, "timestamps"),
@@ -81,8 +79,8 @@ func queryBool(q url.Values, name string) bool {
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validate reports all that makes no sense. They are the rules of the API server, which
-// a client that asks the node itself has passed by.
+// validate returns all contradictions, by the rules of the API server, which a
+// direct client of the node has bypassed.
 func (o *logOptions) validate() error {
 	var errs []error
 	if o.tail != nil && *o.tail < 0 {

@@ -31,8 +31,8 @@ func (s *Server) logRoutes() []route {
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	o, err := parseLogOptions(r.URL.Query())
-	// KEP-3288: without the gate the parameter is refused and not ignored, as the
-	// answer would have more than was asked for.
+	// KEP-3288: without the gate the parameter is refused and not ignored, since
+	// the answer would have more than requested.
 	if err == nil && o.stream != streamAll && !s.cfg.SplitLogStreams {
 		err = fmt.Errorf("stream is %q; want All: this node does not tell streams apart (PodLogsQuerySplitStreams)", o.stream)
 	}
@@ -81,11 +81,11 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 		}
 	}
 	var asked time.Time
-	// Asked whenever the file has no more: the runtime is asked at most once a second.
-	// Another path is a log that has been rotated away.
+	// Called at the end of the file; the runtime is called at most once a second.
+	// Another path means that the log was rotated.
 	o.Ended = func() bool {
-		// While it is not asked the log counts as open, which costs a second at the
-		// end.
+		// Between calls of the runtime the log counts as open, which delays the end
+		// by a second.
 		if time.Since(asked) < time.Second {
 			return false
 		}
@@ -103,7 +103,7 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 	}
 }
 
-// logFile asks for the path of a log, with a deadline of its own: the request may
+// logFile returns the path of a log, with a deadline of its own: the request may
 // follow the log for days.
 func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
@@ -115,9 +115,9 @@ func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	return path, open, err
 }
 
-// patient gives the client a while for each piece, however long the whole may
-// take: one that reads nothing is let go. The deadline moves with each piece, to three
-// times late from then.
+// patient sets a write deadline for each piece, however long the whole takes: a
+// client that does not read is disconnected. The deadline is extended with each
+// piece, to three times late.
 type patient struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -140,9 +140,8 @@ func (p *patient) Write(b []byte) (int, error) {
 	return p.w.Write(b)
 }
 
-// logOf chooses the container whose log is meant, by its statuses: the id is
-// the runtime's own. Statuses and not the runtime decide, as only they know which
-// container is the previous one.
+// logOf returns the container whose log is requested, from its pod's status: the id
+// is the runtime's. Only the status knows which container is the previous one.
 func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, error) {
 	cs := statusOf(st, container)
 	if cs == nil {
@@ -159,13 +158,13 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 			return "", fmt.Errorf("previous terminated container %q in pod %q not found", container, pod)
 		}
 		id = last
-	// The container of now comes first, whatever was before.
+	// The current container comes first.
 	case cs.State.Running != nil:
 		id = cs.ContainerID
 	case cs.State.Terminated != nil && cs.State.Terminated.ContainerID != "":
 		id = cs.State.Terminated.ContainerID
 	case cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil:
-		// The next one did not start: the one before it says why.
+		// The next one did not start: the previous one shows why.
 		if last == "" {
 			return "", fmt.Errorf("container %q in pod %q is terminated", container, pod)
 		}

@@ -16,8 +16,8 @@ import (
 // zapError is the field of an error, for files that need nothing else of zap.
 func zapError(err error) zap.Field { return zap.Error(err) }
 
-// metrics are the kubelet's, and how often somebody was refused. Names and labels of
-// the first four and of provider are the kubelet's: dashboards rely on them.
+// metrics are the kubelet's, and the number of refused requests. Names and labels
+// of the first four and of provider are the kubelet's: dashboards use them.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
@@ -42,7 +42,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_http_inflight_requests", Help: "Requests that are being served.",
 		}, labels),
 		webSockets: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_websocket_streaming_requests_total", Help: "WebSocket streams that end here and go on as SPDY.",
+			Name: "kubelet_websocket_streaming_requests_total", Help: "WebSocket streams that are translated to SPDY.",
 		}, []string{"subresource"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodewright_server_refused_requests_total", Help: "Requests refused by what failed: authentication, authorization, authorization_error.",
@@ -64,7 +64,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// observe counts a request; what it returns is called at its end.
+// observe counts a request; the returned function is called at its end.
 func (m *metrics) observe(labels []string) func() {
 	began := time.Now()
 	// Counted at the beginning, as the kubelet does: a stream shows while it runs.
@@ -103,7 +103,7 @@ func (l *labels) of(r *http.Request) []string {
 	default:
 		method = "other"
 	}
-	// The path of the request and not of the route: it is known before anybody routes.
+	// The path of the request and not of the route: it is known before routing.
 	path := pathLabel(r.URL.Path)
 	if !l.paths[path] {
 		path = "other"
@@ -111,8 +111,8 @@ func (l *labels) of(r *http.Request) []string {
 	return []string{method, path, l.server, strconv.FormatBool(longRunning(path))}
 }
 
-// longRunning are those that the kubelet calls so, and port forwarding, which
-// it means to. It goes by the label and not by the path.
+// longRunning reports whether the kubelet counts a path as long-running, and port
+// forwarding, which it intends to. path is a label.
 func longRunning(path string) bool {
 	switch path {
 	case "exec", "attach", "portForward", "debug":
@@ -122,7 +122,7 @@ func longRunning(path string) bool {
 	}
 }
 
-// firstElement returns what is between the first two slashes of a path.
+// firstElement returns the first element of a path.
 func firstElement(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return first

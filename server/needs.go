@@ -12,34 +12,33 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ErrNotFound is in the error of those who are asked for something that is not
-// there. The answer is then 404.
+// ErrNotFound is wrapped by errors about missing objects; the answer is 404.
 var ErrNotFound = errors.New("not found")
 
-// Pods lists what should run: each pod's spec as it is desired, with its last
-// known status. No runtime is asked. The pods are shared and never changed.
+// Pods lists the desired pods, each with its last known status. It does not call
+// the runtime. The pods are shared and never changed.
 type Pods interface {
 	Pods() []*v1.Pod
 }
 
-// Running lists what the runtime runs, as pods with minimal specs. It includes pods
-// that nobody wants any more and that are on their way down.
+// Running lists the runtime's pods, with minimal specs. It includes unwanted pods
+// that are being terminated.
 type Running interface {
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
 }
 
-// Instances knows a pod's instances in the runtime. The methods may ask the runtime,
-// and end with ctx.
+// Instances finds a pod's instances in the runtime. The methods may call the
+// runtime, and end with ctx.
 type Instances interface {
-	// ContainerID is the id of a pod's running container; the error is
+	// ContainerID returns the id of a pod's running container; the error is
 	// ErrNotFound if none runs.
 	ContainerID(ctx context.Context, pod types.UID, container string) (string, error)
-	// SandboxID is the id of a pod's running sandbox.
+	// SandboxID returns the id of a pod's running sandbox.
 	SandboxID(ctx context.Context, pod types.UID) (string, error)
 }
 
-// Runtime is what is asked of a CRI runtime; *cri.Client has it. The first three return
-// a URL of the runtime, to which the stream is handed on.
+// Runtime is the used part of a CRI runtime; *cri.Client implements it. The first
+// three return a URL of the runtime, to which the stream is forwarded.
 type Runtime interface {
 	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
@@ -50,7 +49,7 @@ type Runtime interface {
 }
 
 // Checkpointer writes a container's memory and files into a file; *cri.Client
-// does. The call may take minutes.
+// implements it. The call may take minutes.
 type Checkpointer interface {
 	CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error
 }
@@ -71,22 +70,22 @@ type Stats interface {
 }
 
 // Check is one part of the node's health. Check must end with the request's
-// context. A check is called from any goroutine, also several times at once.
+// context. It is called from any goroutine, also concurrently.
 type Check struct {
 	Name  string
 	Check func(*http.Request) error
 }
 
-// LogLevel is the verbosity of the program's log, at /debug/flags/v. Levels are those
-// of klog: a larger number says more.
+// LogLevel is the verbosity of the program's log, at /debug/flags/v. Levels are
+// those of klog: a larger number logs more.
 type LogLevel interface {
 	LogLevel() int
 	SetLogLevel(v int) error
 }
 
-// SyncLoop is the check "syncloop": it fails when last, the time at which the
-// loop was entered last, is older than 5 minutes and than twice its period.
-// Before the first entry (the zero time) it passes. last is called from any goroutine.
+// SyncLoop is the check "syncloop": it fails when last, the time at which the loop
+// was last entered, is older than 5 minutes and than twice its period. It passes
+// before the first entry (the zero time). last is called from any goroutine.
 func SyncLoop(last func() time.Time, period time.Duration) Check {
 	limit := max(5*time.Minute, 2*period) // the kubelet's
 	return Check{Name: "syncloop", Check: func(*http.Request) error {

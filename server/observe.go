@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// summary answers with all, or, for only_cpu_and_memory=true given once, with
-// what the metrics server reads. POST with a form is allowed, as with the kubelet.
+// summary returns the whole summary or, with only_cpu_and_memory=true given once,
+// the part for the metrics server. POST with a form is allowed, as in the kubelet.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	// The parameter may be in the query or in the body.
 	if err := r.ParseForm(); err != nil {
@@ -33,14 +33,14 @@ func writeJSON(w http.ResponseWriter, v any) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(b) // the client has gone if this fails
+	_, _ = w.Write(b) // an error means that the client has gone
 }
 
-// metricRoutes are the gatherers at their paths. They are heavy: a scrape may ask the
-// runtime and walk through cgroups.
+// metricRoutes are the gatherers at their paths. They are heavy: a scrape may call
+// the runtime and walk through cgroups.
 func (s *Server) metricRoutes() []route {
 	serve := func(g prometheus.Gatherer) http.HandlerFunc {
-		// One broken collector must not cost all others their values.
+		// One broken collector must not hide the values of all others.
 		return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP
 	}
 	rs := []route{}

@@ -13,12 +13,12 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// pods answers with what should run.
+// pods returns the desired pods.
 func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 	writePods(w, s.cfg.Pods.Pods())
 }
 
-// runningPods answers with what does run, by the runtime's account.
+// runningPods returns the runtime's running pods.
 func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	pods, err := s.cfg.Running.RunningPods(r.Context())
 	if err != nil {
@@ -43,13 +43,12 @@ func writePods(w http.ResponseWriter, pods []*v1.Pod) {
 	}
 }
 
-// encodePods writes the list. The bytes are those of a v1.PodList.
+// encodePods writes the list as a v1.PodList.
 func encodePods(out io.Writer, pods []*v1.Pod) error {
 	if _, err := io.WriteString(out, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`); err != nil {
 		return err
 	}
-	// Field by field as encoding/json has it: the pods are shared, and nothing of them
-	// is copied.
+	// Field by field in the order of encoding/json: the shared pods are not copied.
 	enc := json.NewEncoder(out)
 	for i, p := range pods {
 		if i > 0 {
@@ -88,8 +87,8 @@ func hasContainer(pod *v1.Pod, name string) bool {
 	return ok
 }
 
-// terminalOf reports whether a pod's container is to have a terminal. ok is false
-// if there is no such container.
+// terminalOf reports whether a pod's container has a terminal. ok is false if there
+// is no such container.
 func terminalOf(pod *v1.Pod, name string) (tty, ok bool) {
 	// Names are unique over all kinds of containers of a pod.
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {

@@ -21,8 +21,8 @@ type route struct {
 
 	basic  bool          // on the read-only port, too
 	health bool          // on the healthz port, too
-	stream bool          // ends when somebody wants it to: no timeout
-	heavy  bool          // costs much: few at a time
+	stream bool          // the client ends it: no timeout
+	heavy  bool          // expensive: few at a time
 	budget time.Duration // instead of Config.Timeout
 }
 
@@ -32,8 +32,8 @@ var (
 	getPost = []string{http.MethodGet, http.MethodPost}
 )
 
-// routes lists every endpoint of the main server. It has no effects: statusz asks for
-// it again.
+// routes returns every endpoint of the main server. It has no effects: statusz
+// calls it again.
 func (s *Server) routes() []route {
 	rs := s.healthRoutes()
 	rs = append(rs, route{pattern: "/pods", methods: get, basic: true, serve: s.pods},
@@ -42,7 +42,7 @@ func (s *Server) routes() []route {
 		rs = append(rs, route{pattern: "/stats/summary", methods: getPost, basic: true, heavy: true, serve: s.summary})
 	}
 	rs = append(rs, s.metricRoutes()...)
-	// These paths answer, and do not look like typing errors.
+	// These paths answer, so that they do not look like typing errors.
 	if !s.cfg.EnableDebuggingHandlers {
 		for _, p := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
 			rs = append(rs, route{pattern: p, serve: disabled("Debug endpoints are disabled.")})
@@ -68,9 +68,8 @@ func only(rs []route, keep func(route) bool) []route {
 	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
 }
 
-// allows lists the methods of an endpoint: where GET is one, so is HEAD, whose
-// answer net/http sends without the body. Streams and profiles are no answers
-// but work, which nobody wants done for nothing.
+// allows returns the methods of an endpoint: GET includes HEAD, whose answer
+// net/http sends without the body, except for streams and profiles.
 func (r route) allows() []string {
 	if !slices.Contains(r.methods, http.MethodGet) || r.stream || strings.HasPrefix(r.pattern, "/debug/") {
 		return r.methods
@@ -98,18 +97,17 @@ func (s *Server) mux(rs []route) *http.ServeMux {
 	return m
 }
 
-// maxBody bounds the body of a request, in bytes: there are no large ones.
+// maxBody limits the bytes of a request's body.
 const maxBody = 1 << 20
 
-// tooMany informs a client to come again. The second in Retry-After is a guess: places
-// become free all the time.
+// tooMany asks a client to try again. The second in Retry-After is a guess.
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "too many requests of this kind at a time", http.StatusTooManyRequests)
 }
 
-// limited puts the limits of a route around its handler. It is called once for each
-// route and server, and what it counts is shared by all requests.
+// limited adds the limits of a route to its handler. It is called once for each
+// route and server; all requests share the counters.
 func (s *Server) limited(r route) http.HandlerFunc {
 	// of counts the requests of this route alone.
 	of, kind, methods := newInFlight(s.cfg.Heavy), s.kind(r), r.allows()
@@ -125,7 +123,7 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			return
 		}
 		if r.heavy {
-			// Refused and not queued: whoever scrapes comes again anyway.
+			// Refused and not queued: scrapers try again anyway.
 			if !of.enter() {
 				tooMany(w)
 				return
@@ -137,7 +135,7 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			defer cancel()
 			s.within(w, budget)
 			req = req.WithContext(ctx)
-			// Streams have no bound: their bodies are what is typed.
+			// Streams have no limit: their bodies are input.
 			req.Body = http.MaxBytesReader(w, req.Body, maxBody)
 			r.serve(w, req)
 			return
@@ -159,7 +157,7 @@ func (s *Server) limited(r route) http.HandlerFunc {
 		}
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
-		// Shutdown of net/http does not know hijacked connections: this ends them.
+		// Shutdown of net/http does not track hijacked connections: this ends them.
 		defer context.AfterFunc(s.ending, cancel)()
 		// A stream may be idle for hours; the runtime has the limit for that.
 		s.within(w, 0)
@@ -167,8 +165,8 @@ func (s *Server) limited(r route) http.HandlerFunc {
 	}
 }
 
-// kind counts the streams of one kind, such as port forwards, of which there are
-// three quarters of all streams at most: the rest is for the others.
+// kind returns the counter of one kind of streams, such as port forwards, limited
+// to three quarters of all streams: the rest is for other kinds.
 func (s *Server) kind(r route) *inFlight {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.pattern, "/"), "/")
 	if s.kinds[name] == nil {
@@ -178,17 +176,17 @@ func (s *Server) kind(r route) *inFlight {
 	return s.kinds[name]
 }
 
-// leaveKey is where a request has what gives up its place among those that end
-// by themselves. A stream takes one of its own kind instead. The value is a func() that
-// may be called more than once.
+// leaveKey is the context key of a function that frees the request's slot of normal
+// requests. A stream calls it and takes a slot of its own kind. The value is a
+// func() that may be called more than once.
 type leaveKey struct{}
 
 // late is how long an answer may still take to be read by a client after its
 // endpoint had to be done with it; at most Config.Timeout.
 const late = 10 * time.Second
 
-// within sets the deadlines of a connection: of the request's body and the
-// answer. 0 means none. They replace those that were set before.
+// within sets the deadlines of a connection for the request's body and the answer.
+// 0 means none. They replace earlier ones.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
 	var at time.Time
@@ -212,7 +210,7 @@ func (s *Server) outermost(server string, rs []route, next http.Handler) http.Ha
 	})
 }
 
-// placed bounds the requests of one port. Those beyond the limit get a 429 at once.
+// placed limits the requests of one port. Those beyond the limit get a 429 at once.
 func (s *Server) placed(next http.Handler) http.Handler {
 	places := newInFlight(s.cfg.Requests)
 	s.plain = append(s.plain, places)
@@ -228,7 +226,7 @@ func (s *Server) placed(next http.Handler) http.Handler {
 	})
 }
 
-// cleanPaths lets requests pass whose paths mean what they say.
+// cleanPaths refuses requests whose paths are not clean.
 func cleanPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !clean(r.URL.Path) {
@@ -239,14 +237,13 @@ func cleanPaths(next http.Handler) http.Handler {
 	})
 }
 
-// strangers is how many requests may be under way of which it is not known yet
-// who sent them and whether they may. An [auth.AccessConfig] lets fewer than that wait, so
-// that they do not get in the way of those that need not wait; this is for
-// other Authenticators and Authorizers.
+// strangers limits requests that are not yet authorized. An [auth.AccessConfig] has
+// a lower limit for those that wait, so that they do not affect others; this one is
+// for other Authenticators and Authorizers.
 const strangers = 2048
 
-// guard lets a request pass that is authenticated and authorized, whatever its
-// path. Until then it has no place among those that are served.
+// guard passes requests that are authenticated and authorized, whatever their
+// paths. Until then they have no slot of served requests.
 func (s *Server) guard(next http.Handler) http.Handler {
 	arriving := newInFlight(strangers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -255,8 +252,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		passed := s.passes(w, r)
-		// Before the request is served: its place is for others that have yet to be let
-		// in.
+		// Before the request is served: its slot is for requests that are not yet
+		// authorized.
 		arriving.leave()
 		if passed {
 			next.ServeHTTP(w, r)
@@ -264,16 +261,16 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// passes reports whether a request is authenticated and authorized. One that is
-// not is answered.
+// passes reports whether a request is authenticated and authorized; otherwise it
+// answers it.
 func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
-	// Webhooks have deadlines of their own; this is for those that have not.
+	// Webhooks have deadlines of their own; this is for other implementations.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	defer cancel()
 	r = r.WithContext(ctx)
 	// A nil user without an error is a request that says nothing of its sender.
 	user, err := s.cfg.Authenticator.Authenticate(r)
-	// 429 and not 401: a good token must not look like a bad one because many ask.
+	// 429 and not 401: under load a valid token must not look like an invalid one.
 	if errors.Is(err, auth.ErrBusy) {
 		s.met.refused.WithLabelValues("authentication").Inc()
 		tooMany(w)
@@ -284,7 +281,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 			s.met.refused.WithLabelValues("authentication").Inc()
 			s.cfg.Log.Debug("authentication failed", zapError(err))
 		}
-		// Why, is for the log: the answer helps nobody guess.
+		// The reason is only logged.
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		return false
 	}
@@ -322,9 +319,9 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// clean reports whether a path means what it says: without empty elements, dots
-// and an end in either. What decides about a path and what serves it then see
-// the same one, and nobody is redirected. A slash at the end is allowed, as in /pods/.
+// clean reports whether a path has no empty elements and no dots, so that
+// authorization and routing see the same path, without redirects. A trailing slash
+// is allowed, as in /pods/.
 func clean(p string) bool {
 	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
 }

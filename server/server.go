@@ -14,9 +14,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Server serves a node's HTTP API. Its methods may be called from any
-// goroutine. Everything that New sets stays as it is; what changes has locks of its
-// own.
+// Server serves a node's HTTP API. Its methods may be called from any goroutine.
+// Fields set by New are constant; others have their own locks.
 type Server struct {
 	cfg   Config
 	met   *metrics
@@ -27,16 +26,16 @@ type Server struct {
 	basic  http.Handler
 	health http.Handler
 
-	plain   []*inFlight          // requests that end by themselves, of each port
-	streams *inFlight            // those that do not
+	plain   []*inFlight          // requests without streaming, of each port
+	streams *inFlight            // streams
 	kinds   map[string]*inFlight // streams of each kind, by the first element of their paths
-	ending  context.Context      // ends when streams have to
-	// end is called once by Run, when requests have come to their end.
+	ending  context.Context      // ends when streams have to end
+	// end is called once by Run, after the requests have ended.
 	end context.CancelFunc
 }
 
-// New checks cfg and returns a Server at rest. Nothing is opened and no goroutine
-// started.
+// New checks cfg and returns a Server at rest. It opens nothing and starts no
+// goroutine.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -53,14 +52,14 @@ func New(cfg Config) (*Server, error) {
 	s.ending, s.end = context.WithCancel(context.Background())
 	routes := s.routes()
 	guard := s.guard
-	// guard looks at paths as well; without it that is still needed.
+	// guard checks paths as well; without it that is still needed.
 	if cfg.Inner {
 		guard = cleanPaths
 	}
-	// From the outside in: measured, let in, counted, dispatched. Whoever is not let in
-	// takes no place of those who are.
+	// From the outside in: measured, authorized, counted, routed. An unauthorized
+	// request takes no slot.
 	s.main = s.outermost("readwrite", routes, guard(s.placed(s.mux(routes))))
-	// The other two ports ask nobody who they are, and have a part of the endpoints.
+	// The other two ports have no authentication, and fewer endpoints.
 	basic := only(routes, func(r route) bool { return r.basic })
 	s.basic = s.outermost("readonly", basic, s.placed(s.mux(basic)))
 	healthz := only(routes, func(r route) bool { return r.health })
@@ -68,13 +67,14 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Handler is the main server's: all endpoints, behind authentication and
-// authorization, unless Config.Inner is set. It is for those who listen themselves; it needs no Run.
+// Handler returns the main server's handler: all endpoints, behind authentication
+// and authorization, unless Config.Inner is set. It is for programs with their own
+// listener; it needs no Run.
 func (s *Server) Handler() http.Handler { return s.main }
 
-// Run listens and serves until ctx ends, lets requests come to their end, ends
-// streams last, and returns nil. A port that cannot be listened on, or served
-// any more, is an error. Run may be called once.
+// Run listens and serves until ctx ends, completes running requests, ends streams
+// last, and returns nil. A port that cannot be opened, or fails later, is an error.
+// Run may be called once.
 func (s *Server) Run(ctx context.Context) error {
 	// door is one port.
 	type door struct {
@@ -114,13 +114,13 @@ func (s *Server) Run(ctx context.Context) error {
 				return fmt.Errorf("server: %s port: %w", d.name, err)
 			}
 		}
-		// An address is only written out if somebody reads it.
+		// Formatted only if the level is enabled.
 		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
 			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
 		}
 		doors = append(doors, door{s.httpServer(d.handler, d.tls), s.bounded(l)})
 	}
-	// With a place for each, so that no goroutine stays behind.
+	// Buffered for each, so that no goroutine stays behind.
 	failed := make(chan error, len(doors))
 	// Each port has a goroutine; Run waits for all of them at its end.
 	var serving sync.WaitGroup
@@ -132,7 +132,7 @@ func (s *Server) Run(ctx context.Context) error {
 			} else {
 				err = d.srv.Serve(d.l)
 			}
-			// The one error that is no failure, of our own Shutdown.
+			// The error after Shutdown is no failure.
 			if !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
@@ -141,12 +141,13 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-	// One port that fails takes the others along: the program decides what then.
+	// If one port fails, all end, and the program decides.
 	case err = <-failed:
 		err = fmt.Errorf("server: %w", err)
 	}
-	// No more is taken; what ends by itself may do so; streams are ended; what
-	// is left after that is cut. ctx has ended already; the grace begins now.
+	// No more requests are accepted; running requests may end; then streams are
+	// ended; the rest is cut off. ctx has ended already; the grace period begins
+	// now.
 	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
 	defer cancel()
 	var down sync.WaitGroup
@@ -163,26 +164,27 @@ func (s *Server) Run(ctx context.Context) error {
 	s.streams.wait(graced)
 	down.Wait()
 	for _, d := range doors {
-		// What neither ended nor was a stream.
+		// Requests that have not ended.
 		_ = d.srv.Close()
 	}
 	serving.Wait()
 	return err
 }
 
-// httpServer has the limits that hold before a request is read. All others are
-// per endpoint. conf is nil for a port without TLS.
+// httpServer has the limits that apply before a request is read. All others are per
+// endpoint. conf is nil for a port without TLS.
 func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	// Without TLS there is no HTTP/2: nobody asks for it there.
+	// Without TLS clients do not request HTTP/2.
 	protocols.SetHTTP2(conf != nil && !s.cfg.DisableHTTP2)
-	// What net/http would write to standard error: failed handshakes and broken
-	// connections, which anybody can cause. Its error is an unknown level's.
+	// net/http would write failed handshakes and broken connections, which any
+	// client can cause, to standard error. The ignored error is for an unknown
+	// level.
 	errorLog, _ := zap.NewStdLogAt(s.cfg.Log, zap.DebugLevel)
 	srv := &http.Server{
 		Handler: h, Protocols: protocols,
-		DisableGeneralOptionsHandler: true, // "OPTIONS *" has to show who it is, too
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" has to be authenticated, too
 		// The kubelet has none for heads alone; 10 s are enough for any network that
 		// works, and bound what a slow sender can hold.
 		ReadHeaderTimeout: 10 * time.Second,
@@ -197,20 +199,20 @@ func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
 	return srv
 }
 
-// inFlight counts requests and bounds them. It never waits for a place: whoever finds
-// none is refused, so that nothing piles up.
+// inFlight counts and limits requests. It never waits: a request beyond the limit
+// is refused.
 type inFlight struct {
 	limit int
 
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n is 0; nil if nobody waits
+	idle chan struct{} // closed when n is 0; nil without a waiter
 }
 
 // newInFlight returns a counter without requests.
 func newInFlight(limit int) *inFlight { return &inFlight{limit: limit} }
 
-// enter takes a place; false means that there is none.
+// enter takes a slot; false means that there is none.
 func (f *inFlight) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -221,7 +223,7 @@ func (f *inFlight) enter() bool {
 	return true
 }
 
-// leave gives a place back, and wakes up those in wait if it was the last.
+// leave frees a slot, and wakes the waiter if it was the last.
 func (f *inFlight) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

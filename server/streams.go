@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/server/internal/stream"
 )
 
-// streamRoutes are the endpoints that go on until somebody ends them. Without a Runtime
-// there are none.
+// streamRoutes are the streaming endpoints, which their clients end. Without a
+// Runtime there are none.
 func (s *Server) streamRoutes() []route {
 	if s.cfg.Runtime == nil {
 		return nil
@@ -39,10 +39,10 @@ func (s *Server) streamRoutes() []route {
 	return rs
 }
 
-// streamsOf reads which streams a client wants of a remote command. A terminal
-// has one for both outputs.
+// streamsOf parses the requested streams of a remote command. A terminal has one
+// stream for both outputs.
 func streamsOf(q url.Values) (stream.Streams, error) {
-	// Anything but "1" is no, as with the kubelet.
+	// Anything but "1" means no, as in the kubelet.
 	on := func(name string) bool { return q.Get(name) == "1" }
 	st := stream.Streams{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
 	// A terminal mixes both outputs: asking for a second one would wait for ever.
@@ -55,9 +55,8 @@ func streamsOf(q url.Values) (stream.Streams, error) {
 	return st, nil
 }
 
-// portsOf reads the ports that a client wants forwarded over a WebSocket of the
-// older kind; SPDY names them later, in each stream. Several may be in one value,
-// separated by commas.
+// portsOf parses the ports to forward over a WebSocket of the older kind; SPDY
+// names them later, in each stream. A value may have several, separated by commas.
 func portsOf(q url.Values) ([]int32, error) {
 	var out []int32
 	for _, list := range q["port"] {
@@ -75,7 +74,7 @@ func portsOf(q url.Values) ([]int32, error) {
 	return out, nil
 }
 
-// podOf finds the pod of a path, or answers that there is none.
+// podOf returns the pod of a path, or answers that there is none.
 func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	uid := types.UID(r.PathValue("uid"))
 	p := s.pod(r.PathValue("namespace"), r.PathValue("pod"), uid)
@@ -83,7 +82,7 @@ func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 		return nil
 	}
-	// A pod of the same name that came since is not the one that was meant.
+	// A newer pod of the same name is not the requested one.
 	if uid != "" && p.UID != uid {
 		http.Error(w, "pod "+p.Namespace+"/"+p.Name+" with UID "+string(uid)+" does not run here", http.StatusNotFound)
 		return nil
@@ -91,8 +90,8 @@ func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 	return p
 }
 
-// containerOf finds the runtime's container of a path, or answers that there is
-// none. The path's {container} is looked up among those that run.
+// containerOf returns the id of the running container in the path, or answers that
+// there is none.
 func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) (id string, ok bool) {
 	id, err := s.cfg.Instances.ContainerID(r.Context(), p.UID, r.PathValue("container"))
 	if err != nil {
@@ -102,8 +101,8 @@ func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) 
 	return id, true
 }
 
-// fail answers with what a runtime's error means. 429 has clients come again, as the
-// runtime's limit is of the moment.
+// fail answers with the status for a runtime's error. 429 asks clients to try
+// again: the runtime's limit is temporary.
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch c := status.Code(unwrapStatus(err)); {
@@ -211,17 +210,17 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// proxy asks the runtime for a URL and hands the client's upgrade on to it. It blocks
-// until the stream has ended. The client is never redirected to the runtime, which it
-// could not reach.
+// proxy gets a URL from the runtime and forwards the client's upgrade to it. It
+// blocks until the stream has ended. The client is never redirected to the runtime,
+// which it could not reach.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request, ask func(context.Context) (string, error)) {
-	// Before the runtime is asked: a URL that nobody uses would stay there until it
+	// Before the runtime is called: an unused URL would exist there until it
 	// expires.
 	if !stream.IsUpgrade(r) {
 		http.Error(w, "Upgrade request required", http.StatusBadRequest)
 		return
 	}
-	// The deadline is that of the question alone, not of the stream.
+	// The deadline is only for this call, not for the stream.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	target, err := ask(ctx)
 	cancel()
@@ -233,7 +232,7 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 	if q.Translate && stream.Translated(r, q.Kind) {
 		s.met.webSockets.WithLabelValues(string(q.Kind)).Inc()
 	}
-	// Logged at debug level: most ends are a client that went away.
+	// Logged at debug level: most streams end because the client went away.
 	if err := stream.Proxy(r.Context(), w, r, q); err != nil {
 		s.cfg.Log.Debug("stream", zap.String("kind", string(q.Kind)), zap.Error(err))
 	}
@@ -263,6 +262,6 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	// Both outputs as one, as the kubelet does it.
-	_, _ = w.Write(slices.Concat(stdout, stderr)) // the client has gone if this fails
+	// Both outputs together, as in the kubelet.
+	_, _ = w.Write(slices.Concat(stdout, stderr)) // an error means that the client has gone
 }

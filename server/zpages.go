@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// notForMachines is what Kubernetes puts above its z-pages.
+// notForMachines is Kubernetes' heading of its z-pages.
 const notForMachines = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
 
 // zGroup is the group of structured z-pages (KEP-4827, KEP-4828).
@@ -44,14 +44,14 @@ type statusz struct {
 	Paths            []string    `json:"paths"`
 }
 
-// form is how a page was asked for. version is "" for text.
+// form is the requested form of a page. version is "" for text.
 type form struct {
 	media   string // text/plain, application/json or application/yaml
 	version string // of the structured page
 }
 
-// wanted is the first form in an Accept header, by its preference, that a page of
-// that kind has. Text is what those get who ask for nothing, or for anything.
+// wanted returns the preferred form in an Accept header that a page of that kind
+// has. The default is text.
 func wanted(accept, kind string) (form, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return form{media: "text/plain"}, true
@@ -62,7 +62,7 @@ func wanted(accept, kind string) (form, bool) {
 		q float64
 	}
 	// A header may have a megabyte.
-	const most = 32 // clauses that are looked at
+	const most = 32 // limit of clauses
 	var list []clause
 	for part := range strings.SplitSeq(accept, ",") {
 		if len(list) == most {
@@ -83,11 +83,11 @@ func wanted(accept, kind string) (form, bool) {
 			continue
 		}
 		switch {
-		// Whoever takes anything gets what people can read.
+		// Clients that accept anything get text.
 		case media == "*/*" || media == "text/*" || media == "text/plain":
 			c.media = "text/plain"
-		// Structured pages are for those who name group, version and kind in
-		// parameters: the format may change with the version.
+		// Structured pages need group, version and kind in parameters: the format
+		// may change with the version.
 		case media != "application/json" && media != "application/yaml",
 			params["as"] != kind || params["g"] != zGroup || params["v"] != "v1beta1" && params["v"] != "v1alpha1":
 			continue
@@ -112,14 +112,14 @@ func wanted(accept, kind string) (form, bool) {
 	return list[0].form, true
 }
 
-// page answers with a z-page in the form that was asked for.
+// page writes a z-page in the requested form.
 func page(w http.ResponseWriter, r *http.Request, kind string, text func(), structured func(metav1.TypeMeta, metav1.ObjectMeta) any) {
 	f, ok := wanted(r.Header.Get("Accept"), kind)
 	if !ok {
 		http.Error(w, fmt.Sprintf("want Accept: text/plain, or application/json or application/yaml with ;g=%s;v=v1beta1;as=%s", zGroup, kind), http.StatusNotAcceptable)
 		return
 	}
-	// Caches must not give one form to those who asked for the other.
+	// Caches must not return one form for the other.
 	w.Header().Set("Vary", "Accept")
 	if f.version == "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -131,19 +131,19 @@ func page(w http.ResponseWriter, r *http.Request, kind string, text func(), stru
 		writeJSON(w, obj)
 		return
 	}
-	// YAML goes by the tags for JSON, so that both forms have the same fields.
+	// YAML uses the tags for JSON, so that both forms have the same fields.
 	b, err := yaml.Marshal(obj)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(b) // the client has gone if this fails
+	_, _ = w.Write(b) // an error means that the client has gone
 }
 
 // flagz answers with the program's flags (KEP-4828).
 func (s *Server) flagz(w http.ResponseWriter, r *http.Request) {
-	// The function is asked each time, as some flags may change while the program runs.
+	// Called each time, as some flags may change while the program runs.
 	flags := s.cfg.Flags()
 	page(w, r, "Flagz", func() {
 		fmt.Fprintf(w, "\nkubelet flagz\n%s", notForMachines)
@@ -164,7 +164,7 @@ func (s *Server) statusz(w http.ResponseWriter, r *http.Request) {
 	}
 	slices.Sort(paths)
 	emulates := ""
-	// Without a release that can be read there is no line for it.
+	// Without a valid version there is no line for it.
 	if v, err := semver.ParseGeneric(s.cfg.Version); err == nil {
 		emulates = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
 	}

@@ -10,14 +10,14 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// AccessReviewer asks an API server whether somebody may do something.
+// AccessReviewer asks an API server whether a user may do something.
 type AccessReviewer interface {
-	// ReviewAccess returns the review with its status. It tries again by itself
-	// what may pass, ends with ctx, and does not keep what it is given.
+	// ReviewAccess returns the review with its status. It retries transient
+	// failures itself, ends with ctx, and does not keep its arguments.
 	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 }
 
-// AccessReviewerFunc is an AccessReviewer that is a function.
+// AccessReviewerFunc is a function that implements AccessReviewer.
 type AccessReviewerFunc func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 
 // ReviewAccess calls f.
@@ -25,24 +25,24 @@ func (f AccessReviewerFunc) ReviewAccess(ctx context.Context, r *authorizationv1
 	return f(ctx, r)
 }
 
-// AccessConfig defines how access is reviewed. Reviewer is required.
+// AccessConfig configures [Access]. Reviewer is required.
 type AccessConfig struct {
 	Reviewer AccessReviewer
-	AllowTTL time.Duration // how long a yes lasts; 5m, the kubelet's default
-	DenyTTL  time.Duration // how long a no lasts; 30s, the kubelet's default
-	Size     int           // how many answers of each kind are kept; 4096
-	Timeout  time.Duration // of one question with all its tries; 15s
+	AllowTTL time.Duration // how long a yes is cached; 5m, the kubelet's default
+	DenyTTL  time.Duration // how long a no is cached; 30s, the kubelet's default
+	Size     int           // limit of cached answers of each kind; 4096
+	Timeout  time.Duration // of one review with all its tries; 15s
 }
 
-// Requests that wait for reviews of access, in all and of one user. They come
-// from users who are known, or are one user, the anonymous one.
+// Limits of requests that wait for reviews of access, in all and for each user.
+// They are from authenticated users, or from the anonymous one.
 const (
 	accessWaiting     = 1024
 	accessWaitingUser = 256
 )
 
-// Access decides as an API server does. With 1024 requests that wait for a
-// decision, or 256 of one user, the next one's error is an [ErrBusy].
+// Access authorizes as an API server decides. If 1024 requests wait for a decision,
+// or 256 of one user, the next one's error is an [ErrBusy].
 func Access(c AccessConfig) Authorizer {
 	for _, d := range []struct {
 		field *time.Duration

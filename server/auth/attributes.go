@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// subresourceProxy is the subresource that covers whatever has none of its own, and
-// stands in for the newer, finer ones.
+// subresourceProxy is the subresource for paths without one of their own, and the
+// fallback for the newer, finer ones.
 const subresourceProxy = "proxy"
 
 // table says which subresources allow a path and all below it: one of them is
@@ -27,8 +27,8 @@ var table = []struct {
 	{"/configz", []string{"configz", subresourceProxy}},
 }
 
-// Subresources lists the subresources of "nodes" of which one allows a path,
-// in the order in which they are tried.
+// Subresources returns the subresources of "nodes" of which one allows a path, in
+// the order in which they are tried.
 func Subresources(path string) []string {
 	for _, row := range table {
 		if below(path, row.path) {
@@ -45,12 +45,12 @@ func below(path, base string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// Verb is the API's word for a method of HTTP, or "".
+// Verb returns the API's verb for an HTTP method, or "".
 func Verb(method string) string {
 	switch method {
 	case http.MethodPost:
 		return "create"
-	case http.MethodGet, http.MethodHead: // who may read may ask whether it could
+	case http.MethodGet, http.MethodHead: // HEAD needs the permission of GET
 		return "get"
 	case http.MethodPut:
 		return "update"
@@ -63,7 +63,7 @@ func Verb(method string) string {
 	}
 }
 
-// Of lists what a request asks for, in the order in which it is to be tried.
+// Of returns the attributes of a request, in the order in which they are tried.
 func Of(u *User, r *http.Request, node string) []Attributes {
 	var out []Attributes
 	for _, s := range Subresources(r.URL.Path) {

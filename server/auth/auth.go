@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// User is who sent a request.
+// User is the sender of a request.
 type User struct {
 	Name   string
 	UID    string
@@ -15,7 +15,7 @@ type User struct {
 	Extra  map[string][]string
 }
 
-// The names that Kubernetes gives to those who say nothing, and to all others
+// The names that Kubernetes gives to unauthenticated and authenticated users
 // (k8s.io/apiserver's user package).
 const (
 	AnonymousUser        = "system:anonymous"
@@ -23,21 +23,21 @@ const (
 	authenticatedGroup   = "system:authenticated"
 )
 
-// Authenticator reports who sent a request. A nil User without an error means
-// that it carries nothing that this Authenticator knows. An error means that
-// what it carries is wrong, or could not be checked. It may be called from any
+// Authenticator determines the user of a request. A nil User without an error means
+// that the request has no credentials for this Authenticator. An error means that
+// the credentials are invalid, or could not be checked. It may be called from any
 // goroutine.
 type Authenticator interface {
 	Authenticate(r *http.Request) (*User, error)
 }
 
-// AuthenticatorFunc is an Authenticator that is a function.
+// AuthenticatorFunc is a function that implements Authenticator.
 type AuthenticatorFunc func(r *http.Request) (*User, error)
 
 // Authenticate calls f.
 func (f AuthenticatorFunc) Authenticate(r *http.Request) (*User, error) { return f(r) }
 
-// FirstOf asks each in turn until one knows the user. What was wrong is told
+// FirstOf calls each Authenticator until one returns a user. It returns the errors
 // only if none does.
 func FirstOf(list ...Authenticator) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
@@ -53,7 +53,7 @@ func FirstOf(list ...Authenticator) Authenticator {
 	})
 }
 
-// authenticated adds the group of all who are known.
+// authenticated adds the group of all authenticated users.
 func authenticated(u *User) *User {
 	if slices.Contains(u.Groups, authenticatedGroup) || slices.Contains(u.Groups, unauthenticatedGroup) {
 		return u
@@ -63,9 +63,9 @@ func authenticated(u *User) *User {
 	return &known
 }
 
-// Anonymous takes who is unknown for nobody, so that an Authorizer decides
-// about them, too. It is asked after a, and never if a found something wrong:
-// a bad token is not the same as none.
+// Anonymous returns the anonymous user for requests without credentials, so that an
+// Authorizer decides about them, too. It is used after a, and never if a returns an
+// error: an invalid token differs from none.
 func Anonymous(a Authenticator) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		u, err := a.Authenticate(r)
@@ -76,8 +76,8 @@ func Anonymous(a Authenticator) Authenticator {
 	})
 }
 
-// Attributes is what a user wants of a node: always of one subresource of the
-// cluster-wide resource "nodes", API version v1.
+// Attributes are the action to authorize: always on one subresource of the
+// cluster-scoped resource "nodes", API version v1.
 type Attributes struct {
 	User        *User
 	Verb        string // of the API: get, create, update, patch, delete or ""
@@ -86,14 +86,13 @@ type Attributes struct {
 	Path        string // of the request
 }
 
-// Authorizer decides. False means that nobody allowed it, and reason may say
-// why. An error means that it could not be decided. It may be called from any
-// goroutine.
+// Authorizer decides about a request. With false, reason may say why. An error
+// means that it could not decide. It may be called from any goroutine.
 type Authorizer interface {
 	Authorize(ctx context.Context, a Attributes) (allowed bool, reason string, err error)
 }
 
-// AuthorizerFunc is an Authorizer that is a function.
+// AuthorizerFunc is a function that implements Authorizer.
 type AuthorizerFunc func(ctx context.Context, a Attributes) (bool, string, error)
 
 // Authorize calls f.
@@ -101,7 +100,7 @@ func (f AuthorizerFunc) Authorize(ctx context.Context, a Attributes) (bool, stri
 	return f(ctx, a)
 }
 
-// AlwaysAllow lets everyone in who is authenticated.
+// AlwaysAllow allows every authenticated user.
 func AlwaysAllow() Authorizer {
 	return AuthorizerFunc(func(context.Context, Attributes) (bool, string, error) { return true, "", nil })
 }

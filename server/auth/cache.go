@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// ErrBusy means that too many requests wait for reviews already. It says nothing about
-// who asks: they may try again.
+// ErrBusy means that too many requests wait for reviews already. It says nothing
+// about the user, who may try again.
 var ErrBusy = errors.New("too many requests wait for reviews")
 
-// asks is how many questions are out at a time.
+// asks limits the concurrent reviews.
 const asks = 32
 
-// bounds are those of a cache.
+// bounds are the limits of a cache.
 type bounds struct {
-	yes, no      int // answers kept that let somebody in, and others
-	waiting, one int // requests that wait for answers, in all and of one asker
+	yes, no      int // cached positive answers, and others
+	waiting, one int // waiting requests, in all and for each user
 }
 
-// cache remembers answers for a time, and bounds who waits for new ones.
-// Answers of both kinds have room of their own, so that many that let nobody in
-// do not push out those that do.
+// cache stores answers for a time, and limits the requests that wait for new ones.
+// Positive and negative answers have separate limits, so that many negative ones do
+// not displace positive ones.
 type cache[K comparable, V any] struct {
 	bounds
 	slot chan struct{} // bounds the questions that are out
 
 	mu        sync.Mutex
-	answers   [2]map[K]answer[V] // those that let nobody in, and those that do
+	answers   [2]map[K]answer[V] // negative answers, and positive ones
 	asking    map[K]*question[V]
 	waiting   int
 	waitingOf map[string]int // of one asker
@@ -49,7 +49,7 @@ type question[V any] struct {
 // verdict is an answer, and how long it lasts.
 type verdict[V any] struct {
 	value V
-	in    bool // it lets somebody in
+	in    bool // the answer is positive
 	lasts time.Duration
 }
 
@@ -60,10 +60,10 @@ func newCache[K comparable, V any](b bounds) *cache[K, V] {
 	}
 }
 
-// get returns what is remembered of k, or asks on behalf of who: once for all
-// who want to know it now. Whoever asks does so to the end, at most for limit,
-// even if its own ctx ends: others wait for it, too. With too many who wait it
-// returns an [ErrBusy] at once.
+// get returns the cached answer for k, or calls ask on behalf of who: once for all
+// concurrent callers. The call continues after its caller's ctx has ended, at most
+// for limit, since others wait for it. If too many wait, get returns an [ErrBusy]
+// at once.
 func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
 	c.mu.Lock()
 	var none V
@@ -95,7 +95,7 @@ func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Durat
 	}
 }
 
-// enter counts one who waits. The caller holds c.mu.
+// enter counts one waiting request. The caller holds c.mu.
 func (c *cache[K, V]) enter(who string) error {
 	switch {
 	case c.waiting >= c.bounds.waiting:
@@ -141,7 +141,7 @@ func (c *cache[K, V]) ask(ctx context.Context, k K, q *question[V], limit time.D
 	}
 }
 
-// put makes room first by what is out of date, then by whatever comes.
+// put adds an answer, after removing expired answers, and others if needed.
 func (c *cache[K, V]) put(k K, v verdict[V]) {
 	answers, size := c.answers[0], c.no
 	if v.in {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// ClientCerts knows users by the certificate of their connection: its common
-// name is the user, its organizations are the groups. pool is asked at each
-// request for those who may sign, and may return nil for nobody.
+// ClientCerts authenticates users by the client certificate of their connection:
+// the common name is the user, the organizations are the groups. pool is called for
+// each request and returns the accepted authorities; nil means none.
 //
-// The connection only has to ask for a certificate (tls.RequestClientCert):
-// it is verified here, against the pool of this moment.
+// The connection must request a certificate (tls.RequestClientCert); ClientCerts
+// verifies it, against the current pool.
 func ClientCerts(pool func() *x509.CertPool) Authenticator {
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -34,7 +34,7 @@ func ClientCerts(pool func() *x509.CertPool) Authenticator {
 			return nil, fmt.Errorf("client certificate of %q: %w", leaf.Subject.CommonName, err)
 		}
 		if leaf.Subject.CommonName == "" {
-			return nil, nil // nobody's
+			return nil, nil // no accepted authority
 		}
 		return &User{Name: leaf.Subject.CommonName, Groups: leaf.Subject.Organization}, nil
 	})

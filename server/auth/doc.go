@@ -1,9 +1,9 @@
 // Package auth authenticates requests to a node, and authorizes them.
 //
-// An [Authenticator] turns a request into a [User]: by a client certificate
-// ([ClientCerts]), by a bearer token that an API server reviews ([Tokens]), or
-// as nobody ([Anonymous]); [FirstOf] joins them. An [Authorizer] decides about
-// [Attributes]: [AlwaysAllow], or an API server's SubjectAccessReview
+// An [Authenticator] returns the [User] of a request: by a client certificate
+// ([ClientCerts]), by a bearer token that an API server reviews ([Tokens]), or the
+// anonymous user ([Anonymous]); [FirstOf] combines them. An [Authorizer] decides
+// about [Attributes]: [AlwaysAllow], or an API server's SubjectAccessReview
 // ([Access]).
 //
 //	authn := auth.FirstOf(
@@ -11,12 +11,12 @@
 //		auth.Tokens(auth.TokensConfig{Reviewer: reviewer}),
 //	)
 //
-// Reviews are remembered as long as the kubelet remembers them, in a bounded
-// number, those that let nobody in apart from the others; equal questions asked
-// at the same time go out once; at most 32 go out at a time. A review that fails
-// is not remembered. As many requests as [Tokens] and [Access] say wait for
-// reviews, and more are refused with an [ErrBusy]: an API server that hangs
-// costs those who need it. Certificates need nobody, and come first.
+// Reviews are cached as long as in the kubelet, in a limited number, positive and
+// negative ones separately. Equal concurrent reviews are one call; at most 32 calls
+// run at a time. A failed review is not cached. [Tokens] and [Access] limit the
+// requests that wait for reviews; others are refused with an [ErrBusy]: an API
+// server that hangs affects only requests that need it. Certificates need no
+// review, and are checked first.
 //
 // Tier: beta.
 package auth

@@ -14,15 +14,15 @@ import (
 	"github.com/nodewright/nodewright/server/internal/source"
 )
 
-// TokenReviewer asks an API server whose token something is.
+// TokenReviewer asks an API server for the owner of a token.
 type TokenReviewer interface {
-	// ReviewToken returns the review with its status, or an error if the token
-	// is for none of the audiences asked for. It tries again by itself what may
-	// pass, ends with ctx, and does not keep what it is given.
+	// ReviewToken returns the review with its status, or an error if the token is
+	// for none of the requested audiences. It retries transient failures itself,
+	// ends with ctx, and does not keep its arguments.
 	ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 }
 
-// TokenReviewerFunc is a TokenReviewer that is a function.
+// TokenReviewerFunc is a function that implements TokenReviewer.
 type TokenReviewerFunc func(context.Context, *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 
 // ReviewToken calls f.
@@ -30,32 +30,32 @@ func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.
 	return f(ctx, r)
 }
 
-// TokensConfig defines how tokens are reviewed. Reviewer is required.
+// TokensConfig configures [Tokens]. Reviewer is required.
 type TokensConfig struct {
 	Reviewer  TokenReviewer
-	TTL       time.Duration // how long an answer lasts; 2m, the kubelet's default
-	Size      int           // how many tokens of users are remembered, and a quarter as many that are nobody's; 4096
-	Audiences []string      // of whom the token has to speak; the API server's own
+	TTL       time.Duration // how long an answer is cached; 2m, the kubelet's default
+	Size      int           // limit of cached valid tokens, and a quarter as many invalid ones; 4096
+	Audiences []string      // accepted audiences of the token; the API server's own
 	Timeout   time.Duration // of one review; 10s
 }
 
-// errToken is what is said of a token that is nobody's.
+// errToken is the error for an invalid token.
 var errToken = errors.New("bearer token: not valid")
 
-// maxToken is the longest token that is sent on, in bytes. Those of service
+// maxToken is the longest token that is reviewed, in bytes. Those of service
 // accounts have about 1 KiB.
 const maxToken = 64 << 10
 
-// Requests that wait for reviews of tokens, in all and from one host: whoever
-// shows what nobody knows costs others no more than that.
+// Limits of requests that wait for token reviews, in all and from one host: a host
+// with invalid tokens does not affect others much.
 const (
 	tokensWaiting     = 512
 	tokensWaitingHost = 64
 )
 
-// Tokens knows users by the bearer token of their request. The token itself is
-// not kept, only its SHA-256. With 512 requests that wait for a review, or 64 of
-// one host (of one /64 with IPv6), the next one's error is an [ErrBusy].
+// Tokens authenticates users by the bearer token of their request. Only the SHA-256
+// of a token is stored. If 512 requests wait for a review, or 64 of one host (of
+// one /64 with IPv6), the next one's error is an [ErrBusy].
 func Tokens(c TokensConfig) Authenticator {
 	if c.TTL == 0 {
 		c.TTL = 2 * time.Minute
@@ -89,7 +89,7 @@ func Tokens(c TokensConfig) Authenticator {
 	})
 }
 
-// review returns nil for a token that is nobody's.
+// review returns nil for an invalid token.
 func (c *TokensConfig) review(ctx context.Context, token string) (*User, error) {
 	done, err := c.Reviewer.ReviewToken(ctx, &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: c.Audiences},

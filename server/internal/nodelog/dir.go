@@ -28,16 +28,16 @@ const (
 	maxNames = 10_000
 )
 
-// calls are those of all requests into file systems, one at a time for a path.
+// calls are the calls of all requests into file systems, one at a time for each
+// path.
 var calls = &detached.Queue{}
 
 func (d dir) system(ctx context.Context, name string) *slowfile.System {
 	return &slowfile.System{Context: ctx, Calls: calls, Key: filepath.Join(string(d), filepath.FromSlash(name)), Answer: answer}
 }
 
-// find returns where a name leads, relative to the directory without links, and
-// what is there. Links lead where they do if that is below the directory, be
-// they absolute or not.
+// find resolves a name relative to the directory, and describes the file. Links,
+// absolute or not, are followed if they stay below the directory.
 func (d dir) find(name string) (base, within string, info fs.FileInfo, err error) {
 	missing := &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	if !fs.ValidPath(name) {
@@ -115,7 +115,7 @@ func (d dir) list(ctx context.Context, name string) ([]string, error) {
 	})
 }
 
-// regular opens what a query names, which has to be a file.
+// regular opens the file named in a query, which must be regular.
 func (d dir) regular(ctx context.Context, name string) (*slowfile.File, error) {
 	name = strings.ReplaceAll(name, `\`, "/")
 	clean := strings.TrimPrefix(path.Clean(name), "/")

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// serveFile answers with a file or a list of a directory. Whoever logs decides
-// what is in a file, and often what it is called: no browser is to take it for a
-// page of this server, so every file is text or just bytes, index.html included.
+// serveFile serves a file or the list of a directory. Programs that log decide
+// about the content and often the name of a file: a browser must not take it for a
+// page of this server, so that every file is text or bytes, index.html included.
 func (d dir) serveFile(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -41,7 +41,7 @@ func (d dir) serveFile(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// contentType is that of a file, by its name alone.
+// contentType returns the content type of a file, by its name.
 func contentType(name string) string {
 	switch path.Ext(name) {
 	case ".gz", ".xz", ".zst", ".bz2", ".journal":

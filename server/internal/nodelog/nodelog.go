@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Config defines which logs there are. The zero value of every field means the
-// default named beside it.
+// Config configures the logs. The zero value of every field means the default named
+// beside it.
 type Config struct {
 	Dir        string        // /var/log
-	Query      bool          // whether there are queries
+	Query      bool          // enables queries
 	Journalctl string        // the program; journalctl
 	Timeout    time.Duration // of one call of it; 30s
 }
@@ -68,8 +68,7 @@ func Handler(c Config) http.Handler {
 	})
 }
 
-// answer writes what is asked for. What goes wrong from here on is a line in
-// the answer.
+// answer writes the requested logs. An error from here on is a line in the answer.
 func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	var out io.Writer = w
@@ -97,7 +96,7 @@ func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 	}
 }
 
-// units lists the units that the journal knows; none if there is no journal.
+// units returns the units in the journal; none without a journal.
 func (c *Config) units(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
@@ -110,8 +109,8 @@ func (c *Config) units(ctx context.Context) []string {
 	return strings.Fields(b.String())
 }
 
-// maxUnits is how much of the names of units is kept, in bytes: some ten
-// thousand names, of which pods make some each.
+// maxUnits limits the bytes of the names of units: some ten thousand names; each
+// pod causes some.
 const maxUnits = 4 << 20
 
 // capped keeps the first maxUnits bytes.
@@ -137,7 +136,7 @@ func (c *Config) journal(ctx context.Context, out io.Writer, args []string) {
 	}
 }
 
-// guess looks for a service's log where such logs often are.
+// guess searches for a service's log at common places.
 func (c *Config) guess(ctx context.Context, out io.Writer, service string, options bool) {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
 		f, err := dir(c.Dir).regular(ctx, name)

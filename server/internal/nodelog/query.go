@@ -18,15 +18,15 @@ const (
 	maxTail     = 100_000
 )
 
-// query asks for logs of services, or for a file.
+// query is a request for logs of services, or for a file.
 type query struct {
 	services, files []string
-	since, until    time.Time // zero: not asked for
+	since, until    time.Time // zero: not set
 	tail, boot      *int
 	pattern         string
 }
 
-// parse reads a query; nil means that there is none.
+// parse parses a query; nil means that there is none.
 func parse(q url.Values) (*query, error) {
 	out := &query{pattern: q.Get("pattern")}
 	var errs []error
@@ -128,7 +128,7 @@ func (q *query) validate(exists func(string) error) error {
 // journalTime is how journalctl reads times, in UTC.
 const journalTime = "2006-01-02 15:04:05"
 
-// command is what journalctl is asked with.
+// command returns the arguments of journalctl.
 func (q *query) command(service string) []string {
 	args := []string{"--utc", "--no-pager", "--output=short-precise"}
 	if !q.since.IsZero() {

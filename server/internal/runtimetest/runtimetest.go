@@ -1,6 +1,6 @@
-// Package runtimetest has the streaming server of a container runtime, for
-// tests: it speaks SPDY/3.1 with v4.channel.k8s.io and portforward.k8s.io, and
-// WebSocket with v4.channel.k8s.io, and no v5, as containerd's does.
+// Package runtimetest is the streaming server of a container runtime, for tests: it
+// supports SPDY/3.1 with v4.channel.k8s.io and portforward.k8s.io, and WebSocket
+// with v4.channel.k8s.io, but not v5, like containerd's.
 package runtimetest
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/moby/spdystream"
 )
 
-// Success is the status of a command that ended well.
+// Success is the status of a successful command.
 const Success = `{"metadata":{},"status":"Success"}`
 
 // Failure is the status of a command that ended with exit code 3.
 const Failure = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`
 
-// Server copies what comes on stdin to stdout, then says "bye" on stderr if
-// there is one, then reports its status, Success at first. Its port forwarding echoes.
+// Server copies stdin to stdout, then writes "bye" to stderr if there is one, and
+// then sends its status, initially Success. Its port forwarding echoes.
 type Server struct {
 	*httptest.Server
 
@@ -55,7 +55,7 @@ func New() *Server {
 	return s
 }
 
-// End sets how commands end from now on.
+// End sets the status of later commands.
 func (s *Server) End(status string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,17 +68,18 @@ func (s *Server) how() string {
 	return s.status
 }
 
-// Stream is the URL of a stream; q is its query, such as stdin=1&stderr=1&tty=1.
+// Stream returns the URL of a stream; q is its query, such as
+// stdin=1&stderr=1&tty=1.
 func (s *Server) Stream(kind, q string) string { return s.Server.URL + "/" + kind + "/token?" + q }
 
-// Headers are those of the requests so far.
+// Headers returns the headers of the requests so far.
 func (s *Server) Headers() []http.Header {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.headers
 }
 
-// Resized is what came on the resize stream.
+// Resized returns the data of the resize stream.
 func (s *Server) Resized() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *Server) overWebSocket(w http.ResponseWriter, r *http.Request, want map[
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 }
 
-// forward echoes what comes on each data stream, after the port's number.
+// forward echoes the data of each data stream, after the port's number.
 func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.headers = append(s.headers, r.Header.Clone())

@@ -1,11 +1,11 @@
-// Package source says where a request comes from.
+// Package source determines the source of a request.
 package source
 
 import "net/netip"
 
-// Of is the host of a remote address, host:port: its address, or the network
-// of an IPv6 address, a /64, of which one machine may have all. What is no
-// address is itself.
+// Of returns the host of a remote address, host:port: its IPv4 address, or the /64
+// network of an IPv6 address, since one machine may have all of it. Any other text
+// is returned unchanged.
 func Of(remote string) string {
 	addr, err := netip.ParseAddrPort(remote)
 	if err != nil {

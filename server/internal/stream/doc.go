@@ -1,10 +1,10 @@
-// Package stream joins a client's upgraded connection to the streaming server
-// of a container runtime.
+// Package stream connects a client's upgraded connection to the streaming server of
+// a container runtime.
 //
-// The runtime answers Exec, Attach and PortForward with a URL. [Proxy] takes
-// the client's upgrade there and hands bytes on in both directions: SPDY/3.1
-// and the WebSocket protocols up to v4.channel.k8s.io pass as they are. Two
-// protocols that runtimes do not speak end here and go on as SPDY (KEP-4006):
+// The runtime answers Exec, Attach and PortForward with a URL. [Proxy] forwards the
+// client's upgrade there and copies bytes in both directions: SPDY/3.1 and the
+// WebSocket protocols up to v4.channel.k8s.io are not changed. Two protocols that
+// runtimes do not support are translated to SPDY (KEP-4006):
 //
 //   - v5.channel.k8s.io, remote commands of kubectl since 1.31, whose streams
 //     become SPDY streams;
@@ -12,8 +12,8 @@
 //
 // # Safety
 //
-// The URL has to be on this machine's loopback, and no redirect is followed or
-// handed on: a runtime cannot lead a node's exec elsewhere. The runtime is
-// asked first: the client's connection is upgraded only if the runtime's is.
-// Credentials of the client stay here.
+// The URL must be on this machine's loopback, and no redirect is followed or passed
+// on: a runtime cannot lead a node's exec elsewhere. The runtime is called first:
+// the client's connection is upgraded only if the runtime's is. Credentials of the
+// client are not forwarded.
 package stream

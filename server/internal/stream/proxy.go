@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kind is what a stream is for.
+// Kind is the kind of a stream.
 type Kind string
 
 // The kinds, named as the subresources of pods.
@@ -26,15 +26,14 @@ const (
 type Request struct {
 	Kind   Kind
 	Target string // the runtime's URL
-	// Streams says which streams of a remote command there are.
+	// Streams are the streams of a remote command.
 	Streams Streams
-	// Translate makes an end here of the protocols that runtimes do not speak
-	// (the feature ExtendWebSocketsToKubelet). Without it they are the
-	// runtime's to refuse.
+	// Translate translates the protocols that runtimes do not support (the feature
+	// ExtendWebSocketsToKubelet). Otherwise the runtime has to refuse them.
 	Translate bool
 }
 
-// Streams describes which streams a remote command has.
+// Streams says which streams a remote command has.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // IsUpgrade reports whether a request asks for another protocol.
@@ -58,8 +57,7 @@ func hasToken(values []string, token string) bool {
 	return false
 }
 
-// Translated reports whether Proxy would make an end here of the protocol that r
-// asks for.
+// Translated reports whether Proxy would translate the protocol that r requests.
 func Translated(r *http.Request, kind Kind) bool {
 	offered := subprotocols(r)
 	if kind == PortForward {
@@ -81,9 +79,8 @@ func subprotocols(r *http.Request) []string {
 	return out
 }
 
-// Proxy serves a stream until either side ends it, or ctx does. It answers the
-// client itself in any case; the error says why there was no stream, or why it
-// broke off.
+// Proxy serves a stream until either side or ctx ends it. It always answers the
+// client itself; the error says why there was no stream, or why it broke off.
 func Proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	if !IsUpgrade(r) {
 		err := errors.New("upgrade request required")
@@ -143,7 +140,7 @@ func writeHead(w io.Writer, resp *http.Response) error {
 	return err
 }
 
-// upgrade asks the runtime, and shows the client whatever is not an upgrade.
+// upgrade calls the runtime, and passes any answer but an upgrade to the client.
 func upgrade(ctx context.Context, w http.ResponseWriter, method, target string, h http.Header) (*backend, error) {
 	b, err := dial(ctx, target, method, h)
 	if err != nil {
@@ -160,7 +157,7 @@ func upgrade(ctx context.Context, w http.ResponseWriter, method, target string, 
 	defer func() { _ = b.Close() }()
 	defer func() { _ = b.head.Body.Close() }()
 	code := b.head.StatusCode
-	if code < 400 { // a redirect above all, and what makes no sense here
+	if code < 400 { // a redirect, or another unexpected status
 		err := fmt.Errorf("the runtime's streaming server answered %s to a request for an upgrade", b.head.Status)
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return nil, err
@@ -180,7 +177,7 @@ func join(ctx context.Context, client net.Conn, early io.Reader, b *backend) {
 	defer stop()
 	done := make(chan struct{}, 2)
 	go func() {
-		_, _ = io.Copy(b.Conn, early) // what the client has sent too early is in there
+		_, _ = io.Copy(b.Conn, early) // with data that the client sent early
 		done <- struct{}{}
 	}()
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ErrTarget means that a runtime's URL is none to go to.
+// ErrTarget means that a runtime's URL must not be used.
 var ErrTarget = errors.New("streaming URL of the runtime")
 
 // dialTimeout is for the runtime's answer to an upgrade. It is on this machine.
@@ -51,11 +51,11 @@ func checkTarget(raw string) (u *url.URL, addr string, err error) {
 // backend is an upgraded connection to the runtime.
 type backend struct {
 	net.Conn
-	r    *bufio.Reader // what was read after the response's head
+	r    *bufio.Reader // data read after the response's head
 	head *http.Response
 }
 
-// Read reads what the runtime sends after its answer.
+// Read reads the data that the runtime sends after its answer.
 func (b *backend) Read(p []byte) (int, error) { return b.r.Read(p) }
 
 // dial sends a request for an upgrade to the runtime. Its answer is either an
@@ -105,12 +105,12 @@ func dial(ctx context.Context, target, method string, header http.Header) (b *ba
 	return &backend{Conn: conn, r: rest, head: resp}, nil
 }
 
-// maxHead bounds a runtime's answer, in bytes: its head, or all of one that is
-// no upgrade.
+// maxHead limits the bytes of a runtime's answer: its head, or all of an answer
+// that is no upgrade.
 const maxHead = 1 << 20
 
-// forwarded copies those headers of a client's request that are the runtime's
-// business: neither its credentials nor those between it and this server.
+// forwarded copies the headers of a client's request that the runtime needs:
+// neither credentials nor hop-by-hop headers.
 func forwarded(h http.Header) http.Header {
 	out := http.Header{}
 	for name, v := range h {

@@ -29,7 +29,7 @@ const (
 	chClose  = 255
 )
 
-// maxStatus bounds what the runtime says of a command's end, in bytes.
+// maxStatus limits the bytes of a command's status from the runtime.
 const maxStatus = 64 << 10
 
 // command is a remote command between a WebSocket and SPDY.
@@ -37,7 +37,7 @@ type command struct {
 	ws   *websocket.Conn
 	spdy *spdystream.Connection
 
-	stdin, stdout, stderr, status, resize *spdystream.Stream // nil: not asked for
+	stdin, stdout, stderr, status, resize *spdystream.Stream // nil: not requested
 
 	mu sync.Mutex // of writes to ws
 }
@@ -64,7 +64,7 @@ func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Re
 	serving.Go(func() { conn.Serve(refuse) })
 	defer serving.Wait()
 	defer func() {
-		_ = b.Close() // ends Serve, once nobody has to take what came before
+		_ = b.Close() // ends Serve, once earlier data is no longer read
 		c.reset()
 	}()
 	if err := c.create(q.Streams); err != nil {
@@ -83,7 +83,7 @@ func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Re
 	return c.run(func() { _ = b.Close() })
 }
 
-// refuse is for streams that the runtime opens: there are none.
+// refuse refuses streams that the runtime opens: there are none.
 func refuse(s *spdystream.Stream) { _ = s.Refuse() }
 
 // create opens the streams that the runtime waits for.
@@ -114,7 +114,7 @@ func (c *command) create(s Streams) error {
 	return nil
 }
 
-// reset ends all streams, and drops what nobody has read of them.
+// reset ends all streams, and drops unread data.
 func (c *command) reset() {
 	for _, s := range []*spdystream.Stream{c.stdin, c.stdout, c.stderr, c.status, c.resize} {
 		if s != nil {
@@ -123,8 +123,8 @@ func (c *command) reset() {
 	}
 }
 
-// run copies until the command has ended or the client has gone. hangUp ends
-// the runtime's connection.
+// run copies until the command has ended or the client has gone. hangUp ends the
+// runtime's connection.
 func (c *command) run(hangUp func()) error {
 	gone := make(chan struct{})
 	go func() {
@@ -136,7 +136,7 @@ func (c *command) run(hangUp func()) error {
 	out.Go(func() { c.toClient(chStdout, c.stdout) })
 	out.Go(func() { c.toClient(chStderr, c.stderr) })
 	status, err := io.ReadAll(io.LimitReader(c.status, maxStatus))
-	out.Wait() // the status comes last: clients leave with it
+	out.Wait() // the status comes last: clients close after it
 	code := websocket.CloseNormalClosure
 	if len(status) > 0 {
 		err = errors.Join(err, c.send(chError, status))
@@ -145,15 +145,15 @@ func (c *command) run(hangUp func()) error {
 		err = errors.Join(err, errors.New("the runtime ended the stream without a status"))
 	}
 	bye(c.ws, code)
-	// The client answers with its own farewell when it has read all; before
-	// that, to close would be to cut off what is on its way.
+	// The client sends a close message when it has read everything; closing before
+	// would lose data.
 	_ = c.ws.SetReadDeadline(time.Now().Add(dialTimeout))
 	<-gone
 	return err
 }
 
-// toClient copies a stream to a channel. When the client has gone it reads on,
-// or what comes on other streams would wait for this one.
+// toClient copies a stream to a channel. After the client has gone it continues to
+// read: otherwise it would block the other streams.
 func (c *command) toClient(channel byte, s *spdystream.Stream) {
 	if s == nil {
 		return

@@ -15,8 +15,8 @@ const (
 	spdy31         = "SPDY/3.1"
 )
 
-// upgrader takes any origin: who asks is known by a certificate or a token,
-// never by what a browser adds of itself.
+// upgrader accepts any origin: clients authenticate by a certificate or a token,
+// which a browser does not add by itself.
 func upgrader(protocol string) *websocket.Upgrader {
 	return &websocket.Upgrader{
 		Subprotocols: []string{protocol}, HandshakeTimeout: dialTimeout,
