@@ -174,6 +174,11 @@ func (c *container) make(ctx context.Context) error {
 	c.record.Cgroup = cgroupOf(spec.Linux.CgroupsPath)
 	annotation := string(c.copyLocked())
 	c.pod.mu.Unlock()
+	if l := c.logPath(); l != "" {
+		if err := os.MkdirAll(filepath.Dir(l), 0o755); err != nil {
+			return errorf(codes.FailedPrecondition, "log directory %.300q: %v", filepath.Dir(l), err)
+		}
+	}
 	if err := c.writeBundle(spec, annotation); err != nil {
 		return fmt.Errorf("write bundle: %w", err)
 	}
@@ -341,7 +346,7 @@ func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs i
 		},
 		Hostname:   hostname,
 		Namespaces: namespaces,
-		Files:      ocispec.Files{ResolvConf: p.file("resolv.conf"), Hostname: p.file("hostname"), Shm: shm},
+		Files:      ocispec.Files{ResolvConf: p.file("resolv.conf"), Hostname: p.file("hostname"), Hosts: p.file("hosts"), Shm: shm},
 		Sources:    sources, Volumes: volumes, Devices: devices, SeccompProfile: profile, Machine: machine,
 		Handler: ocispec.Handler{
 			RecursiveReadOnly: features.RecursiveReadOnly, IDMap: features.IDMap && features.UserNamespaces,

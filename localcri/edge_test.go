@@ -5,6 +5,7 @@ package localcri_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -38,7 +39,7 @@ func newShellNode(t *testing.T) *node {
 	b := testprogram.Busybox(t)
 	var buf bytes.Buffer
 	img := sampleimage.Image{Name: shell, Architecture: runtime.GOARCH, Entrypoint: []string{"/bin/sh", "-c"}, Env: []string{"PATH=/bin"}}
-	for _, name := range []string{"busybox", "sh", "sleep", "dd", "cat", "echo", "ls", "kill", "head", "yes", "test", "ps", "tr", "true", "stty", "grep", "id", "readlink"} {
+	for _, name := range []string{"busybox", "sh", "sleep", "dd", "cat", "echo", "ls", "cp", "kill", "head", "yes", "test", "ps", "tr", "true", "stty", "grep", "id", "readlink"} {
 		f := sampleimage.File{Path: "/bin/" + name, Mode: 0o755, Data: []byte("#!/bin/busybox " + name + "\n")}
 		if name == "busybox" || name == "sh" {
 			f.Data = b
@@ -569,6 +570,9 @@ func TestStartWithoutALogDirectory(t *testing.T) {
 	n := newNode(t)
 	sb := n.pod(t, "p")
 	c := n.create(t, sb, boxConfig("c", "exit", "0"))
+	if err := os.RemoveAll(n.logs()); err != nil { // which the creation made
+		t.Fatal(err)
+	}
 	err := n.rt.StartContainer(t.Context(), c)
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), n.logs()) {
 		t.Errorf("error %v", err)
@@ -581,6 +585,35 @@ func TestStartWithoutALogDirectory(t *testing.T) {
 	}
 	if st := n.untilExited(t, c); st.GetExitCode() != 0 {
 		t.Errorf("%v", st)
+	}
+}
+
+// What tools read of a verbose status is there, and what nobody mounts.
+func TestVerboseStatus(t *testing.T) {
+	n := newShellNode(t)
+	sb := n.pod(t, "p")
+	shared := t.TempDir()
+	c := n.run(t, sb, script("c", "cat /etc/hosts; cp /bin/busybox /m/b; /m/b true || echo refused; sleep 10000", func(c *runtimeapi.ContainerConfig) {
+		c.LogPath = "below/c.log"
+		c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/m", HostPath: shared, MountOptions: []string{"noexec"}}}
+	}))
+	n.untilLog(t, c, "refused")
+	hosts, err := os.ReadFile("/etc/hosts")
+	if line, _, _ := strings.Cut(string(hosts), "\n"); err == nil && !strings.Contains(n.readLog(t, c), line) {
+		t.Errorf("/etc/hosts is not the host's: %s", n.readLog(t, c))
+	}
+	var info struct {
+		PID         int
+		RuntimeSpec struct{ Process struct{ Args []string } }
+	}
+	st, err := n.rt.ContainerStatus(t.Context(), c, true)
+	if err != nil || json.Unmarshal([]byte(st.GetInfo()["info"]), &info) != nil || info.PID == 0 || len(info.RuntimeSpec.Process.Args) == 0 {
+		t.Errorf("container: %v, %s", err, st.GetInfo())
+	}
+	pid := info.PID
+	pod, err := n.rt.PodSandboxStatus(t.Context(), sb, true)
+	if err != nil || json.Unmarshal([]byte(pod.GetInfo()["info"]), &info) != nil || info.PID != pid {
+		t.Errorf("sandbox: %v, %s, want the process %d", err, pod.GetInfo(), pid)
 	}
 }
 

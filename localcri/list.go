@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // awaitAll waits until every sandbox is known.
@@ -75,14 +77,31 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool)
 		p.mu.Lock()
 		record := p.recordLocked()
 		m := p.monitor
-		p.mu.Unlock()
 		info := map[string]any{"netns": record.Netns, "state": record.State, "boot": record.Boot, "infra": record.Infra}
+		if pid := p.pidLocked(); pid > 0 {
+			info["pid"] = pid
+		}
+		p.mu.Unlock()
 		if m != nil {
 			info["monitor"] = m.PID()
 		}
 		out.Info = map[string]string{"info": string(encode(info))}
 	}
 	return out, nil
+}
+
+// pidLocked is a process in the namespaces of the sandbox: its first one, or that of a
+// container; 0 if none runs. p.mu is held.
+func (p *pod) pidLocked() int {
+	if p.record.Infra != nil {
+		return p.record.Infra.PID
+	}
+	for _, c := range p.listLocked() {
+		if c.record.State == containerRunning && c.record.Process != nil {
+			return c.record.Process.PID
+		}
+	}
+	return 0
 }
 
 // ListContainers lists containers, those of the newest sandbox first.
@@ -111,11 +130,22 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 	return out, nil
 }
 
-// ContainerStatus returns the status of a container.
+// maxSpec is how much of a container's config.json is shown, in bytes: an answer has 16
+// MiB at most.
+const maxSpec = 8 << 20
+
+// ContainerStatus returns the status of a container. With verbose, info has "info", of
+// which other runtimes have "pid", "sandboxID" and "runtimeSpec", too.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {
 		return nil, err
+	}
+	var spec json.RawMessage
+	if verbose { // without the lock: it is on a disk
+		if b, err := safefile.ReadFile(c.bundle(configFile), maxSpec); err == nil && json.Valid(b) {
+			spec = b
+		}
 	}
 	c.pod.mu.Lock()
 	defer c.pod.mu.Unlock()
@@ -127,6 +157,9 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) 
 		}
 		if r.Process != nil {
 			info["pid"] = r.Process.PID
+		}
+		if spec != nil {
+			info["runtimeSpec"] = spec
 		}
 		out.Info = map[string]string{"info": string(encode(info))}
 	}
@@ -142,7 +175,7 @@ func (r *Runtime) Version(context.Context, string) (*runtimeapi.VersionResponse,
 func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	out := &runtimeapi.StatusResponse{
 		Status:   &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}}},
-		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 	}
 	conditions := out.GetStatus().GetConditions()
 	if err := r.await(ctx); err != nil {

@@ -248,7 +248,14 @@ func (p *pod) writeFiles() error {
 		}
 	}
 	disk := durable.OS{DirMode: 0o711, FileMode: 0o644}
-	return errors.Join(disk.Write(p.file("resolv.conf"), resolv, false), disk.Write(p.file("hostname"), []byte(hostname+"\n"), false))
+	const most = 1 << 20
+	hosts, err := safefile.ReadLinked("/etc/hosts", most)
+	if errors.Is(err, os.ErrNotExist) {
+		hosts, err = []byte("127.0.0.1 localhost\n::1 localhost\n"), nil
+	}
+	return errors.Join(
+		err, disk.Write(p.file("resolv.conf"), resolv, false), disk.Write(p.file("hosts"), hosts, false), disk.Write(p.file("hostname"), []byte(hostname+"\n"), false),
+	)
 }
 
 // hostname is what the sandbox is called. The file has it, so that nothing in a container

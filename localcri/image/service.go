@@ -4,6 +4,7 @@ package image
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -149,7 +150,7 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 }
 
 // ImageStatus returns an image by its name, ID or the ID's first digits; none, if
-// it is not there. With verbose, info has its configuration as "info". While preloaded
+// it is not there. With verbose, info has "info", whose "imageSpec" is its configuration. While preloaded
 // images are being read, it waits before it says that there is none.
 func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	if err := s.await(ctx); err != nil {
@@ -177,7 +178,12 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 	}
 	out := &runtimeapi.ImageStatusResponse{Image: s.image(r)}
 	if verbose {
-		out.Info = map[string]string{"info": string(r.Config)}
+		// containerd's and CRI-O's form.
+		b, err := json.Marshal(map[string]json.RawMessage{"imageSpec": r.Config})
+		if err != nil {
+			return nil, coded(err)
+		}
+		out.Info = map[string]string{"info": string(b)}
 	}
 	return out, nil
 }

@@ -75,9 +75,9 @@ func (f *Facts) source(host string, spreads bool) (ocispec.Source, error) {
 }
 
 // makeSource makes a directory and those above it that are missing, all of mode 0755
-// whatever the umask is, and returns its path without links. The CRI does not say what
-// becomes of a mount whose source is not there: containerd, CRI-O and Docker make it, and
-// hostPath volumes without a type count on that.
+// whatever the umask is, and returns its path without links. The CRI wants an error for a
+// source that is not there, but containerd, CRI-O and Docker make it, and hostPath volumes
+// without a type count on that.
 func makeSource(host string) (string, error) {
 	above, name := filepath.Clean(host), ""
 	for {

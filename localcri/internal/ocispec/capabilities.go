@@ -44,10 +44,14 @@ func (c *compiler) capabilities() error {
 				continue
 			}
 			name := capability(n)
+			if !on { // what the kernel does not have, nobody keeps
+				delete(set, name)
+				continue
+			}
 			if !slices.Contains(known, name) {
 				return invalid("linux.security_context.capabilities."+field, n, "is no capability of this kernel")
 			}
-			set[name] = on
+			set[name] = true
 		}
 		return nil
 	}

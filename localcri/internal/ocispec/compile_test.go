@@ -144,6 +144,7 @@ func TestCompile(t *testing.T) {
 		{"added and dropped", capability("net_admin CAP_BPF", "MKNOD kill", ""), caps, strings.NewReplacer("CAP_KILL CAP_MKNOD ", "CAP_NET_ADMIN ", "CAP_CHOWN", "CAP_BPF CAP_CHOWN").Replace(usualCaps)},
 		{"all added, one dropped", capability("ALL", "SYS_ADMIN", ""), caps, strings.Replace(strings.Join(known, " "), "CAP_SYS_ADMIN ", "", 1)},
 		{"all dropped, one added", capability("CHOWN", "all", ""), caps, "CAP_CHOWN"},
+		{"dropped though unknown", capability("", "KILL MKNOD FLY", ""), caps, strings.Replace(usualCaps, "CAP_KILL CAP_MKNOD ", "", 1)},
 		{"ambient", capability("", "ALL", "BPF"), func(s *specs.Spec) any { return s.Process.Capabilities.Ambient }, []string{"CAP_BPF"}},
 		{"privileged", func(in *Input) { in.sc().Privileged = true }, caps, strings.Join(known, " ")},
 		{"a kernel without one", func(in *Input) { in.Machine.Capabilities = []string{"CAP_CHOWN"} }, caps, "CAP_CHOWN"},
@@ -226,6 +227,14 @@ func TestCompile(t *testing.T) {
 		{"both ways", func(in *Input) {
 			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "/h", Propagation: runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL}, "shared")
 		}, at("/m"), "bind /h rbind,rshared,rw"},
+		{"options", func(in *Input) {
+			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "/h", MountOptions: []string{"noexec", "nosuid"}}, "private")
+		}, at("/m"), "bind /h rbind,rprivate,rw,noexec,nosuid"},
+		{"volume of the image", func(in *Input) { in.Volumes = []Volume{{"/v", "/r/v"}} }, at("/v"), "bind /r/v rbind,rprivate,rw"},
+		{"volume of the image that a mount covers", func(in *Input) {
+			in.Volumes = []Volume{{"/v", "/r/v"}}
+			mount(in, &runtimeapi.Mount{ContainerPath: "/v", HostPath: "/mine"}, "private")
+		}, at("/v"), "bind /mine rbind,rprivate,rw"},
 		{"recursive", func(in *Input) {
 			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "/h", Readonly: true, RecursiveReadOnly: true}, "private")
 		}, at("/m"), "bind /h rbind,rprivate,rro"},
@@ -331,6 +340,9 @@ func TestRefused(t *testing.T) {
 		{"device access", func(in *Input) {
 			in.Container.Devices, in.Devices = []*runtimeapi.Device{{ContainerPath: "/d", Permissions: "x"}}, [][]Device{{{}}}
 		}, codes.InvalidArgument, "permissions"},
+		{"mount option", func(in *Input) {
+			mount(in, &runtimeapi.Mount{ContainerPath: "/m", HostPath: "/h", MountOptions: []string{"noexec", "suid"}}, "")
+		}, codes.InvalidArgument, `mounts[0].mount_options[1] "suid"`},
 		{"NUL in a variable", func(in *Input) {
 			in.Container.Envs = []*runtimeapi.KeyValue{{Key: "A"}, {Key: "B", Value: []byte("a\x00b")}}
 		}, codes.InvalidArgument, `envs[1] "B"`},

@@ -53,7 +53,7 @@ type Namespaces struct {
 
 // Files are paths on the host.
 type Files struct {
-	ResolvConf, Hostname string
+	ResolvConf, Hostname, Hosts string
 	// Shm is the directory of the sandbox's /dev/shm.
 	Shm string
 }

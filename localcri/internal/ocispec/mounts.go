@@ -76,6 +76,7 @@ func (c *compiler) usual() []specs.Mount {
 	}
 	file("/etc/hostname", in.Files.Hostname)
 	file("/etc/resolv.conf", in.Files.ResolvConf)
+	file("/etc/hosts", in.Files.Hosts)
 	if in.Files.Shm != "" {
 		usual = append(usual, specs.Mount{Destination: "/dev/shm", Type: "bind", Source: in.Files.Shm, Options: []string{"rbind", "rprivate", "rw"}})
 	}
@@ -90,6 +91,10 @@ func (c *compiler) mapped(m specs.Mount) specs.Mount {
 	}
 	return m
 }
+
+// mountOptions are those that a mount may have beside what its other fields say
+// (RuntimeFeatures.mount_options of the CRI).
+var mountOptions = []string{"noexec", "nodev", "nosuid"}
 
 // mount makes one mount that the CRI asks for.
 func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.Mount, error) {
@@ -129,6 +134,12 @@ func (c *compiler) mount(field string, m *runtimeapi.Mount, src Source) (specs.M
 		access = "rro"
 	}
 	out := specs.Mount{Destination: dest, Type: "bind", Source: src.Path, Options: []string{"rbind", propagation, access}}
+	for i, o := range m.GetMountOptions() {
+		if !slices.Contains(mountOptions, o) {
+			return specs.Mount{}, invalid(fmt.Sprintf("%s.mount_options[%d]", field, i), o, "must be one of "+strings.Join(mountOptions, ", "))
+		}
+		out.Options = append(out.Options, o)
+	}
 	// The kernel cannot map an image's mount: its layers have the IDs of the pod.
 	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 && m.GetImage().GetImage() == "" {
 		if !c.in.Handler.IDMap {
