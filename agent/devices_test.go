@@ -211,7 +211,7 @@ func TestDevicesAfterABoot(t *testing.T) {
 				settle()
 				l.wantPhase("q", v1.PodRunning)
 				st := l.pod("p").Status
-				if st.Phase != v1.PodPending || st.Reason != "DevicesNotReady" || !strings.Contains(st.Message, "its plugin has not come back after the restart") {
+				if st.Phase != v1.PodPending || st.Reason != "DevicesNotReady" || !strings.Contains(st.Message, "its plugin has not registered since the restart") {
 					t.Errorf("status %+v", st)
 				}
 				if why := l.why("p"); !strings.Contains(why, "waiting for devices of example.com/thing until") {

@@ -141,7 +141,7 @@ func TestDevicesRestart(t *testing.T) {
 			t.Error("a plugin had come before the restart")
 		}
 		n.Adopt(pod)
-		wantWait(t, n.admit(newDevicesPod("q", "main=1")), "its plugin has not come back after the restart")
+		wantWait(t, n.admit(newDevicesPod("q", "main=1")), "its plugin has not registered since the restart")
 		n.offer(thing, newPlugin(of("a", "b")...))
 		n.wantAdmitted(newDevicesPod("q", "main=1"))
 		if n.has("p", "main") != "a" || n.has("q", "main") != "b" {

@@ -130,7 +130,7 @@ func (l *life) evicts(b *nodeagent.Builder) (part.Part, error) {
 }
 
 // explainer is the part that evicts, as those see it who ask what it has decided.
-type explainer interface{ Why(*local.NodeWhy) }
+type explainer interface{ ExplainNode(*local.NodeWhy) }
 
 // chose returns when a life chose a pod for an eviction last; zero if it did not. That may be
 // long before the pod's containers are ended, or never come to that, as calls of the runtime may
@@ -140,7 +140,7 @@ func (l *life) chose(p *pod) (at time.Time) {
 		return at
 	}
 	var why local.NodeWhy
-	l.evictions.Why(&why)
+	l.evictions.ExplainNode(&why)
 	for _, d := range why.Decisions {
 		for _, line := range d.Lines {
 			if strings.HasPrefix(line, p.object.Namespace+"/"+p.object.Name+" was given ") && d.Time.After(p.since) && d.Time.After(at) {
