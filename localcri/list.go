@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 // awaitAll waits until every sandbox is known.
@@ -97,8 +98,8 @@ func (p *pod) pidLocked() int {
 		return p.record.Infra.PID
 	}
 	for _, c := range p.listLocked() {
-		if c.record.State == containerRunning && c.record.Process != nil {
-			return c.record.Process.PID
+		if r := c.life.Record(); r.State == life.Running {
+			return r.Process.PID
 		}
 	}
 	return 0
