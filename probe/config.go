@@ -13,33 +13,33 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// Execer runs a command in a container. The error of a command that exited
-// with another code than 0 has a method ExitCode() int, as that of os/exec, or
-// ExitStatus() int, as that of k8s.io/utils/exec; that of one that exceeded
-// timeout is context.DeadlineExceeded or a gRPC status of that code. Of the
-// output the first check.MaxOutput bytes are used, and none is kept.
+// Execer runs a command in a container. The error of a command that exited with
+// another code than 0 has a method ExitCode() int, like os/exec's, or ExitStatus()
+// int, like that of k8s.io/utils/exec. The error after timeout is
+// context.DeadlineExceeded or a gRPC status of that code. Only the first
+// check.MaxOutput bytes of the output are used.
 type Execer interface {
-	// ExecSync blocks until the command has ended, has exceeded its timeout, or
-	// ctx ends.
+	// ExecSync blocks until the command has ended, has exceeded its timeout, or ctx
+	// ends.
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
-// EventRecorder takes what is worth telling about a pod.
+// EventRecorder records events of pods.
 type EventRecorder interface {
-	// Event is called from goroutines of checks, without a lock.
+	// Event is called from goroutines of checks, without locks held.
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// ContainerEvents is what an [EventRecorder] may be beside: it takes the events of
-// containers, which else are those of their pods.
+// ContainerEvents is an optional interface of an [EventRecorder] for events of
+// containers, which are otherwise events of their pods.
 type ContainerEvents interface {
 	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// Store keeps small values beyond the end of the process. Read fails with
-// fs.ErrNotExist if there is none. Keys of others are left alone. The methods may
-// be called from any goroutine; writes and deletions of one key come one at a
-// time. They may be slow: results wait for a write no longer than 100 ms.
+// Store stores small values durably. Read returns fs.ErrNotExist if there is none.
+// Unknown keys are ignored. The methods may be called from any goroutine; writes
+// and deletions of one key are serialized. They may be slow: results wait for a
+// write at most 100 ms.
 type Store interface {
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
@@ -50,54 +50,55 @@ type Store interface {
 // GRPC checks a server by gRPC's health protocol, as [github.com/nodewright/nodewright/probe/check/grpchealth.Check] does.
 type GRPC func(ctx context.Context, addr, service string) (check.Outcome, string, error)
 
-// Config holds what a Manager needs. The zero value of every field means the
-// default named beside it.
+// Config configures a [Manager]. The zero value of every field means the default
+// named beside it.
 type Config struct {
-	Exec Execer // exec probes cannot be made
-	// Answers asks whoever is behind Exec for anything, and is asked when nothing was
-	// heard of a command: if that is answered, in a second, the command hangs, which is
-	// a failure. Otherwise the runtime does, and the probe keeps its result. nil: what
-	// was said about other commands meanwhile decides.
+	Exec Execer // exec probes fail
+	// Answers makes a cheap call to the runtime. It is called when the runtime did
+	// not answer about a command: if it succeeds within a second, the command
+	// hangs, which is a failure; otherwise the runtime hangs, and the probe keeps
+	// its result. Nil: answers about other commands meanwhile decide.
 	Answers  func(ctx context.Context) error
-	GRPC     GRPC          // grpc probes cannot be made
-	Events   EventRecorder // nobody is told
-	Journal  Store         // nothing outlasts the process
-	OnChange func(Change)  // nobody is told. Called in order for one container and never while a lock is held; it may call the Manager
-	// Published returns the status in which others see a pod, and whether that is known; the
-	// pod's own. It is asked of containers that ran before the Manager: while it is not known,
-	// a readiness of the journal may be older than what others see, and has to be checked.
-	// It is called while a lock is held, and must not call the Manager.
+	GRPC     GRPC          // grpc probes fail
+	Events   EventRecorder // none
+	Journal  Store         // results are not stored
+	OnChange func(Change)  // no call. Called in order for one container, without locks held; it may call the Manager
+	// Published returns the published status of a pod, and whether it is known; the
+	// pod's own. It is called for containers that ran before the Manager: while the
+	// status is not known, a readiness of the journal may be older, and has to be
+	// checked. It is called with a lock held, and must not call the Manager.
 	Published func(pod *v1.Pod) (st *v1.PodStatus, known bool)
-	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // of a probe's timing, such as periods below a second; none
+	Adjust    func(pod *v1.Pod, c *v1.Container, t Type, timing *check.Timing) // changes a probe's timing, such as to periods below a second; none
 
-	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that
-	// no network of this machine leads to; connections are made. It returns when ctx ends.
+	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods
+	// that this machine cannot reach by its network. It returns when ctx ends. Nil:
+	// connections are opened.
 	Network func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
 
-	// Parallel is how many places there are for checks; 256. Pods have them in
-	// turn; a pod has a quarter of them at most, those counted that its checks
-	// gave to others when they ran longer than a second.
+	// Parallel limits the running checks; 256. Pods get slots in turn; a pod can
+	// have a quarter of them at most, including checks that gave their slot to
+	// others because they ran longer than a second.
 	Parallel     int
-	ParallelExec int // places for exec checks, beside the others; 32
+	ParallelExec int // separate limit of exec checks; 32
 
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool
-	// Graceful ends connections in order, as the kubelet does, and not with a
-	// reset. They stay in TIME_WAIT for a minute.
+	// Graceful closes connections in order, like the kubelet, without a reset. They
+	// stay in TIME_WAIT for a minute.
 	Graceful bool
-	// FastStart makes additional checks of startup and readiness probes 100 ms,
-	// 200 ms and so on after the first, up to the period, until one succeeds.
-	// Failures of these do not count and are no events.
+	// FastStart makes additional checks of startup and readiness probes 100 ms, 200
+	// ms and so on after the first, up to the period, until one succeeds. Their
+	// failures do not count and cause no events.
 	FastStart bool
 
-	HostIP    string // of pods in the host's network without an address in their status; 127.0.0.1
+	HostIP    string // address of host-network pods without an address in their status; 127.0.0.1
 	UserAgent string // of HTTP probes; kube-probe/1.37
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// withDefaults fills in zero values, so that nothing else has to ask for them.
+// withDefaults sets the defaults.
 func (c Config) withDefaults() Config {
 	if c.OnChange == nil {
 		c.OnChange = func(Change) {}

@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// target is what a check needs to know of what it checks.
-// It is copied under the lock, so that the check needs none.
+// target is the part of a container that a check uses. It is copied under the lock,
+// so that the check needs none.
 type target struct {
 	probe *v1.Probe
 	spec  *v1.Container
@@ -121,8 +121,8 @@ func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
 	case intstr.Int:
 		n = int(p.IntVal)
 	case intstr.String:
-		// A name that is no number leaves 0, which is refused below. Ports of that
-		// name come first.
+		// A name that is not a number gives 0, which is refused below. Ports of
+		// that name are preferred.
 		n, _ = strconv.Atoi(p.StrVal)
 		for i := range c.Ports {
 			if c.Ports[i].Name == p.StrVal {
@@ -139,7 +139,7 @@ func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// runtime makes exec checks, and knows when the runtime last spoke of any.
+// runtime makes exec checks, and stores when the runtime last answered about any.
 type runtime struct {
 	exec    Execer
 	answers func(context.Context) error
@@ -150,9 +150,9 @@ type runtime struct {
 	answered time.Time
 }
 
-// check runs the command of an exec probe. It decides between a command that
-// hangs, which is the container's failure, and a runtime that does, which is
-// nobody's.
+// check runs the command of an exec probe. If there is no answer, it decides
+// whether the command hangs, which is a failure of the container, or the runtime,
+// which is not.
 func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, error) {
 	if r.exec == nil {
 		return check.Unknown, "", errors.New("exec probes are not built in")
@@ -163,8 +163,8 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 		Run: func(ctx context.Context, command []string, timeout time.Duration) ([]byte, error) {
 			stdout, stderr, err := r.exec.ExecSync(ctx, t.id, command, timeout)
 			if ctx.Err() == nil {
-				// An error is an answer too; one that comes with the end of the context
-				// may be our own.
+				// An error is an answer too, but one at the end of the context may
+				// be our own.
 				r.spoke()
 			}
 			return join(stdout, stderr), err
@@ -172,8 +172,9 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 	}
 	o, out, err := e.Check(ctx)
 	if errors.Is(err, check.ErrNoAnswer) && (r.spokeSince(start) || r.asked()) {
-		// It answers otherwise, so this command is what hangs, or what it left behind:
-		// containerd waits for whoever holds the command's output.
+		// The runtime answers otherwise, so that this command hangs, or a process
+		// that it started: containerd waits for all processes that have the
+		// command's output open.
 		return check.Failure, fmt.Sprintf("command timed out: %v", err), nil
 	}
 	return o, out, err
@@ -182,8 +183,8 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 // answerTimeout is how long a runtime has to answer anything at all.
 const answerTimeout = time.Second
 
-// asked reports whether the runtime answers at the end of a check that it did not
-// answer.
+// asked reports whether the runtime answers Config.Answers, after a check that it
+// did not answer.
 func (r *runtime) asked() bool {
 	if r.answers == nil {
 		return false
@@ -194,8 +195,8 @@ func (r *runtime) asked() bool {
 	return r.answers(ctx) == nil
 }
 
-// join is a copy of what of a command's output is used, so that the rest, which
-// may be megabytes, is not kept.
+// join returns a copy of the used part of a command's output, so that the rest,
+// possibly megabytes, is freed.
 func join(stdout, stderr []byte) []byte {
 	stdout = stdout[:min(len(stdout), check.MaxOutput)]
 	stderr = stderr[:min(len(stderr), check.MaxOutput-len(stdout))]

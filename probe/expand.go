@@ -6,10 +6,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// expandAll replaces $(NAME) in a command by the values that env spells out.
-// Those that come from elsewhere are not known to a probe, and their
-// references stay as they are; $$ stands for $. So does an argument that no
-// program could be given, once it is expanded.
+// expandAll replaces $(NAME) in a command by the literal values in env. References
+// to other sources are not known and are kept; $$ stands for $. An argument that
+// would be too long for a program is not expanded.
 func expandAll(command []string, env []v1.EnvVar) []string {
 	// The limit is of the whole command: references can make kilobytes into
 	// gigabytes.
@@ -21,15 +20,15 @@ func expandAll(command []string, env []v1.EnvVar) []string {
 	return out
 }
 
-// What execve(2) takes: MAX_ARG_STRLEN, and a fourth of the usual stack of
-// 8 MiB. Bytes.
+// The limits of execve(2): MAX_ARG_STRLEN, and a fourth of the usual stack of 8
+// MiB. Bytes.
 const (
 	maxArgument = 128 << 10
 	maxCommand  = 2 << 20
 )
 
-// expand replaces the references of one argument, which stays as it is if it
-// would have more than limit bytes.
+// expand replaces the references of one argument; a result of more than limit bytes
+// is not used.
 func expand(arg string, env []v1.EnvVar, limit int) string {
 	out, _, ok := podmeta.ExpandWithin(arg, limit, func(name string) (string, bool) { return literal(env, name) })
 	if !ok {

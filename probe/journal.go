@@ -19,9 +19,9 @@ const (
 	journalEvery = 10 * time.Second       // one more
 )
 
-// journal writes the results of pods in order for each, with a budget for
-// each, and never more than one write of a pod at a time. Newer values replace
-// those that are not written yet.
+// journal writes the results of pods, in order for each pod, with a budget for
+// each, and never two writes of a pod at a time. Newer values replace values that
+// are not written yet.
 type journal struct {
 	store Store
 	log   *zap.Logger
@@ -37,28 +37,27 @@ type journal struct {
 	swept   bool
 }
 
-// entry is what is to be kept of one pod.
+// entry is the state of one pod.
 type entry struct {
-	want   []byte        // nil: nothing, delete what there is
-	stored []byte        // what the last write wrote
+	want   []byte        // nil: delete it
+	stored []byte        // the last written value
 	known  bool          // stored is right
-	busy   bool          // a write is under way
+	busy   bool          // a write is running
 	timer  *time.Timer   // until the budget allows the next write
-	wrote  chan struct{} // closed after the write that is under way or next
+	wrote  chan struct{} // closed after the running or next write
 	// tokens is the budget of writes, up to journalBurst, as of filled: a
 	// container that flaps every second must not wear a disk.
 	tokens float64
 	filled time.Time
 }
 
-// newJournal returns a journal; a nil store makes one that keeps nothing and
-// never waits.
+// newJournal returns a journal; with a nil store it stores nothing and never waits.
 func newJournal(store Store, log *zap.Logger, met *metrics) *journal {
 	return &journal{store: store, log: log, met: met, entries: map[types.UID]*entry{}}
 }
 
-// read returns what an earlier process wrote of a pod. What cannot be read
-// counts as absent.
+// read returns the results of a pod that an earlier process stored. An unreadable
+// record counts as missing.
 func (j *journal) read(uid types.UID) record {
 	if j.store == nil {
 		return nil
@@ -74,7 +73,7 @@ func (j *journal) read(uid types.UID) record {
 	if e != nil && mine == nil {
 		return nil // about to be deleted
 	}
-	// The store may block, so it is asked without mu.
+	// The store may block, so that it is called without mu.
 	b, err := mine, error(nil)
 	if e == nil {
 		b, err = j.store.Read(keyPrefix + string(uid))
@@ -88,13 +87,14 @@ func (j *journal) read(uid types.UID) record {
 	}
 	if err != nil {
 		j.met.journalErrors.WithLabelValues("read").Inc()
-		j.log.Warn("journal of a pod's probes cannot be read; it counts as absent", zap.String("uid", string(uid)), zap.Error(err))
+		j.log.Warn("failed to read probe results of pod; ignoring them", zap.String("uid", string(uid)), zap.Error(err))
 		return nil
 	}
 	return r
 }
 
-// put has a pod's results written, and returns what to wait for.
+// put requests a write of a pod's results, and returns a channel that is closed
+// after it.
 func (j *journal) put(uid types.UID, r record) <-chan struct{} {
 	if j.store == nil {
 		return nil
@@ -121,15 +121,15 @@ func (j *journal) wait(done <-chan struct{}) {
 	}
 }
 
-// forget has what there is of a pod deleted, soon.
+// forget deletes the results of a pod in the background.
 func (j *journal) forget(uid types.UID) {
 	if j.store != nil {
 		j.set(uid, nil)
 	}
 }
 
-// set makes value what is wanted of a pod, and returns what is closed when it
-// is written, or nil if it need not be waited for.
+// set sets the wanted value of a pod, and returns a channel that is closed when it
+// is written, or nil if the caller need not wait.
 func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -138,9 +138,9 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 		e = &entry{tokens: journalBurst, filled: time.Now()}
 		j.entries[uid] = e
 	}
-	// Only the last value counts: those between were never worth a write.
+	// Only the last value is written.
 	e.want = value
-	// The disk has it already.
+	// The store has it already.
 	if e.known && !e.busy && same(e.stored, value) {
 		return nil
 	}
@@ -149,9 +149,9 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 	}
 	wrote := e.wrote
 	if e.busy {
-		return wrote // the writer looks again
+		return wrote // the running writer checks again
 	}
-	// Deletions do not count. Nobody waits for a write that the budget delays.
+	// Deletions do not count. A write that the budget delays is not waited for.
 	if !j.closing && value != nil && !e.allowed() {
 		j.delay(uid, e, e.wait())
 		return nil
@@ -191,7 +191,7 @@ func (j *journal) delay(uid types.UID, e *entry, wait time.Duration) {
 	e.timer = time.AfterFunc(wait, func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		// Stop comes too late for a timer that has fired and waits for the lock.
+		// Stop has no effect on a timer that has fired and waits for the lock.
 		if e.timer == nil || j.closing {
 			return // it is being written by now
 		}
@@ -218,29 +218,30 @@ func (j *journal) start(uid types.UID, e *entry) {
 	go j.write(uid, e)
 }
 
-// write brings the store to what is wanted of a pod.
+// write writes the wanted value of a pod to the store.
 func (j *journal) write(uid types.UID, e *entry) {
 	defer j.wg.Done()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for {
-		// Again and again until the store has what is wanted, which may change
-		// during each write.
+		// Repeated until the store has the wanted value, which may change during
+		// each write.
 		value, wrote := e.want, e.wrote
 		e.wrote = nil
 		j.mu.Unlock()
-		// For as long as the write takes, busy keeps others from writing this pod.
+		// Until the write has ended, busy prevents other writes of this pod.
 		err := j.store1(uid, value)
 		j.mu.Lock()
 		e.stored, e.known = value, err == nil
 		j.report(err)
 		if wrote != nil {
-			// Also after a failure: those who wait go on, and the result is told.
+			// Also after a failure: the callers continue, and the result is
+			// reported.
 			close(wrote)
 		}
 		// Done, or given up at the end of Run: another try could go on for ever.
 		if err == nil && same(e.want, value) || err != nil && j.closing {
-			if e.wrote != nil { // the same was asked for meanwhile
+			if e.wrote != nil { // the same value was requested meanwhile
 				close(e.wrote)
 				e.wrote = nil
 			}
@@ -249,7 +250,7 @@ func (j *journal) write(uid types.UID, e *entry) {
 		// A failed write is tried again after journalEvery: a full disk is not
 		// written to all the time.
 		if !j.closing && (err != nil || e.want != nil && !e.allowed()) {
-			if e.wrote != nil { // nobody waits for the budget
+			if e.wrote != nil { // the budget is not waited for
 				close(e.wrote)
 				e.wrote = nil
 			}
@@ -263,14 +264,13 @@ func (j *journal) write(uid types.UID, e *entry) {
 		}
 	}
 	e.busy = false
-	// Deleted, and the store has confirmed it: the entry would otherwise stay for
-	// ever.
+	// Deleted and confirmed by the store: otherwise the entry would remain forever.
 	if e.want == nil && e.known {
 		delete(j.entries, uid)
 	}
 }
 
-// store1 makes one call of the store. What is gone already is deleted.
+// store1 makes one call of the store. Deleting a missing value is a success.
 func (j *journal) store1(uid types.UID, value []byte) error {
 	if value != nil {
 		return j.store.Write(keyPrefix+string(uid), value)
@@ -290,15 +290,15 @@ func (j *journal) report(err error) {
 	}
 	switch {
 	case err != nil && !j.failing:
-		j.log.Warn("journal of probe results cannot be written; a restart now would forget results", zap.Error(err))
+		j.log.Warn("failed to write probe results; a restart now would lose them", zap.Error(err))
 	case err == nil && j.failing:
-		j.log.Info("journal of probe results is written again")
+		j.log.Info("wrote probe results again")
 	}
 	j.failing = err != nil
 }
 
-// sweep deletes what earlier processes left of pods that are not kept. It does
-// so once: later on pods are forgotten one by one.
+// sweep deletes the results that earlier processes stored for pods that are not
+// kept. It does so once: later on pods are removed one by one.
 func (j *journal) sweep(keep func(types.UID) bool) {
 	j.mu.Lock()
 	first := !j.swept
@@ -323,7 +323,7 @@ func (j *journal) sweep(keep func(types.UID) bool) {
 	}
 }
 
-// close writes what waits for its budget, and waits for all writes.
+// close writes the values that wait for their budget, and waits for all writes.
 func (j *journal) close() {
 	j.mu.Lock()
 	j.closing = true

@@ -7,14 +7,14 @@ import (
 	"fmt"
 )
 
-// journalVersion is raised when what is written can no longer be read by its
-// meaning alone.
+// journalVersion is the version of the format; it changes when the meaning of
+// fields does.
 const journalVersion = 1
 
 // record is a pod's results by container ID, as they are journaled.
 type record map[string]results
 
-// results are a container's, by type; Unknown where there is none.
+// results are a container's results by type; Unknown if there is none.
 type results [types3]Result
 
 // journalFile is the JSON of one pod: results by container ID and by the names
@@ -46,13 +46,12 @@ func encode(r record) []byte {
 	return out
 }
 
-// decode reads what encode wrote. Anything else is an error as a whole: a
-// record that is half right would be believed in full.
+// decode reads the output of encode. Any fault is an error for the whole record: a
+// partly correct one would be trusted.
 func decode(b []byte) (record, error) {
 	var f journalFile
 	d := json.NewDecoder(bytes.NewReader(b))
-	// A field that this version does not know may change the meaning of the
-	// others.
+	// An unknown field may change the meaning of the others.
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
 		return nil, err
@@ -82,8 +81,8 @@ func decode(b []byte) (record, error) {
 	return out, nil
 }
 
-// parseResult finds the type and the result of those names. Unknown is never
-// written, and so is an error.
+// parseResult returns the type and the result of those names. Unknown is never
+// written, and is an error.
 func parseResult(name, value string) (Type, Result, error) {
 	for t := range Type(types3) {
 		for _, r := range []Result{Success, Failure} {

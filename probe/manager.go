@@ -14,11 +14,10 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// Manager keeps the probes of all pods. Its methods may be called from any
-// goroutine, before, during and after Run, and never wait for a check.
+// Manager runs the probes of all pods. Its methods may be called from any
+// goroutine, before, during and after Run, and do not wait for checks.
 type Manager struct {
-	// The first fields do not change after New; each has locks of its own where
-	// it needs them.
+	// The first fields do not change after New; they have their own locks.
 	cfg     Config
 	met     *metrics
 	engine  *check.Engine
@@ -26,12 +25,12 @@ type Manager struct {
 	client  *check.Client
 	runtime *runtime
 
-	// mu guards pods, byID and all that they hold. It is taken before the locks
-	// of the engine and of the journal, never after them, and is not held over a
-	// check or a callback.
+	// mu guards pods, byID and their contents. It is locked before the locks of the
+	// engine and of the journal, never after them, and is not held during a check
+	// or a callback.
 	mu   sync.Mutex
 	pods map[types.UID]*pod
-	// byID has the containers that stand for an instance, by its ID.
+	// byID has the current containers by instance ID.
 	byID map[string]*container
 	wg   sync.WaitGroup // of publish
 }
@@ -60,27 +59,27 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run makes checks until ctx ends, and returns nil when none is under way, all
-// results are told and the journal is written. It may be called once.
+// Run makes checks until ctx ends, and returns nil when all have ended, all results
+// are reported and the journal is written. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
-	// Before the first check, so that none sees it unset. A check's own context
-	// does not do: it is over when the runtime is asked whether it answers.
+	// Before the first check, so that all see it. A check's own context cannot be
+	// used: it has ended when the runtime is called again.
 	m.runtime.life = ctx
 	if err := m.engine.Run(ctx); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
-	// In the order of the flow: checks have ended, then their results are told,
-	// and then the journal writes the last of them.
+	// In the order of the flow: checks end, then their results are reported, and
+	// then the journal writes the last of them.
 	m.wg.Wait()
 	m.journal.close()
 	m.client.Close()
 	return nil
 }
 
-// Observe notes what the runtime shows of a pod; nil means that nobody knows
-// yet. It makes, replaces and ends the pod's probes accordingly. For one pod, calls
-// have to come in the order of the observations. Both arguments are shared from
-// then on: they must not be changed.
+// Observe updates a pod from the runtime's state; nil means that the state is not
+// known yet. It creates, replaces and ends the pod's probes accordingly. Calls for
+// one pod must be in the order of the observations. Both arguments are shared
+// afterwards: do not change them.
 func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
 	var restored record
 	// The disk is read before the lock is taken: a slow one delays this pod
@@ -99,15 +98,15 @@ func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
 	// handed over.
 	edited := ps.pod != p
 	ps.pod = p
-	// For good, also if an older version of the pod is seen after
+	// Permanently, even if an older version of the pod follows
 	// EndLivenessAndStartup.
 	ps.ending = ps.ending || p.DeletionTimestamp != nil
 	ps.over = podmeta.IsTerminal(p.Status.Phase)
 	if edited {
 		m.specs(ps)
 	}
-	// An empty observation without a time is nobody's: as the first look, it
-	// would have containers that run already count as new.
+	// An empty observation without a time is ignored: as the first one, it would
+	// make running containers count as new.
 	if obs != nil && (!obs.ObservedAt.IsZero() || len(obs.Sandboxes)+len(obs.Containers) > 0) {
 		m.look(ps, obs.Settled())
 	}
@@ -118,16 +117,16 @@ func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
 	}
 }
 
-// knows reports whether a pod was observed before, and not removed since.
+// knows reports whether a pod was observed and not removed since.
 func (m *Manager) knows(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pods[uid] != nil
 }
 
-// EndLivenessAndStartup ends these probes of a pod that is being terminated,
-// those of its sidecars too. From now on their result is Success, of which
-// nobody is told. Readiness goes on.
+// EndLivenessAndStartup ends the liveness and startup probes of a pod that is being
+// terminated, those of its sidecars included. From now on their result is Success,
+// which is not reported. Readiness probes continue.
 func (m *Manager) EndLivenessAndStartup(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,16 +140,16 @@ func (m *Manager) EndLivenessAndStartup(uid types.UID) {
 	}
 }
 
-// Remove ends all probes of a pod and forgets their results, in the journal
-// too. Pods that are not known are no matter.
+// Remove ends all probes of a pod and deletes their results, also in the journal.
+// Unknown pods are ignored.
 func (m *Manager) Remove(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.remove(uid)
 }
 
-// Retain removes all pods that are not to be kept, also those that only the
-// journal of an earlier process knows. keep must not call the Manager.
+// Retain removes all pods for which keep returns false, also those that are only in
+// the journal of an earlier process. keep must not call the Manager.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	for uid := range m.pods {
@@ -160,7 +159,7 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 		}
 	}
 	m.mu.Unlock()
-	// Without mu: it asks a disk for all keys.
+	// Without mu: it reads all keys from a disk.
 	m.journal.sweep(keep)
 }
 
@@ -178,24 +177,23 @@ func (m *Manager) remove(uid types.UID) {
 	m.journal.forget(uid)
 }
 
-// Result is what a probe of a container has found out. known is false where
-// there is no such probe, or no such container. A known result that is Unknown
-// says that the container ran before this Manager and that nothing was found
-// out yet: what was shown of it before should stay.
+// Result returns the result of a container's probe. known is false without such a
+// probe or container. A known result that is Unknown means that the container ran
+// before this Manager and has not been checked yet: keep its published state.
 func (m *Manager) Result(t Type, containerID string) (r Result, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.byID[containerID]
-	// t comes from outside, and indexes an array.
+	// t is untrusted, and indexes an array.
 	if c == nil || t < 0 || t >= types3 || c.probes[t] == nil {
 		return Unknown, false
 	}
 	return c.probes[t].result, true
 }
 
-// Unsure reports whether a container ran before this Manager, and nothing was found out yet
-// about its startup or its readiness: a status has it as it was before, or as a guess where
-// nobody knows that.
+// Unsure reports whether a container ran before this Manager, and its startup or
+// readiness has not been checked yet: a status keeps the published values, or
+// guesses if they are not known.
 func (m *Manager) Unsure(containerID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,17 +209,16 @@ func (m *Manager) Unsure(containerID string) bool {
 	return false
 }
 
-// Ready reports whether a running container counts as ready: its readiness
-// probe says so, or it has none. Unknown is no; see [Manager.Result] to tell
-// it apart.
+// Ready reports whether a running container is ready: its readiness probe has
+// succeeded, or it has none. Unknown counts as no; see [Manager.Result].
 func (m *Manager) Ready(containerID string) bool { return m.passes(Readiness, containerID) }
 
-// Started reports whether a running container counts as started: its startup
-// probe says so, or it has none.
+// Started reports whether a running container has started: its startup probe has
+// succeeded, or it has none.
 func (m *Manager) Started(containerID string) bool { return m.passes(Startup, containerID) }
 
-// passes reports whether a container is known and has no probe of that type, or
-// one whose result is Success.
+// passes reports whether a container is known and has no probe of that type, or one
+// with result Success.
 func (m *Manager) passes(t Type, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,7 +226,7 @@ func (m *Manager) passes(t Type, id string) bool {
 	return c != nil && (c.probes[t] == nil || c.probes[t].result == Success)
 }
 
-// Trigger has a probe's next check made now, unless it rests or waits for
+// Trigger makes a probe's next check due now, unless it is stopped or waits for
 // another probe or for its initial delay.
 func (m *Manager) Trigger(t Type, containerID string) {
 	m.mu.Lock()

@@ -10,9 +10,8 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// metrics are the kubelet's, by its names, and a few of our own. Durations are
-// observed for failures too: they are the ones that one wants to see. Those of
-// one container have no label that distinguishes.
+// metrics are the kubelet's, with its names, and a few of our own. Durations
+// include failures. Instances of a container share their series.
 type metrics struct {
 	// total and duration are the kubelet's.
 	total    *prometheus.CounterVec
@@ -37,17 +36,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "prober_probe_total", Help: "Checks of containers by result.",
 		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "prober_probe_duration_seconds", Help: "Duration of checks, whatever came of them.",
+			Name: "prober_probe_duration_seconds", Help: "Duration of checks, with any result.",
 		}, []string{"probe_type", "container", "pod", "namespace"}),
 		late: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "nodewright_probe_lateness_seconds", Help: "From when a check was due to its start.",
+			Name: "nodewright_probe_lateness_seconds", Help: "Delay between the due time of a check and its start.",
 			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
 		}),
 		blind: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "nodewright_probe_blind", Help: "Probes that could not be made for as many rounds as their failure threshold.",
+			Name: "nodewright_probe_blind", Help: "Probes whose checks could not be made for as many rounds as their failure threshold.",
 		}),
 		journalErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_probe_journal_errors_total", Help: "Reads and writes of the journal that failed, and writes that were too slow to wait for.",
+			Name: "nodewright_probe_journal_errors_total", Help: "Failed reads and writes of the journal, and writes that were too slow.",
 		}, []string{"operation"}),
 	}
 	if reg == nil {
@@ -73,8 +72,8 @@ type series struct {
 // series.counters.
 var resultLabels = [...]string{"successful", "failed", "unknown"}
 
-// add begins the series of a probe. The labels are those of the pod as it is
-// now; remove uses the same ones, whatever becomes of the pod.
+// add creates the series of a probe. The labels are those of the current pod;
+// remove uses the same ones.
 func (m *metrics) add(p *prober) *series {
 	pod := p.c.pod.pod
 	s := &series{m: m, labels: [4]string{p.t.String(), p.c.spec.Name, pod.Name, pod.Namespace}, uid: string(pod.UID)}

@@ -13,22 +13,22 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// maxAge is the longest that a container is believed to have run before it
-// was first observed. What seems older, or younger than nothing, reports the
-// clock and not of the container, which then waits for its initial delay anew.
+// maxAge is the longest accepted running time of a container that was not observed
+// before. A longer or negative one comes from a wrong clock: then the container
+// waits for its whole initial delay.
 const maxAge = 365 * 24 * time.Hour
 
-// pod is what is known of a pod. Manager.mu guards it and all that it holds.
+// pod is the state of a pod. Manager.mu guards it and its contents.
 type pod struct {
-	// uid stays; the pod may be another version of itself with each Observe.
+	// uid is constant; the pod may be a newer version after each Observe.
 	uid        types.UID
 	pod        *v1.Pod // as last observed; shared
 	ip         string  // where probes go by default
 	containers map[string]*container
 	ending     bool   // liveness and startup are over
 	over       bool   // its phase is terminal
-	seen       bool   // the runtime was looked at
-	restored   record // what the journal had, until the first look
+	seen       bool   // the runtime's state was observed
+	restored   record // the journal's record, until the first observation
 	queue      []news // to be published
 	publishing bool
 }
@@ -38,12 +38,12 @@ type container struct {
 	pod *pod
 	// spec is of the version of the pod that was observed last.
 	spec    *v1.Container // shared
-	id      string        // "" while there is none
+	id      string        // "" if there is none
 	running bool
 	// started is when it began to run, by the monotonic clock.
 	started time.Time
-	// ranBefore reports that the instance ran, or may have, when its pod was
-	// first looked at; before is what the journal had of it, if journaled.
+	// ranBefore reports that the instance ran, or may have, at the first
+	// observation of its pod; before is its record in the journal, if journaled.
 	ranBefore, journaled bool
 	before               results
 	probes               [types3]*prober
@@ -57,20 +57,20 @@ type prober struct {
 
 	// Between two results lies the write of the journal: result follows latest
 	// once that is written, or was too slow.
-	result Result // as it is told to those who ask
-	latest Result // what result will be when all is published
+	result Result // the reported result
+	latest Result // the result that will be reported next
 	held   bool   // rests until there is a new container
-	fresh  bool   // nothing is known of it: check at once
-	blind  bool   // only errors since long
+	fresh  bool   // not known: check at once
+	blind  bool   // only errors for a long time
 
 	running *check.Scheduled // nil unless it is scheduled
-	// turn is raised whenever the probe is stopped: what comes of an earlier
-	// turn is dropped.
+	// turn is increased whenever the probe is stopped: results of an earlier turn
+	// are dropped.
 	turn   uint64
 	series *series // nil before the first check
 }
 
-// news is a result on its way to those who are told.
+// news is a result that is to be reported.
 type news struct {
 	p      *prober
 	id     string
@@ -89,7 +89,7 @@ func (m *Manager) specs(ps *pod) {
 			c = &container{pod: ps}
 			ps.containers[spec.Name] = c
 		}
-		// The instance and its results stay: an edit of the spec is no new
+		// The instance and its results are kept: a changed spec is no new
 		// container.
 		c.spec = spec
 		for t := range Type(types3) {
@@ -112,8 +112,8 @@ func (m *Manager) specs(ps *pod) {
 	}
 }
 
-// spec brings one probe in line. A changed one counts afresh, but what was
-// found out before stays until there is more.
+// spec updates one probe. A changed one counts anew, but keeps its result until
+// there is another.
 func (m *Manager) spec(c *container, t Type) {
 	spec, p := t.of(c.spec), c.probes[t]
 	switch {
@@ -136,19 +136,19 @@ func (m *Manager) spec(c *container, t Type) {
 	}
 }
 
-// look takes over what the runtime shows.
+// look applies the runtime's observed state.
 func (m *Manager) look(ps *pod, obs *observed.Pod) {
 	ps.ip = m.address(ps.pod, obs)
 	for name, c := range ps.containers {
 		o := obs.Newest(name)
 		switch {
-		// Without an instance, or between two, nothing is known by its ID.
+		// Without an instance, or between two, no result is known by ID.
 		case o == nil || o.ID == "":
 			m.replace(c, "")
 		case o.ID != c.id:
 			m.replace(c, o.ID)
-			// What appears after the first look has begun under the eyes of this
-			// process.
+			// An instance that appears after the first observation was started
+			// since.
 			c.ranBefore = !ps.seen && o.State.Runs() != observed.No
 			c.before, c.journaled = ps.restored[o.ID]
 			fallthrough
@@ -156,7 +156,7 @@ func (m *Manager) look(ps *pod, obs *observed.Pod) {
 			m.state(c, o)
 		}
 	}
-	// The journal's record is about the instances of the first look alone.
+	// The journal's record is only for instances of the first observation.
 	ps.seen, ps.restored = true, nil
 }
 
@@ -192,8 +192,8 @@ func (m *Manager) replace(c *container, id string) {
 	for _, p := range c.probes {
 		if p != nil {
 			m.stop(p)
-			// What was found out is about another instance; nobody is told of the
-			// initial results.
+			// The results were those of another instance; initial results are not
+			// reported.
 			p.set(p.t.initial())
 			p.held, p.fresh = false, false
 		}
@@ -210,14 +210,14 @@ func (p *prober) set(r Result) { p.result, p.latest = r, r }
 func (m *Manager) state(c *container, o *observed.Container) {
 	switch {
 	case o.State == observed.Unknown:
-		// The runtime cannot tell, so nothing changes.
+		// The runtime does not know, so that nothing changes.
 	case o.State == observed.Running && !c.running:
 		m.begin(c, o)
 	case o.State != observed.Running:
 		c.running = false
-		// over reports that nothing starts this container again. A sidecar is
-		// always started again, and so is what a rule for the whole pod may start
-		// over.
+		// over reports that this container is never started again. A sidecar is
+		// always started again, and so is a container that a rule for the whole pod
+		// may restart.
 		over := o.State == observed.Exited && !podmeta.RestartsAfter(c.pod.pod, c.spec, o.ExitCode) && !podmeta.IsSidecar(c.spec) &&
 			!podmeta.CanRestartAll(c.pod.pod)
 		for _, p := range c.probes {
@@ -225,8 +225,8 @@ func (m *Manager) state(c *container, o *observed.Container) {
 				continue
 			}
 			m.stop(p)
-			// Not running is a failure of every probe, as with the kubelet. The
-			// restart policy decides what follows, so nobody is told.
+			// Not running is a failure of every probe, as in the kubelet. It is not
+			// reported, since the restart policy decides.
 			p.set(Failure)
 			if over {
 				m.end(p)
@@ -235,7 +235,7 @@ func (m *Manager) state(c *container, o *observed.Container) {
 	}
 }
 
-// begin takes over that an instance runs, and what is known of it from before.
+// begin applies a running instance, with its earlier results.
 func (m *Manager) begin(c *container, o *observed.Container) {
 	c.running, c.started = true, time.Now()
 	before := c.before
@@ -263,7 +263,7 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		default:
 			r, p.fresh = Unknown, true
 		}
-		// The journal's disk may not have taken the last result, or nobody was told of it.
+		// The journal may lack the last result, or it was not published.
 		if p.t == Readiness && c.journaled && r != Unknown && m.mayDiffer(c, r == Success) {
 			r, p.fresh = Unknown, true
 		}
@@ -273,15 +273,15 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 	}
 }
 
-// statusStarted reports whether the pod's status, as others know it, says that
-// this very instance has started.
+// statusStarted reports whether the pod's published status says that this instance
+// has started.
 func statusStarted(p *v1.Pod, c *container) bool {
 	st := statusOf(&p.Status, c)
 	return st != nil && st.Started != nil && *st.Started
 }
 
-// mayDiffer reports whether others may see another readiness of this very instance. Those
-// that do not see it run see none.
+// mayDiffer reports whether the published readiness of this instance may differ. A
+// status in which it does not run has no readiness.
 func (m *Manager) mayDiffer(c *container, ready bool) bool {
 	published, known := m.cfg.Published(c.pod.pod)
 	if !known {
@@ -303,9 +303,9 @@ func statusOf(pod *v1.PodStatus, c *container) *v1.ContainerStatus {
 	return nil
 }
 
-// arrange starts and stops c's probes as is right by now.
-// It is called after whatever may change the answer of wanted: an observation,
-// a published result, the pod's end. The caller holds m.mu.
+// arrange starts and stops c's probes. It is called after everything that may
+// change wanted: an observation, a reported result, the pod's end. The caller holds
+// m.mu.
 func (m *Manager) arrange(c *container) {
 	for _, p := range c.probes {
 		if p == nil {
@@ -328,21 +328,21 @@ func (m *Manager) arrange(c *container) {
 			m.stop(p)
 		}
 		if c.pod.over {
-			// The metrics of a pod that is over would stay for as long as its object
-			// does.
+			// Otherwise the metrics of a pod that has ended would remain as long as
+			// its object.
 			m.end(p)
 		}
 	}
 }
 
-// wanted reports whether p is to be checked.
+// wanted reports whether p has to be checked.
 func (p *prober) wanted() bool {
 	c := p.c
 	if !c.running || c.pod.over || p.held {
 		return false
 	}
-	// The published result counts, not the latest one: others start by what
-	// everybody is told.
+	// The reported result counts, not the latest one: other probes start after it
+	// was reported.
 	return p.t == Startup || c.probes[Startup] == nil || c.probes[Startup].result == Success
 }
 
@@ -358,11 +358,10 @@ func (m *Manager) drop(c *container) {
 	}
 }
 
-// stop has p not checked any more. What is on its way is dropped.
+// stop stops the checks of p. Results in progress are dropped.
 func (m *Manager) stop(p *prober) {
 	p.turn++
-	// The check under way is cancelled, and what it still reports belongs to an
-	// earlier turn.
+	// The running check is cancelled, and its result belongs to an earlier turn.
 	if p.running != nil {
 		p.running.Stop()
 		p.running = nil
@@ -373,7 +372,7 @@ func (m *Manager) stop(p *prober) {
 	}
 }
 
-// end stops p for good, and its metric series with it.
+// end stops p permanently, and removes its metric series.
 func (m *Manager) end(p *prober) {
 	m.stop(p)
 	if p.series != nil {
@@ -382,10 +381,10 @@ func (m *Manager) end(p *prober) {
 	}
 }
 
-// record is what of a pod is worth keeping beyond the process.
+// record returns the results of a pod to store.
 func (ps *pod) record() record {
-	// Only what runs: results of an instance that has ended are of no use to the
-	// next process.
+	// Only running instances: results of ended ones are useless for the next
+	// process.
 	r := record{}
 	for _, c := range ps.containers {
 		if c.id == "" || !c.running {
@@ -394,7 +393,7 @@ func (ps *pod) record() record {
 		var res results
 		for t, p := range c.probes {
 			if p != nil {
-				// The latest, as the journal comes before those who are told.
+				// The latest, since the journal is written before the report.
 				res[t] = p.latest
 			}
 		}

@@ -9,7 +9,7 @@ import (
 // Type is one of the three kinds of probes.
 type Type int
 
-// The types, in the order in which they matter in a container's life.
+// The types, in the order of a container's life.
 const (
 	Startup Type = iota
 	Readiness
@@ -19,7 +19,7 @@ const (
 	types3 = 3
 )
 
-// String returns the type as metrics and events spell it.
+// String returns the type in the spelling of metrics and events.
 func (t Type) String() string {
 	switch t {
 	case Startup:
@@ -45,7 +45,7 @@ func (t Type) of(c *v1.Container) *v1.Probe {
 	}
 }
 
-// initial is what is said of a container that was just made.
+// initial returns the result of a new container.
 func (t Type) initial() Result {
 	switch t {
 	case Readiness:
@@ -61,12 +61,12 @@ func (t Type) initial() Result {
 
 // holds reports whether a probe rests after that result.
 func (t Type) holds(r Result) bool {
-	// A startup probe has one answer for each container; after a liveness failure
-	// the container is on its way out.
+	// A startup probe has one result for each container; after a liveness failure
+	// the container is restarted.
 	return t == Startup && r != Unknown || t == Liveness && r == Failure
 }
 
-// Result is what a probe has found out.
+// Result is the result of a probe.
 type Result int
 
 // The results; Unknown is the zero value.
@@ -76,7 +76,7 @@ const (
 	Failure
 )
 
-// String returns the result as the kubelet spells it.
+// String returns the result in the kubelet's spelling.
 func (r Result) String() string {
 	switch r {
 	case Success:
@@ -91,8 +91,7 @@ func (r Result) String() string {
 // Change is a new result of a probe.
 type Change struct {
 	Pod *v1.Pod // shared; not to be changed
-	// Container is the name in the spec, ContainerID the instance that the result
-	// is about.
+	// Container is the name in the spec, ContainerID the instance of the result.
 	Container   string
 	ContainerID string
 	Type        Type

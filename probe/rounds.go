@@ -27,9 +27,9 @@ func (m *Manager) timing(p *prober) check.Timing {
 	}
 	switch {
 	case p.fresh || p.t == Startup:
-		// Somebody waits for the answer, or counts the periods until the end.
-	// Nobody waits for this answer: the first check itself is delayed by a random
-	// part of the period, so that probes of many pods do not stay in step.
+		// No spread: the result is awaited, or the periods are counted until the end.
+	// The result is not awaited: the first check is delayed by a random part of the
+	// period, so that probes of many pods do not run in step.
 	case p.t == Liveness || p.result == Success:
 		t.Spread = check.SpreadFirst
 	// Readiness: the first check decides how soon the container gets traffic, so
@@ -46,17 +46,16 @@ func (m *Manager) timing(p *prober) check.Timing {
 	return t
 }
 
-// start has p checked from now on. The caller holds m.mu.
+// start starts the checks of p. The caller holds m.mu.
 func (m *Manager) start(p *prober) {
 	turn, id := p.turn, p.c.id
-	// Both functions are bound to the turn: what they bring after a stop is
-	// dropped.
+	// Both functions are bound to the turn: their results after a stop are dropped.
 	s := check.Spec{
 		Timing: m.timing(p), Group: string(p.c.pod.uid),
 		Check: func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
 		Done:  func(r check.Round) bool { return m.done(p, turn, id, r) },
 	}
-	// Commands cost a process each, and the runtime's answer may come after the
+	// Each command costs a process, and the runtime's answer may come after the
 	// timeout.
 	if p.spec.Exec != nil {
 		s.Expensive, s.Slack = true, execSlack
@@ -64,12 +63,12 @@ func (m *Manager) start(p *prober) {
 	p.running = m.engine.Add(s)
 }
 
-// done takes what came of a round, and reports whether there shall be more.
+// done handles the result of a round, and reports whether to continue.
 func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again bool) {
 	m.mu.Lock()
 	if p.turn != turn {
 		m.mu.Unlock()
-		return false // it is about something that is gone
+		return false // the container is gone
 	}
 	again = true
 	// At the first check, and not before: a probe that was never made has no
@@ -79,7 +78,8 @@ func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again 
 	}
 	p.series.observe(r)
 	ps, name := p.c.pod, p.c.spec.Name
-	// What the events need is read here; they are made without the lock.
+	// The values for the events are read here; the events are sent without the
+	// lock.
 	about := ps.pod
 	m.lookedAt(p, r)
 	// An error, or too few in a row, leaves the result as it is.
@@ -89,10 +89,10 @@ func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again 
 			result = Failure
 		}
 		if p.t.holds(result) {
-			// The engine drops the probe as it is not wanted again; a new container
-			// adds another one.
+			// The engine drops the probe, since no more rounds are wanted; a new
+			// container adds another one.
 			p.held, again = true, false
-			// A stop from elsewhere must not reach for what the engine has dropped.
+			// A later stop must not use a probe that the engine has dropped.
 			p.running = nil
 			p.turn++
 		}
@@ -121,19 +121,18 @@ func (m *Manager) lookedAt(p *prober, r check.Round) {
 	case !p.blind && r.Errors >= threshold:
 		p.blind = true
 		m.met.blind.Inc()
-		m.cfg.Log.Warn("probe cannot be made; its result stays", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
+		m.cfg.Log.Warn("failed to make probe; keeping its result", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
 			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t), zap.Stringer("result", p.result), zap.Error(r.Err))
 	case p.blind && r.Errors == 0:
 		p.blind = false
 		m.met.blind.Dec()
-		m.cfg.Log.Info("probe can be made again", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
+		m.cfg.Log.Info("made probe again", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
 			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t))
 	}
 }
 
-// tell makes the events of a round.
-// The words are the kubelet's. It is called without m.mu, in the goroutine of
-// the check.
+// tell sends the events of a round, with the kubelet's texts. It is called without
+// m.mu, on the goroutine of the check.
 func (m *Manager) tell(pod *v1.Pod, name string, t Type, r check.Round) {
 	reason, message := "", ""
 	switch {
@@ -157,18 +156,18 @@ func (m *Manager) tell(pod *v1.Pod, name string, t Type, r check.Round) {
 	}
 }
 
-// publish has a result journaled and told. The caller holds m.mu.
+// publish requests that a result is journaled and reported. The caller holds m.mu.
 func (m *Manager) publish(ps *pod, n news) {
 	ps.queue = append(ps.queue, n)
-	// One goroutine for each pod keeps the order, and only while there is
-	// something to tell.
+	// One goroutine for each pod keeps the order; it exists only while there are
+	// results to report.
 	if !ps.publishing {
 		ps.publishing = true
 		m.wg.Go(func() { m.publishAll(ps) })
 	}
 }
 
-// publishAll journals and says what there is to be told of a pod, in order.
+// publishAll journals and reports the results of a pod in order.
 func (m *Manager) publishAll(ps *pod) {
 	for {
 		m.mu.Lock()
@@ -194,8 +193,7 @@ func (m *Manager) publishAll(ps *pod) {
 	}
 }
 
-// commit makes results those that are told to whoever asks. Results of what
-// was replaced meanwhile are dropped.
+// commit makes results visible in Result. Results of replaced probes are dropped.
 func (m *Manager) commit(ps *pod, batch []news) []Change {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,8 +12,8 @@ func bounded(s string) string {
 	return strings.Clone(s[:MaxOutput])
 }
 
-// longError is an error of which others hear the beginning only: its text may
-// be that of whoever was checked.
+// longError is an error with a shortened text: the text may come from the checked
+// server.
 type longError struct {
 	text string
 	err  error
@@ -21,7 +21,7 @@ type longError struct {
 
 func (e *longError) Error() string { return e.text }
 
-// Unwrap returns the error as it was.
+// Unwrap returns the original error.
 func (e *longError) Unwrap() error { return e.err }
 
 func boundedError(err error) error {

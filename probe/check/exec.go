@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// Command runs a command and returns what it wrote, stdout and stderr
-// together or one after the other. The first [MaxOutput] bytes are used: who
-// runs it need not keep more. The error of a command that ran and exited has a method
-// ExitCode() int, as that of os/exec, or ExitStatus() int, as that of
-// k8s.io/utils/exec; that of one that exceeded timeout is, or wraps,
-// context.DeadlineExceeded, or is a gRPC status of that code; that of one that
-// wrote too much has a method OutputLimit() int. A timeout of 0 means none.
+// Command runs a command and returns its output: stdout and stderr, interleaved or
+// one after the other. Only the first [MaxOutput] bytes are used. The error of a
+// command that exited has a method ExitCode() int, like os/exec's, or ExitStatus()
+// int, like that of k8s.io/utils/exec. The error after timeout is or wraps
+// context.DeadlineExceeded, or is a gRPC status of that code. The error after too
+// much output has a method OutputLimit() int. A timeout of 0 means none.
 type Command func(ctx context.Context, command []string, timeout time.Duration) (output []byte, err error)
 
 // Exec checks by a command's exit code.
 type Exec struct {
 	Command []string
 	Run     Command
-	// Slack is how long before the context's deadline the command's own
-	// timeout ends, so that whoever runs it can say so.
+	// Slack is how long before the context's deadline the command's own timeout
+	// ends, so that the runtime can report the timeout.
 	Slack time.Duration
 }
 
-// ErrNoAnswer is in the tree of the error that [Exec.Check] returns when
-// nothing was heard of the command until the context ended: the command has a
-// timeout of its own, so it is whoever should have run it that hangs.
+// ErrNoAnswer is wrapped by the error of [Exec.Check] if the runtime did not answer
+// until the context ended: the command has an earlier timeout of its own, so that
+// the runtime hangs.
 var ErrNoAnswer = errors.New("no answer about the command")
 
-// Check runs the command: exit code 0 is a Success, any other is a Failure
-// with the output, a timeout is a Failure, and so is too much output. If it
-// could not be run at all there is an error.
+// Check runs the command. Exit code 0 is a Success; any other is a Failure with the
+// output; a timeout and too much output are Failures. If the command could not be
+// run, it returns an error.
 func (e Exec) Check(ctx context.Context) (Outcome, string, error) {
 	var timeout time.Duration
 	if end, ok := ctx.Deadline(); ok {
@@ -63,8 +62,8 @@ func (e Exec) Check(ctx context.Context) (Outcome, string, error) {
 	}
 }
 
-// exitCode finds the exit code of a command in its error. It is negative for
-// one that was killed.
+// exitCode returns the exit code in a command's error; negative if the command was
+// killed.
 func exitCode(err error) (code int, exited bool) {
 	var byCode interface{ ExitCode() int }
 	var byStatus interface{ ExitStatus() int }

@@ -2,8 +2,8 @@ package check
 
 import "time"
 
-// agenda is a binary heap of waiting probes, the one due first at the top.
-// Each probe knows its index, so that it can be taken out.
+// agenda is a binary heap of waiting probes, the next due one at the top. Each
+// probe stores its index, so that it can be removed.
 type agenda []*Scheduled
 
 func (a agenda) before(i, j int) bool { return a[i].due.Before(a[j].due) }

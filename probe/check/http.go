@@ -19,30 +19,30 @@ const maxRedirects = 10
 // HTTP checks by the answer to a GET request.
 type HTTP struct {
 	URL *url.URL
-	// Header is sent as it is, see [Header]; its Host is the request's host.
+	// Header is sent unchanged, see [Header]; its Host is the request's host.
 	Header http.Header
-	// Client makes the request; nil means one for each check.
+	// Client makes the request; nil creates one for each check.
 	Client *Client
 }
 
-// Client makes the requests of any number of HTTP checks. It uses no proxy,
-// verifies no certificate (a pod's own is signed by nobody that the node
-// knows), and asks for no compression.
+// Client makes the requests of any number of HTTP checks. It uses no proxy, does
+// not verify certificates (nodes do not know their authorities), and requests no
+// compression.
 type Client struct{ transport *http.Transport }
 
-// ClientConfig holds the choices of a Client.
+// ClientConfig configures a [Client].
 type ClientConfig struct {
-	// KeepAlive reuses connections between checks: cheaper, but a server
-	// that takes no new ones passes. At most one idle connection is kept for
-	// each server, for IdleTimeout.
+	// KeepAlive reuses connections between checks. That is cheaper, but a server
+	// that accepts no new connections passes. At most one idle connection for each
+	// server is kept for IdleTimeout.
 	KeepAlive bool
-	// IdleTimeout of a kept connection; 90 s.
+	// IdleTimeout is the timeout of an idle connection; 90 s.
 	IdleTimeout time.Duration
-	// Graceful ends connections in order and not with a reset.
+	// Graceful closes connections in order, without a reset.
 	Graceful bool
 }
 
-// NewClient returns a Client that keeps idle connections as cfg says.
+// NewClient returns a Client.
 func NewClient(cfg ClientConfig) *Client {
 	if cfg.IdleTimeout == 0 {
 		cfg.IdleTimeout = 90 * time.Second
@@ -60,14 +60,14 @@ func NewClient(cfg ClientConfig) *Client {
 	}}
 }
 
-// Close ends kept connections. The Client may be used further.
+// Close closes idle connections. The Client can still be used.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// Check makes the request. A status of 200 to 299 is a Success with the body
-// as output; a redirect to another host is not followed and a Warning; any
-// other status, and no answer at all, is a Failure. An answer that breaks off
-// in the middle is a Failure with an error. Bodies are cut at MaxOutput, and
-// headers of more than 64 KiB are a Failure.
+// Check makes the request. A status of 200 to 299 is a Success with the body as
+// output. A redirect to another host is not followed and is a Warning. Any other
+// status, or no answer, is a Failure. An answer that breaks off is a Failure with
+// an error. Bodies are cut at MaxOutput, and headers of more than 64 KiB are a
+// Failure.
 func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	client := h.Client
 	if client == nil {
@@ -85,7 +85,7 @@ func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	}
 	resp, err := (&http.Client{Transport: client.transport, CheckRedirect: h.redirect}).Do(req)
 	if err != nil {
-		out := err.Error() // with what the server said, such as a header of 64 KiB
+		out := err.Error() // it may contain the server's text, such as a header of 64 KiB
 		return Failure, strings.Clone(out[:min(len(out), MaxOutput)]), nil
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -105,7 +105,7 @@ func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	}
 }
 
-// redirect follows redirects to the host that was asked first, at any port.
+// redirect follows redirects to the original host, at any port.
 func (h HTTP) redirect(next *http.Request, via []*http.Request) error {
 	if next.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse

@@ -9,35 +9,35 @@ import (
 // default of a probe's timeout.
 const slowAfter = time.Second
 
-// lane is the places of one kind of check, and who waits for them. A place is
-// given to the groups that wait in turn. A check of a group that runs for long
-// gives its place back and goes on as one of the group's share, so that a place
-// is free again within slowAfter, whatever the checks do.
+// lane has the slots of one kind of check, and the groups that wait for them. Slots
+// are given to the waiting groups in turn. A check that runs for long gives its
+// slot back and continues as part of its group's share, so that a slot is free
+// again within slowAfter.
 type lane struct {
 	limit    int // places
-	share    int // checks of a group at a time, those without a place included
-	busy     int // places taken
+	share    int // limit of running checks of a group, those without a slot included
+	busy     int // used slots
 	slow     int // checks that gave their place back and run
 	suspects int // places taken by checks that took long the last time
 	groups   map[string]*group
-	turns    []*group // those with probes that wait, the next one first
+	turns    []*group // groups with waiting probes, the next one first
 }
 
-// group is what a lane knows of the probes that share its places.
+// group is the state of the probes that share slots.
 type group struct {
 	name     string
 	running  int // checks
-	suspects int // of them, those that took long the last time, or do so now
+	suspects int // of them, slow ones
 	queue    [2]fifo
 	inTurn   bool // it is in lane.turns
 }
 
-// run is a check that is under way.
+// run is a running check.
 type run struct {
 	p      *Scheduled
 	g      *group
-	line   int  // the queue that it came from; 1 once it has given its place back
-	placed bool // it has a place
+	line   int  // the queue that it came from; 1 once it has given its slot back
+	placed bool // it has a slot
 	over   bool
 }
 
@@ -66,8 +66,8 @@ func lineOf(p *Scheduled) int {
 	return 0
 }
 
-// take returns the check that runs next, or nil if there is none or no place
-// for it, and counts it as busy.
+// take returns the next check and counts it as running, or nil if there is none or
+// no slot for it.
 func (l *lane) take() *run {
 	for i := 0; l.busy < l.limit && i < len(l.turns); {
 		g := l.turns[i]
@@ -109,7 +109,7 @@ func (l *lane) allowed(g *group, quick, suspect *Scheduled) *Scheduled {
 	}
 }
 
-// leave takes a group that has nobody waiting out of the turns.
+// leave removes a group without waiting probes from the turns.
 func (l *lane) leave(i int) {
 	g := l.turns[i]
 	l.turns = slices.Delete(l.turns, i, i+1)

@@ -2,11 +2,11 @@ package check
 
 import "context"
 
-// Outcome is the judgement of one check.
+// Outcome is the result of one check.
 type Outcome int
 
-// The outcomes. Unknown, the zero value, is no judgement at all; Warning is a
-// success that somebody should hear of.
+// The outcomes. Unknown, the zero value, means no result; Warning is a success that
+// should be reported.
 const (
 	Unknown Outcome = iota
 	Success
@@ -14,7 +14,7 @@ const (
 	Failure
 )
 
-// String returns the outcome as the kubelet's events and logs spell it.
+// String returns the outcome in the spelling of the kubelet's events and logs.
 func (o Outcome) String() string {
 	switch o {
 	case Success:
@@ -28,10 +28,10 @@ func (o Outcome) String() string {
 	}
 }
 
-// Func makes one check and ends soon after ctx does. The package's comment
-// says what an outcome and an error mean together.
+// Func makes one check and returns soon after ctx ends. The package documentation
+// describes outcome and error.
 type Func func(ctx context.Context) (o Outcome, output string, err error)
 
-// MaxOutput is how many bytes of an answer are read and handed on, the
-// kubelet's limit.
+// MaxOutput is how many bytes of an answer are read and returned, the kubelet's
+// limit.
 const MaxOutput = 10 << 10

@@ -11,58 +11,57 @@ import (
 // attempts in one round, as long as they end with errors; the kubelet's.
 const attempts = 3
 
-// EngineConfig holds what an Engine needs. The zero value of every field means the
+// EngineConfig configures an Engine. The zero value of every field means the
 // default named beside it.
 type EngineConfig struct {
-	Parallel          int // places for checks; 256
-	ParallelExpensive int // places for expensive ones, beside the others; 32
-	// Late hears of every check how long after its time it began. It is called
-	// while nothing is locked.
+	Parallel          int // limit of running checks; 256
+	ParallelExpensive int // separate limit of expensive ones; 32
+	// Late is called with the delay of each check's start. It is called without
+	// locks held.
 	Late func(time.Duration)
 }
 
 // Spec describes one probe.
 type Spec struct {
 	Timing
-	// Check is what is checked. Its context ends Slack after Timeout: that is
-	// for checks that see to the timeout themselves, and may tell by the
-	// difference who it was that did not answer.
+	// Check makes the check. Its context ends Slack after Timeout, for checks that
+	// enforce the timeout themselves: the difference shows which side did not
+	// answer.
 	Check Func
 	Slack time.Duration
-	// Expensive checks have places of their own.
+	// Expensive checks have their own limit.
 	Expensive bool
-	// Group is whom the probe belongs to, such as a pod. Groups that wait have
-	// places in turn, and the checks of one that run at a time are a quarter of
-	// the places at most. One that runs longer than a second gives its place
-	// to others and goes on. Probes with no Group share one turn, without that
-	// limit, and keep their places.
+	// Group is the owner of the probe, such as a pod. Waiting groups get slots in
+	// turn, and a group can have a quarter of the slots at most. A check that runs
+	// longer than a second gives its slot to others and continues. Probes without a
+	// Group share one turn, without that limit, and keep their slots.
 	Group string
-	// Done hears of every round, in order; the next one does not begin before
-	// it returns. The probe stops when it returns false. It is not called for
-	// a round that Stop or the end of Run cut short, but may be under way when
-	// Stop returns. It may call the Engine.
+	// Done is called with every round, in order; the next one does not begin before
+	// it returns. If it returns false the probe stops. It is not called for a round
+	// that Stop or the end of Run cancelled, but may still run when Stop returns.
+	// It may call the Engine.
 	Done func(Round) (again bool)
 }
 
-// Round is what came of one round of a probe.
+// Round is the result of one round of a probe.
 type Round struct {
 	Outcome Outcome
 	Output  string // MaxOutput bytes at most
-	// Err is the error of the last attempt: the round counts for nothing. Its
-	// text has MaxOutput bytes at most.
+	// Err is the error of the last attempt: the round does not count. Its text has
+	// MaxOutput bytes at most.
 	Err error
-	// Verdict is Success or Failure when as many in a row as the threshold
-	// asks for were alike, this one included; else Unknown.
+	// Verdict is Success or Failure if as many outcomes in a row as the threshold
+	// were equal, this one included; else Unknown.
 	Verdict Outcome
-	// Extra reports an additional check of FastStart.
+	// Extra reports whether it is an additional check of FastStart.
 	Extra bool
-	// Errors is how many rounds in a row ended with an error.
+	// Errors is the number of consecutive rounds with an error.
 	Errors int
 	Took   time.Duration
 }
 
-// Engine runs the checks of probes. Its methods may be called from any
-// goroutine, before, during and after Run, and never wait for a check.
+// Engine runs the checks of probes. Its methods may be called from any goroutine,
+// before, during and after Run, and do not wait for checks.
 type Engine struct {
 	cfg  EngineConfig
 	wake chan struct{}
@@ -84,18 +83,18 @@ const (
 	stopped
 )
 
-// Scheduled is one probe of an Engine. Engine.mu guards what may change.
+// Scheduled is one probe of an Engine. Engine.mu guards its variable fields.
 type Scheduled struct {
 	e    *Engine
 	spec Spec
 
 	state   state
-	suspect bool // the last check took long
-	again   bool // triggered while it ran
+	suspect bool // the last check was slow
+	again   bool // triggered while it was running
 	extra   bool
 	index   int // in the agenda
 	due     time.Time
-	ready   time.Time // when the last round ended
+	ready   time.Time // end of the last round
 	cancel  context.CancelFunc
 	rhythm  rhythm
 	tally   tally
@@ -132,8 +131,8 @@ func (e *Engine) Add(s Spec) *Scheduled {
 	return p
 }
 
-// Run runs checks until ctx ends, and returns nil when none is under way any
-// more. It may be called once.
+// Run runs checks until ctx ends, and returns nil when all have ended. It may be
+// called once.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	if e.ctx != nil {
@@ -159,8 +158,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// Len returns how many probes there are that have not stopped, and how many of
-// their checks run.
+// Len returns the number of probes that are not stopped, and of running checks.
 func (e *Engine) Len() (waiting, running int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,8 +169,8 @@ func (e *Engine) Len() (waiting, running int) {
 	return waiting + len(e.agenda), running
 }
 
-// Stop ends the probe: a check under way is cancelled, and its outcome
-// dropped. It may be called again.
+// Stop ends the probe: a running check is cancelled, and its outcome dropped. It
+// may be called again.
 func (p *Scheduled) Stop() {
 	e := p.e
 	e.mu.Lock()
@@ -186,8 +184,8 @@ func (p *Scheduled) Stop() {
 	}
 }
 
-// Trigger has the probe checked now, or right after the check that is under
-// way, but not before its initial delay is over. The period starts afresh.
+// Trigger makes the probe's next check due now, or right after the running one, but
+// not before its initial delay is over. The period starts again.
 func (p *Scheduled) Trigger() {
 	e := p.e
 	e.mu.Lock()
@@ -215,7 +213,7 @@ func (e *Engine) wait(p *Scheduled) {
 	}
 }
 
-// advance starts what is due, and returns how long there is nothing to do.
+// advance starts due checks, and returns the time until the next one.
 func (e *Engine) advance() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -262,8 +260,8 @@ func (e *Engine) fill(l *lane) {
 	}
 }
 
-// work runs the round of a probe, and then of others of the same lane for as
-// long as any wait.
+// work runs the round of a probe, and then of others of the same lane while any
+// wait.
 func (e *Engine) work(l *lane, r *run) {
 	defer e.wg.Done()
 	for r != nil {
@@ -285,7 +283,7 @@ func (e *Engine) timed(l *lane, r *run) {
 	e.round(r.p)
 }
 
-// yield gives the place of a check that runs for long to others.
+// yield frees the slot of a slow check.
 func (e *Engine) yield(l *lane, r *run) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -301,7 +299,7 @@ func (e *Engine) round(p *Scheduled) {
 	e.mu.Lock()
 	if p.state != running {
 		e.mu.Unlock()
-		return // stopped between its turn and now
+		return // stopped meanwhile
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, p.spec.Timeout+p.spec.Slack)
 	defer cancel()
@@ -330,7 +328,7 @@ func (e *Engine) round(p *Scheduled) {
 	if p.state == stopped || e.ctx.Err() != nil {
 		p.state = stopped
 		e.mu.Unlock()
-		return // it says nothing about what was checked
+		return // no outcome
 	}
 	p.suspect = r.Took >= p.spec.Timeout || p.spec.Group != "" && r.Took >= slowAfter
 	r.Verdict = p.tally.add(p.spec.Timing, r.Outcome, r.Err, extra)
@@ -358,8 +356,8 @@ func (e *Engine) round(p *Scheduled) {
 	e.wait(p)
 }
 
-// call makes one attempt. A panic is the check's, and counts as an error. What
-// is said of it is bounded.
+// call makes one attempt. A panic counts as an error of the check, with a limited
+// text.
 func call(ctx context.Context, f Func) (o Outcome, out string, err error) {
 	defer func() {
 		if r := recover(); r != nil {

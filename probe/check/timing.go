@@ -5,23 +5,21 @@ import (
 	"time"
 )
 
-// Spread defines how probes that are added together are kept from running
-// together for ever.
+// Spread says how to distribute probes that were added together over time.
 type Spread int
 
-// The ways to spread. SpreadNone keeps to the given times. SpreadFirst delays
-// the first check by a random part of a period. SpreadSecond makes the first
-// check in time and takes a random part, at most half, off the period after
-// it: the first answer is not delayed by anything.
+// The kinds of Spread. SpreadNone keeps the given times. SpreadFirst delays the
+// first check by a random part of a period. SpreadSecond makes the first check in
+// time and shortens the following period by a random part, at most half: so the
+// first result is not delayed.
 const (
 	SpreadNone Spread = iota
 	SpreadFirst
 	SpreadSecond
 )
 
-// Timing defines when a probe's checks run and how they are counted. The zero
-// value of a field means the default named beside it, which is the
-// Kubernetes API's.
+// Timing defines when a probe's checks run and how they are counted. The zero value
+// of a field means the default named beside it, which is the Kubernetes API's.
 type Timing struct {
 	InitialDelay     time.Duration // before the first check; 0
 	Period           time.Duration // from the start of one check to that of the next; 10 s
@@ -30,9 +28,9 @@ type Timing struct {
 	FailureThreshold int           // failures in a row for a verdict; 3
 
 	Spread Spread
-	// FastStart makes additional checks 100 ms after the first, 200 ms after
-	// that, and so on up to the period, until one succeeds. Only successes of
-	// these count, so that nothing fails any sooner.
+	// FastStart makes additional checks 100 ms after the first, 200 ms after that,
+	// and so on up to the period, until one succeeds. Only successes of these
+	// count, so that nothing fails earlier.
 	FastStart bool
 }
 
@@ -56,13 +54,13 @@ func (t Timing) withDefaults() Timing {
 	return t
 }
 
-// rhythm is where a probe is in its Timing. It is pure: it is told the time.
+// rhythm is a probe's position in its Timing. It is pure: times are arguments.
 type rhythm struct {
 	t        Timing
 	earliest time.Time     // the end of the initial delay
 	tick     time.Time     // the next regular check
 	fast     time.Time     // the next additional one, if it is before tick
-	gap      time.Duration // before fast; 0 when there are none (any more)
+	gap      time.Duration // before the next fast check; 0 if there are no more
 	begun    bool
 }
 
@@ -112,8 +110,8 @@ func (r *rhythm) ran(extra, succeeded bool, start, now time.Time, random func() 
 	}
 }
 
-// now makes the next check due at once, but not before the initial delay is
-// over, and starts the period afresh there.
+// trigger makes the next check due now, but not before the initial delay is
+// over, and starts the period again then.
 func (r *rhythm) trigger(now time.Time) {
 	r.fast, r.tick = time.Time{}, now
 	if r.earliest.After(now) {

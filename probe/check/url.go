@@ -7,21 +7,21 @@ import (
 	"strconv"
 )
 
-// URL puts together what a check asks for. path may carry a query; one that
-// cannot be parsed is taken literally. An IPv6 host is given without brackets.
+// URL returns the URL of a check. path may have a query; an invalid one is used
+// literally. An IPv6 host is given without brackets.
 func URL(scheme, host string, port int, path string) *url.URL {
 	u, err := url.Parse(path)
 	if err != nil {
 		u = &url.URL{Path: path}
 	}
-	// Whatever path says of these, the check goes where it is told to.
+	// These are set whatever path contains.
 	u.Scheme, u.Host, u.User, u.Opaque = scheme, net.JoinHostPort(host, strconv.Itoa(port)), nil, ""
 	return u
 }
 
-// Header fills in what every check sends: a User-Agent if there is none, and
-// Accept: */*. A header that is there but empty is not sent. h is changed, and
-// returned; it may be nil.
+// Header adds the default headers of a check: a User-Agent if there is none, and
+// Accept: */*. An existing empty header is not sent. h is changed and returned; it
+// may be nil.
 func Header(h http.Header, userAgent string) http.Header {
 	if h == nil {
 		h = http.Header{}

@@ -1,12 +1,12 @@
-// Package grpchealth checks a server by gRPC's health protocol
-// (grpc.health.v1), as the kubelet's gRPC probes do. It is a package of its
-// own because gRPC weighs more than everything else that makes checks.
+// Package grpchealth checks a server by gRPC's health protocol (grpc.health.v1),
+// like the kubelet's gRPC probes. It is a package of its own because gRPC weighs
+// more than all other checks.
 //
 //	c := grpchealth.Check{Addr: "127.0.0.1:9000"}
 //	outcome, output, err := c.Check(ctx)
 //
-// A server costs a check a bounded number of bytes and no more than its context's time. The
-// error is always nil: a server that cannot be asked is a failure.
+// A check reads a limited number of bytes and ends with its context. The error is
+// always nil: a server that does not answer is a failure.
 //
 // Tier: stable.
 package grpchealth
@@ -36,19 +36,19 @@ import (
 // that gRPC takes as a window.
 const limit = 64 << 10
 
-// Check asks one server about one service.
+// Check is a health check of one service.
 type Check struct {
 	Addr    string // host:port
-	Service string // "" is the server itself
-	// UserAgent stands before gRPC's own.
+	Service string // "" means the server itself
+	// UserAgent is put before gRPC's own.
 	UserAgent string
-	// Graceful ends the connection in order and not with a reset.
+	// Graceful closes the connection in order, without a reset.
 	Graceful bool
 }
 
-// Check connects in plain text and asks; both have to be done before ctx
-// ends. Only SERVING is a Success, anything else a Failure. It never returns
-// an error. Answers, and headers, of more than 64 KiB are Failures.
+// Check connects in plain text and calls the service before ctx ends. Only SERVING
+// is a Success, anything else a Failure. It never returns an error. Answers and
+// headers of more than 64 KiB are Failures.
 func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	start := time.Now()
 	var to dialed
@@ -86,7 +86,7 @@ func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	case status.Code(err) == codes.Unimplemented:
 		return failure("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message())
 	case status.Code(err) == codes.DeadlineExceeded, err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		// The second one is hangUp, which may come before gRPC's own deadline.
+		// The second one is from hangUp, which may come before gRPC's own deadline.
 		return failure("timeout: health rpc did not complete within %v", since(start))
 	case err != nil:
 		return failure("error: health rpc probe failed: %v", err)
@@ -129,7 +129,7 @@ func (d *dialed) set(conn net.Conn, err error) {
 	}
 }
 
-// hangUp ends the connection whatever is under way on it.
+// hangUp closes the connection and ends its calls.
 func (d *dialed) hangUp() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
