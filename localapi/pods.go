@@ -228,8 +228,10 @@ func checkPodChange(o, before object, by way) (errs field.ErrorList) {
 	if n, was := p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds; was != nil && (n == nil || *n > *was) {
 		errs = append(errs, field.Invalid(spec.Child("activeDeadlineSeconds"), deref(n), fmt.Sprintf("must be less than or equal to the previous value, %d", *was)))
 	}
-	if len(old.Spec.SchedulingGates) < len(p.Spec.SchedulingGates) {
-		errs = append(errs, field.Forbidden(spec.Child("schedulingGates"), "only deletion is allowed"))
+	for i, g := range p.Spec.SchedulingGates {
+		if !slices.Contains(old.Spec.SchedulingGates, g) {
+			errs = append(errs, field.Forbidden(spec.Child("schedulingGates").Index(i), "only deletion is allowed"))
+		}
 	}
 	return errs
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -79,6 +80,7 @@ func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 	v.claims = map[string]bool{}
 	for i := range s.ResourceClaims {
 		rc, cp := &s.ResourceClaims[i], p.Index(i)
+		v.says(cp.Child("name"), rc.Name, validation.IsDNS1123Label(rc.Name))
 		if v.claims[rc.Name] {
 			v.add(field.Duplicate(cp.Child("name"), rc.Name))
 		}
@@ -88,16 +90,30 @@ func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 			v.add(field.Forbidden(cp.Child("resourceClaimTemplateName"), "static pods may not reference templates of claims"))
 		} else if rc.ResourceClaimName == nil || *rc.ResourceClaimName == "" {
 			v.add(field.Required(cp.Child("resourceClaimName"), ""))
+		} else {
+			v.says(cp.Child("resourceClaimName"), *rc.ResourceClaimName, validation.IsDNS1123Subdomain(*rc.ResourceClaimName))
 		}
 	}
 }
 
-// claimsOf checks the claims that a container uses. Their names are those of
-// spec.resourceClaims, not of ResourceClaim objects.
+// claimsOf checks the claims that a container uses, of each all requests or some. Their
+// names are those of spec.resourceClaims, not of ResourceClaim objects.
 func (v *podValidator) claimsOf(claims []v1.ResourceClaim, p *field.Path) {
-	for i := range claims {
-		if !v.claims[claims[i].Name] {
-			v.add(field.NotFound(p.Index(i).Child("name"), claims[i].Name))
+	seen := map[[2]string]bool{}
+	for i, c := range claims {
+		if !v.claims[c.Name] {
+			v.add(field.NotFound(p.Index(i).Child("name"), c.Name))
 		}
+		if c.Request != "" {
+			v.says(p.Index(i).Child("request"), c.Request, validation.IsDNS1123Label(c.Request))
+		}
+		all := [2]string{c.Name, ""}
+		for other := range seen {
+			if other[0] == c.Name && (other[1] == c.Request || other == all || c.Request == "") {
+				v.add(field.Duplicate(p.Index(i), c.Name))
+				break
+			}
+		}
+		seen[[2]string{c.Name, c.Request}] = true
 	}
 }

@@ -2,6 +2,7 @@ package podmgr
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/nodewright/nodewright/internal/apicheck"
 	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -345,14 +347,14 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	return len(unknown) == 0
 }
 
-// oneSource refuses a persistent volume that is on nothing, or on several things. The API
-// server refuses such a volume, too.
+// oneSource refuses a persistent volume that is on nothing, or on several things, or does
+// not say where. The API server refuses such a volume, too.
 func (d *decoded) oneSource(pv *v1.PersistentVolume, o origin, n int) bool {
-	count := setFields(pv.Spec.PersistentVolumeSource)
-	if count != 1 {
-		d.problem(o, n, pv.Name, "spec", fmt.Sprintf("has %d sources; want one, such as local or nfs", count))
+	errs := apicheck.Sources(pv.Name, pv.Spec.PersistentVolumeSource, field.NewPath("spec"))
+	for _, e := range errs {
+		d.problem(o, n, pv.Name, e.Field, cmp.Or(e.Detail, e.ErrorBody()))
 	}
-	return count == 1
+	return len(errs) == 0
 }
 
 // orDefault returns the namespace that the API server gives an object without one.

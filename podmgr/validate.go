@@ -10,12 +10,14 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodewright/nodewright/internal/podcheck"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // validatePod finds the mistakes that the API server would refuse a pod for,
@@ -31,10 +33,7 @@ func validatePod(p *v1.Pod) field.ErrorList {
 		v.says(meta.Child("labels"), k, validation.IsQualifiedName(k))
 		v.says(meta.Child("labels").Key(k), p.Labels[k], validation.IsValidLabelValue(p.Labels[k]))
 	}
-	for _, k := range sets.List(sets.KeySet(p.Annotations)) {
-		// As in the API server, which allows capitals in the keys of annotations.
-		v.says(meta.Child("annotations"), k, validation.IsQualifiedName(strings.ToLower(k)))
-	}
+	v.annotations(p.Annotations, meta.Child("annotations"))
 	v.spec(&p.Spec, field.NewPath("spec"))
 	return v.errs
 }
@@ -57,6 +56,20 @@ type podValidator struct {
 func (v *podValidator) add(e *field.Error) {
 	if len(v.errs) < maxMistakes {
 		v.errs = append(v.errs, e)
+	}
+}
+
+// all adds the mistakes that a function found.
+func (v *podValidator) all(errs field.ErrorList) {
+	for _, e := range errs {
+		v.add(e)
+	}
+}
+
+// annotations checks keys, in which the API server allows capitals.
+func (v *podValidator) annotations(m map[string]string, p *field.Path) {
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		v.says(p, k, validation.IsQualifiedName(strings.ToLower(k)))
 	}
 }
 
@@ -88,6 +101,26 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 	if s.Hostname != "" {
 		v.says(p.Child("hostname"), s.Hostname, validation.IsDNS1123Label(s.Hostname))
 	}
+	if s.HostNetwork && s.HostnameOverride != nil {
+		v.add(field.Forbidden(p.Child("hostnameOverride"), "may not stand beside hostNetwork"))
+	}
+	for _, f := range []struct {
+		name  string
+		value *string
+	}{{"hostnameOverride", s.HostnameOverride}, {"runtimeClassName", s.RuntimeClassName}} {
+		if f.value != nil {
+			v.says(p.Child(f.name), *f.value, validation.IsDNS1123Subdomain(*f.value))
+		}
+	}
+	gates := map[string]bool{}
+	for i, g := range s.SchedulingGates {
+		gp := p.Child("schedulingGates").Index(i)
+		v.says(gp.Child("name"), g.Name, validation.IsQualifiedName(g.Name))
+		if gates[g.Name] {
+			v.add(field.Duplicate(gp, g.Name))
+		}
+		gates[g.Name] = true
+	}
 	if s.Subdomain != "" {
 		v.says(p.Child("subdomain"), s.Subdomain, validation.IsDNS1123Label(s.Subdomain))
 	}
@@ -96,11 +129,8 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 			v.add(field.Invalid(p.Child("hostAliases").Index(i).Child("ip"), a.IP, "must be an IP address"))
 		}
 	}
-	for _, res := range slices.Sorted(maps.Keys(s.Overhead)) {
-		if q := s.Overhead[res]; q.Sign() < 0 {
-			v.add(field.Invalid(p.Child("overhead").Key(string(res)), q.String(), "must be 0 or more"))
-		}
-	}
+	v.quantities(s.Overhead, false, p.Child("overhead"))
+	v.userNamespace(s, p)
 	v.scheduling(s, p)
 	// Names of claims and volumes are collected here, before the containers.
 	v.names(s, p)
@@ -123,12 +153,37 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 	for i := range s.Containers {
 		v.container(&s.Containers[i], p.Child("containers").Index(i))
 	}
+	v.podResources(s, p.Child("resources"))
 	// The API has them in a subresource, never in a pod that is created.
 	if len(s.EphemeralContainers) > 0 {
 		v.add(field.Forbidden(p.Child("ephemeralContainers"), "may not be in a manifest"))
 	}
 	if sc := s.SecurityContext; sc != nil {
 		v.podSecurity(sc, p.Child("securityContext"))
+	}
+}
+
+// userNamespace checks what a pod cannot share with the host that has IDs of its own
+// (KEP-127).
+func (v *podValidator) userNamespace(s *v1.PodSpec, p *field.Path) {
+	if s.HostUsers == nil || *s.HostUsers {
+		return
+	}
+	const never = "when hostUsers is false"
+	for name, set := range map[string]bool{"hostNetwork": s.HostNetwork, "hostPID": s.HostPID, "hostIPC": s.HostIPC} {
+		if set {
+			v.add(field.Forbidden(p.Child(name), never))
+		}
+	}
+	for i := range s.Containers {
+		if len(s.Containers[i].VolumeDevices) > 0 {
+			v.add(field.Forbidden(p.Child("containers").Index(i).Child("volumeDevices"), never))
+		}
+	}
+	for i := range s.InitContainers {
+		if len(s.InitContainers[i].VolumeDevices) > 0 {
+			v.add(field.Forbidden(p.Child("initContainers").Index(i).Child("volumeDevices"), never))
+		}
 	}
 }
 
@@ -151,52 +206,7 @@ func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 	for i := range vols {
 		vol, vp := &vols[i], p.Index(i)
 		v.volumes[vol.Name] = true
-		if n := setFields(vol.VolumeSource); n > 1 {
-			v.add(field.Forbidden(vp, fmt.Sprintf("has %d sources; want one", n)))
-		}
-		v.volumeSource(&vol.VolumeSource, vp)
-		v.sources(&vol.VolumeSource, vp)
-	}
-}
-
-// setFields counts what a volume is to come from. By reflection, so that kinds of volumes
-// that the API gets later are counted as well.
-func setFields(source any) int {
-	n := 0
-	s := reflect.ValueOf(source) // all its fields are pointers
-	for i := range s.NumField() {
-		if !s.Field(i).IsNil() {
-			n++
-		}
-	}
-	return n
-}
-
-// volumeSource checks the references to other objects and
-// to paths of the host; sources checks the other fields.
-func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
-	if c := vol.PersistentVolumeClaim; c != nil && c.ClaimName == "" {
-		v.add(field.Required(p.Child("persistentVolumeClaim", "claimName"), ""))
-	}
-	if e := vol.Ephemeral; e != nil && e.VolumeClaimTemplate == nil {
-		v.add(field.Required(p.Child("ephemeral", "volumeClaimTemplate"), ""))
-	}
-	// With '..' the path would hide which directory of the
-	// host is meant; the API server refuses it, too.
-	if h := vol.HostPath; h != nil && (!path.IsAbs(h.Path) || strings.Contains("/"+h.Path+"/", "/../")) {
-		v.add(field.Invalid(p.Child("hostPath", "path"), h.Path, "must be an absolute path without '..'"))
-	}
-	if s := vol.Secret; s != nil && s.SecretName == "" {
-		v.add(field.Required(p.Child("secret", "secretName"), ""))
-	}
-	if c := vol.ConfigMap; c != nil && c.Name == "" {
-		v.add(field.Required(p.Child("configMap", "name"), ""))
-	}
-	if vol.Projected == nil {
-		return
-	}
-	for j := range vol.Projected.Sources {
-		v.projection(&vol.Projected.Sources[j], p.Child("projected", "sources").Index(j))
+		v.sources(vol.Name, &vol.VolumeSource, vp)
 	}
 }
 
@@ -208,6 +218,15 @@ func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
 	}
 	if src.ClusterTrustBundle != nil {
 		v.add(field.Forbidden(p.Child("clusterTrustBundle"), "static pods may not reference cluster trust bundles"))
+	}
+	n := 0
+	for _, set := range reflect.ValueOf(*src).Fields() {
+		if !set.IsNil() {
+			n++
+		}
+	}
+	if n > 1 {
+		v.add(field.Forbidden(p, fmt.Sprintf("has %d sources; want one", n)))
 	}
 	if src.Secret != nil && src.Secret.Name == "" {
 		v.add(field.Required(p.Child("secret", "name"), ""))
@@ -226,12 +245,16 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 	} else if strings.TrimSpace(c.Image) != c.Image {
 		v.add(field.Invalid(p.Child("image"), c.Image, "must not have blanks at its ends"))
 	}
+	v.restartRules(c, p)
 	v.portList(c.Ports, p.Child("ports"))
 	for i := range c.Env {
 		v.env(&c.Env[i], p.Child("env").Index(i))
 	}
 	for i := range c.EnvFrom {
 		src, ep := &c.EnvFrom[i], p.Child("envFrom").Index(i)
+		if src.Prefix != "" {
+			v.says(ep.Child("prefix"), src.Prefix, validation.IsRelaxedEnvVarName(src.Prefix))
+		}
 		if (src.ConfigMapRef == nil) == (src.SecretRef == nil) {
 			v.add(field.Invalid(ep, "", "must have one of configMapRef and secretRef"))
 		}
@@ -243,7 +266,7 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 		}
 	}
 	v.mountList(c, p)
-	v.resources(c.Resources, p.Child("resources"))
+	v.resources(c.Resources, false, p.Child("resources"))
 	v.resizePolicies(c.ResizePolicy, p.Child("resizePolicy"))
 	v.probe(c.LivenessProbe, p, "livenessProbe")
 	v.probe(c.ReadinessProbe, p, "readinessProbe")
@@ -256,6 +279,27 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 		v.security(sc, p.Child("securityContext"))
 	}
 }
+
+// restartRules checks after which exits a container is started again (KEP-5307).
+func (v *podValidator) restartRules(c *v1.Container, p *field.Path) {
+	if len(c.RestartPolicyRules) > 0 && c.RestartPolicy == nil {
+		v.add(field.Required(p.Child("restartPolicy"), "with restartPolicyRules"))
+	}
+	for i := range c.RestartPolicyRules {
+		rp := p.Child("restartPolicyRules").Index(i).Child("exitCodes")
+		codes := c.RestartPolicyRules[i].ExitCodes
+		if codes == nil {
+			v.add(field.Required(rp, ""))
+			continue
+		}
+		if n := len(codes.Values); n > maxExitCodes {
+			v.add(field.TooMany(rp.Child("values"), n, maxExitCodes))
+		}
+	}
+}
+
+// maxExitCodes is how many values a rule may have (the API's documentation of values).
+const maxExitCodes = 255
 
 // portList checks the ports of one container, and those
 // of the host against all containers before it.
@@ -291,11 +335,12 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 
 // env checks a variable, which has a value or one source of a value.
 func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
-	// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX).
+	// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX); of other
+	// characters those of ASCII that are printed.
 	if e.Name == "" {
 		v.add(field.Required(p.Child("name"), ""))
-	} else if strings.ContainsAny(e.Name, "=\x00") {
-		v.add(field.Invalid(p.Child("name"), e.Name, "must not contain '='"))
+	} else {
+		v.says(p.Child("name"), e.Name, validation.IsRelaxedEnvVarName(e.Name))
 	}
 	f := e.ValueFrom
 	if f == nil {
@@ -364,27 +409,112 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 			v.add(field.Forbidden(mp.Child("mountPropagation"), "Bidirectional needs a privileged container"))
 		}
 	}
+	names := map[string]bool{}
 	for i := range c.VolumeDevices {
-		if d := &c.VolumeDevices[i]; !v.volumes[d.Name] {
-			v.add(field.NotFound(p.Child("volumeDevices").Index(i).Child("name"), d.Name))
+		d, dp := &c.VolumeDevices[i], p.Child("volumeDevices").Index(i)
+		switch of := v.sourceOf(d.Name); {
+		case of == nil:
+			v.add(field.NotFound(dp.Child("name"), d.Name))
+		case of.PersistentVolumeClaim == nil && of.Ephemeral == nil:
+			v.add(field.Invalid(dp.Child("name"), d.Name, "must be a persistentVolumeClaim or an ephemeral volume"))
+		}
+		if names[d.Name] || slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == d.Name }) {
+			v.add(field.Invalid(dp.Child("name"), d.Name, "must be unique"))
+		}
+		names[d.Name] = true
+		switch {
+		case d.DevicePath == "":
+			v.add(field.Required(dp.Child("devicePath"), ""))
+		case paths[d.DevicePath]:
+			v.add(field.Invalid(dp.Child("devicePath"), d.DevicePath, "must be unique"))
+		case strings.Contains("/"+d.DevicePath+"/", "/../"):
+			v.add(field.Invalid(dp.Child("devicePath"), d.DevicePath, "must not contain '..'"))
+		}
+		paths[d.DevicePath] = true
+	}
+}
+
+// sourceOf returns where a volume of the pod comes from; nil if there is none of that name.
+func (v *podValidator) sourceOf(name string) *v1.VolumeSource {
+	for i := range v.pod.Spec.Volumes {
+		if vol := &v.pod.Spec.Volumes[i]; vol.Name == name {
+			return &vol.VolumeSource
+		}
+	}
+	return nil
+}
+
+// resources checks the requests, which have been filled in from the limits, against them.
+// ofPod says that they are those of the whole pod, which has no devices.
+func (v *podValidator) resources(r v1.ResourceRequirements, ofPod bool, p *field.Path) {
+	v.claimsOf(r.Claims, p.Child("claims"))
+	v.quantities(r.Limits, ofPod, p.Child("limits"))
+	v.quantities(r.Requests, ofPod, p.Child("requests"))
+	huge, other := false, false
+	for _, list := range []v1.ResourceList{r.Requests, r.Limits} {
+		for res := range list {
+			huge = huge || isHuge(res)
+			other = other || res == v1.ResourceCPU || res == v1.ResourceMemory
+		}
+	}
+	if huge && !other {
+		v.add(field.Forbidden(p, "huge pages need cpu or memory beside them"))
+	}
+	for _, res := range slices.Sorted(maps.Keys(r.Requests)) {
+		req, rp := r.Requests[res], p.Child("requests").Key(string(res))
+		lim, ok := r.Limits[res]
+		// Extended resources and huge pages cannot be overcommitted: requests and limits are equal.
+		whole := isHuge(res) || isExtended(res)
+		switch {
+		case whole && !ok:
+			v.add(field.Required(p.Child("limits").Key(string(res)), "needs a limit that equals its request"))
+		case whole && req.Cmp(lim) != 0:
+			v.add(field.Invalid(rp, req.String(), "must equal the limit of "+lim.String()))
+		case ok && req.Cmp(lim) > 0:
+			v.add(field.Invalid(rp, req.String(), "must not exceed the limit of "+lim.String()))
 		}
 	}
 }
 
-// resources checks the requests, which have been filled in from the limits, against them.
-func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
-	v.claimsOf(r.Claims, p.Child("claims"))
-	v.quantities(r.Limits, p.Child("limits"))
-	v.quantities(r.Requests, p.Child("requests"))
+func isHuge(res v1.ResourceName) bool {
+	return strings.HasPrefix(string(res), v1.ResourceHugePagesPrefix)
+}
+
+// isExtended reports whether a resource is somebody's own.
+func isExtended(res v1.ResourceName) bool {
+	return strings.Contains(string(res), "/") && !strings.Contains(string(res), v1.ResourceDefaultNamespacePrefix)
+}
+
+// podResources checks what the pod as a whole has against what its containers have.
+func (v *podValidator) podResources(s *v1.PodSpec, p *field.Path) {
+	r := s.Resources
+	if r == nil {
+		return
+	}
+	if r.Claims != nil {
+		v.add(field.Forbidden(p.Child("claims"), "claims are those of containers"))
+	}
+	v.resources(*r, true, p)
+	containers := &v1.Pod{Spec: *s}
+	containers.Spec.Resources, containers.Spec.Overhead = nil, nil
+	sum := podmeta.Sum(containers, podmeta.RequestsOf)
 	for _, res := range slices.Sorted(maps.Keys(r.Requests)) {
-		req := r.Requests[res]
-		lim, ok := r.Limits[res]
-		if ok && req.Cmp(lim) > 0 {
-			v.add(field.Invalid(p.Child("requests").Key(string(res)), req.String(), "must not exceed the limit of "+lim.String()))
+		if req, least := r.Requests[res], sum[res]; req.Cmp(least) < 0 {
+			v.add(field.Invalid(p.Child("requests").Key(string(res)), req.String(), "must be at least what the containers request, "+least.String()))
 		}
-		// Extended resources cannot be overcommitted: requests and limits are equal.
-		if !ok && strings.Contains(string(res), "/") {
-			v.add(field.Required(p.Child("limits").Key(string(res)), "an extended resource needs a limit that equals its request"))
+	}
+	for _, list := range []struct {
+		name string
+		of   []v1.Container
+	}{{"initContainers", s.InitContainers}, {"containers", s.Containers}} {
+		for i := range list.of {
+			for _, res := range slices.Sorted(maps.Keys(list.of[i].Resources.Limits)) {
+				lim := list.of[i].Resources.Limits[res]
+				if most, ok := r.Limits[res]; ok && lim.Cmp(most) > 0 {
+					at := field.NewPath("spec", list.name).Index(i).Child("resources", "limits").Key(string(res))
+					v.add(field.Invalid(at, lim.String(), "must not exceed the limit of the pod, "+most.String()))
+				}
+			}
 		}
 	}
 }
@@ -405,13 +535,28 @@ func (v *podValidator) resizePolicies(list []v1.ContainerResizePolicy, p *field.
 	}
 }
 
-// quantities checks names and signs. How a quantity
-// parses was decided when the pod was decoded.
-func (v *podValidator) quantities(list v1.ResourceList, p *field.Path) {
+// quantities checks names and amounts. How a quantity parses was decided when the pod was
+// decoded.
+func (v *podValidator) quantities(list v1.ResourceList, ofPod bool, p *field.Path) {
 	for _, res := range slices.Sorted(maps.Keys(list)) {
 		v.says(p, res, validation.IsQualifiedName(string(res)))
-		if q := list[res]; q.Sign() < 0 {
-			v.add(field.Invalid(p.Key(string(res)), q.String(), "must be 0 or more"))
+		rp, q := p.Key(string(res)), list[res]
+		switch {
+		case isHuge(res):
+			if size, err := resource.ParseQuantity(strings.TrimPrefix(string(res), v1.ResourceHugePagesPrefix)); err != nil || size.Value() <= 0 || q.Value()%size.Value() != 0 {
+				v.add(field.Invalid(rp, q.String(), "must be a multiple of the size of a page in its name"))
+			}
+		case res == v1.ResourceCPU || res == v1.ResourceMemory:
+		case res == v1.ResourceEphemeralStorage && !ofPod:
+		case !strings.Contains(string(res), "/") || ofPod:
+			v.add(field.Invalid(rp, res, "must be cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME; of a pod as a whole cpu, memory or hugepages-SIZE"))
+		case isExtended(res) && strings.HasPrefix(string(res), v1.DefaultResourceRequestsPrefix):
+			v.add(field.Invalid(rp, res, "must not begin with "+v1.DefaultResourceRequestsPrefix))
+		case isExtended(res) && q.MilliValue()%1000 != 0:
+			v.add(field.Invalid(rp, q.String(), "must be an integer"))
+		}
+		if q.Sign() < 0 {
+			v.add(field.Invalid(rp, q.String(), "must be 0 or more"))
 		}
 	}
 }
@@ -437,6 +582,10 @@ func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
 	// Only readiness comes and goes. The others decide with one success.
 	if name != "readinessProbe" && pr.SuccessThreshold != 1 {
 		v.add(field.Invalid(p.Child("successThreshold"), pr.SuccessThreshold, "must be 1"))
+	}
+	// Readiness kills nothing.
+	if pr.TerminationGracePeriodSeconds != nil && name == "readinessProbe" {
+		v.add(field.Invalid(p.Child("terminationGracePeriodSeconds"), *pr.TerminationGracePeriodSeconds, "must not be set for readinessProbes"))
 	}
 	// With 0 seconds a failed probe would be a kill without a chance to end.
 	if g := pr.TerminationGracePeriodSeconds; g != nil && *g < 1 {
@@ -496,14 +645,22 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 // podSecurity checks settings that only the pod as a whole has.
 func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
 	v.sysctls(sc.Sysctls, p.Child("sysctls"))
+	if sc.WindowsOptions != nil {
+		v.add(field.Forbidden(p.Child("windowsOptions"), noWindows))
+	}
 	// With hostPID a pod is in the host's PID namespace, and has none of its own to share.
 	if share := v.pod.Spec.ShareProcessNamespace; share != nil && *share && v.pod.Spec.HostPID {
 		v.add(field.Invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not stand beside hostPID"))
 	}
 }
 
+const noWindows = "the node runs Linux"
+
 // security checks a container's settings against each other.
 func (v *podValidator) security(sc *v1.SecurityContext, p *field.Path) {
+	if sc.WindowsOptions != nil {
+		v.add(field.Forbidden(p.Child("windowsOptions"), noWindows))
+	}
 	// A privileged container has every privilege
 	// to begin with: the setting could not hold.
 	if esc := sc.AllowPrivilegeEscalation; esc != nil && !*esc && sc.Privileged != nil && *sc.Privileged {

@@ -13,6 +13,8 @@ import (
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/internal/apicheck"
 )
 
 // Bounds of a pod's DNS configuration (the API's documentation of dnsConfig).
@@ -42,11 +44,82 @@ func (v *podValidator) scheduling(s *v1.PodSpec, p *field.Path) {
 	for i := range s.Tolerations {
 		v.toleration(&s.Tolerations[i], p.Child("tolerations").Index(i))
 	}
-	// Preferences are left out: no node compares itself with them.
-	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		v.nodeSelector(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, p.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
+	if s.Affinity != nil {
+		v.affinity(s.Affinity, p.Child("affinity"))
 	}
 	v.spread(s.TopologySpreadConstraints, p.Child("topologySpreadConstraints"))
+}
+
+// affinity checks which nodes, and which pods beside it, a pod wants. A node compares itself
+// with what is required; the rest is for schedulers.
+func (v *podValidator) affinity(a *v1.Affinity, p *field.Path) {
+	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+	weight := func(w int32, p *field.Path) {
+		if w < 1 || w > 100 {
+			v.add(field.Invalid(p.Child("weight"), w, "must be in the range 1-100"))
+		}
+	}
+	if n := a.NodeAffinity; n != nil {
+		np := p.Child("nodeAffinity")
+		if n.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+			v.all(apicheck.NodeSelector(n.RequiredDuringSchedulingIgnoredDuringExecution, np.Child(required)))
+		}
+		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+			t, tp := &n.PreferredDuringSchedulingIgnoredDuringExecution[i], np.Child(preferred).Index(i)
+			weight(t.Weight, tp)
+			v.all(apicheck.NodeSelectorTerm(&t.Preference, tp.Child("preference")))
+		}
+	}
+	terms := func(list []v1.PodAffinityTerm, weighted []v1.WeightedPodAffinityTerm, p *field.Path) {
+		for i := range list {
+			v.podAffinity(&list[i], p.Child(required).Index(i))
+		}
+		for i := range weighted {
+			tp := p.Child(preferred).Index(i)
+			weight(weighted[i].Weight, tp)
+			v.podAffinity(&weighted[i].PodAffinityTerm, tp.Child("podAffinityTerm"))
+		}
+	}
+	if x := a.PodAffinity; x != nil {
+		terms(x.RequiredDuringSchedulingIgnoredDuringExecution, x.PreferredDuringSchedulingIgnoredDuringExecution, p.Child("podAffinity"))
+	}
+	if x := a.PodAntiAffinity; x != nil {
+		terms(x.RequiredDuringSchedulingIgnoredDuringExecution, x.PreferredDuringSchedulingIgnoredDuringExecution, p.Child("podAntiAffinity"))
+	}
+}
+
+// podAffinity checks one term.
+func (v *podValidator) podAffinity(t *v1.PodAffinityTerm, p *field.Path) {
+	for name, s := range map[string]*metav1.LabelSelector{"labelSelector": t.LabelSelector, "namespaceSelector": t.NamespaceSelector} {
+		if s != nil {
+			v.selector(s, p.Child(name))
+		}
+	}
+	for i, n := range t.Namespaces {
+		v.says(p.Child("namespaces").Index(i), n, validation.IsDNS1123Label(n))
+	}
+	if t.TopologyKey == "" {
+		v.add(field.Required(p.Child("topologyKey"), ""))
+	} else {
+		v.says(p.Child("topologyKey"), t.TopologyKey, validation.IsQualifiedName(t.TopologyKey))
+	}
+	v.labelKeys(t.MatchLabelKeys, t.LabelSelector, p.Child("matchLabelKeys"))
+	v.labelKeys(t.MismatchLabelKeys, t.LabelSelector, p.Child("mismatchLabelKeys"))
+	for i, k := range t.MatchLabelKeys {
+		if slices.Contains(t.MismatchLabelKeys, k) {
+			v.add(field.Invalid(p.Child("matchLabelKeys").Index(i), k, "must not stand in mismatchLabelKeys as well"))
+		}
+	}
+}
+
+// labelKeys checks keys whose values a selector takes from the pod.
+func (v *podValidator) labelKeys(keys []string, s *metav1.LabelSelector, p *field.Path) {
+	if len(keys) > 0 && s == nil {
+		v.add(field.Forbidden(p, "needs a labelSelector"))
+	}
+	for i, k := range keys {
+		v.says(p.Index(i), k, validation.IsQualifiedName(k))
+	}
 }
 
 // toleration checks one toleration. An empty key with Exists tolerates every taint.
@@ -71,44 +144,6 @@ func (v *podValidator) toleration(t *v1.Toleration, p *field.Path) {
 	}
 }
 
-// nodeSelector checks the terms, one of which has
-// to match. Without any no node would ever match.
-func (v *podValidator) nodeSelector(s *v1.NodeSelector, p *field.Path) {
-	p = p.Child("nodeSelectorTerms")
-	if len(s.NodeSelectorTerms) == 0 {
-		v.add(field.Required(p, "at least one"))
-	}
-	for i := range s.NodeSelectorTerms {
-		for j := range s.NodeSelectorTerms[i].MatchExpressions {
-			v.requirement(&s.NodeSelectorTerms[i].MatchExpressions[j], p.Index(i).Child("matchExpressions").Index(j))
-		}
-	}
-}
-
-// requirement checks that the number of values fits the operator.
-func (v *podValidator) requirement(r *v1.NodeSelectorRequirement, p *field.Path) {
-	v.says(p.Child("key"), r.Key, validation.IsQualifiedName(r.Key))
-	values := p.Child("values")
-	switch r.Operator {
-	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
-		if len(r.Values) == 0 {
-			v.add(field.Required(values, "with operator In or NotIn"))
-		}
-	case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
-		if len(r.Values) > 0 {
-			v.add(field.Forbidden(values, "may not be there with operator Exists or DoesNotExist"))
-		}
-	// Gt and Lt compare a label, as an integer, with one value.
-	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
-		if len(r.Values) != 1 {
-			v.add(field.Required(values, "exactly one with operator Gt or Lt"))
-		}
-	}
-	for i, value := range r.Values {
-		v.says(values.Index(i), value, validation.IsValidLabelValue(value))
-	}
-}
-
 // spread checks the constraints, of which there is one for each topology and action.
 func (v *podValidator) spread(list []v1.TopologySpreadConstraint, p *field.Path) {
 	seen := map[string]bool{}
@@ -125,6 +160,12 @@ func (v *podValidator) spread(list []v1.TopologySpreadConstraint, p *field.Path)
 			v.add(field.Duplicate(cp.Child("topologyKey"), key))
 		}
 		seen[key] = true
+		if n := c.MinDomains; n != nil && *n < 1 {
+			v.add(field.Invalid(cp.Child("minDomains"), *n, "must be greater than zero"))
+		} else if n != nil && c.WhenUnsatisfiable != v1.DoNotSchedule {
+			v.add(field.Invalid(cp.Child("minDomains"), *n, "needs whenUnsatisfiable DoNotSchedule"))
+		}
+		v.labelKeys(c.MatchLabelKeys, c.LabelSelector, cp.Child("matchLabelKeys"))
 		if c.LabelSelector != nil {
 			v.selector(c.LabelSelector, cp.Child("labelSelector"))
 		}

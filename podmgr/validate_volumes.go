@@ -3,29 +3,26 @@ package podmgr
 import (
 	"fmt"
 	"path"
-	"regexp"
+	"reflect"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/internal/apicheck"
 )
 
-const (
-	// maxMode has the permission bits alone: no file
-	// of a volume may change its user or group.
-	maxMode       = 0o777
-	maxDriverName = 63  // CSI specification, GetPluginInfo
-	maxLUN        = 255 // the API's documentation of iscsi
-)
+// maxMode has the permission bits alone: no file of a volume may change its user or
+// group.
+const maxMode = 0o777
 
-// iscsiName is the name of a target (RFC 3720, 3.2.6.3).
-var iscsiName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:alnum:]]{16}|naa\.[[:alnum:]]{32})$`)
-
-// sources checks the fields of a volume's source. Fields of kinds that are not here have
-// no rules that a node depends on, or are checked when the volume is mounted.
-func (v *podValidator) sources(vol *v1.VolumeSource, p *field.Path) {
+// sources checks where a volume comes from, and which files it has of that.
+func (v *podValidator) sources(name string, vol *v1.VolumeSource, p *field.Path) {
+	v.all(apicheck.Sources(name, *vol, p))
 	if c := vol.ConfigMap; c != nil {
 		v.files(c.Items, c.DefaultMode, p.Child("configMap"))
 	}
@@ -38,34 +35,26 @@ func (v *podValidator) sources(vol *v1.VolumeSource, p *field.Path) {
 	}
 	if pr := vol.Projected; pr != nil {
 		v.mode(pr.DefaultMode, p.Child("projected", "defaultMode"))
+		for i := range pr.Sources {
+			v.projection(&pr.Sources[i], p.Child("projected", "sources").Index(i))
+		}
 		v.projected(pr, p.Child("projected"))
 	}
-	if n := vol.NFS; n != nil {
-		np := p.Child("nfs")
-		v.required(np.Child("server"), n.Server)
-		if !path.IsAbs(n.Path) {
-			v.add(field.Invalid(np.Child("path"), n.Path, "must be an absolute path"))
-		}
-	}
-	if c := vol.CSI; c != nil {
-		v.driver(c.Driver, p.Child("csi", "driver"))
-	}
-	if i := vol.ISCSI; i != nil {
-		v.iscsi(i, p.Child("iscsi"))
-	}
-	if i := vol.Image; i != nil {
-		v.required(p.Child("image", "reference"), i.Reference)
-	}
 	if e := vol.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
-		// The claim would be made from the template by a
-		// controller, which relies on these fields.
-		tp := p.Child("ephemeral", "volumeClaimTemplate", "spec")
-		if len(e.VolumeClaimTemplate.Spec.AccessModes) == 0 {
-			v.add(field.Required(tp.Child("accessModes"), "at least one"))
+		tp, t := p.Child("ephemeral", "volumeClaimTemplate"), e.VolumeClaimTemplate
+		v.all(apicheck.Claim(&t.Spec, tp.Child("spec")))
+		v.all(metavalidation.ValidateLabels(t.Labels, tp.Child("metadata", "labels")))
+		v.annotations(t.Annotations, tp.Child("metadata", "annotations"))
+		// A controller would make the claim, whose name and owner are its own.
+		meta := t.ObjectMeta
+		meta.Labels, meta.Annotations = nil, nil
+		if !reflect.DeepEqual(meta, metav1.ObjectMeta{}) {
+			v.add(field.Forbidden(tp.Child("metadata"), "may have labels and annotations alone"))
 		}
-		if q := e.VolumeClaimTemplate.Spec.Resources.Requests[v1.ResourceStorage]; q.Sign() <= 0 {
-			v.add(field.Required(tp.Child("resources", "requests").Key("storage"), "more than 0"))
-		}
+		v.says(p.Child("name"), name, validation.IsDNS1123Subdomain(v.pod.Name+"-"+name))
+	}
+	if e := vol.EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
+		v.add(field.Forbidden(p.Child("emptyDir", "sizeLimit"), "must be 0 or more"))
 	}
 }
 
@@ -152,34 +141,5 @@ func (v *podValidator) projected(pr *v1.ProjectedVolumeSource, p *field.Path) {
 				take(d.Items[j].Path, sp.Child("downwardAPI", "items").Index(j).Child("path"))
 			}
 		}
-	}
-}
-
-// driver checks the name of a CSI driver, which is in the form of a domain name.
-func (v *podValidator) driver(name string, p *field.Path) {
-	v.required(p, name)
-	if len(name) > maxDriverName {
-		v.add(field.TooLong(p, "", maxDriverName))
-	} else if name != "" {
-		v.says(p, name, validation.IsDNS1123Subdomain(strings.ToLower(name)))
-	}
-}
-
-// iscsi checks the fields that reach the initiator's commands
-// and records, and need a strict form for that reason.
-func (v *podValidator) iscsi(i *v1.ISCSIVolumeSource, p *field.Path) {
-	v.required(p.Child("targetPortal"), i.TargetPortal)
-	if !iscsiName.MatchString(i.IQN) {
-		v.add(field.Invalid(p.Child("iqn"), i.IQN, "must be the name of a target, as iqn.YYYY-MM.DOMAIN:NAME, eui.NUMBER or naa.NUMBER"))
-	}
-	if i.Lun < 0 || i.Lun > maxLUN {
-		v.add(field.Invalid(p.Child("lun"), i.Lun, fmt.Sprintf("must be 0 to %d", maxLUN)))
-	}
-	// The secret has the passwords of CHAP.
-	if (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil {
-		v.add(field.Required(p.Child("secretRef"), "with chapAuthDiscovery or chapAuthSession"))
-	}
-	if i.InitiatorName != nil && !iscsiName.MatchString(*i.InitiatorName) {
-		v.add(field.Invalid(p.Child("initiatorName"), *i.InitiatorName, "must be a name as that of a target"))
 	}
 }

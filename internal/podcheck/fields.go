@@ -68,9 +68,16 @@ func (v *checker) resourceRef(p *field.Path, ref *v1.ResourceFieldSelector) {
 			"requests.cpu", "requests.memory", "requests.ephemeral-storage", "requests.hugepages-SIZE",
 		}))
 	}
-	if ref.Divisor.Sign() < 0 {
-		v.invalid(p.Child("divisor"), ref.Divisor.String(), "must be 0 or more")
+	if d := ref.Divisor.String(); !ref.Divisor.IsZero() && !slices.Contains(divisors[name == "cpu"], d) {
+		v.add(field.NotSupported(p.Child("divisor"), clip(d), divisors[name == "cpu"]))
 	}
+}
+
+// divisors are the units that resources are shown in: CPUs, by the key true, and bytes (the
+// API's documentation of divisor).
+var divisors = map[bool][]string{
+	true:  {"1m", "1"},
+	false: {"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"},
 }
 
 // keyTypes are the keys that a pod certificate may have (KEP-4317).

@@ -66,6 +66,8 @@ var words = map[reflect.Type]word{
 	of[v1.TolerationOperator]():        anyOf(v1.TolerationOpExists, v1.TolerationOpEqual, v1.TolerationOpLt, v1.TolerationOpGt).orUnset(),
 	of[v1.TaintEffect]():               anyOf(v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute).orUnset(),
 
+	of[v1.PersistentVolumeReclaimPolicy](): anyOf(v1.PersistentVolumeReclaimRecycle, v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain).orUnset(),
+
 	of[v1.UnsatisfiableConstraintAction](): anyOf(v1.DoNotSchedule, v1.ScheduleAnyway),
 	of[v1.NodeInclusionPolicy]():           anyOf(v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore),
 }
@@ -114,9 +116,19 @@ func signals() word {
 }
 
 // words checks every field of the spec that is of one of the types above.
-func (v *checker) words() {
-	w := &walk{v: v}
-	w.value(reflect.ValueOf(&v.pod.Spec).Elem(), planOf(of[v1.PodSpec]()))
+func (v *checker) words() { v.wordsOf(&v.pod.Spec, field.NewPath("spec")) }
+
+// Words returns at most 20 errors of fields of one of the types above, in the struct that
+// spec points to, at a path.
+func Words(spec any, at *field.Path) field.ErrorList {
+	v := &checker{}
+	v.wordsOf(spec, at)
+	return v.errs
+}
+
+func (v *checker) wordsOf(spec any, at *field.Path) {
+	s := reflect.ValueOf(spec).Elem()
+	(&walk{v: v, root: at}).value(s, planOf(s.Type()))
 }
 
 // plan is where strings are in values of a type; nil: nowhere.
@@ -176,8 +188,9 @@ var planOf = func() func(reflect.Type) *plan {
 // walk is one look at all words of a pod. It knows where it is by names and
 // indices; paths are made for errors alone.
 type walk struct {
-	v  *checker
-	at []step
+	v    *checker
+	root *field.Path
+	at   []step
 }
 
 type step struct {
@@ -222,7 +235,7 @@ func (w *walk) word(val reflect.Value, want *word, set bool) {
 	if want.takes(s) || s == "" && want.unset && !set {
 		return
 	}
-	path := field.NewPath("spec")
+	path := w.root
 	for _, s := range w.at {
 		if s.name == "" {
 			path = path.Index(s.index)

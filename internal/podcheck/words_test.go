@@ -25,7 +25,7 @@ var free = []reflect.Type{
 	of[metav1.ManagedFieldsOperationType](), // servers' notes in the metadata of a claim's template
 }
 
-// strings in the tree of a pod's spec, by the type, with a field of it each.
+// strings in the trees of the specs of pods and PersistentVolumes, by the type, with a field of it each.
 func stringTypes() map[reflect.Type]string {
 	out, seen := map[reflect.Type]string{}, map[reflect.Type]bool{}
 	var look func(t reflect.Type, at string)
@@ -51,6 +51,7 @@ func stringTypes() map[reflect.Type]string {
 		}
 	}
 	look(of[v1.PodSpec](), "")
+	look(of[v1.PersistentVolumeSpec](), "")
 	return out
 }
 
@@ -65,7 +66,7 @@ func TestEveryTypeOfWordsIsKnown(t *testing.T) {
 	}
 	for typ := range words {
 		if found[typ] == "" {
-			t.Errorf("%v is nowhere in a pod's spec", typ)
+			t.Errorf("%v is nowhere in the specs", typ)
 		}
 	}
 }

@@ -1,0 +1,80 @@
+package apicheck
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// NodeSelector checks the terms of a selector of nodes, one of which has to match. Without
+// any no node would ever match.
+func NodeSelector(s *v1.NodeSelector, p *field.Path) (errs field.ErrorList) {
+	p = p.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		errs = append(errs, field.Required(p, "at least one"))
+	}
+	for i := range s.NodeSelectorTerms {
+		errs = append(errs, NodeSelectorTerm(&s.NodeSelectorTerms[i], p.Index(i))...)
+	}
+	return errs
+}
+
+// NodeSelectorTerm checks what a node is compared with.
+func NodeSelectorTerm(t *v1.NodeSelectorTerm, p *field.Path) (errs field.ErrorList) {
+	for i := range t.MatchExpressions {
+		errs = append(errs, requirement(&t.MatchExpressions[i], p.Child("matchExpressions").Index(i))...)
+	}
+	for i := range t.MatchFields {
+		errs = append(errs, nodeField(&t.MatchFields[i], p.Child("matchFields").Index(i))...)
+	}
+	return errs
+}
+
+// requirement checks that the number of values fits the operator.
+func requirement(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.ErrorList) {
+	for _, m := range validation.IsQualifiedName(r.Key) {
+		errs = append(errs, field.Invalid(p.Child("key"), r.Key, m))
+	}
+	values := p.Child("values")
+	switch r.Operator {
+	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(values, "with operator In or NotIn"))
+		}
+	case v1.NodeSelectorOpExists, v1.NodeSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			errs = append(errs, field.Forbidden(values, "may not be there with operator Exists or DoesNotExist"))
+		}
+	// Gt and Lt compare a label, as an integer, with one value.
+	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
+		if len(r.Values) != 1 {
+			errs = append(errs, field.Required(values, "exactly one with operator Gt or Lt"))
+		}
+	}
+	for i, value := range r.Values {
+		for _, m := range validation.IsValidLabelValue(value) {
+			errs = append(errs, field.Invalid(values.Index(i), value, m))
+		}
+	}
+	return errs
+}
+
+// nodeField checks a comparison with a field of the node, of which there is one.
+func nodeField(r *v1.NodeSelectorRequirement, p *field.Path) (errs field.ErrorList) {
+	if r.Key != metav1.ObjectNameField {
+		errs = append(errs, field.NotSupported(p.Child("key"), r.Key, []string{metav1.ObjectNameField}))
+	}
+	if r.Operator != v1.NodeSelectorOpIn && r.Operator != v1.NodeSelectorOpNotIn {
+		errs = append(errs, field.NotSupported(p.Child("operator"), r.Operator, []v1.NodeSelectorOperator{v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn}))
+	}
+	if len(r.Values) != 1 {
+		errs = append(errs, field.Required(p.Child("values"), "exactly one for a field"))
+	}
+	for i, value := range r.Values {
+		for _, m := range validation.IsDNS1123Subdomain(value) {
+			errs = append(errs, field.Invalid(p.Child("values").Index(i), value, m))
+		}
+	}
+	return errs
+}
