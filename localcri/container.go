@@ -78,6 +78,13 @@ func (c *container) phase() life.Phase {
 	return c.life.Phase()
 }
 
+// going reports whether callers take it for removed.
+func (c *container) going() bool {
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	return c.life.Going()
+}
+
 // recordLocked is what is to be written. pod.mu is held.
 func (c *container) recordLocked() containerRecord {
 	return containerRecord{c.record, c.life.Record()}

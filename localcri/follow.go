@@ -209,21 +209,21 @@ func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 }
 
 // resolve finds out what became of the containers of a monitor that is gone, and
-// has a successor take those that run. dead may be nil.
+// has a successor take those that run. dead may be nil. One that is under way is
+// not joined: it may have looked before that monitor was gone.
 func (p *pod) resolve(dead monitorConn) *op {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.resolving != nil && !p.resolving.finished() {
-		return p.resolving
-	}
-	o := newOp()
-	p.resolving = o
-	p.rt.do(func(ctx context.Context) {
+	before := p.resolving
+	p.resolving = p.rt.begin(func(ctx context.Context) error {
+		if before != nil {
+			_ = before.wait(ctx)
+		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		o.finish(p.recoverPod(ctx, dead))
+		return p.recoverPod(ctx, dead)
 	})
-	return o
+	return p.resolving
 }
 
 // dismiss ends a monitor that is not needed any more. One that does not end now

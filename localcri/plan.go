@@ -61,13 +61,13 @@ type foundPod struct {
 	containers []foundContainer
 }
 
-// deed is what is done about a container before the event of its recovery.
+// deed is what is done about a container beside the event of its recovery.
 type deed uint8
 
 const (
 	nothing   deed = iota
-	adopt          // a monitor is to take what runs
-	undoStart      // what a start left is in the way of the next one
+	undoStart      // before it: what a start left is in the way of the next one
+	adopt          // after it: a monitor is to take what runs
 )
 
 // containerAction is what a recovery does with a container.

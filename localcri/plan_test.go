@@ -89,7 +89,7 @@ func TestPlanOfContainers(t *testing.T) {
 
 // describeAction is a deed and the name of an event.
 func describeAction(a containerAction) string {
-	out := []string{"", "adopt ", "undo "}[a.deed]
+	out := []string{"", "undo ", "adopt "}[a.deed]
 	if a.event == nil {
 		return out + "-"
 	}

@@ -79,6 +79,13 @@ func (p *pod) visible() bool {
 	return p.life.Shown()
 }
 
+// going reports whether callers take it for removed.
+func (p *pod) going() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.life.Going()
+}
+
 func (p *pod) options() *runtimeapi.NamespaceOption {
 	return p.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 }

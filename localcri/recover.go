@@ -419,6 +419,9 @@ func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func(co
 // successor needs; it may be nil.
 func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	r := p.rt
+	if ctx.Err() != nil { // the next runtime does it, and may have begun
+		return errStopped
+	}
 	m, state, err := p.connect(ctx)
 	if err != nil {
 		return fmt.Errorf("connect to monitor: %w", err)
@@ -436,16 +439,29 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	f, all := p.examine(ctx, m != nil, known, dead)
 	a := plan(f, r.cfg.BootID, time.Now().UnixNano())
 	orphan, infraEnded := p.infraStands(known)
-	if m == nil && (a.successor || orphan) {
-		if m, err = p.client(ctx); err != nil {
-			return fmt.Errorf("start successor of monitor: %w", err)
-		}
-	} else if m != nil {
+	if m != nil {
 		p.setMonitor(m)
 	}
 	var errs []error
 	for i, act := range a.containers {
-		errs = append(errs, p.act(ctx, m, dead, all[i], act))
+		errs = append(errs, all[i].recover(ctx, act))
+	}
+	if m == nil && (a.successor || orphan) {
+		// A monitor that does not know a container was not told to start it, as far as the
+		// next recovery can see. So the records come first.
+		for _, c := range all {
+			c.keepRecord(ctx)
+		}
+		if m, err = p.client(ctx); err != nil {
+			return fmt.Errorf("start successor of monitor: %w", err)
+		}
+	}
+	for i, act := range a.containers {
+		if began, runs := act.event.(life.Began); runs && act.deed == adopt {
+			if err := p.adopt(ctx, m, dead, all[i], began); err != nil {
+				errs = append(errs, fmt.Errorf("have monitor adopt container %s: %w", all[i].id, err))
+			}
+		}
 	}
 	if infraEnded {
 		p.infraEnded()
@@ -473,14 +489,18 @@ func (p *pod) connect(ctx context.Context) (monitorConn, monitor.State, error) {
 	return m, state, err
 }
 
-// examine gathers what plan decides by.
+// examine gathers what plan decides by, of the containers whose fate is not known.
 func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept, dead monitorConn) (foundPod, []*container) {
-	all := p.list()
+	var all []*container
 	f := foundPod{monitor: monitored}
-	for _, c := range all {
+	for _, c := range p.list() {
 		p.mu.Lock()
-		rec, copied := c.recordLocked(), c.life.Copied()
+		rec, copied, starts := c.recordLocked(), c.life.Copied(), c.startsLocked()
 		p.mu.Unlock()
+		if starts {
+			continue
+		}
+		all = append(all, c)
 		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, foundContainer{record: rec, kept: keptOf(known[c.id]), rebuilt: copied}, monitored, dead))
 	}
 	p.mu.Lock()
@@ -586,18 +606,12 @@ func keptOf(k *monitor.Kept) *kept {
 	return out
 }
 
-// act does what plan decided for a container.
-func (p *pod) act(ctx context.Context, m, dead monitorConn, c *container, a containerAction) error {
-	switch a.deed {
-	case adopt:
-		if err := p.adopt(ctx, m, dead, c, a.event.(life.Began)); err != nil {
-			return fmt.Errorf("have monitor adopt container %s: %w", c.id, err)
-		}
-	case undoStart:
+// recover does what plan decided for a container, but for its adoption.
+func (c *container) recover(ctx context.Context, a containerAction) error {
+	if a.deed == undoStart {
 		if err := c.undoStart(ctx); err != nil {
 			return err
 		}
-	case nothing:
 	}
 	if a.event == nil {
 		return nil

@@ -183,6 +183,16 @@ func containerKey(m *runtimeapi.ContainerMetadata) string {
 // lookPod finds a sandbox by its ID, or by the first digits of it if they are of
 // one alone, and waits for its recovery.
 func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
+	p, err := r.goingPod(ctx, id)
+	if err == nil && !p.visible() {
+		return nil, notFound("sandbox", id)
+	}
+	return p, err
+}
+
+// goingPod is lookPod that finds also what callers do not see any more or yet: who removes it
+// waits for the removal that is under way.
+func (r *Runtime) goingPod(ctx context.Context, id string) (*pod, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
@@ -196,14 +206,20 @@ func (r *Runtime) lookPod(ctx context.Context, id string) (*pod, error) {
 	if err := p.await(ctx); err != nil {
 		return nil, err
 	}
-	if !p.visible() {
-		return nil, notFound("sandbox", id)
-	}
 	return p, nil
 }
 
 // lookContainer finds a container as lookPod does a sandbox.
 func (r *Runtime) lookContainer(ctx context.Context, id string) (*container, error) {
+	c, err := r.goingContainer(ctx, id)
+	if err == nil && !c.visible() {
+		return nil, notFound("container", id)
+	}
+	return c, err
+}
+
+// goingContainer is goingPod for a container.
+func (r *Runtime) goingContainer(ctx context.Context, id string) (*container, error) {
 	if err := r.await(ctx); err != nil {
 		return nil, err
 	}
@@ -216,9 +232,6 @@ func (r *Runtime) lookContainer(ctx context.Context, id string) (*container, err
 	}
 	if err := c.pod.await(ctx); err != nil {
 		return nil, err
-	}
-	if !c.visible() {
-		return nil, notFound("container", id)
 	}
 	return c, nil
 }

@@ -384,6 +384,10 @@ func (p *pod) tearDown(ctx context.Context) error {
 	if err := r.spaces.Remove(step, p.id); err != nil {
 		errs = append(errs, fmt.Errorf("remove namespaces: %w", err))
 	}
+	// The monitor knows how they ended, and ends itself.
+	for _, c := range all {
+		c.keepRecord(ctx)
+	}
 	p.dismiss(ctx)
 	return errors.Join(errs...)
 }
@@ -391,8 +395,8 @@ func (p *pod) tearDown(ctx context.Context) error {
 // RemovePodSandbox stops a sandbox and removes it with its containers. One that
 // is not there is no error.
 func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
-	p, err := r.lookPod(ctx, id)
-	if isNotFound(err) {
+	p, err := r.goingPod(ctx, id)
+	if isNotFound(err) || err == nil && !p.visible() && !p.going() {
 		return nil
 	}
 	if err != nil {

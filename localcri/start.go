@@ -108,6 +108,23 @@ type asked struct {
 	answered *op // also when it will not answer any more
 }
 
+// startsLocked reports whether a start is under way that needs no recovery: its monitor was not told
+// yet, or is there. pod.mu is held.
+func (c *container) startsLocked() bool {
+	if c.life.Phase() != life.Starting || c.starting == nil || c.starting.finished() {
+		return false
+	}
+	if c.asked.monitor == nil {
+		return true
+	}
+	select {
+	case <-c.asked.monitor.Done():
+		return false
+	default:
+		return true
+	}
+}
+
 // startBy has a monitor start it, or joins the start that it has under way.
 func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Container) error {
 	p := c.pod
@@ -186,8 +203,10 @@ func (c *container) lostLog(l *monitor.Lost) {
 	c.rt().log.Warn("lost log of container", zap.String("container", c.id), zap.Uint64("bytes", l.Bytes), zap.String("reason", l.Message))
 }
 
-// clean takes back what an end leaves.
+// clean takes back what an end leaves, once the record says how it ended: the OCI
+// runtime does not know it any more then.
 func (c *container) clean(ctx context.Context) error {
+	c.keepRecord(ctx)
 	if err := c.undoStart(ctx); err != nil {
 		return err
 	}

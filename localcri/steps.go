@@ -43,9 +43,11 @@ func (c *container) effectLocked(f life.Effect) {
 	case life.Release:
 		close(c.exited)
 	case life.Start:
+		c.asked = asked{}
 		c.starting = r.begin(c.start)
 	case life.Join:
 		if c.starting == nil || c.starting.finished() {
+			c.asked = asked{}
 			c.starting = r.begin(c.rejoin)
 		}
 	case life.End:

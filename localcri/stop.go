@@ -172,8 +172,8 @@ func (c *container) kill(ctx context.Context, process life.Process) error {
 // RemoveContainer removes a container, which is killed if it runs. One that is
 // not there is no error. Its files go afterwards.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
-	c, err := r.lookContainer(ctx, id)
-	if isNotFound(err) {
+	c, err := r.goingContainer(ctx, id)
+	if isNotFound(err) || err == nil && !c.visible() && !c.going() {
 		return nil
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ package localcri
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -168,9 +169,13 @@ func (c *claim) drop() {
 // saver writes one record, the newest one last: whoever writes holds the token
 // and takes the record as it is then.
 type saver struct {
-	token   chan struct{}
-	removed bool // for good; who has the token may look
+	token chan struct{}
+	// Who has the token may look at these.
+	removed bool   // for good
+	written uint64 // hash of the last one; 0 if that is not known
 }
+
+var recordSeed = maphash.MakeSeed()
 
 func newSaver() *saver { return &saver{token: make(chan struct{}, 1)} }
 
@@ -188,7 +193,16 @@ func (s *saver) save(ctx context.Context, store *checkpoint.Store, key string, v
 	if b == nil {
 		return nil // it is gone
 	}
-	return store.WriteContext(ctx, key, b)
+	hash := maphash.Bytes(recordSeed, b)
+	if s.written == hash {
+		return nil
+	}
+	s.written = 0
+	if err := store.WriteContext(ctx, key, b); err != nil {
+		return err
+	}
+	s.written = hash
+	return nil
 }
 
 func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string) error {

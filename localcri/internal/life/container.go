@@ -38,6 +38,7 @@ type Container struct {
 	until  time.Time // when a stop that was asked for kills
 	told   bool      // of a start: a monitor was told, or may have been
 	dirty  bool      // something of its processes may be left
+	going  bool      // somebody is removing it
 	copied bool
 }
 
@@ -129,7 +130,8 @@ func (c *Container) step(e Event) (effects []Effect, ok bool) {
 		c.dirty = false
 		return nil, true
 	case Resumed:
-		if c.record.State == Removing {
+		if c.record.State == Removing && !c.going {
+			c.going = true
 			return []Effect{Undo{}}, true
 		}
 		return nil, true
@@ -168,7 +170,7 @@ func (c *Container) discarded() ([]Effect, bool) {
 
 // undo removes what nobody was told of.
 func (c *Container) undo() []Effect {
-	c.record.State, c.want = Removing, Remove
+	c.record.State, c.want, c.going = Removing, Remove, true
 	return []Effect{Release{}, Undo{}}
 }
 
@@ -274,7 +276,7 @@ func (c *Container) ended(e Ending) (effects []Effect, ok bool) {
 		ExitCode: e.Code, Reason: e.Reason, Message: e.Message, LostLog: e.LostLog,
 	}
 	c.dirty = true
-	effects = append(effects, Announce{NewsStopped, r.Finished}, Release{}, Save{}, Clean{})
+	effects = append(effects, Announce{NewsStopped, r.Finished}, Release{}, Clean{})
 	return append(effects, c.leave()...), true
 }
 
@@ -305,10 +307,10 @@ func (c *Container) leave() []Effect {
 	switch {
 	case c.want != Remove:
 	case c.record.State == Created:
-		c.record.State = Removing
+		c.record.State, c.going = Removing, true
 		return []Effect{Release{}, Withdraw{}}
 	case c.record.State == Exited:
-		c.record.State = Removing
+		c.record.State, c.going = Removing, true
 		return []Effect{Withdraw{}}
 	}
 	return nil

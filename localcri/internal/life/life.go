@@ -141,7 +141,8 @@ type (
 	End struct{ Until time.Time }
 	// Release lets those go on who wait for its end.
 	Release struct{}
-	// Clean cleans away what ran.
+	// Clean writes the record, and then cleans away what ran: until then others know how
+	// it ended.
 	Clean struct{}
 )
 

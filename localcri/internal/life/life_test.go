@@ -42,16 +42,19 @@ type machine[M any] interface {
 // kindOf names what the table distinguishes of a container: whatever else differs changes no step.
 func kindOf(c Container) string {
 	out := fmt.Sprintf("%s, wanted: %s", c.Phase(), c.want)
-	if c.Phase() == Starting {
+	switch {
+	case c.Phase() == Starting:
 		out += fmt.Sprintf(", told: %t", c.told)
+	case c.Phase() == Removing && !c.going:
+		out += ", nobody is at it"
 	}
 	return out
 }
 
 func kindOfSandbox(s Sandbox) string {
 	out := fmt.Sprintf("%s, wanted: %s", s.phase, s.want)
-	if s.phase == Stopping && !s.tearing {
-		out += ", nobody tears it down"
+	if (s.phase == Stopping || s.phase == Removing) && !s.busy {
+		out += ", nobody is at it"
 	}
 	if s.infraDead && (s.phase == Intent || s.phase == Ready) {
 		out += ", PID namespace ended"

@@ -20,7 +20,7 @@ func (r SandboxRecord) Check() error {
 type Sandbox struct {
 	phase     Phase
 	want      Want
-	tearing   bool // it is stopping, and somebody is at it
+	busy      bool // somebody tears it down or removes it
 	infraDead bool
 }
 
@@ -79,10 +79,10 @@ func (s *Sandbox) step(e Event) ([]Effect, bool) {
 	case TornDown:
 		return s.tornDown()
 	case NotTornDown:
-		if !s.tearing {
+		if s.phase != Stopping || !s.busy {
 			return nil, false
 		}
-		s.tearing = false
+		s.busy = false
 		return nil, true
 	case InfraEnded:
 		fresh := s.phase == Ready && !s.infraDead
@@ -122,7 +122,7 @@ func (s *Sandbox) discarded() ([]Effect, bool) {
 
 // undo removes what callers do not know of.
 func (s *Sandbox) undo() []Effect {
-	s.phase, s.want = Removing, Remove
+	s.phase, s.want, s.busy = Removing, Remove, true
 	return []Effect{Undo{}}
 }
 
@@ -132,24 +132,24 @@ func (s *Sandbox) asked(w Want) ([]Effect, bool) {
 	}
 	s.want = max(s.want, w)
 	switch {
-	case s.phase == Ready, s.phase == Stopping && !s.tearing:
-		s.phase, s.tearing = Stopping, true
+	case s.phase == Ready, s.phase == Stopping && !s.busy:
+		s.phase, s.busy = Stopping, true
 		return []Effect{TearDown{}}, true
 	case s.phase == Stopped && s.want == Remove:
-		s.phase = Removing
+		s.phase, s.busy = Removing, true
 		return []Effect{Withdraw{}}, true
 	}
 	return nil, true
 }
 
 func (s *Sandbox) tornDown() ([]Effect, bool) {
-	if !s.tearing {
+	if s.phase != Stopping || !s.busy {
 		return nil, false
 	}
-	s.phase, s.tearing = Stopped, false
+	s.phase, s.busy = Stopped, false
 	effects := []Effect{Announce{What: NewsStopped}}
 	if s.want == Remove {
-		s.phase = Removing
+		s.phase, s.busy = Removing, true
 		effects = append(effects, Withdraw{})
 	}
 	return effects, true
@@ -157,7 +157,12 @@ func (s *Sandbox) tornDown() ([]Effect, bool) {
 
 func (s *Sandbox) resumed() ([]Effect, bool) {
 	switch s.phase {
-	case Intent, Removing:
+	case Intent:
+		return s.undo(), true
+	case Removing:
+		if s.busy {
+			return nil, true
+		}
 		return s.undo(), true
 	case Stopping:
 		return s.asked(Stop)
