@@ -36,9 +36,14 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
-// machine is all that a Runtime uses, in memory. It outlives runtimes, as a
-// machine does agents.
+// machine is all that a Runtime uses, in memory.
 type machine struct {
+	*world
+	crash *crash // of the runtime that uses it; may be nil
+}
+
+// world outlives runtimes, as a machine does agents.
+type world struct {
 	mu        sync.Mutex
 	pid       int
 	processes map[int]*fakeProcess
@@ -68,15 +73,56 @@ type fakeProcess struct {
 }
 
 func newMachine() *machine {
-	return &machine{
+	return &machine{world: &world{
 		pid: 100, processes: map[int]*fakeProcess{}, monitors: map[string]*fakeMonitor{}, networks: map[string]bool{}, pins: map[string]bool{},
 		mounts: map[string]bool{}, leases: map[string]bool{}, created: map[string]executor.Status{}, executed: map[string]int{}, codes: map[string]int32{},
 		fail: map[string]error{}, hang: map[string]chan struct{}{}, waiting: map[string]int{},
+	}}
+}
+
+// crash is when an agent is killed: nothing that it does after so many changes of the
+// machine and the disk has an effect.
+type crash struct {
+	mu    sync.Mutex
+	after int // changes that are left; not before there are any
+	dead  bool
+	pause func() // before a change
+}
+
+var errCrashed = errors.New("the agent is dead")
+
+// point is before a change.
+func (c *crash) point() error {
+	if c == nil {
+		return nil
 	}
+	c.pause()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.after > 0 {
+		c.after--
+		c.dead = c.dead || c.after == 0
+	}
+	if c.dead {
+		return errCrashed
+	}
+	return nil
+}
+
+func (c *crash) isDead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
 }
 
 // step fails or hangs as the test says.
 func (m *machine) step(ctx context.Context, name string) error {
+	if err := m.crash.point(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	err, hang := m.fail[name], m.hang[name]
 	if hang != nil {
@@ -221,7 +267,6 @@ func (i fakeImages) Owners(context.Context) ([]string, error) {
 // Monitors: the process, and clients of it.
 
 type fakeMonitor struct {
-	m       *machine
 	pid     int
 	kept    map[string]*monitor.Kept
 	order   []string
@@ -230,6 +275,7 @@ type fakeMonitor struct {
 }
 
 type fakeClient struct {
+	m      *machine
 	p      *fakeMonitor
 	events chan monitor.Event
 	done   chan struct{}
@@ -247,10 +293,10 @@ func (f fakeMonitors) Launch(ctx context.Context, sandbox string) (monitorConn, 
 	p := f.m.monitors[sandbox]
 	if p == nil {
 		f.m.launches++
-		p = &fakeMonitor{m: f.m, pid: f.m.spawn(), kept: map[string]*monitor.Kept{}, dead: make(chan struct{})}
+		p = &fakeMonitor{pid: f.m.spawn(), kept: map[string]*monitor.Kept{}, dead: make(chan struct{})}
 		f.m.monitors[sandbox] = p
 	}
-	return p.client(), nil
+	return p.client(f.m), nil
 }
 
 func (f fakeMonitors) Connect(ctx context.Context, sandbox string) (monitorConn, monitor.State, error) {
@@ -269,17 +315,17 @@ func (f fakeMonitors) Connect(ctx context.Context, sandbox string) (monitorConn,
 			s.Containers = append(s.Containers, *k)
 		}
 	}
-	return p.client(), s, nil
+	return p.client(f.m), s, nil
 }
 
-func (p *fakeMonitor) client() *fakeClient {
-	c := &fakeClient{p: p, events: make(chan monitor.Event, 1000), done: make(chan struct{})}
+func (p *fakeMonitor) client(m *machine) *fakeClient {
+	c := &fakeClient{m: m, p: p, events: make(chan monitor.Event, 1000), done: make(chan struct{})}
 	p.clients = append(p.clients, c)
 	return c
 }
 
 func (c *fakeClient) Start(ctx context.Context, mc monitor.Container) (monitor.Started, error) {
-	m := c.p.m
+	m := c.m
 	m.mu.Lock()
 	select {
 	case <-c.p.dead:
@@ -380,20 +426,25 @@ func (m *machine) killMonitor(sandbox string) {
 }
 
 func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow) error {
-	if err := c.p.m.step(ctx, "adopt"); err != nil {
+	if err := c.m.step(ctx, "adopt"); err != nil {
 		return err
 	}
-	c.p.m.mu.Lock()
-	defer c.p.m.mu.Unlock()
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	select {
+	case <-c.p.dead:
+		return monitor.ErrGone
+	default:
+	}
 	if c.p.kept[k.Container.ID] != nil {
 		return monitor.ErrExists
 	}
 	c.p.kept[k.Container.ID] = &k
 	c.p.order = append(c.p.order, k.Container.ID)
-	if c.p.m.processes[k.Started.PID] == nil {
+	if c.m.processes[k.Started.PID] == nil {
 		k.Exit = &monitor.Exit{ID: k.Container.ID, Code: 255, At: time.Now(), Reason: monitor.ReasonMonitorLost}
 		if e.Pidfd != nil {
-			k.Exit = &monitor.Exit{ID: k.Container.ID, Code: c.p.m.codes[k.Container.ID], At: time.Now()}
+			k.Exit = &monitor.Exit{ID: k.Container.ID, Code: c.m.codes[k.Container.ID], At: time.Now()}
 		}
 		c.events <- monitor.Event{Exit: k.Exit}
 	}
@@ -402,8 +453,8 @@ func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow
 
 // Escrow stands for the descriptors that a client keeps.
 func (c *fakeClient) Escrow(id string) (e monitor.Escrow) {
-	c.p.m.mu.Lock()
-	defer c.p.m.mu.Unlock()
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
 	if k := c.p.kept[id]; k != nil && k.Started != nil {
 		e.Pidfd, _ = os.Open(os.DevNull)
 	}
@@ -418,9 +469,12 @@ func (c *fakeClient) Attach(context.Context, string, *os.File, *os.File, *os.Fil
 func (c *fakeClient) Resize(context.Context, string, uint16, uint16) error               { return nil }
 func (c *fakeClient) ReopenLog(context.Context, string, string) error                    { return nil }
 
-func (c *fakeClient) Keep(_ context.Context, id string, record []byte) error {
-	c.p.m.mu.Lock()
-	defer c.p.m.mu.Unlock()
+func (c *fakeClient) Keep(ctx context.Context, id string, record []byte) error {
+	if err := c.m.step(ctx, "keep"); err != nil {
+		return err
+	}
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
 	if k := c.p.kept[id]; k != nil {
 		k.Container.Record = record
 	}
@@ -428,11 +482,11 @@ func (c *fakeClient) Keep(_ context.Context, id string, record []byte) error {
 }
 
 func (c *fakeClient) Forget(ctx context.Context, id string) error {
-	if err := c.p.m.step(ctx, "forget"); err != nil {
+	if err := c.m.step(ctx, "forget"); err != nil {
 		return err
 	}
-	c.p.m.mu.Lock()
-	defer c.p.m.mu.Unlock()
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
 	k := c.p.kept[id]
 	switch {
 	case k == nil:
@@ -444,8 +498,11 @@ func (c *fakeClient) Forget(ctx context.Context, id string) error {
 	return nil
 }
 
-func (c *fakeClient) Quit(context.Context) error {
-	m := c.p.m
+func (c *fakeClient) Quit(ctx context.Context) error {
+	m := c.m
+	if err := m.step(ctx, "quit"); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range c.p.kept {
@@ -589,7 +646,10 @@ func (u fakeUsage) PodMetrics(context.Context, string, string, time.Time, usage.
 	return nil, nil
 }
 
-func (u fakeUsage) KillCgroup(_ context.Context, cgroup string) error {
+func (u fakeUsage) KillCgroup(ctx context.Context, cgroup string) error {
+	if err := u.m.step(ctx, "kill cgroup"); err != nil {
+		return err
+	}
 	u.m.mu.Lock()
 	defer u.m.mu.Unlock()
 	id := filepath.Base(cgroup)
@@ -644,6 +704,9 @@ func (f fakeProcesses) Start(pid int) (uint64, string, error) {
 func (f fakeProcesses) EndCommands(context.Context, string, string) error { return nil }
 
 func (f fakeProcesses) Signal(id life.Process, s unix.Signal) error {
+	if err := f.m.step(context.Background(), "signal"); err != nil {
+		return err
+	}
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
 	p := f.m.processes[id.PID]
@@ -660,7 +723,7 @@ func (f fakeProcesses) Signal(id life.Process, s unix.Signal) error {
 // bench is a machine, directories, and a runtime that can be killed.
 type bench struct {
 	*machine
-	t     *testing.T
+	t     testing.TB
 	root  string
 	state string
 	boot  string
@@ -668,7 +731,7 @@ type bench struct {
 	kill  func()
 }
 
-func newBench(t *testing.T) *bench {
+func newBench(t testing.TB) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	state, err := os.MkdirTemp("/tmp", "lc")
@@ -714,7 +777,7 @@ func (u *untilEnd) Logf(format string, args ...any) {
 // start starts a runtime on the machine as it is.
 func (b *bench) start() {
 	b.t.Helper()
-	m := b.machine
+	m := &machine{world: b.world, crash: b.crash}
 	cfg := Config{
 		RootDir: b.root, StateDir: b.state, Handlers: map[string]Handler{"runc": {Path: "/runc"}}, Monitor: filepath.Join(filepath.Dir(b.root), "monitor"),
 		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Reserve: 1, Log: logUntilEnd(b.t),
@@ -876,7 +939,7 @@ func (b *bench) clean() {
 	}
 }
 
-func wantCode(t *testing.T, what string, err error, want codes.Code) {
+func wantCode(t testing.TB, what string, err error, want codes.Code) {
 	t.Helper()
 	if status.Code(err) != want {
 		t.Errorf("%s: %v, want %v", what, err, want)
