@@ -9,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
@@ -32,16 +33,27 @@ func (s *Server) deleteOptions(w http.ResponseWriter, r *http.Request, q *query)
 		}
 		o.GracePeriodSeconds = &n
 	}
+	if p := metav1.DeletionPropagation(q.values.Get("propagationPolicy")); p != "" {
+		o.PropagationPolicy = &p
+	}
+	return o, checkDeleteOptions(o, q)
+}
+
+// checkDeleteOptions returns what is wrong with the options of a request.
+func checkDeleteOptions(o *metav1.DeleteOptions, q *query) error {
 	for _, d := range o.DryRun {
 		if d != metav1.DryRunAll {
-			return nil, apierrors.NewBadRequest("dryRun is " + strconv.Quote(d) + "; want All")
+			return apierrors.NewBadRequest("dryRun is " + strconv.Quote(d) + "; want All")
 		}
 		q.dryRun = true
+	}
+	if errs := metavalidation.ValidateDeleteOptions(o); len(errs) > 0 {
+		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("DeleteOptions").GroupKind(), "", errs)
 	}
 	if g := o.GracePeriodSeconds; g != nil && *g < 0 {
 		*g = 1 // as the API server does
 	}
-	return o, nil
+	return nil
 }
 
 func (s *Server) delete(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
@@ -75,6 +87,19 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 	ch := change{Kind: k, Key: name, Verb: objects.Delete, Grace: opts.GracePeriodSeconds, By: q.author(), DryRun: q.dryRun}
 	if p := opts.Preconditions; p != nil {
 		ch.UID, ch.Version = deref(p.UID), deref(p.ResourceVersion)
+	}
+	ch.Policy = deref(opts.PropagationPolicy)
+	if orphan := opts.OrphanDependents; orphan != nil { //nolint:staticcheck // old clients say it so
+		ch.Policy = metav1.DeletePropagationBackground
+		if *orphan {
+			ch.Policy = metav1.DeletePropagationOrphan
+		}
+	}
+	if old, ok := s.item(k, name); ok && !ch.DryRun && objects.Policy(old.Object, ch.Policy) == metav1.DeletePropagationOrphan {
+		if err := s.set.Refuses(ch); err != nil {
+			return nil, false, err
+		}
+		t.disown(old.Object)
 	}
 	r, err := t.apply(ch)
 	return r.Object, err == nil && r.Phase == objects.Absent, err
@@ -128,7 +153,9 @@ func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if e.DeleteOptions != nil {
 		opts = e.DeleteOptions
 	}
-	q.dryRun = q.dryRun || len(opts.DryRun) > 0
+	if err := checkDeleteOptions(opts, q); err != nil {
+		return err
+	}
 	if _, _, err := s.deleted(ctx, s.pods, q, key{Namespace: q.namespace, Name: q.name}, opts); err != nil {
 		return err
 	}

@@ -50,7 +50,8 @@ func (s *Server) turn(ctx context.Context) (*turn, error) {
 // apply has a change take effect, and what follows from it.
 func (t *turn) apply(ch change) (objects.Result, error) {
 	r, err := t.Apply(ch)
-	if err == nil && !ch.DryRun {
+	// A person's file may be there before that of its owner.
+	if live := r.Phase == objects.Live && ch.Actor == objects.File && ch.Kind != t.s.nodes; err == nil && !ch.DryRun && !live {
 		t.follow(ch.Kind, r)
 		if _, there := t.s.set.Get(ch.Kind, ch.Key); !there {
 			r.Phase = objects.Absent
@@ -91,6 +92,7 @@ func (t *turn) followed(c outcome) {
 	case c.k == s.namespaces && c.Phase == objects.Ending:
 		t.empty(c.Object.GetName())
 	}
+	t.dependentsOf(c)
 	if c.Phase == objects.Absent {
 		t.emptied(c.Object.GetNamespace())
 	}

@@ -264,18 +264,46 @@ func deleted(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 		return cur, 0, nil
 	}
 	grace := graceOf(cur.Object, ch.Grace)
-	if was := cur.Object.GetDeletionGracePeriodSeconds(); cur.Phase() == Ending && was != nil && grace >= *was {
-		return settled(cur, cur, 0)
-	}
+	waits := waiting(cur.Object.GetFinalizers(), Policy(cur.Object, ch.Policy))
 	next := cur
-	next.Object = ending(cur.Object, grace, now)
+	if was := cur.Object.GetDeletionGracePeriodSeconds(); cur.Phase() != Ending || was == nil || grace < *was {
+		next.Object = ending(cur.Object, grace, now)
+	} else if slices.Equal(waits, cur.Object.GetFinalizers()) {
+		return cur, 0, nil
+	} else {
+		next.Object = cur.Object.DeepCopyObject().(Object)
+	}
+	next.Object.SetFinalizers(waits)
 	if n, ok := next.Object.(*v1.Namespace); ok { // it ends when nothing is left in it
 		n.DeletionGracePeriodSeconds, n.Status.Phase = nil, v1.NamespaceTerminating
 	}
-	if fs := next.Object.GetFinalizers(); ch.Foreground && !slices.Contains(fs, metav1.FinalizerDeleteDependents) {
-		next.Object.SetFinalizers(append(slices.Clone(fs), metav1.FinalizerDeleteDependents))
-	}
 	return settled(cur, next, show|save)
+}
+
+// Policy is how the end of an object goes on with its dependents: as asked, or as its finalizers say.
+func Policy(o Object, asked metav1.DeletionPropagation) metav1.DeletionPropagation {
+	switch fs := o.GetFinalizers(); {
+	case asked != "":
+		return asked
+	case slices.Contains(fs, metav1.FinalizerOrphanDependents):
+		return metav1.DeletePropagationOrphan
+	case slices.Contains(fs, metav1.FinalizerDeleteDependents):
+		return metav1.DeletePropagationForeground
+	default:
+		return metav1.DeletePropagationBackground
+	}
+}
+
+// waiting are the finalizers of an object that ends by a policy. With orphans nothing waits: they have no owner by then.
+func waiting(finalizers []string, policy metav1.DeletionPropagation) []string {
+	foreground := policy == metav1.DeletePropagationForeground
+	out := slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents && !foreground
+	})
+	if foreground && !slices.Contains(out, metav1.FinalizerDeleteDependents) {
+		out = append(out, metav1.FinalizerDeleteDependents)
+	}
+	return out
 }
 
 // ending is an object that has some seconds left.

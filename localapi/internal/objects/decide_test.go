@@ -61,8 +61,8 @@ func image(p *v1.Pod)    { p.Spec.Containers[0].Image = "other" }
 func owned(p *v1.Pod) Entry    { return Entry{Object: p, File: "pod.yaml", At: "1"} }
 func mirrored(p *v1.Pod) Entry { return Entry{Object: p, Origin: Mirrored, Source: "manifests"} }
 
-// waiting is a Mirrored pod that ends, with the one that comes after it.
-func waiting() Entry {
+// replacing is a Mirrored pod that ends, with the one that comes after it.
+func replacing() Entry {
 	e := mirrored(pod(endingIn(30)))
 	e.Next = pod(other)
 	return e
@@ -121,7 +121,7 @@ func TestDecide(t *testing.T) {
 		{"a client reports for a manifest", mirrored(pod()), Live, Change{Verb: Status, Object: pod(phase(v1.PodFailed))}, Live, "", metav1.StatusReasonForbidden},
 		{"the agent reports on one that ends", owned(pod(endingIn(30))), Live, Change{Verb: Status, Actor: Agent, Object: pod(phase(v1.PodPending))}, Ending, "s", ""},
 		{"the agent reports on another", owned(pod()), Live, Change{Verb: Status, Actor: Agent, Object: pod(), UID: "2"}, Live, "", metav1.StatusReasonConflict},
-		{"the agent reports on the one that waits", waiting(), Live, Change{Verb: Status, Actor: Agent, Object: pod(), UID: "2"}, Ending, "n", ""},
+		{"the agent reports on the one that waits", replacing(), Live, Change{Verb: Status, Actor: Agent, Object: pod(), UID: "2"}, Ending, "n", ""},
 		// Delete.
 		{"a client deletes one that runs", owned(pod()), Live, Change{Verb: Delete}, Ending, "sw", ""},
 		{"a client deletes at once", owned(pod()), Live, Change{Verb: Delete, Grace: new(int64)}, Absent, "se", ""},
@@ -132,7 +132,10 @@ func TestDecide(t *testing.T) {
 		{"a client lengthens", owned(pod(endingIn(30))), Live, Change{Verb: Delete, Grace: new(int64(60))}, Ending, "", ""},
 		{"a client deletes one of a manifest", mirrored(pod()), Live, Change{Verb: Delete}, Live, "", metav1.StatusReasonForbidden},
 		{"a client deletes what is not there", none, Live, Change{Verb: Delete}, Absent, "", metav1.StatusReasonNotFound},
-		{"a client waits for dependents", owned(pod(phase(v1.PodFailed))), Live, Change{Verb: Delete, Foreground: true}, Ending, "sw", ""},
+		{"a client waits for dependents", owned(pod(phase(v1.PodFailed))), Live, Change{Verb: Delete, Policy: metav1.DeletePropagationForeground}, Ending, "sw", ""},
+		{"a client waits no more for dependents", owned(pod(endingIn(0), finalizers(metav1.FinalizerDeleteDependents))), Live, Change{Verb: Delete, Policy: metav1.DeletePropagationBackground}, Absent, "se", ""},
+		{"a client asks again to wait for them", owned(pod(endingIn(0), finalizers(metav1.FinalizerDeleteDependents))), Live, Change{Verb: Delete}, Ending, "", ""},
+		{"what is to orphan its dependents has none by then", owned(pod(phase(v1.PodFailed), finalizers(metav1.FinalizerOrphanDependents))), Live, Change{Verb: Delete}, Absent, "se", ""},
 		{"a namespace deletes one of a manifest", mirrored(pod()), Live, Change{Verb: Delete, Actor: Clock}, Live, "", ""},
 		// Gone.
 		{"nothing is left", owned(pod(endingIn(30))), Live, Change{Verb: Gone, Actor: Agent, UID: "1"}, Absent, "se", ""},
@@ -141,7 +144,7 @@ func TestDecide(t *testing.T) {
 		{"its file is gone", owned(pod()), Live, Change{Verb: Gone, Actor: File}, Absent, "s", ""},
 		{"nothing is left of one whose manifest is there", mirrored(pod()), Live, Change{Verb: Gone, Actor: Agent}, Live, "", ""},
 		{"nothing is left of one whose manifest went", mirrored(pod(endingIn(30))), Live, Change{Verb: Gone, Actor: Agent}, Absent, "s", ""},
-		{"nothing is left, and another one waits", waiting(), Live, Change{Verb: Gone, Actor: Agent, UID: "1"}, Live, "sa", ""},
+		{"nothing is left, and another one waits", replacing(), Live, Change{Verb: Gone, Actor: Agent, UID: "1"}, Live, "sa", ""},
 		// Show and Hide.
 		{"a manifest comes", none, Live, Change{Verb: Show, Actor: File, Source: "manifests", Object: pod()}, Live, "s", ""},
 		{"a manifest of a client's name", owned(pod()), Live, Change{Verb: Show, Actor: File, Source: "manifests", Object: pod(other)}, Live, "", ""},
@@ -152,7 +155,7 @@ func TestDecide(t *testing.T) {
 		{"a manifest comes back", mirrored(pod(endingIn(30))), Live, Change{Verb: Show, Actor: File, Source: "manifests", Object: pod()}, Live, "s", ""},
 		{"a manifest goes", mirrored(pod()), Live, Change{Verb: Hide, Actor: File, Source: "manifests"}, Ending, "s", ""},
 		{"a manifest goes after its pod ended", mirrored(pod(phase(v1.PodFailed))), Live, Change{Verb: Hide, Actor: File, Source: "manifests"}, Absent, "s", ""},
-		{"a manifest that waits goes", waiting(), Live, Change{Verb: Hide, Actor: File, Source: "manifests"}, Ending, "n", ""},
+		{"a manifest that waits goes", replacing(), Live, Change{Verb: Hide, Actor: File, Source: "manifests"}, Ending, "n", ""},
 	} {
 		c.ch.Kind, c.ch.Key = pods, Key{"ns", "p"}
 		var before string

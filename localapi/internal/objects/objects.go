@@ -148,8 +148,8 @@ type Change struct {
 	Version string
 	// Grace is how many seconds a Delete asks for; nil is what the object says itself.
 	Grace *int64
-	// Foreground has a deleted object wait for its dependents.
-	Foreground bool
+	// Policy is how a Delete goes on with the dependents; "" is what the object's finalizers say.
+	Policy metav1.DeletionPropagation
 	// By is who its file is to name.
 	By string
 	// Read is the file that Actor File has read, and its revision.
