@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,7 +101,8 @@ type Request struct {
 	// Sandbox is the configuration of the pod's sandbox, for runtimes that
 	// want it; it may be nil.
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Secrets are the pod's pull secrets, in order.
+	// Secrets are the pod's pull secrets, in order. An event and the error of a pull that fails
+	// name those of Pod.Spec.ImagePullSecrets that are missing.
 	Secrets []*v1.Secret
 	// RuntimeHandler is that of the pod's runtime class, for runtimes that
 	// keep images by it (KEP-4216); "" is the runtime's default.
@@ -342,6 +345,19 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 	return img, nil
 }
 
+// missingSecrets are the names of the pull secrets that the pod wants and that are not there.
+func (r *Request) missingSecrets() (names []string) {
+	if r.Pod == nil {
+		return nil
+	}
+	for _, ref := range r.Pod.Spec.ImagePullSecrets {
+		if !slices.ContainsFunc(r.Secrets, func(s *v1.Secret) bool { return s.Name == ref.Name }) {
+			names = append(names, ref.Name)
+		}
+	}
+	return names
+}
+
 // pull pulls the image unless a recent failure holds it back. Time that passes
 // in the queue is not limited here: the caller's ctx does that.
 func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtimeapi.ImageSpec) (Image, error) {
@@ -360,6 +376,11 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 
 	// Only now: a pod that is held back needs no credentials.
 	creds, skipped, err := lookup(name, r.Secrets)
+	missing := strings.Join(r.missingSecrets(), ", ")
+	if missing != "" {
+		m.event(Request{Pod: r.Pod}, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", missing))
+	}
 	if skipped != nil {
 		m.event(Request{Pod: r.Pod}, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", skipped.Error())
 	}
@@ -382,6 +403,9 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 		// A caller that gave up is no failure of the registry, and is not counted.
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
+		}
+		if missing != "" {
+			err = fmt.Errorf("%w; pull secrets that are not there: %s", err, missing)
 		}
 		return Image{}, m.note(r, key, err)
 	}

@@ -267,6 +267,21 @@ func TestBadSecrets(t *testing.T) {
 			t.Errorf("warnings = %q, want one of the secret", warnings)
 		}
 	})
+	t.Run("not there", func(t *testing.T) {
+		service, told := &registry{refuse: func(string, *runtimeapi.AuthConfig) error { return errors.New("401 Unauthorized") }}, &events{}
+		m := newManager(t, images.Config{Service: service, Events: told})
+		r := want("a", "registry.example/app:1", v1.PullAlways, pullSecret("ann"))
+		r.Pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: r.Secrets[0].Name}, {Name: "nosuch"}}
+		_, err := m.Ensure(t.Context(), r)
+		if err == nil || !strings.Contains(err.Error(), "401 Unauthorized; pull secrets that are not there: nosuch") {
+			t.Errorf("error %v", err)
+		}
+		if all := told.take(); !slices.ContainsFunc(all, func(e string) bool {
+			return strings.HasPrefix(e, "Warning FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (nosuch);")
+		}) {
+			t.Errorf("events %q", all)
+		}
+	})
 	t.Run("not understood", func(t *testing.T) {
 		service, told := &registry{}, &events{}
 		m := newManager(t, images.Config{Service: service, Events: told})
