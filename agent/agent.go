@@ -137,6 +137,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("root directory: %w", err)
 	}
 	a.hooks.Log(a.log)
+	if len(a.hooks.Holders) == 0 {
+		a.log.Warn("nothing rotates logs, or removes dead containers and unused images: there is no such part; see pressure.NewCollection")
+	}
 	// The cause says whether the end was asked for, or which block failed.
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -3,10 +3,10 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"path/filepath"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,7 +15,6 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cri/critest"
 	nodeblock "github.com/nodewright/nodewright/node"
-	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -27,9 +26,12 @@ type plane struct {
 	reports chan string
 }
 
-// Name implements podmgr.Source. Pods of this one are no static pods: they end
-// when they have a DeletionTimestamp, and the sink hears when nothing is left.
-func (p *plane) Name() string { return podmeta.SourceAPI }
+// Name implements podmgr.Source.
+func (p *plane) Name() string { return "orders" }
+
+// Kind implements podmgr.Kinder: pods get defaults and are validated, they end when they are not
+// ordered any more, and the sink hears when nothing is left.
+func (p *plane) Kind() podmgr.Kind { return podmgr.Managed }
 
 // Run implements podmgr.Source: each order is the whole of what is wanted.
 func (p *plane) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
@@ -101,9 +103,7 @@ func Example_ownControlPlane() {
 		fmt.Println(want)
 	}
 	until("sensor: running true, ready true")
-	sensor = sensor.DeepCopy() // what was handed out is not changed
-	sensor.DeletionTimestamp, sensor.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, &grace
-	p.orders <- []*v1.Pod{sensor}
+	p.orders <- nil
 	until("sensor: nothing is left")
 
 	cancel()
@@ -112,4 +112,35 @@ func Example_ownControlPlane() {
 	// sensor: running true, ready true
 	// sensor: nothing is left
 	// stopped: <nil>
+}
+
+// A CI runner: one pod to its end, with its log and exit code.
+func ExampleRunToCompletion() {
+	dir, err := os.MkdirTemp("", "ci")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	runtime := critest.New() // a real one: localcri.NewInProcess, and RunWith around the call
+	runtime.AddImage("registry.example/build:1")
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "build-17"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "build", Image: "registry.example/build:1", ImagePullPolicy: v1.PullIfNotPresent, Args: []string{"out", "2 tests failed", "exit", "3"},
+		}}},
+	}
+	status, err := agent.RunToCompletion(context.Background(), agent.Config{
+		Node: nodeblock.Machine{Name: "runner", Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("10"),
+		}},
+		Paths:   agent.Paths{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "logs")},
+		Runtime: runtime, Images: agent.Images{Service: runtime}, DNS: agent.DNS{ResolvConf: "-"},
+	}, pod, func(container string) io.Writer { return os.Stdout })
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(status.Phase, status.ContainerStatuses[0].State.Terminated.ExitCode)
+	// Output:
+	// 2 tests failed
+	// Failed 3
 }

@@ -168,11 +168,6 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 	if opts.Container == "" && len(pod.Spec.Containers) > 0 {
 		opts.Container = pod.Spec.Containers[0].Name
 	}
-	path, err := h.agent.LogPath(pod, opts.Container, opts.Previous)
-	if err != nil {
-		fail(w, err)
-		return
-	}
 	rc := http.NewResponseController(w)
 	out := &counted{w: w, rc: rc}
 	flush := func() {
@@ -180,24 +175,32 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 		out.begun = rc.Flush() == nil || out.begun
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	ended := func() bool {
-		now, err := h.agent.LogPath(pod, opts.Container, opts.Previous)
-		return err != nil || now != path || !running(h.agent, pod, opts.Container)
-	}
-	copied := crilog.Options{
-		Tail: opts.Tail, Since: opts.Since, Timestamps: opts.Timestamps,
-		Follow: opts.Follow, Ended: ended, Flush: flush,
-	}
-	if k, ok := h.agent.(LogKeeper); ok {
-		copied.Root = k.LogsDir()
-	}
-	switch err := crilog.Copy(r.Context(), out, path, copied); {
+	copied := crilog.Options{Tail: opts.Tail, Since: opts.Since, Timestamps: opts.Timestamps, Follow: opts.Follow, Flush: flush}
+	switch err := CopyLog(r.Context(), h.agent, pod, opts.Container, opts.Previous, out, copied); {
 	case err == nil:
 	case out.begun:
 		panic(http.ErrAbortHandler) // or the error would pass for a part of the log
 	default:
 		fail(w, err)
 	}
+}
+
+// CopyLog writes the log of a container's newest instance to w, or of the one before it. With
+// o.Follow it goes on until the instance has ended and all is written, or ctx ends; o.Ended and
+// o.Root are set here. The error is an [ErrNotFound] if there is no such instance, or the runtime keeps no file of it.
+func CopyLog(ctx context.Context, a Agent, pod *v1.Pod, container string, previous bool, w io.Writer, o crilog.Options) error {
+	path, err := a.LogPath(pod, container, previous)
+	if err != nil {
+		return err
+	}
+	o.Ended = func() bool {
+		now, err := a.LogPath(pod, container, previous)
+		return err != nil || now != path || !running(a, pod, container)
+	}
+	if k, ok := a.(LogKeeper); ok {
+		o.Root = k.LogsDir()
+	}
+	return crilog.Copy(ctx, w, path, o)
 }
 
 // counted knows whether a response has begun, and gives each piece of it its time.

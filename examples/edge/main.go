@@ -58,5 +58,5 @@ func run(ctx context.Context, root, endpoint, preload, ordersURL, licencesURL st
 		return err
 	}
 	defer serve(a, filepath.Join(root, "agent.sock"), log)()
-	return rt.runOn(ctx, a)
+	return rt.runWith(ctx, a.Run)
 }
