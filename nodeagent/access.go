@@ -11,24 +11,25 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// admitsAlone returns why nobody could use the HTTPS API of a node that has no API
-// server to ask; nil if somebody can. The error names every field that is in the
-// way; NodeAPI logs it and goes without HTTPS.
+// admitsAlone returns why no client could use the HTTPS API of a node without an
+// API server; nil if one can. The error names every field that prevents it; NodeAPI
+// logs it and serves no HTTPS.
 func admitsAlone(c *kubeletconfig.Config) error {
 	var errs []error
 	if m := c.Authorization.Mode; m == v1beta1.KubeletAuthorizationModeWebhook {
 		errs = append(errs, errors.New("authorization.mode: Webhook takes an API server; want AlwaysAllow without --kubeconfig"))
 	}
-	// Tokens cannot be asked about, so that certificates and anonymous access
+	// Tokens cannot be reviewed, so that only certificates and anonymous access
 	// remain.
 	if c.Authentication.X509.ClientCAFile == "" && !*c.Authentication.Anonymous.Enabled {
-		errs = append(errs, errors.New("authentication: nobody could say who they are without an API server; want x509.clientCAFile, or anonymous.enabled: true"))
+		errs = append(errs, errors.New("authentication: without an API server no client can authenticate; want x509.clientCAFile, or anonymous.enabled: true"))
 	}
 	return errors.Join(errs...)
 }
 
-// access is who may use the API over HTTPS. Without a reviewer, tokens say nothing,
-// and the configuration has passed admitsAlone. reviewer is nil without a cluster.
+// access returns the authentication and authorization of the HTTPS API. Without a
+// reviewer, which is nil without a cluster, tokens are not accepted, and the
+// configuration has passed admitsAlone.
 func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
 	// Certificates come first: they need no call to a server.
 	who := []auth.Authenticator{auth.ClientCerts(certs.ClientCAs)}
@@ -36,19 +37,19 @@ func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log
 		if reviewer != nil {
 			who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: reviewer}))
 		} else {
-			log.Warn("authentication.webhook has no effect without an API server: nobody is known by a token")
+			log.Warn("authentication.webhook has no effect without an API server: tokens cannot be reviewed")
 		}
 	}
 	authn := auth.FirstOf(who...)
-	// It takes whoever the others do not know, and so comes last.
+	// It accepts every request, and so comes last.
 	if *c.Authentication.Anonymous.Enabled {
 		authn = auth.Anonymous(authn)
 	}
 	if c.Authorization.Mode != v1beta1.KubeletAuthorizationModeWebhook {
 		if *c.Authentication.Anonymous.Enabled {
-			// The defaults of the kubelet's flags amount to this, which is why it
+			// The defaults of the kubelet's flags have the same effect, so that it
 			// is no error.
-			log.Warn("everybody who reaches the node's port may run commands in its containers", zap.Int32("port", c.Port))
+			log.Warn("node API is open: every client of its port may run commands in containers", zap.Int32("port", c.Port))
 		}
 		return authn, auth.AlwaysAllow()
 	}

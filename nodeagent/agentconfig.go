@@ -15,9 +15,9 @@ import (
 // The translation of a KubeletConfiguration into that of package agent. Pointers
 // that are followed without a check are set by kubeletconfig.Load.
 
-// agent is the configuration of the node's agent. parts are in the order of their
-// makers, more are the embedder's sources. The error names what cannot be made,
-// such as a credential provider.
+// agent returns the configuration of the node's agent. parts are in the order of
+// their makers, more are the embedder's sources. It returns an error if a component
+// cannot be made, such as a credential provider.
 func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, error) {
 	sources, err := b.sources()
 	if err != nil {
@@ -72,8 +72,8 @@ func (b *Builder) pods() agent.Pods {
 	return p
 }
 
-// sources are the manifests directory and the URL of the configuration. Both may be
-// given. The cluster's source is none of them; see Cluster.into.
+// sources returns the sources of the configuration: the manifests directory and the
+// URL, either or both. The cluster's source is added by Cluster.into.
 func (b *Builder) sources() (sources []podmgr.Source, err error) {
 	c, log := b.Config, b.Log.Named("podmgr")
 	if c.StaticPodPath != "" {

@@ -8,8 +8,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// What package agent/local answers to a person at the machine, beyond what the
-// agent itself knows.
+// Answers of package agent/local beyond the agent's own.
 
 var (
 	_ local.Agent         = (*Node)(nil)
@@ -19,8 +18,8 @@ var (
 	_ local.Measurer      = (*Node)(nil)
 )
 
-// WhyNode returns how far the node is from its thresholds, and what was done about
-// those that it met. Parts that are a part.NodeExplainer add what they know. It answers from
+// WhyNode returns how far the node is from its thresholds, and the actions after
+// crossed ones. Parts that implement part.NodeExplainer add their share. It reads only
 // memory.
 func (n *Node) WhyNode() local.NodeWhy {
 	why := n.Agent.WhyNode()
@@ -34,14 +33,14 @@ func (n *Node) WhyNode() local.NodeWhy {
 	return why
 }
 
-// Images returns which images there are, and what would become of them. The error is
-// an errors.ErrUnsupported if no part knows.
+// Images returns the images on the node, and what garbage collection would do with
+// them. Without a part that knows, the error is errors.ErrUnsupported.
 func (n *Node) Images(ctx context.Context) (local.Images, error) {
 	return n.builder.Facts.ListImages(ctx)
 }
 
-// Summary is what the node and its pods use; see pressure.Stats. The error is an
-// errors.ErrUnsupported if no part knows.
+// Summary returns the usage of the node and its pods; see pressure.Stats. Without a
+// part that measures, the error is errors.ErrUnsupported.
 func (n *Node) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	if u := n.builder.Facts.Usage; u != nil {
 		return u.Summary(ctx)
@@ -49,8 +48,8 @@ func (n *Node) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return nil, errNoUsage()
 }
 
-// CPUAndMemory is a Summary without file systems, networks and volumes. Errors are
-// as in Summary.
+// CPUAndMemory returns a Summary without file systems, networks and volumes. Errors
+// are as in Summary.
 func (n *Node) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	if u := n.builder.Facts.Usage; u != nil {
 		return u.CPUAndMemory(ctx)

@@ -13,9 +13,9 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// build makes everything, in the order of the package's documentation. Each step
-// may use what the steps before it have put into the builder. What an error leaves
-// behind is closed by New.
+// build makes all components, in the order of the package documentation. Each step
+// may use the results of earlier steps in the builder. After an error New closes
+// them.
 func (n *Node) build(ctx context.Context) error {
 	if err := n.begin(ctx); err != nil {
 		return err
@@ -32,27 +32,26 @@ func (n *Node) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Services come last, as they may ask the agent from their beginning.
+	// Services come last, as they may call the agent at once.
 	if err := n.agent(parts); err != nil {
 		return err
 	}
 	return n.serve()
 }
 
-// begin looks at the machine and the runtime. A machine that cannot be read in full
-// is logged only: a node with a guess runs pods, one that does not start runs none.
+// begin reads the machine and connects to the runtime. Parts of the machine that
+// cannot be read are only logged: a node with incomplete data still runs pods.
 func (n *Node) begin(ctx context.Context) (err error) {
 	o := &n.options
 	b := &Builder{
 		Config: o.Config, Settings: o.Settings, Runtime: o.Runtime, Images: o.Images, Hardware: o.Hardware, Machine: o.Machine, Facts: newFacts(), Log: o.Log,
 	}
-	// First, since it is cheap and a mistake of whoever builds the program.
+	// First, since it is cheap and a mistake of the program's author.
 	if b.Version, err = VersionInfo(cmp.Or(o.KubernetesVersion, KubernetesVersion())); err != nil {
 		return err
 	}
 	if o.Metrics != nil {
-		// Not in one step with the others: a nil *Registry in the interface would
-		// not be nil.
+		// A separate step: a nil *Registry in the interface would not be nil.
 		b.Metrics = o.Metrics
 		if err := errors.Join(promshare.Register(o.Metrics, buildInfo(b.Version)), promshare.Register(o.Metrics, gateMetrics(b.Config))); err != nil {
 			return err
@@ -68,7 +67,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	// The endpoint leads to the runtime's process, and that to its cgroup.
 	b.host = newHostCgroups(b.Config, endpoint)
 	if b.Node, err = b.node(); err != nil {
-		b.Log.Warn("the machine could not be read in full", zap.Error(err))
+		b.Log.Warn("failed to read parts of the machine", zap.Error(err))
 	}
 	return nil
 }
@@ -93,8 +92,7 @@ func (b *Builder) join(join func(*Builder) (*Cluster, error)) error {
 	return nil
 }
 
-// agent makes the agent of the parts, and lets others know what it knows. From here
-// on Facts answer with what the agent knows.
+// agent makes the agent from the parts, and connects Facts to it.
 func (n *Node) agent(parts []part.Part) error {
 	cfg, err := n.builder.agent(parts, n.options.Sources)
 	if err != nil {
@@ -112,8 +110,8 @@ func (n *Node) agent(parts []part.Part) error {
 	f := n.builder.Facts
 	f.Healthy, f.Resources = n.Healthy, n.Resources
 	f.VolumesInUse = func() ([]v1.UniqueVolumeName, bool) {
-		// Those that a controller has attached count before a pod has mounted them: they
-		// must not be detached meanwhile.
+		// Volumes that a controller has attached count before a pod has mounted
+		// them: they must not be detached meanwhile.
 		select {
 		case <-n.Settled():
 			return f.Attached(), true

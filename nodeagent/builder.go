@@ -16,52 +16,53 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// Builder is what a node is made with: what there is already when a part, or what
-// connects to a cluster, is made. It is used while [New] runs, and not changed
-// after that.
+// Builder has the components of a node that exist so far, for makers of parts and
+// of the connection to a cluster. It is used while [New] runs, and not changed
+// afterwards.
 type Builder struct {
 	Config   *kubeletconfig.Config
 	Settings Settings
-	Node     node.Machine // what pods may know and have of it
+	Node     node.Machine // description of the machine for pods
 	Runtime  criapi.RuntimeService
 	Images   criapi.ImageManagerService
-	// Version is the release of Kubernetes that the node presents itself as.
+	// Version is the Kubernetes version of the node.
 	Version version.Info
-	// Cluster is nil for a node that stands alone.
+	// Cluster is nil for a node without a cluster.
 	Cluster *Cluster
-	// Hardware is the node's machine; nil is the one that the agent runs on.
+	// Hardware is the node's machine; nil is the one on which the agent runs.
 	Hardware *Hardware
-	// Machine reports when the machine goes down; nil is logind.
+	// Machine reports shutdowns; nil is logind.
 	Machine shutdown.Machine
-	// Facts are what parts let others know.
+	// Facts are the values that parts share.
 	Facts *Facts
 
 	Log     *zap.Logger           // never nil
 	Metrics prometheus.Registerer // nil: not exported
 
-	cgroups agent.Cgroups    // nil: the runtime does as it likes
-	host    *hostCgroups     // of what runs beside pods
+	cgroups agent.Cgroups    // nil: the runtime manages pod cgroups
+	host    *hostCgroups     // of processes outside pods
 	rings   []images.Keyring // the node's own credentials
-	claims  []node.Claim     // what of the machine is the node's alone
+	claims  []node.Claim     // resources of the machine that only this node may use
 }
 
-// Path is a path below the node's root directory.
+// Path returns a path below the node's root directory.
 func (b *Builder) Path(elem ...string) string {
 	return filepath.Join(append([]string{b.Config.RootDir}, elem...)...)
 }
 
-// Store keeps small values over a restart, in a directory below the root that is
-// made with the first value. What is found damaged is logged under the name.
+// Store returns a store of small values that survive a restart, in a directory
+// below the root that is created with the first value. Damaged values are logged
+// under the name.
 func (b *Builder) Store(dir, name string) part.Store {
 	return part.OpenStore(b.Path(dir), b.Log.Named(name))
 }
 
-// rootedCgroups have one cgroup above those of all pods. Those of package cgroups
-// do.
+// rootedCgroups are cgroups with one cgroup above those of all pods, as in package
+// cgroups.
 type rootedCgroups interface{ Root() string }
 
-// PodsCgroup is the cgroup of all pods, below the mount points; "" if each is where
-// the runtime puts it. It is known before the first part is made.
+// PodsCgroup returns the cgroup of all pods, below the mount points; "" if the
+// runtime chooses each pod's cgroup. It is known before the first part is made.
 func (b *Builder) PodsCgroup() string {
 	if r, ok := b.cgroups.(rootedCgroups); ok {
 		return r.Root()

@@ -13,11 +13,12 @@ import (
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-// What /metrics/cadvisor shows beside a Summary. Dashboards know these names,
-// whoever serves them.
+// The content of /metrics/cadvisor beyond a Summary, with the names that dashboards
+// use.
 
-// machine is the node's machine for metrics. What cannot be read is left out. It is
-// read once, when the API is made. Of a machine that cannot be read all is 0.
+// machine returns the node's machine for metrics. It is read once, when the API is
+// made. Values that cannot be read are left out; if the machine cannot be read at
+// all, all are 0.
 func (b *Builder) machine() usagemetrics.Machine {
 	f, err := b.Describer().Facts(context.Background())
 	if err != nil {
@@ -38,9 +39,9 @@ func (b *Builder) machine() usagemetrics.Machine {
 	return m
 }
 
-// details are what the agent and the runtime know of containers beside a Summary.
-// The interfaces are those parts of a runtime and of a usage that it needs, so that
-// tests can do without both.
+// details has the values of the agent and the runtime about containers beyond a
+// Summary. Its interfaces are the used parts of a runtime and of a usage, so that
+// tests need neither.
 type details struct {
 	usage interface {
 		Details() ([]pressure.PodDetail, error)
@@ -51,14 +52,14 @@ type details struct {
 	}
 
 	mu sync.Mutex
-	// Guarded by mu. An image of a sandbox does not change, so that each is asked
-	// for once.
-	pauses map[string]string // images of sandboxes that run, by id
+	// Guarded by mu. The image of a sandbox does not change, so that each is read
+	// once.
+	pauses map[string]string // images of running sandboxes, by id
 }
 
 // Details implements usagemetrics.Details. Keys have the pod's UID and the
-// container's name; the name is "" for the pod itself. What could be read comes
-// beside the error.
+// container's name; the name is "" for the pod itself. With an error the values
+// that could be read are returned.
 func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetrics.Detail, error) {
 	pods, err := d.usage.Details()
 	pauses := d.images(ctx, pods)
@@ -76,13 +77,13 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	return out, err
 }
 
-// groupUsage is a usage that knows the cgroups above those of pods too. An
-// embedder's own Usage need not.
+// groupUsage is a usage that has the cgroups above those of pods too. An embedder's
+// own Usage need not implement it.
 type groupUsage interface {
 	Groups() ([]stats.Detail, error)
 }
 
-// Groups implements usagemetrics.Groups, if the node's usage knows them.
+// Groups implements usagemetrics.Groups, if the node's usage does.
 func (d *details) Groups() (out []usagemetrics.Detail, err error) {
 	known, ok := d.usage.(groupUsage)
 	if !ok {
@@ -103,8 +104,8 @@ func (d *details) Devices() (out []usagemetrics.Device) {
 	return out
 }
 
-// detailOf converts a detail for package usage, whose types have the same fields.
-// id is the runtime's, image what the container is made of; both are "" for a pod.
+// detailOf converts a detail to package usage, whose types have the same fields. id
+// is the runtime's, image the container's; both are "" for a pod.
 func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {
 	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
 	for _, k := range d.Disks {
@@ -116,14 +117,14 @@ func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {
 	return out
 }
 
-// pauseTimeout bounds what is asked for the images of sandboxes in one scrape,
-// which can do without.
+// pauseTimeout limits the reading of sandbox images in one scrape, which are
+// optional.
 const pauseTimeout = time.Second
 
-// images are those that sandboxes are made of, which a runtime reports of each
-// alone, and only in words of its own. Each is asked for once. d.mu is held over
-// the calls: a second scrape waits, rather than ask the same. The map is replaced
-// and so forgets sandboxes that are gone.
+// images returns the images of sandboxes, which a runtime returns one by one and in
+// its own format. Each is read once. d.mu is held during the calls, so that a
+// second scrape waits instead of repeating them. The map is replaced, which removes
+// sandboxes that are gone.
 func (d *details) images(ctx context.Context, pods []pressure.PodDetail) map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,13 +136,13 @@ func (d *details) images(ctx context.Context, pods []pressure.PodDetail) map[str
 		image, known := d.pauses[id]
 		if !known && id != "" && ctx.Err() == nil {
 			r, err := d.runtime.PodSandboxStatus(ctx, id, true)
-			// It is not remembered, and so asked for again by the next scrape.
+			// Not stored, so that the next scrape tries again.
 			if err != nil {
 				continue
 			}
 			// containerd and CRI-O have "info", JSON with "image".
 			var info struct{ Image string }
-			_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // others have no such thing
+			_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // other runtimes lack it
 			image, known = info.Image, true
 		}
 		if known {

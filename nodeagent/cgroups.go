@@ -14,15 +14,14 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// runtimeConfig is the part of a runtime that knows who drives cgroups. It is the
-// CRI's RuntimeConfig call.
+// runtimeConfig is the part of a runtime that reports its cgroup driver: the CRI's
+// RuntimeConfig call.
 type runtimeConfig interface {
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }
 
-// podCgroups makes what the configuration says of pods' cgroups; nil, if the
-// runtime is to do as it likes. The error means that the configuration does not
-// suit the machine.
+// podCgroups returns the manager of pod cgroups; nil if the runtime manages them.
+// It returns an error if the configuration does not fit the machine.
 func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgroups, error) {
 	cfg, ok := b.Config.Cgroups(b.Node.Capacity)
 	if !ok {
@@ -60,7 +59,7 @@ func cgroupDriver(ctx context.Context, c *kubeletconfig.Config, rt runtimeConfig
 	defer cancel()
 	resp, err := rt.RuntimeConfig(ctx)
 	if err != nil {
-		log.Warn("the runtime does not tell its cgroup driver", zap.String("driver", c.CgroupDriver), zap.Error(err))
+		log.Warn("runtime does not report its cgroup driver; using the configured one", zap.String("driver", c.CgroupDriver), zap.Error(err))
 		return cgroups.Driver(c.CgroupDriver)
 	}
 	if resp.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {

@@ -42,7 +42,7 @@ func TestCgroupConfig(t *testing.T) {
 		{content: "cgroupRoot: /x/../y", err: `Config.Root is "/x/../y"; want an absolute path without . or ..`},
 		{content: "enforceNodeAllocatable: [all]", err: `enforceNodeAllocatable[0]: "all": want one of pods`},
 		{content: "enforceNodeAllocatable: [pods]\ncgroupsPerQOS: false", err: `enforceNodeAllocatable[0]: "pods": want none, or cgroupsPerQOS: true`},
-		{content: "enforceNodeAllocatable: [system-reserved]", err: "SystemReservedCgroup is required"},
+		{content: "enforceNodeAllocatable: [system-reserved]", err: "requires Config.SystemReservedCgroup"},
 		{content: "podPidsLimit: 0", err: "podPidsLimit: 0: want 1 or more, or -1"},
 		{content: "qosReserved: {memory: 50%}", rt: driven{driver: runtimeapi.CgroupDriver_CGROUPFS}, driver: "cgroupfs"},
 		{content: "qosReserved: {memory: half}", err: "half"},

@@ -13,11 +13,12 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// NoClaims is the Settings.ClaimsDir of a node that records nothing of what it uses.
+// NoClaims, as Settings.ClaimsDir, disables the records of used resources.
 const NoClaims = "none"
 
-// Claim has Run refuse to begin beside another agent of the machine that uses the same.
-// It is for makers of parts and services, of what is outside of the node's root directory.
+// Claim adds a resource of the machine that only one agent may use: Run fails if
+// another agent uses it. It is for makers of parts and services that use resources
+// outside of the node's root directory.
 func (b *Builder) Claim(c node.Claim) { b.claims = append(b.claims, c) }
 
 // claimPort claims a port that a service of the node listens at; 0 is any.
@@ -28,8 +29,9 @@ func (b *Builder) claimPort(address string, port int32, set string) {
 	b.Claim(node.Claim{Kind: "port", Name: net.JoinHostPort(address, strconv.Itoa(int(port))), Set: set})
 }
 
-// claim records what the node uses of the machine. The error is a node.ErrClaimed if another
-// agent uses some of it. A record that cannot be written keeps no node from its pods.
+// claim records the resources that the node uses. If another agent uses some of
+// them, the error is node.ErrClaimed. A record that cannot be written does not stop
+// the node.
 func (n *Node) claim(ctx context.Context) error {
 	b := n.builder
 	if b.Settings.ClaimsDir == NoClaims || b.Hardware != nil {
@@ -38,14 +40,14 @@ func (n *Node) claim(ctx context.Context) error {
 	n.claimShared()
 	err := node.TakeClaims(ctx, b.Settings.ClaimsDir, b.Config.RootDir, b.claims...)
 	if err != nil && !errors.Is(err, node.ErrClaimed) && ctx.Err() == nil {
-		b.Log.Warn("failed to record what the node uses; another agent may use the same", zap.Error(err))
+		b.Log.Warn("failed to record the node's resources; another agent may use the same", zap.Error(err))
 		return nil
 	}
 	return err
 }
 
-// claimShared claims what pods of every node share: where their logs and cgroups are, and
-// the runtime that knows all of them.
+// claimShared claims the resources of every node: the directory of pod logs, the
+// cgroup of pods, and the runtime.
 func (n *Node) claimShared() {
 	b := n.builder
 	if dir := realPath(b.Config.PodLogsDir); !strings.HasPrefix(dir, realPath(b.Config.RootDir)+string(filepath.Separator)) {

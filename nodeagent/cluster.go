@@ -15,57 +15,56 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// Cluster is what connects a node to one: what Options.Join returns. Package
-// nodeagent/cluster has one for API servers; an embedder may write one for a
-// control plane of its own. Run is required; the node does without the others.
+// Cluster is the connection of a node to a cluster: the result of Options.Join.
+// Package nodeagent/cluster has one for API servers; an embedder may write one for
+// another control plane. Run is required; all other fields are optional.
 type Cluster struct {
-	// Run keeps the connection until ctx ends. An error is logged.
+	// Run maintains the connection until ctx ends. An error is logged.
 	Run func(ctx context.Context) error
 
-	// Source says which pods the cluster wants here.
+	// Source delivers the pods that the cluster has bound to this node.
 	Source podmgr.Source
-	// Status takes what pods and the node report.
+	// Status receives the statuses of pods and of the node.
 	Status agent.Status
 	Events local.EventRecorder
-	// Node is what the cluster knows of the node.
+	// Node returns the cluster's state of the node.
 	Node agent.Cluster
-	// Mirrors makes pods that stand for static ones.
+	// Mirrors creates mirror pods of static pods.
 	Mirrors lifecycle.MirrorAPI
 	// Tokens and Bundles are for projected volumes.
 	Tokens  plugins.Tokens
 	Bundles plugins.Bundles
-	// Certificates are for projected volumes; nil without the gate
+	// Certificates are for projected volumes; nil without the feature gate
 	// PodCertificateRequest.
 	Certificates plugins.Certificates
-	// ServiceAccount returns a service account; credential providers may want its
-	// annotations, and a token of Tokens beside.
+	// ServiceAccount returns a service account, for credential providers that need
+	// its annotations together with a token.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
-	// Storage is what the cluster knows of CSI drivers, and Claims notes on claims
-	// how far volumes were made larger. Nobody is called before drivers are.
+	// Storage reads the cluster's objects about CSI drivers, and Claims updates
+	// claims whose volumes were expanded. Neither is called before a driver is.
 	Storage plugins.StorageCluster
 	Claims  ClaimStatuses
-	// Runtime and Images take the place of the Builder's.
+	// Runtime and Images replace the Builder's.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
 
-	// Reviewer returns who says who may use the node's API; without it HTTPS is as
-	// on a node that stands alone, see [NodeAPI].
+	// Reviewer returns the reviewer of users of the node's API; without it HTTPS
+	// works as without a cluster, see [NodeAPI].
 	Reviewer func() (Reviewer, error)
-	// Certificate is that of the node's API; that of the configuration, or one
-	// that the node signs itself.
+	// Certificate returns the serving certificate of the node's API; the configured
+	// one, or a self-signed one.
 	Certificate func() *tls.Certificate
 }
 
-// ClaimStatuses notes on claims how far their volumes have been made larger.
+// ClaimStatuses reads claims and updates the status of their expansion.
 type ClaimStatuses interface {
-	// Get reads a claim as it is now.
+	// Get reads the current claim.
 	Get(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	// UpdateStatus gives a claim, as it was read, another status, and returns the
-	// claim with that.
+	// UpdateStatus replaces the status of a claim, and returns the updated claim.
 	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
 }
 
-// Reviewer reports whose token something is, and what its owner may do.
+// Reviewer determines the owner of a token, and what its owner may do.
 type Reviewer interface {
 	auth.TokenReviewer
 	auth.AccessReviewer

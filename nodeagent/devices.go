@@ -12,16 +12,15 @@ import (
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
-// The makers of devices: plugins at the kubelet's sockets, claims of DRA, and who
-// asks which pod has what. They share the plugin directory, whose part is made
+// The makers of parts for devices: plugins at the kubelet's sockets, DRA claims,
+// and the podresources API. They share the plugin directory, whose part is made
 // after them.
 
-// longestSocketPath is what fits into a sockaddr_un beside its final zero
+// longestSocketPath is the longest path in a sockaddr_un, without its final zero
 // (unix(7)).
 const longestSocketPath = 107
 
-// The kubelet's paths below its root directory. Plugins in the field look for them
-// there and nowhere else.
+// The kubelet's paths below its root directory, which plugins use.
 const (
 	devicePluginDir = "device-plugins"
 	podResourcesDir = "pod-resources"
@@ -29,7 +28,8 @@ const (
 	socketName      = "kubelet.sock"
 )
 
-// devicePluginCheck is the check of what device plugins register with.
+// devicePluginCheck is the name of the health check of the device plugin
+// registration.
 const devicePluginCheck = "device-plugin"
 
 // roomForSockets reports whether sockets fit below the root directory: its path may
@@ -39,20 +39,20 @@ func (b *Builder) roomForSockets() bool {
 	return max(len(b.Path(podResourcesDir, socketName)), len(b.Path(devicePluginDir, socketName))) <= longestSocketPath
 }
 
-// Devices gives pods the devices of plugins, which register where the kubelet's
-// do: see [resources.Devices]. A root directory whose path is too long for
-// sockets goes without.
+// Devices makes the part for devices of plugins, which register at the kubelet's
+// socket: see [resources.Devices]. It is nil if the path of the root directory is
+// too long for sockets.
 func Devices(b *Builder) (part.Part, error) {
 	if !b.Settings.NoPluginSockets && !b.roomForSockets() {
-		b.Log.Warn("no device plugins, and no pod resources: the path of the root directory is too long for sockets", zap.String("dir", b.Config.RootDir))
+		b.Log.Warn("disabled device plugins and pod resources: path of the root directory is too long for sockets", zap.String("dir", b.Config.RootDir))
 		return nil, nil //nolint:nilnil // a node without this part
 	}
 	fit, err := b.placement()
 	if err != nil {
 		return nil, err
 	}
-	// The NUMA nodes are those of placement: empty, if nothing is placed, and
-	// devices are then chosen by their own order.
+	// The NUMA nodes are those of placement. Without placement there are none, and
+	// devices are chosen by their IDs.
 	sockets := b.Path(devicePluginDir)
 	if b.Settings.NoPluginSockets {
 		sockets = ""
@@ -73,20 +73,20 @@ func Devices(b *Builder) (part.Part, error) {
 	f.Devices, f.FreshDevices, f.OfferDevices = m, p.FreshDevices, m.Offer
 	f.Checks = append(f.Checks, Check{Name: devicePluginCheck, Err: m.Healthy})
 	f.PluginHandlers[pluginmgr.DevicePlugin] = append(f.PluginHandlers[pluginmgr.DevicePlugin], m.Registrar())
-	// Plugins are found only when it is known which devices running pods have:
-	// those of a running pod must not go to another.
+	// Plugins are searched only when the devices of running pods are known: those
+	// must not be given to others.
 	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
 	return p, nil
 }
 
-// Claims gives pods the devices of their ResourceClaims, those of manifests among
-// them: see [resources.Claims].
+// Claims makes the part for devices of ResourceClaims, those of manifests included:
+// see [resources.Claims].
 func Claims(b *Builder) (part.Part, error) {
 	boot, err := b.boot()
 	if err != nil {
-		b.Log.Warn("it is not known whether the machine was booted since; what no running pod uses is prepared again", zap.Error(err))
+		b.Log.Warn("failed to read boot ID; preparing claims without running pods again", zap.Error(err))
 	}
-	// The manager asks for claims before the part that knows them is made.
+	// The manager needs claims before the part that has them is made.
 	lookup := &resources.ClaimLookup{}
 	m, err := dra.New(dra.Config{
 		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, KubeletDir: b.Config.RootDir, Log: b.Log.Named("dra"), Metrics: b.Metrics,
@@ -113,14 +113,15 @@ func Claims(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// toldDrivers is a manager that lets the cluster know when a driver has come or gone. It
-// subscribes when it runs: a node that is made and closed has started nothing.
+// toldDrivers is a manager that reports connected and lost drivers to the cluster.
+// It subscribes when it runs, so that a node that is only made and closed has
+// started nothing.
 type toldDrivers struct {
 	*dra.Manager
 	facts *Facts
 }
 
-// Run is that of the manager.
+// Run runs the manager.
 func (m toldDrivers) Run(ctx context.Context) error {
 	defer m.Subscribe(func(c dra.Change) {
 		if len(c.Drivers)+len(c.Lost) > 0 {
@@ -130,9 +131,9 @@ func (m toldDrivers) Run(ctx context.Context) error {
 	return m.Manager.Run(ctx)
 }
 
-// Plugins finds plugins by their sockets in the kubelet's directory, for the parts
-// before it, if any of them takes some: see [resources.Plugins]. It has to be
-// listed after the makers whose plugins it finds.
+// Plugins makes the part that finds plugins by their sockets in the kubelet's
+// directory, for earlier parts; nil if none accepts any: see [resources.Plugins].
+// List it after the makers whose plugins it finds.
 func Plugins(b *Builder) (part.Part, error) {
 	if len(b.Facts.PluginHandlers) == 0 || b.Settings.NoPluginSockets {
 		return nil, nil //nolint:nilnil // a node without this part
@@ -143,13 +144,13 @@ func Plugins(b *Builder) (part.Part, error) {
 	})
 }
 
-// PodResources serves which pods have what of the parts before it, at the
-// kubelet's socket: see [resources.PodResources].
+// PodResources makes the part that serves the podresources API for earlier parts,
+// at the kubelet's socket: see [resources.PodResources].
 func PodResources(b *Builder) (part.Part, error) {
 	if b.Settings.NoPluginSockets || !b.roomForSockets() {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
-	// What is nil here is left out of the answers.
+	// Nil values are left out of the answers.
 	f := b.Facts
 	return resources.NewPodResources(resources.PodResourcesConfig{
 		Socket:  b.Path(podResourcesDir, socketName),

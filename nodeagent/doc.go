@@ -1,5 +1,5 @@
 // Package nodeagent builds a running node from a configuration: the agent with its
-// parts, the cgroups of pods, the node's API over HTTPS, and what connects it to a
+// parts, the cgroups of pods, the node's API over HTTPS, and the connection to a
 // cluster.
 //
 //	conf, warnings, err := kubeletconfig.Load(kubeletconfig.Options{File: "/etc/kubelet.yaml"})
@@ -53,9 +53,10 @@
 // [Node.Close], unlocks them last. An embedder that keeps files of its own there opens them
 // between the two, or takes the locks itself for package agent: see node.LockDirs.
 //
-// What agents of one machine share beside, such as the directory of pod logs or the cgroup of
-// pods, belongs to the first of them: Run of another one refuses it, with the settings to
-// change (Settings.ClaimsDir).
+// Agents on one machine also share resources outside of their directories, such as
+// the directory of pod logs or the cgroup of pods. They belong to the first agent:
+// Run of another one returns an error, with the settings to change
+// (Settings.ClaimsDir).
 //
 // New inspects the machine, asks the runtime for its cgroup driver (two seconds at most),
 // and, on the machine's own hardware, getsubids(1), where installed, for the user IDs of pods
@@ -65,19 +66,19 @@
 //
 // # Without the kernel
 //
-// A node of described hardware (Options.Hardware) with Settings.LeaveHost, PollFiles and
-// NoPluginSockets, a mounter of its own (agent.VolumeConfig) and a runtime in memory waits
-// for nothing but time: it lives in a bubble of testing/synctest, without services, and
-// joined to a cluster by cluster.Through and kubeapitest.
+// A node with described hardware (Options.Hardware), Settings.LeaveHost, PollFiles
+// and NoPluginSockets, a mounter of its own (agent.VolumeConfig) and a runtime in
+// memory waits for nothing but time: it runs within testing/synctest, without
+// services, and joined to a cluster by cluster.Through and kubeapitest.
 //
-// # As the kubelet
+// # Compatibility
 //
-// The node presents itself as [KubernetesVersion], which the linker or
-// Options.KubernetesVersion sets. [LogConfig] and [NewLogger] write logs
-// as Kubernetes' components do, and [RaiseLimits] is for the program. Without a
-// cluster the node's API is served over HTTPS to whom certificates or anonymous access
-// let in; see [NodeAPI]. Differences from the kubelet are listed in
-// internal/differences/differences.md.
+// The node reports [KubernetesVersion], which the linker or
+// Options.KubernetesVersion sets. [LogConfig] and [NewLogger] write logs like
+// Kubernetes' components, and [RaiseLimits] is for the program. Without a cluster
+// the node's API is served over HTTPS to clients with a certificate, or to all with
+// anonymous access; see [NodeAPI]. internal/differences/differences.md lists the
+// differences from the kubelet.
 //
 // # Faults
 //
@@ -86,26 +87,27 @@
 //
 // # Logs
 //
-// [NewLogger] writes the entries of a zap.Logger as Kubernetes' components write
-// theirs, so that whatever collects and parses those logs reads a node agent's as well:
+// [NewLogger] writes the entries of a zap.Logger in the format of Kubernetes'
+// components, so that their log collectors can parse them:
 //
 //	I1122 23:40:05.123456    1234 node.go:42] "agent runs" logger="agent" socket="/run/agent.sock"
 //	{"ts":1763854805123.456,"caller":"nodeagent/node.go:42","msg":"agent runs","logger":"agent","v":0,"socket":"/run/agent.sock"}
 //
-// [NewLogger] makes a Logger of the settings of a KubeletConfiguration; [TextEncoder] and [JSONEncoder]
-// are encoders for a zapcore.Core of one's own. [FromSlog] is for programs that log with
-// log/slog.
+// [NewLogger] creates a Logger from the settings of a KubeletConfiguration;
+// [TextEncoder] and [JSONEncoder] are encoders for another zapcore.Core. [FromSlog]
+// is for programs that log with log/slog.
 //
 // # Logs: verbosity
 //
-// The agent's lines have two levels: what is always told, klog's 0, and what only
-// who looks for a mistake wants to know, klog's 4 ([DebugFrom]). A verbosity of 4
-// and above shows the latter; VModule shows those of single files.
+// The agent's entries have two levels: klog's 0 for normal ones, and klog's 4
+// ([DebugFrom]) for debugging, which a verbosity of 4 and above shows; VModule
+// shows those of single files.
 //
 // # Logs: differences
 //
-// In text every string is quoted, where klog writes one of several lines as it is:
-// what a pod or a runtime said is always on one line. An error is err="..." in both.
+// In text every string is quoted, so that texts of a pod or a runtime are always on
+// one line; klog writes a string of several lines unquoted. An error is err="..."
+// in both.
 //
 // Tier: stable.
 package nodeagent

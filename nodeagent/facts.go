@@ -16,31 +16,31 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Facts are what the parts of a node let others know: its cluster, its services,
-// and each other. A maker replaces what its part knows better. No function is ever
-// nil: as long as no part says more, they answer for a node of which nothing is
-// known. They may be called from any goroutine once [New] has returned, and none
-// blocks that has no ctx.
+// Facts are functions through which the parts of a node share values with its
+// cluster, its services, and each other. A maker replaces those that its part
+// implements. No function is nil: the defaults return safe values of an unknown
+// node. They may be called from any goroutine once [New] has returned, and a
+// function without ctx does not block.
 type Facts struct {
-	// OwnCPUs reports whether a container of the pod has CPUs of its own.
+	// OwnCPUs reports whether a container of the pod has exclusive CPUs.
 	OwnCPUs func(*v1.Pod) bool
-	// Pressure are the node's conditions of pressure.
+	// Pressure returns the node's pressure conditions.
 	Pressure func() []v1.NodeCondition
-	// ShuttingDown returns why the node is not ready, while the machine is about
-	// to go down; else nil.
+	// ShuttingDown returns why the node is not ready during a shutdown, else nil.
 	ShuttingDown func() error
 	// FreshDevices reports whether no device plugin has ever registered here.
 	FreshDevices func() bool
-	// ListImages says which images there are, and what would become of them.
+	// ListImages returns the images, and what garbage collection would do with
+	// them.
 	ListImages func(context.Context) (local.Images, error)
 
-	// The agent knows whether the runtime answers, which volumes are in use, and
-	// what the node has: see the methods of agent.Agent.
+	// The agent implements these: its runtime's health, the volumes in use, and the
+	// node's resources; see the methods of agent.Agent.
 	Healthy      func() error
 	VolumesInUse func() (volumes []v1.UniqueVolumeName, known bool)
 	Resources    func() (capacity, allocatable v1.ResourceList)
 
-	// What parts after them may take; nil where no part has it.
+	// Components for later parts; nil if no part has them.
 	Usage         Usage
 	EvictionStats eviction.Stats
 	Reclaimer     eviction.Reclaimer
@@ -48,49 +48,49 @@ type Facts struct {
 	Memory        devicemgr.AssignedMemory
 	Devices       devicemgr.AssignedDevices
 	Claims        devicemgr.PreparedClaims
-	// Drivers are the DRA drivers that are connected, by name; nil where no part has
-	// any. It answers from memory.
+	// Drivers returns the names of the connected DRA drivers; nil if no part has
+	// any. It reads only memory.
 	Drivers func() []string
-	// OfferDevices takes a device plugin and OfferDriver a DRA driver of this process, as
-	// the methods Offer of devicemgr.Manager and dra.Manager do: once the agent is ready.
-	// nil where no part has any.
+	// OfferDevices adds a device plugin and OfferDriver a DRA driver of this
+	// process, like the methods Offer of devicemgr.Manager and dra.Manager: once
+	// the agent is ready. Nil if no part has them.
 	OfferDevices func(ctx context.Context, resource string, p devicemgr.Plugin) error
 	OfferDriver  func(name, instance string, d dra.Driver) error
-	// PluginHandlers take plugins by type, once all of PluginsAfter are closed.
+	// PluginHandlers handle plugins by type, once all of PluginsAfter are closed.
 	PluginHandlers map[string][]pluginmgr.Handler
 	PluginsAfter   []<-chan struct{}
 
-	// VolumePlugins make kinds of volumes beside the usual ones.
+	// VolumePlugins are additional kinds of volumes.
 	VolumePlugins []volumemgr.Plugin
-	// StorageReady returns why the node is not ready for volumes of its drivers,
-	// else nil, and Attached which volumes a controller has attached that pods
-	// use, or are about to.
+	// StorageReady returns why the node is not ready for CSI volumes, else nil;
+	// Attached returns the volumes attached by a controller that pods use or wait
+	// for.
 	StorageReady func() error
 	Attached     func() []v1.UniqueVolumeName
 
-	// Checks are those of /healthz, beside the agent's own.
+	// Checks are checks of /healthz in addition to the agent's own.
 	Checks []Check
 
 	// Written while New runs and read afterwards, so that they need no lock.
 	changed, onDrivers []func()
 }
 
-// Usage is what the node and its pods use. [pressure.Stats] is
-// one. It also measures for /metrics/cadvisor; see details.
+// Usage measures the usage of the node and its pods. [pressure.Stats] implements
+// it. It also measures for /metrics/cadvisor; see details.
 type Usage interface {
 	local.Measurer
 	Details() ([]pressure.PodDetail, error)
 	Devices() []stats.Device
 }
 
-// Check is one of /healthz.
+// Check is a check of /healthz.
 type Check struct {
 	Name string
-	Err  func() error // nil if all is well; it must not block
+	Err  func() error // nil if healthy; it must not block
 }
 
-// newFacts returns facts of a node of which nothing is known. They say what is safe
-// then: not ready, no pressure, no volumes known.
+// newFacts returns the safe values of an unknown node: not ready, no pressure, no
+// volumes known.
 func newFacts() *Facts {
 	return &Facts{
 		OwnCPUs:      func(*v1.Pod) bool { return false },
@@ -111,22 +111,23 @@ func newFacts() *Facts {
 	}
 }
 
-// OnChange has fn called when what Pressure or ShuttingDown answer has changed,
-// from any goroutine. It must not block. It is for makers, while New runs.
+// OnChange adds a function that is called, from any goroutine, when the result of
+// Pressure or ShuttingDown changes. It must not block. It is for makers, while New
+// runs.
 func (f *Facts) OnChange(fn func()) { f.changed = append(f.changed, fn) }
 
-// Changed calls what OnChange was given.
+// Changed calls the functions added by OnChange.
 func (f *Facts) Changed() {
 	for _, fn := range f.changed {
 		fn()
 	}
 }
 
-// OnDrivers has fn called when what Drivers answers may have changed, from any
-// goroutine. It must not block. It is for makers, while New runs.
+// OnDrivers adds a function that is called, from any goroutine, when the result of
+// Drivers may have changed. It must not block. It is for makers, while New runs.
 func (f *Facts) OnDrivers(fn func()) { f.onDrivers = append(f.onDrivers, fn) }
 
-// DriversChanged calls what OnDrivers was given.
+// DriversChanged calls the functions added by OnDrivers.
 func (f *Facts) DriversChanged() {
 	for _, fn := range f.onDrivers {
 		fn()

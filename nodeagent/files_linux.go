@@ -8,11 +8,11 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// RaiseLimits gives this process what the configuration says of it: maxOpenFiles, the
-// number of files that it, and what it starts, may have open (RLIMIT_NOFILE). It is
-// for programs, which call it before New; a library leaves its process alone. Without
-// the field nothing is changed. An error leaves the limits as they were: whoever may
-// not raise the hard limit may go on with it.
+// RaiseLimits sets the process limits of the configuration: maxOpenFiles, the
+// number of open files of the process and its children (RLIMIT_NOFILE). Programs
+// call it before New; a library does not change its process. Without the field
+// nothing is changed. After an error the limits are unchanged, and the program may
+// continue with them.
 func RaiseLimits(c *kubeletconfig.Config) error {
 	if c.MaxOpenFiles <= 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// RaiseLimits is for Linux alone. Without the field it is no error.
+// RaiseLimits works only on Linux. Without the field it returns nil.
 func RaiseLimits(c *kubeletconfig.Config) error {
 	if c.MaxOpenFiles <= 0 {
 		return nil

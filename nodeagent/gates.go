@@ -6,12 +6,12 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// gateMetrics are kubernetes_feature_enabled: which of the kubelet's feature gates
-// is done here. The name and the labels are those of k8s.io/component-base; the
-// values do not change while the process runs.
+// gateMetrics returns kubernetes_feature_enabled: the actual state of the kubelet's
+// feature gates. The name and the labels are those of k8s.io/component-base; the
+// values are constant.
 func gateMetrics(c *kubeletconfig.Config) prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubernetes_feature_enabled", Help: "1 for each feature gate of the kubelet that is done as if it were on.",
+		Name: "kubernetes_feature_enabled", Help: "1 for each feature gate of the kubelet whose feature is active.",
 	}, []string{"name", "stage"})
 	for _, gate := range c.Gates() {
 		on := 0.0

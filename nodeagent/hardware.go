@@ -21,25 +21,26 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Hardware describes a machine other than the one that the agent runs on: a virtual
-// machine that a runtime has its pods in, or one that does not exist. It must not be
-// changed once a node has it.
+// Hardware describes another machine than the one on which the agent runs: a
+// virtual machine in which a runtime runs the pods, or one that does not exist. It
+// must not be changed once a node uses it.
 type Hardware struct {
 	// IPs are its addresses, primary first; at least one is required.
 	IPs []netip.Addr
-	// Machine is what the Node object says of it. Its capacity of cpu, in whole CPUs,
-	// and memory is required; pods are those of the configuration.
+	// Machine has the facts for the Node object. Its capacity of cpu, in whole
+	// CPUs, and memory is required; the number of pods comes from the
+	// configuration.
 	Machine status.Facts
-	// NUMA has its CPUs, as policies of placement see them: as many as Machine has.
-	// Required for policies other than none.
+	// NUMA has its CPUs for placement policies: as many as Machine has. Required
+	// for policies other than none.
 	NUMA numa.Machine
-	// Booted is when it has started; not known.
+	// Booted is when it was booted; not known.
 	Booted time.Time
-	// Notices wake evictions ahead of time when it runs short of memory; nobody does. The
-	// kernel of the machine below knows nothing of this one.
+	// Notices trigger evictions early when it runs low on memory; none. The kernel
+	// of the machine below does not know this one's memory.
 	Notices []eviction.Notifier
-	// KernelLog opens the log of its kernel, for OOM kills, as oom.openKmsg does for the
-	// machine below; OOM kills are not recorded.
+	// KernelLog opens the log of its kernel, for OOM kills, like oom.openKmsg; OOM
+	// kills are not recorded.
 	KernelLog func(fromEnd bool) (oom.Log, error)
 }
 
@@ -49,7 +50,7 @@ func (h *Hardware) validate() error {
 		return fmt.Errorf("Options.Hardware.IPs is empty; want at least one address")
 	}
 	cpus, memory := h.Machine.Capacity.Cpu(), h.Machine.Capacity.Memory()
-	// Policies hand out whole CPUs, and a fraction would be nobody's.
+	// Policies assign whole CPUs.
 	if cpus.MilliValue() < 1000 || cpus.MilliValue()%1000 != 0 || memory.Sign() <= 0 {
 		return fmt.Errorf("Options.Hardware.Machine.Capacity: cpu is %s and memory %s; want whole CPUs, 1 or more, and memory above 0", cpus, memory)
 	}
@@ -75,8 +76,8 @@ func (b *Builder) cpus() int {
 	return node.CPUs()
 }
 
-// node is the hardware as pods know it. The capacity is a copy, since pods are
-// added to it.
+// node returns the hardware's description for pods. The capacity is a copy, since
+// pods are added to it.
 func (h *Hardware) node(c *kubeletconfig.Config) (node.Machine, error) {
 	n := node.Machine{Name: c.Hostname, Capacity: maps.Clone(h.Machine.Capacity)}
 	if n.Name == "" {
@@ -94,8 +95,8 @@ func (h *Hardware) node(c *kubeletconfig.Config) (node.Machine, error) {
 	return n, nil
 }
 
-// Facts implements status.Machine. The map is the caller's; the quantities are
-// never changed.
+// Facts implements status.Machine. The caller may change the map; the quantities
+// are never changed.
 func (h *Hardware) Facts(context.Context) (status.Facts, error) {
 	f := h.Machine
 	f.Capacity = maps.Clone(f.Capacity)
@@ -105,8 +106,8 @@ func (h *Hardware) Facts(context.Context) (status.Facts, error) {
 // Interfaces implements status.Network.
 func (h *Hardware) Interfaces() ([]netip.Addr, error) { return h.IPs, nil }
 
-// Default implements status.Network. The first of the family; the zero Addr if it
-// has none.
+// Default implements status.Network. It returns the first address of the family;
+// the zero Addr if there is none.
 func (h *Hardware) Default(six bool) netip.Addr {
 	for _, ip := range h.IPs {
 		if ip.Is6() == six {
@@ -116,11 +117,11 @@ func (h *Hardware) Default(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Lookup implements status.Network: names are not asked for. The name of such a
-// machine means nothing to this one's resolver.
+// Lookup implements status.Network. It returns the IPs: this machine's resolver
+// does not know the name.
 func (h *Hardware) Lookup(context.Context, string) ([]netip.Addr, error) { return h.IPs, nil }
 
-// Describer describes the node's machine.
+// Describer returns the reader of the node's machine.
 func (b *Builder) Describer() status.Machine {
 	if b.Hardware != nil {
 		return b.Hardware
@@ -128,7 +129,7 @@ func (b *Builder) Describer() status.Machine {
 	return status.System{Files: os.DirFS("/")}
 }
 
-// numa looks at the CPUs and NUMA nodes of the node's machine.
+// numa returns the CPUs and NUMA nodes of the node's machine.
 func (b *Builder) numa() (numa.Machine, error) {
 	if b.Hardware != nil {
 		return b.Hardware.NUMA, nil
@@ -136,8 +137,8 @@ func (b *Builder) numa() (numa.Machine, error) {
 	return numa.ReadSysfs(os.DirFS("/"))
 }
 
-// boot names the present boot of the node's machine: what was prepared before another
-// one is gone. The error means that it is not known.
+// boot returns the ID of the boot of the node's machine, by which state of an
+// earlier boot is recognized. It returns an error if it is not known.
 func (b *Builder) boot() (string, error) {
 	if b.Hardware != nil {
 		return b.Hardware.Machine.BootID, nil

@@ -11,15 +11,15 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// checks are those of /healthz, beside ping and log. The watchdog uses the same
-// ones.
+// checks returns the checks of /healthz, besides ping and log. The watchdog uses
+// the same ones.
 func (n *Node) checks() []server.Check {
 	return checksOf(n, n.builder.Config, n.builder.Facts.Checks)
 }
 
-// checksOf are the check of the agent's loop, and more. A runtime that is down is
-// none of them: whoever restarts an agent that is not healthy would not mend it. a
-// is the agent; an interface, for tests.
+// checksOf returns the check of the agent's loop, and more. A failed runtime is not
+// among them: a restart of the agent would not help. a is the agent; an interface,
+// for tests.
 func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more []Check) []server.Check {
 	checks := []server.Check{server.SyncLoop(a.LastTurn, c.SyncFrequency.Duration)}
 	for _, m := range more {
@@ -28,9 +28,9 @@ func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more
 	return checks
 }
 
-// healthChecks are checks, and that every source of pods works. The latter is no
-// reason for a watchdog to act: sources are run again by themselves. They are for
-// people and monitors.
+// healthChecks returns checks and one for every source of pods. The watchdog does
+// not use the latter: sources are restarted by themselves. They are for people and
+// monitoring.
 func (n *Node) healthChecks() []server.Check {
 	return append(n.checks(), sourcesCheck(n.SourcesErr))
 }
@@ -40,8 +40,7 @@ func sourcesCheck(err func() error) server.Check {
 	return server.Check{Name: "pod-sources", Check: func(*http.Request) error { return err() }}
 }
 
-// Healthz serves /healthz, and nothing else, on a port of its own, if the
-// configuration has one.
+// Healthz serves only /healthz, on a port of its own, if the configuration has one.
 func Healthz(n *Node) (name string, run func(context.Context) error, err error) {
 	if *n.builder.Config.HealthzPort == 0 {
 		return "", nil, nil

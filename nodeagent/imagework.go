@@ -16,17 +16,17 @@ import (
 
 var _ local.ImageKeeper = (*Node)(nil)
 
-// PullImage pulls an image with the node's own credentials, one after the other,
-// and without any last, and returns its ID. Pods are given the image as one that
-// was there before: see imagePullCredentialsVerificationPolicy. It blocks until ctx
-// ends or the image is there. The error joins those of all attempts, and is
-// local.ErrNotFound if a registry said so.
+// PullImage pulls an image and returns its ID. It tries the node's credentials one
+// after the other, and no credentials last. For pods the image counts as preloaded:
+// see imagePullCredentialsVerificationPolicy. It blocks until the image is pulled
+// or ctx ends. The error joins those of all attempts, and is local.ErrNotFound if a
+// registry returned that.
 func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	var auths []*runtimeapi.AuthConfig
 	var errs []error
 	for _, ring := range n.builder.rings {
 		found, err := ring.Credentials(ctx, image)
-		// A keyring that fails does not keep others from being tried.
+		// A keyring that fails does not stop others from being tried.
 		auths, errs = append(auths, found...), append(errs, err)
 	}
 	for _, auth := range append(auths, nil) {
@@ -45,9 +45,9 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	return "", fmt.Errorf("pull image %q: %w", image, errors.Join(errs...))
 }
 
-// LoadImages installs the images of an archive, if the node's runtime takes any;
-// else the error is an errors.ErrUnsupported. name is for an image in the archive
-// that has none. It returns the IDs.
+// LoadImages installs the images of an archive and returns their IDs; if the
+// runtime does not support archives, the error is errors.ErrUnsupported. name is
+// for an image without a name in the archive.
 func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	if n.local == nil || n.local.Import == nil {
 		return nil, unsupported("the container runtime takes no archives of images over the CRI; use its own program, such as \"ctr -n k8s.io images import\"")
@@ -55,10 +55,10 @@ func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) (
 	return n.local.Import(ctx, archive, name)
 }
 
-// RemoveImage removes an image with all its names. One that a container is made of
-// is refused, unless force is set: the runtime decides then. The error is
-// local.ErrNotFound if there is no such image. A container that is made between the
-// look and the removal is the runtime's to refuse.
+// RemoveImage removes an image with all its names. Unless force is set, an image in
+// use by a container is refused. If there is no such image the error is
+// local.ErrNotFound. The runtime has to refuse an image of a container that is
+// created meanwhile.
 func (n *Node) RemoveImage(ctx context.Context, image string, force bool) error {
 	spec := &runtimeapi.ImageSpec{Image: image}
 	found, err := n.builder.Images.ImageStatus(ctx, spec, false)
@@ -80,8 +80,8 @@ func (n *Node) RemoveImage(ctx context.Context, image string, force bool) error 
 	return nil
 }
 
-// unused returns an error that names a container made of the image. Containers that
-// have ended count too: they can be looked at and restarted only with their image.
+// unused returns an error that names a container of the image. Ended containers
+// count too: they need the image for inspection and restarts.
 func (n *Node) unused(ctx context.Context, img *runtimeapi.Image) error {
 	containers, err := n.builder.Runtime.ListContainers(ctx, nil)
 	if err != nil {
@@ -91,7 +91,7 @@ func (n *Node) unused(ctx context.Context, img *runtimeapi.Image) error {
 	names := append(append([]string{img.GetId()}, img.GetRepoTags()...), img.GetRepoDigests()...)
 	for _, c := range containers {
 		if slices.Contains(names, c.GetImageId()) || slices.Contains(names, c.GetImageRef()) || slices.Contains(names, c.GetImage().GetImage()) {
-			return fmt.Errorf("image %q is used by container %q of pod %s/%s; want it to end first, or force", img.GetId(),
+			return fmt.Errorf("image %q is used by container %q of pod %s/%s; remove the container first, or use force", img.GetId(),
 				c.GetMetadata().GetName(), c.GetLabels()["io.kubernetes.pod.namespace"], c.GetLabels()["io.kubernetes.pod.name"])
 		}
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// keyrings are the node's own credentials for images: docker's configuration file
-// in the root directory and of this user, as the kubelet has it, and the credential
-// provider plugins. They are asked in this order. A file that is missing is no
-// error: it may come later.
+// keyrings returns the node's own credentials for images: docker's configuration
+// file in the root directory and of this user, as in the kubelet, and the
+// credential provider plugins, in this order. A missing file is no error: it may be
+// created later.
 func (b *Builder) keyrings() ([]images.Keyring, error) {
 	c := b.Config
 	rings := []images.Keyring{images.NewFile(filepath.Join(c.RootDir, "config.json"))}
@@ -44,7 +44,7 @@ func (b *Builder) providers() (*images.Plugins, error) {
 		return nil, err
 	}
 	cfg := images.PluginsConfig{Dir: b.Config.CredentialProviderDir, Hash: conf.Hash, Metrics: b.Metrics}
-	// Both are needed: a token, and the annotations that a provider may ask for.
+	// Both are needed: a token, and the annotations for a provider.
 	if cl := b.Cluster; cl != nil && cl.Tokens != nil && cl.ServiceAccount != nil {
 		cfg.Accounts = accounts{cl}
 	}
@@ -80,7 +80,7 @@ type accounts struct{ cl *Cluster }
 // accountTimeout bounds one question about a service account: a pull waits for it.
 const accountTimeout = 10 * time.Second
 
-// Account implements images.Accounts. It asks the API server, and blocks for
+// Account implements images.Accounts. It calls the API server, and blocks for
 // accountTimeout at most.
 func (a accounts) Account(ctx context.Context, namespace, name string) (images.Account, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
@@ -93,7 +93,7 @@ func (a accounts) Account(ctx context.Context, namespace, name string) (images.A
 }
 
 // Token implements images.Accounts. The token is bound to the pod, so that it is
-// void once the pod is deleted. It blocks for accountTimeout at most.
+// invalid once the pod is deleted. It blocks for accountTimeout at most.
 func (a accounts) Token(ctx context.Context, pod *v1.Pod, audience string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()

@@ -11,23 +11,22 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// lockDirs makes the directories that a node writes to, and keeps other agents away
-// from those of its state and of its certificates, if it is to keep any. Containers
-// that collect logs see the pods' logs, and could hold a lock there themselves. The
-// error is node.ErrLocked if another agent has one of them. The locks go with
-// the process, however it ends.
+// lockDirs creates the directories to which a node writes, and locks those of its
+// state and, if it has any, of its certificates. The directory of pod logs is not
+// locked: containers that collect logs could hold a lock there. If another agent
+// has one of them, the error is node.ErrLocked. The locks end with the process.
 func lockDirs(c *kubeletconfig.Config) (*node.DirLock, error) {
 	type dir struct {
 		path string
 		mode os.FileMode
 	}
-	all := []dir{{c.RootDir, 0o751}} // users of their own pass to what is theirs
+	all := []dir{{c.RootDir, 0o751}} // other users can pass to their own directories
 	if c.Kubeconfig != "" || *c.EnableServer && c.TLSCertFile == "" && admitsAlone(c) == nil {
 		// Only where certificates are written: two nodes may read the same ones.
 		all = append(all, dir{c.CertDir, 0o755}) // as the kubelet's
 	}
 	var paths []string
-	// The modes count for new directories; others keep theirs.
+	// The modes are for new directories; existing ones keep theirs.
 	for _, d := range all {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return nil, fmt.Errorf("directory of the node: %w", err)
@@ -45,8 +44,9 @@ func lockDirs(c *kubeletconfig.Config) (*node.DirLock, error) {
 	return node.LockDirs(paths...)
 }
 
-// ResolveRoot returns the root directory of a node as an absolute path without symbolic links: the
-// mount table and runc know no others. A directory that is not there yet is returned as given.
+// ResolveRoot returns the root directory of a node as an absolute path without
+// symbolic links, which the mount table and runc need. A directory that does not
+// exist is returned unchanged.
 func ResolveRoot(dir string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// LogConfig is how a configuration wants the log to be written: what nodeagent.NewLogger
-// takes. Options.LogLevel may be what that returns beside the Logger.
+// LogConfig returns the log options of a configuration, for [NewLogger]. The
+// LogLevel that NewLogger returns can be Options.LogLevel.
 func LogConfig(c *kubeletconfig.Config) LogOptions {
 	l := &c.Logging
 	out := LogOptions{Format: l.Format, Verbosity: c.Verbosity(), FlushEvery: l.FlushFrequency.Duration.Duration}

@@ -15,49 +15,48 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// DebugFrom is the verbosity from which a log says what only who looks for a
-// mistake wants to know.
+// DebugFrom is the verbosity from which a log has entries for debugging.
 const DebugFrom = 4
 
-// Formats that Kubernetes' components know.
+// The log formats of Kubernetes' components.
 const (
 	FormatText = "text"
 	FormatJSON = "json"
 )
 
-// LogModule has the lines of some files told from another verbosity on.
+// LogModule sets another verbosity for some files.
 type LogModule struct {
 	// Pattern is the name of a file without directory and .go, or a glob
-	// (path.Match); one with a slash is that of the whole path without .go.
+	// (path.Match); a pattern with a slash matches the whole path without .go.
 	Pattern   string
 	Verbosity int
 }
 
-// LogOptions defines how a log is written. The zero value of each field means the default
-// named beside it.
+// LogOptions configures a log. The zero value of each field means the default named
+// beside it.
 type LogOptions struct {
 	Format    string // FormatText
 	Verbosity int
-	// Modules are asked in order; the first whose pattern matches counts. None.
+	// Modules are checked in order; the first one that matches is used. None.
 	Modules []LogModule
 
 	// Split writes errors to Errors and all else to Out; everything goes to Errors.
 	Split bool
-	// BufferBytes is how much is kept of Out before it is written, with Split; it
-	// is not kept. FlushEvery is for how long it is kept at most; 5s.
+	// BufferBytes is the size of the buffer of Out, with Split; not buffered.
+	// FlushEvery is the longest time in the buffer; 5s.
 	BufferBytes int
 	FlushEvery  time.Duration
 	Out, Errors io.Writer // os.Stdout and os.Stderr
 }
 
-// LogLevel is the verbosity of a log that runs. Its methods may be called from any
+// LogLevel is the verbosity of a running log. Its methods may be called from any
 // goroutine.
 type LogLevel struct {
 	v     atomic.Int64
 	level zap.AtomicLevel
 }
 
-// NewLogLevel returns a Level, which is a zapcore.LevelEnabler for a core of one's own.
+// NewLogLevel returns a LogLevel, which is a zapcore.LevelEnabler.
 func NewLogLevel(v int) *LogLevel {
 	l := &LogLevel{level: zap.NewAtomicLevel()}
 	_ = l.SetLogLevel(v) // which takes all
@@ -81,8 +80,8 @@ func (l *LogLevel) SetLogLevel(v int) error {
 	return nil
 }
 
-// NewLogger returns a Logger, and what changes its verbosity. Its Sync writes what is
-// kept.
+// NewLogger returns a Logger, and its variable verbosity. The Logger's Sync writes
+// the buffer.
 func NewLogger(cfg LogOptions) (*zap.Logger, *LogLevel, error) {
 	var errs []error
 	var enc zapcore.Encoder
@@ -143,7 +142,7 @@ type modules struct {
 	list  []LogModule
 }
 
-// Enabled implements zapcore.Core: where files differ, it is known when a line is
+// Enabled implements zapcore.Core: with Modules it is decided when an entry is
 // written.
 func (m *modules) Enabled(l zapcore.Level) bool {
 	return m.level.level.Enabled(l) || len(m.list) > 0
@@ -167,7 +166,7 @@ func (m *modules) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	if !m.shows(&ent) {
 		return nil
 	}
-	// A tee writes to all of its cores; each has to be asked.
+	// A tee writes to all of its cores; each has to be checked.
 	if ce := m.Core.Check(ent, nil); ce != nil {
 		ce.Write(fields...)
 	}

@@ -8,9 +8,9 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// JSONEncoder returns an encoder of the JSON format of Kubernetes' components: the time is
-// in milliseconds since 1970 (ts), and lines that are no errors have the verbosity
-// (v) from which they are told.
+// JSONEncoder returns an encoder of the JSON format of Kubernetes' components: the
+// time is in milliseconds since 1970 (ts), and entries that are no errors have
+// their verbosity (v).
 func JSONEncoder() zapcore.Encoder {
 	return jsonLines{zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		MessageKey: "msg", CallerKey: "caller", NameKey: "logger", TimeKey: "ts",
@@ -43,7 +43,7 @@ func (j jsonLines) EncodeEntry(ent zapcore.Entry, fields []zapcore.Field) (*buff
 	return j.Encoder.EncodeEntry(ent, out)
 }
 
-// text1 is an error's text, whatever the error does when it is asked.
+// text1 returns an error's text, even if its method panics.
 func text1(err error) (s string) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -9,11 +9,10 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// FromSlog returns the Logger that Config fields of this module take, writing to the
-// handler of log; nil is a Logger that writes nothing. Levels keep their meaning:
-// zap's Debug, Info, Warn and Error are slog's. The name of a Logger becomes the
-// attribute "logger", a stack trace "stack". Calls are as safe for several goroutines
-// as the handler is.
+// FromSlog returns a Logger for Config fields of this module that writes to the
+// handler of log; nil gives a silent Logger. zap's Debug, Info, Warn and Error are
+// slog's. The name of a Logger becomes the attribute "logger", a stack trace
+// "stack". Concurrent calls are as safe as the handler is.
 func FromSlog(log *slog.Logger) *zap.Logger {
 	if log == nil {
 		return zap.NewNop()
@@ -70,7 +69,7 @@ func (c slogCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 // Sync does nothing: a slog.Handler has no such method.
 func (slogCore) Sync() error { return nil }
 
-// grouped returns fields as attributes, those behind a zap.Namespace in a group.
+// grouped returns fields as attributes, those after a zap.Namespace in a group.
 func grouped(fields []zapcore.Field) []slog.Attr {
 	attrs, group, rest := attributes(fields)
 	if group != "" {
@@ -91,8 +90,8 @@ func attributes(fields []zapcore.Field) (attrs []slog.Attr, group string, rest [
 	return attrs, "", nil
 }
 
-// attribute converts one field; of some, such as zap.Error with details, several
-// attributes come.
+// attribute converts one field, which may give several attributes, for example
+// zap.Error with details.
 func attribute(f zapcore.Field) []slog.Attr {
 	if f.Type == zapcore.SkipType {
 		return nil

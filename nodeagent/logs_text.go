@@ -22,7 +22,7 @@ func TextEncoder() zapcore.Encoder {
 	return &text{MapObjectEncoder: zapcore.NewMapObjectEncoder(), pid: os.Getpid()}
 }
 
-// text has what a Logger was made with in its map.
+// text has the fields of the Logger itself in its map.
 type text struct {
 	*zapcore.MapObjectEncoder
 	pid int
@@ -67,7 +67,7 @@ func (e *text) EncodeEntry(ent zapcore.Entry, fields []zapcore.Field) (*buffer.B
 	return b, nil
 }
 
-// errorKey is what zap.Error calls its field; Kubernetes calls it err.
+// errorKey is the key of zap.Error; Kubernetes' is err.
 const errorKey = "error"
 
 // severity is klog's letter.
@@ -111,7 +111,7 @@ func pair(b *buffer.Buffer, key string, value any) {
 	}
 }
 
-// plainKey is a key as it is, quoted if it could be taken for more than one.
+// plainKey returns a key, quoted if it is ambiguous.
 func plainKey(key string) string {
 	for _, r := range key {
 		if r <= ' ' || r == '=' || r == '"' || r == '\x7f' {

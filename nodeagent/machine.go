@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// node describes the node's machine as the configuration says. The description
-// comes beside an error, with what could be read.
+// node returns the description of the node's machine with the configuration's
+// values. With an error it has the values that could be read.
 func (b *Builder) node() (node.Machine, error) {
 	if b.Hardware == nil {
 		return nodeOf(b.Config)
@@ -23,12 +23,12 @@ func (b *Builder) node() (node.Machine, error) {
 	return node, err
 }
 
-// nodeOf describes this machine as the configuration says. Names and addresses of
-// the configuration replace what was found.
+// nodeOf returns the description of this machine. Configured names and addresses
+// replace detected ones.
 func nodeOf(c *kubeletconfig.Config) (node.Machine, error) {
 	dir := c.RootDir
-	// The root directory may not be there yet, and its file system is what
-	// ephemeral storage is measured by.
+	// The root directory may not exist yet; ephemeral storage is that of its file
+	// system.
 	if _, err := os.Stat(dir); err != nil {
 		dir = "/"
 	}
@@ -44,19 +44,19 @@ func nodeOf(c *kubeletconfig.Config) (node.Machine, error) {
 	return node, err
 }
 
-// configured sets what a configuration says of any machine. Allocatable is computed
-// last: it depends on the capacity that is left.
+// configured sets the configured values. Allocatable is computed last: it depends
+// on the final capacity.
 func configured(node *node.Machine, c *kubeletconfig.Config) {
 	if !*c.LocalStorageCapacityIsolation {
-		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
+		delete(node.Capacity, v1.ResourceEphemeralStorage) // it is not counted
 	}
 	node.Labels = c.NodeLabels
 	node.Allocatable = c.Node(node.Capacity).Allocatable()
 }
 
-// nodeIPs are the node's addresses: those asked for, or, for a lone 0.0.0.0 or ::,
-// one of that family. A machine that has none keeps the detected ones. Detected
-// ones come first, since they are of the default route.
+// nodeIPs returns the node's addresses: the configured ones, or for a single
+// 0.0.0.0 or :: one of that family. A machine without one keeps the detected ones.
+// Detected ones are first, since they belong to the default route.
 func nodeIPs(asked, detected, all []string) []string {
 	want := net.ParseIP(asked[0])
 	if !want.IsUnspecified() {
@@ -82,12 +82,13 @@ func interfaceIPs() (ips []string) {
 	return ips
 }
 
-// defaultContainerLogs is where log collectors look for links to the logs of containers,
-// wherever podLogsDir is: a constant of the kubelet, too.
+// defaultContainerLogs is where log collectors expect links to container logs, wherever
+// podLogsDir is. The kubelet has the same constant.
 const defaultContainerLogs = "/var/log/containers"
 
-// containerLogs is Settings.ContainerLogs with its default; "" for none. Links among the
-// logs of pods would pass for logs.
+// containerLogs returns the directory of links to container logs: Settings.ContainerLogs
+// or its default. It returns "" for none, also if the directory is that of the pods'
+// logs, where links would be taken for logs.
 func (b *Builder) containerLogs() string {
 	dir := b.Settings.ContainerLogs
 	if dir == "" && b.Hardware == nil {

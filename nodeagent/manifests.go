@@ -20,35 +20,35 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Static pods that were left by a kubelet. Its UIDs for them depend on the file and
-// the node in its own way; a pod with another UID would be another pod, and its
-// containers would be killed and made again.
+// Static pods left by a kubelet. Their UIDs depend on the file and the node in the
+// kubelet's way; a pod with another UID would be another pod, and its containers
+// would be replaced.
 
-// How often the runtime is asked at the start until it answers, and how long one
-// question may take.
+// The interval of calls of the runtime at the start until it answers, and the limit
+// of one call.
 const (
 	staticAgain    = time.Second
 	staticPatience = 10 * time.Second
 )
 
-// staticPods finds the static pods that run, with one look at the runtime: a
-// kubelet that ran the node before gave them other UIDs than this agent would. It
-// is used by one goroutine, that of the source of manifests.
+// staticPods finds the running static pods, with one listing of the runtime: an
+// earlier kubelet gave them other UIDs than this agent would. It is used by one
+// goroutine, that of the source of manifests.
 type staticPods struct {
 	runtime criapi.RuntimeService
 	dir     string // of the directories of pods
 	log     *zap.Logger
-	// looked is set by the first successful look; pods and made do not change after
-	// it.
+	// looked is set after the first successful listing; pods and made do not change
+	// afterwards.
 	looked bool
 	pods   []*runtimeapi.PodSandbox
-	made   map[string][]*runtimeapi.Container // those that run, by sandbox
+	made   map[string][]*runtimeapi.Container // running ones, by sandbox
 }
 
-// find returns those that run under the name of a pod, with containers that the
-// pod's spec could have made. Where a kubelet may have left any it waits until the
-// runtime answers; elsewhere pods are known without the runtime. It blocks until
-// then, or until ctx ends, which is its only error.
+// find returns the running pods with the name of a pod, whose containers match its
+// spec. If a kubelet may have left any, it waits until the runtime answers;
+// otherwise the runtime is not needed. It blocks until ctx ends at most, which is
+// its only error.
 func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, error) {
 	if !s.looked && !s.mayBeLeft(pod.UID) {
 		return nil, nil
@@ -69,8 +69,7 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 	for _, p := range s.pods {
 		m, a := p.GetMetadata(), p.GetAnnotations()
 		uid := types.UID(p.GetLabels()[cri.LabelPodUID])
-		// The runtime's labels and annotations are those that the kubelet and this
-		// agent both write.
+		// Labels and annotations that both the kubelet and this agent write.
 		switch {
 		case m.GetNamespace() != pod.Namespace || m.GetName() != pod.Name:
 		// Only a static pod has its hash as its UID.
@@ -101,11 +100,11 @@ func (s *staticPods) mayBeLeft(own types.UID) bool {
 	})
 }
 
-// maxPodDirs is how many directories of pods are looked at.
+// maxPodDirs limits the directories of pods that are read.
 const maxPodDirs = 10_000
 
-// look asks the runtime once which static pods are ready, and which of their
-// containers run. On error nothing is kept.
+// look lists the ready static pods and their running containers once. After an
+// error nothing is stored.
 func (s *staticPods) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, staticPatience)
 	defer cancel()

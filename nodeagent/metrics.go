@@ -13,8 +13,8 @@ import (
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-// statistics are those of the node, as package server asks for them. It is not made
-// for a node that measures nothing.
+// statistics are the node's statistics for package server. A node without
+// measurements has none.
 type statistics struct{ u Usage }
 
 // Summary implements the server's interface: cpuAndMemoryOnly is
@@ -26,13 +26,13 @@ func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsa
 	return s.u.Summary(ctx)
 }
 
-// scrapeTimeout bounds a scrape of what has to be measured for it. It is
-// Prometheus' default timeout of a scrape.
+// scrapeTimeout limits a scrape with measurements. It is Prometheus' default
+// timeout.
 const scrapeTimeout = 10 * time.Second
 
-// gatherers are the metrics by path. /metrics is there even without
-// Options.Metrics, and empty then. Each path has a registry of its own, because
-// metrics of the same name are on two of them.
+// gatherers returns the metrics by path. Without Options.Metrics, /metrics is
+// empty. Each path has a registry of its own, because some metrics are on two of
+// them.
 func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
 	reg := n.options.Metrics
 	if reg == nil {
@@ -53,8 +53,8 @@ func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
 	)
 }
 
-// probeMetrics are those of reg that are about probes. They are in /metrics as
-// well; the kubelet has them apart.
+// probeMetrics returns the metrics of reg about probes. They are also in /metrics;
+// the kubelet has a separate path.
 func probeMetrics(reg prometheus.Gatherer) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
 		all, err := reg.Gather()

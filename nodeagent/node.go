@@ -16,34 +16,34 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// Node is a whole node: an agent with its parts, and the services beside it. It
-// answers what a person at the machine asks (local.Handler). All methods may be
-// called from any goroutine.
+// Node is a whole node: an agent with its parts and services. It implements
+// local.Handler for people at the machine. All methods may be called from any
+// goroutine.
 type Node struct {
 	*agent.Agent
 
 	options  Options
-	endpoint string // of the runtime; "": it is somebody else's
+	endpoint string // of the runtime; "" for an embedder's own
 	builder  *Builder
 	file     *node.FileLock // nil: there is no lock file
 	lock     *node.DirLock
-	client   *cri.Client                 // nil: the runtime is somebody else's, or local
-	local    *LocalRuntime               // nil: it is not in this process
-	remember func(context.Context) error // records the runtime before any pod runs on it; nil: it is on record
+	client   *cri.Client                 // nil: the runtime is the embedder's, or local
+	local    *LocalRuntime               // nil: the runtime is in another process
+	remember func(context.Context) error // records the runtime before any pod runs on it; nil: it is recorded
 	services []service
-	opening  []<-chan struct{} // closed when what others wait for is open
+	opening  []<-chan struct{} // closed when their component is open
 	onSocket map[string]http.Handler
 	up       chan struct{}
-	// begun is set by Run or Close, whichever comes first: the other one returns at
+	// begun is set by Run or Close, whichever is first: the other one returns at
 	// once.
 	begun atomic.Bool
 }
 
-// New makes a Node at rest. See the package's documentation for what it looks at,
-// and for the order. ctx bounds it alone. The node's directories are locked from the
-// beginning until the end of Run, or until Close: the error is node.ErrLocked if
-// another agent has one of them, and nothing in them has been touched then. A lock
-// file comes before them, and is waited for until ctx ends.
+// New makes a Node at rest. The package documentation has the order and the side
+// effects. ctx limits only New. The node's directories are locked until the end of
+// Run, or until Close: if another agent has one of them, the error is
+// node.ErrLocked, and nothing in them was changed. A lock file is locked before,
+// and waited for until ctx ends.
 func New(ctx context.Context, o Options) (*Node, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -71,20 +71,20 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
-// Builder is what the node was made with. It must not be changed, but for
-// [Builder.Claim] by makers of services.
+// Builder returns the components of the node. Do not change it, except by
+// [Builder.Claim] in makers of services.
 func (n *Node) Builder() *Builder { return n.builder }
 
-// Up is closed when the agent is ready, and the local socket, if there is to be
-// one, has been opened.
+// Up returns a channel that is closed when the agent is ready and the local socket,
+// if configured, is open.
 func (n *Node) Up() <-chan struct{} { return n.up }
 
-// Run runs the node until ctx ends, and returns when everything of it has ended:
-// the agent first, its services after it. It returns what agent.Agent's Run does.
-// The error is a node.ErrClaimed, before anything has begun, if another agent of the
-// machine uses the same: see Settings.ClaimsDir.
-// It may be called once: agent.ErrStarted is what a second call returns. Services that
-// hang half a minute after the agent's end are abandoned, with the lock.
+// Run runs the node until ctx ends, and returns when everything has ended: the
+// agent first, its services after it. It returns the result of agent.Agent's Run.
+// If another agent of the machine uses the same resources, the error is
+// node.ErrClaimed, and nothing was started: see Settings.ClaimsDir. It may be
+// called once; a second call returns agent.ErrStarted. Services that hang half a
+// minute after the agent's end are abandoned, together with the lock.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.begun.CompareAndSwap(false, true) {
 		return agent.ErrStarted
@@ -93,8 +93,8 @@ func (n *Node) Run(ctx context.Context) error {
 	if err := n.claim(ctx); err != nil {
 		return errors.Join(err, n.close(ctx))
 	}
-	// The record comes before any pod: after a crash the next start has to find the
-	// same runtime.
+	// The record is written before any pod starts: after a crash the next start has
+	// to find the same runtime.
 	if n.remember != nil {
 		if err := n.remember(ctx); err != nil {
 			return errors.Join(err, n.close(ctx))
@@ -112,12 +112,12 @@ func (n *Node) Run(ctx context.Context) error {
 		n.last(ctx, &wg)
 	}()
 	// Services begin before the agent, so that the runtime and the cluster are
-	// there when it asks.
+	// available to it.
 	for _, s := range n.services {
 		wg.Go(func() {
 			err := s.run(beside)
 			if err != nil {
-				log.Error("service has failed", zap.String("service", s.name), zap.Error(err))
+				log.Error("service failed", zap.String("service", s.name), zap.Error(err))
 			}
 			// Without the runtime in the process no pod can be run, nor ended.
 			if s.vital && err != nil {
@@ -130,19 +130,18 @@ func (n *Node) Run(ctx context.Context) error {
 		wg.Go(func() {
 			err := n.file.Wanted(beside)
 			if beside.Err() == nil {
-				log.Info("lock file is wanted by another program", zap.Error(err))
+				log.Info("another program wants the lock file", zap.Error(err))
 				abort(nil)
 			}
 		})
 	}
 	err := n.Agent.Run(ctx)
-	// The agent ends without an error when its ctx does; why that ended is known by
-	// the cause alone.
+	// The agent returns nil when its ctx ends; only the cause tells why.
 	if cause := context.Cause(ctx); err == nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		err = cause
 	}
 	if closed(n.Ready()) {
-		log.Info("agent ends; containers keep running")
+		log.Info("agent ended; containers keep running")
 	}
 	return err
 }
@@ -154,7 +153,7 @@ const endPatience = 30 * time.Second
 // last closes the node when its services have ended.
 func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	ended := make(chan struct{})
-	// A goroutine of its own, as it may hang with the services; it ends with them.
+	// A goroutine, as it may hang with the services; it ends with them.
 	go func() {
 		services.Wait()
 		_ = n.close(ctx)
@@ -169,8 +168,7 @@ func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	}
 }
 
-// rise closes Up when what it stands for is there. It never closes it if ctx ends
-// before.
+// rise closes Up when the agent and the socket are ready; never if ctx ends before.
 func (n *Node) rise(ctx context.Context) {
 	for _, c := range append([]<-chan struct{}{n.Ready()}, n.opening...) {
 		select {
@@ -182,8 +180,8 @@ func (n *Node) rise(ctx context.Context) {
 	close(n.up)
 }
 
-// Close gives back what New has taken, of a node that is not to be run. After Run
-// has been called it does nothing.
+// Close releases the resources of New, for a node that is not run. After Run has
+// been called it does nothing.
 func (n *Node) Close() error {
 	if !n.begun.CompareAndSwap(false, true) {
 		return nil
@@ -195,7 +193,7 @@ func (n *Node) Close() error {
 // agents have the node's directories. It is called once, when nothing else uses
 // either. The client goes first, the locks after it.
 func (n *Node) close(ctx context.Context) error {
-	defer n.releaseFile() // last: who waits for it wants the directories next
+	defer n.releaseFile() // last: a program that waits for it needs the directories next
 	defer n.lock.Release()
 	if n.client == nil {
 		return nil

@@ -16,11 +16,11 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// NodeAPI serves the node's API over HTTPS and its read-only part over HTTP, which
-// anybody may be given, on the ports of the configuration. Without a cluster nobody
-// can be asked who may use HTTPS: it is served to whom certificates, or
-// authentication.anonymous, and authorization.mode AlwaysAllow let in, and if that
-// is nobody, not at all, which is logged with the reason.
+// NodeAPI serves the node's API over HTTPS, and its public read-only part over
+// HTTP, on the ports of the configuration. Without a cluster users cannot be
+// reviewed: HTTPS then needs client certificates or authentication.anonymous, and
+// authorization.mode AlwaysAllow. If no client could use it, it is not served, and
+// the reason is logged.
 func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) {
 	api, err := n.nodeAPI()
 	if api == nil || err != nil {
@@ -29,11 +29,11 @@ func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) 
 	return "node API", api.run, nil
 }
 
-// nodeAPI makes what the configuration asks for; nil is nothing.
+// nodeAPI returns the configured API; nil for none.
 func (n *Node) nodeAPI() (*nodeAPI, error) {
 	c, cl := n.builder.Config, n.builder.Cluster
 	main := *c.EnableServer
-	// Whoever could not get in anyway would only find an open port.
+	// If no client could use it, the port stays closed.
 	if main && (cl == nil || cl.Reviewer == nil) {
 		if err := admitsAlone(c); err != nil {
 			n.builder.Log.Warn("node API is not served over HTTPS", zap.Error(err))
@@ -62,8 +62,9 @@ func (n *Node) nodeAPI() (*nodeAPI, error) {
 	return api, nil
 }
 
-// InnerAPI makes the node's API for a service that lets in whom it knows, such as an API
-// server on the node. It has no metrics of its own. It is for the makers of services.
+// InnerAPI returns the node's API for a service that authenticates requests itself,
+// such as an API server on the node. It has no metrics of its own. It is for makers
+// of services.
 func (n *Node) InnerAPI() (*server.Server, error) {
 	cfg, err := n.api()
 	if err != nil {
@@ -82,7 +83,7 @@ type nodeAPI struct {
 	contention bool // blocking is profiled while it is served
 }
 
-// api is what is served, without the main port. NodeAPI and InnerAPI begin with it.
+// api returns the configuration without the main port, for NodeAPI and InnerAPI.
 func (n *Node) api() (server.Config, error) {
 	b, o := n.builder, &n.options
 	c := b.Config
@@ -110,9 +111,9 @@ func (n *Node) api() (server.Config, error) {
 	return cfg, nil
 }
 
-// secure adds HTTPS, and who may use it. The certificate is the cluster's, that of
-// the configuration's files, or one that the node signs itself. The error means
-// that files cannot be used.
+// secure adds HTTPS with authentication and authorization. The certificate is the
+// cluster's, that of the configuration's files, or a self-signed one. It returns an
+// error if files cannot be used.
 func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 	c := b.Config
 	certs := server.CertsConfig{
@@ -131,7 +132,7 @@ func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 			}
 		}
 	}
-	// For the certificate that the node signs: clients come by address.
+	// For the self-signed certificate: clients use addresses.
 	for _, ip := range b.Node.IPs {
 		certs.IPs = append(certs.IPs, net.ParseIP(ip))
 	}
@@ -189,8 +190,8 @@ func notFound(err error) error {
 	return err
 }
 
-// applyGates turns on and off what gates say; what they do not say is as in the
-// kubelet. Defaults are those of the release in behaviour.
+// applyGates applies the configured feature gates; others have the kubelet's
+// defaults of the release in behaviour.
 func applyGates(cfg *server.Config, gates map[string]bool) {
 	on := func(gate string, def bool) bool {
 		if v, ok := gates[gate]; ok {

@@ -4,5 +4,5 @@ import (
 	"github.com/nodewright/nodewright/node/oom"
 )
 
-// oomCounters are those of cgroup v2 below the cgroup of all pods.
+// oomCounters returns the counters of cgroup v2 below the cgroup of all pods.
 func oomCounters(root string) oom.Fallback { return oom.NewCounters("/sys/fs/cgroup", root) }

@@ -6,5 +6,5 @@ import (
 	"github.com/nodewright/nodewright/node/oom"
 )
 
-// oomCounters returns nil: there are no cgroups to count in.
+// oomCounters returns nil: there are no cgroups.
 func oomCounters(string) oom.Fallback { return nil }

@@ -18,116 +18,114 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// Options say what a node is made of. Config is required; the zero value of every
-// other field means the default named beside it.
+// Options configures a [Node]. Config is required; the zero value of every other
+// field means the default named beside it.
 type Options struct {
-	// Config is that of the node, as kubeletconfig.Load returns it. It must not be
-	// changed any more.
+	// Config is the node's configuration, as kubeletconfig.Load returns it. It must
+	// not be changed any more.
 	Config *kubeletconfig.Config
-	// Parts are made, and called, in this order; none. [Standard] lists all.
+	// Parts are made, and called, in this order; none. [Standard] returns all.
 	Parts []Maker
-	// Services run beside the agent; none. [StandardServices] lists all.
+	// Services run beside the agent; none. [StandardServices] returns all.
 	Services []Service
 	// Join connects the node to the cluster of Config.Kubeconfig, and is required
-	// beside one: it is that of package nodeagent/cluster. Without a kubeconfig it
-	// is not called.
+	// with one: use that of package nodeagent/cluster. Without a kubeconfig it is
+	// not called.
 	Join func(*Builder) (*Cluster, error)
 
-	// Runtime and Images are both given, or neither: a client of
-	// Config.ContainerRuntimeEndpoint, or else of the first of the usual sockets
-	// that is there. Run closes the client that it made, and no other.
+	// Runtime and Images are both set, or neither. Nil: a client of
+	// Config.ContainerRuntimeEndpoint, or of the first of the usual sockets that
+	// exists. Run closes only its own client.
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// LocalRuntime makes a runtime in this process. It is used without Runtime, if
-	// Config.ContainerRuntimeEndpoint is [InProcess], or if it is empty, none of the
-	// usual sockets exists, and the node's pods do not run elsewhere; none. Which
-	// runtime a node has is on record in its root directory, and does not change
-	// by itself.
+	// LocalRuntime makes a runtime in this process. It is used if Runtime is nil
+	// and Config.ContainerRuntimeEndpoint is [InProcess], or if that is empty, none
+	// of the usual sockets exists, and the node's pods do not run on another
+	// runtime; none. The node's runtime is recorded in its root directory, and does
+	// not change by itself.
 	LocalRuntime LocalMaker
-	// Sources are asked for pods beside those of Config; none.
+	// Sources are additional sources of pods; none.
 	Sources []podmgr.Source
-	// Hardware is the node's machine; the one that the agent runs on.
+	// Hardware is the node's machine; the one on which the agent runs.
 	Hardware *Hardware
-	// Machine reports when the machine goes down; logind.
+	// Machine reports shutdowns; logind.
 	Machine shutdown.Machine
-	// Agent is called with the agent's configuration before the agent is made,
-	// and may change it; nothing is changed.
+	// Agent may change the agent's configuration before the agent is made; no
+	// change.
 	Agent func(*agent.Config)
 
 	Settings
 
-	// KubernetesVersion is the release as which the node presents itself to its
-	// cluster and in metrics; that of the function of this name.
+	// KubernetesVersion is the Kubernetes version that the node reports to its
+	// cluster and in metrics; the result of the function of this name.
 	KubernetesVersion string
 
 	Log *zap.Logger // silent
-	// LogLevel changes what Log writes (/debug/flags/v); it is not changed.
+	// LogLevel changes the verbosity of Log (/debug/flags/v); it is constant.
 	LogLevel server.LogLevel
-	// Metrics is what is exported, by LocalSocket and NodeAPI too; nothing is.
+	// Metrics is exported, also by LocalSocket and NodeAPI; none.
 	Metrics *prometheus.Registry
-	// Flags are those of the program, for /flagz; none are shown.
+	// Flags returns the flags of the program, for /flagz; none.
 	Flags func() map[string]string
 }
 
-// Settings are those that a KubeletConfiguration has no field for. The zero value
-// of each means the default named beside it.
+// Settings are settings without a field in KubeletConfiguration. The zero value of
+// each means the default named beside it.
 type Settings struct {
-	// SecretKeyFile has the key of 32 bytes that Secrets and tokens are encrypted
-	// with when they are kept for starts without a network: raw, in hex or in base64,
-	// and for root's eyes alone; secret.key in the root directory, which is made at
-	// the first start. With a key that cannot be used nothing is kept.
+	// SecretKeyFile has the key of 32 bytes that encrypts stored Secrets and tokens
+	// for starts without a network: raw, in hex or in base64, and readable only by
+	// root; secret.key in the root directory, which is created at the first start.
+	// With an unusable key they are not stored.
 	SecretKeyFile string
-	// SecretKeyCredential takes the place of SecretKeyFile: it names a credential of
-	// the agent's systemd service that is such a key (systemd-creds(1) encrypts it
-	// with the TPM); none.
+	// SecretKeyCredential replaces SecretKeyFile: the name of a credential of the
+	// agent's systemd service with such a key (systemd-creds(1) encrypts it with
+	// the TPM); none.
 	SecretKeyCredential string
-	// SecretsInClear keeps Secrets and tokens as they are: for a disk that is
-	// encrypted itself.
+	// SecretsInClear stores Secrets and tokens unencrypted, for an encrypted disk.
 	SecretsInClear bool
-	// Socket is that of LocalSocket; agent.sock in the root directory.
+	// Socket is the path of LocalSocket; agent.sock in the root directory.
 	Socket string
-	// StartsInFlight is how many pods start at a time; 4.
+	// StartsInFlight limits the concurrent starts of pods; 4.
 	StartsInFlight int
-	// PullsPerRegistry is how many images are pulled from one registry at a time;
-	// any number.
+	// PullsPerRegistry limits the concurrent pulls from one registry; no limit.
 	PullsPerRegistry int
-	// ExecProbes is how many probes run commands in containers at a time; 32.
+	// ExecProbes limits the concurrent exec probes; 32.
 	ExecProbes int
-	// FastProbes looks at containers that are not ready yet more often than once a
+	// FastProbes checks containers that are not ready yet more often than once a
 	// period.
 	FastProbes bool
-	// PodLogBudget is how many bytes all logs of a pod may take; any number.
+	// PodLogBudget limits the bytes of all logs of a pod; no limit.
 	PodLogBudget int64
-	// LeaveHost leaves the machine below as it is: parameters of the kernel, the
-	// agent's own OOM score and the firewall, whatever the configuration says of them.
-	// It is for agents on a machine that is somebody's own.
+	// LeaveHost does not change the machine, whatever the configuration: kernel
+	// parameters, the agent's own OOM score, the firewall. It is for agents on a
+	// shared or personal machine.
 	LeaveHost bool
-	// ClaimsDir is where the agents of the machine record what they use of it outside of
-	// their root directories: the directory of pod logs, the cgroup of pods, the container
-	// runtime, ports, the node's name in a cluster. Run refuses what another one uses
-	// (node.TakeClaims); node.ClaimsDir. [NoClaims] is none, for a program that sees to
-	// it itself; nodes of Options.Hardware have none.
+	// ClaimsDir is the directory in which the agents of the machine record the
+	// resources that they use outside of their root directories: the directory of
+	// pod logs, the cgroup of pods, the container runtime, ports, the node's name
+	// in a cluster. Run returns an error for resources of another agent
+	// (node.TakeClaims); node.ClaimsDir. [NoClaims] disables it, for a program that
+	// does so itself; nodes of Options.Hardware have none.
 	ClaimsDir string
-	// ContainerLogs gets links to the logs of containers, which log collectors look for;
-	// /var/log/containers, wherever podLogsDir is. Several agents may have the same: each
-	// makes and removes links to its own logs only. "-" is none, the default of nodes of
+	// ContainerLogs is the directory of links to container logs, for log collectors;
+	// /var/log/containers, wherever podLogsDir is. Agents may share it: each creates and
+	// removes links to its own logs only. "-" is none, the default of nodes of
 	// Options.Hardware.
 	ContainerLogs string
-	// PollFiles has manifests and logs looked at from time to time (fileCheckFrequency,
-	// containerLogMonitorInterval) and no notices of changes asked of the kernel: for file
-	// systems that give none, and for many nodes on a machine, whose watches are few.
+	// PollFiles polls manifests and logs (fileCheckFrequency,
+	// containerLogMonitorInterval) instead of watching them: for file systems
+	// without events, and for many nodes on a machine, whose watches are limited.
 	PollFiles bool
-	// NoPluginSockets opens none of the sockets below the root directory that plugins and
-	// clients of pod resources use, and looks for none: device plugins and DRA drivers are
-	// those that the program offers itself, with Facts.OfferDevices and Facts.OfferDriver.
+	// NoPluginSockets neither opens nor searches the sockets of plugins and of the
+	// podresources API below the root directory: device plugins and DRA drivers are
+	// those that the program adds with Facts.OfferDevices and Facts.OfferDriver.
 	NoPluginSockets bool
 	// PinnedImages are names of images that are never removed; see
 	// pressure.CollectionConfig. None.
 	PinnedImages []string
 }
 
-// validate reports everything that is wrong at once. It looks at the machine's
-// cgroup version, and at nothing else of it.
+// validate returns every fault. Of the machine it only reads the cgroup version.
 func (o *Options) validate() error {
 	if o.Config == nil {
 		return errors.New("field Options.Config is required")
@@ -163,8 +161,8 @@ func (s *Settings) validate() error {
 	return nil
 }
 
-// Supported returns what is wrong with a valid configuration on this machine. The
-// field is that of KEP-4569; nil and false let a machine with cgroup v1 pass.
+// Supported returns an error if a valid configuration cannot be used on this
+// machine. The field is that of KEP-4569; nil and false accept cgroup v1.
 func Supported(c *kubeletconfig.Config) error {
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !node.CgroupV2() {
 		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")

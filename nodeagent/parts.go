@@ -8,32 +8,32 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Maker makes a part of a node. The Part is nil if this node does without it. A
-// maker may read and change the Facts of the Builder.
+// Maker makes a part of a node; nil if this node does not need it. A maker may read
+// and change the Facts of the Builder.
 type Maker func(*Builder) (part.Part, error)
 
-// Standard lists the makers of this package in the order that suits them: what
-// others need is made before them, and hooks are called in the kubelet's order.
+// Standard returns the makers of this package in the right order: dependencies come
+// first, and hooks are called in the kubelet's order.
 func Standard() []Maker { return StandardWithout() }
 
-// StandardWithout is [Standard] without the parts of these names. [New] fails if
-// there is no part of a name. What is left out is linked nevertheless; list single
-// makers to leave its code out as well.
+// StandardWithout is [Standard] without the parts of these names. [New] fails for
+// an unknown name. The code of omitted parts is linked nevertheless; to avoid that,
+// list single makers.
 func StandardWithout(names ...string) []Maker {
 	var list []Maker
 	for _, m := range []struct {
 		name string
 		make Maker
 	}{
-		// The first one sees pods as soon as they come.
+		// The first one sees pods as soon as they are added.
 		{"podstart", PodStarts},
-		// Stats and collection have what eviction needs.
+		// Stats and collection are needed by eviction.
 		{"stats", Stats}, {"collection", Collection}, {"eviction", Eviction}, {"preemption", Preemption}, {"shutdown", Shutdown},
-		// Before those that reserve anything for a pod.
+		// Before the parts that reserve anything for a pod.
 		{"startorder", StartOrder},
 		// Devices take part in the decisions of placement.
 		{"devices", Devices}, {"placement", Placement}, {"claims", Claims},
-		// These serve what those before them have.
+		// These serve earlier parts.
 		{"plugins", Plugins}, {"podresources", PodResources},
 		{"resize", Resize}, {"userns", UserNamespaces}, {"tokens", Tokens}, {"mirrors", Mirrors}, {"oom", OOM},
 		{"swap", Swap}, {"hostsetup", HostSetup},
@@ -52,15 +52,14 @@ func StandardWithout(names ...string) []Maker {
 	return list
 }
 
-// With is the Maker of a part that is there already. It may be used for one node,
-// as a part belongs to one agent.
+// With returns a Maker of an existing part. Use it for one node: a part belongs to
+// one agent.
 func With(p part.Part) Maker {
 	return func(*Builder) (part.Part, error) { return p, nil }
 }
 
-// make makes the parts in their order, and reports all mistakes at once. A maker is
-// called even if one before it failed: it finds Facts without what that one would
-// have added.
+// make makes the parts in order, and returns all errors. A maker is called even if
+// an earlier one failed: it finds Facts without that one's values.
 func (b *Builder) make(list []Maker) ([]part.Part, error) {
 	var parts []part.Part
 	var errs []error

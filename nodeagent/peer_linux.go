@@ -20,13 +20,13 @@ func peer(endpoint string) (int, error) {
 	defer func() { _ = c.Close() }()
 	uc, ok := c.(*net.UnixConn)
 	if !ok {
-		return 0, fmt.Errorf("%s is no Unix socket", endpoint)
+		return 0, fmt.Errorf("%s is not a Unix socket", endpoint)
 	}
 	raw, err := uc.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
-	// For a connected client the credentials are those of the process that called
+	// On the client side the credentials are those of the process that called
 	// listen(2).
 	var cred *unix.Ucred
 	if ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); ctlErr != nil {

@@ -18,8 +18,8 @@ import (
 // placementDir has the checkpoints of placement, below the root directory.
 const placementDir = "placement"
 
-// Placement gives containers CPUs and memory of their own, on the machine's NUMA
-// nodes: see [resources.Placement].
+// Placement makes the part that assigns CPUs and memory to containers, on the
+// machine's NUMA nodes: see [resources.Placement].
 func Placement(b *Builder) (part.Part, error) {
 	conf, err := b.placement()
 	if err != nil {
@@ -44,18 +44,17 @@ func (b *Builder) placement() (fit.PlacementConfig, error) {
 	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, b.numa)
 }
 
-// placementOf returns how a machine's CPUs and memory are placed. The machine is
-// looked at only if they are, or were in an earlier life of the agent. The
-// directory of records says that they were: policies may be turned off again, and
-// running containers keep their CPUs. The error names the policies, or the field
-// that does not suit the machine.
+// placementOf returns the configuration of placement. The machine is read only if
+// placement is configured or was before, which the directory of records shows:
+// after policies are turned off, running containers keep their CPUs. The error
+// names the policies, or the field that does not fit the machine.
 func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.PlacementConfig, error) {
 	if c.PlacesNothing() && !exists(dir) {
 		return fit.PlacementConfig{}, nil
 	}
 	m, err := read()
 	if c.PlacesNothing() {
-		return fit.PlacementConfig{Machine: m}, nil // without it, what was bound stays bound
+		return fit.PlacementConfig{Machine: m}, nil // needed to release CPUs that were assigned before
 	}
 	if err != nil {
 		return fit.PlacementConfig{}, fmt.Errorf("cpuManagerPolicy %s, memoryManagerPolicy %s: the machine cannot be read: %w", c.CPUManagerPolicy, c.MemoryManagerPolicy, err)

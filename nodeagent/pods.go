@@ -13,25 +13,25 @@ import (
 
 // Makers of parts that each need little beside their configuration.
 
-// Resize changes the resources of pods that run: see [resources.Resize].
+// Resize makes the part that changes the resources of running pods: see
+// [resources.Resize].
 func Resize(b *Builder) (part.Part, error) {
 	return resources.NewResize(resources.ResizeConfig{Store: b.Store("grants", "resize"), KubeletDir: b.Config.RootDir, Log: b.Log.Named("resize"), Metrics: b.Metrics})
 }
 
-// subIDsUser is whose IDs pods get, where the machine sets some aside for it. It is
-// the user of the kubelet's documentation for user namespaces (KEP-127), looked up
-// in /etc/subuid by getsubids(1).
+// subIDsUser is the user whose subordinate IDs pods get: the user of the kubelet's
+// documentation for user namespaces (KEP-127), in /etc/subuid by getsubids(1).
 const subIDsUser = "kubelet"
 
-// UserNamespaces sets IDs aside for pods with a user namespace of their own: see
-// [resources.UserNamespaces]. A machine whose IDs cannot be found out goes without.
+// UserNamespaces makes the part that allocates IDs for pods with a user namespace:
+// see [resources.UserNamespaces]. It is nil if the machine's IDs cannot be read.
 func UserNamespaces(b *Builder) (part.Part, error) {
 	log := b.Log.Named("userns")
 	var ids resources.UserIDs // any, on other hardware: this machine's users are not that one's
 	if b.Hardware == nil {
 		var err error
 		if ids, _, err = resources.SubIDs(context.Background(), subIDsUser); err != nil {
-			log.Error("no user namespaces for pods: failed to find out which IDs the machine sets aside for them", zap.Error(err))
+			log.Error("disabled user namespaces for pods: failed to read subordinate IDs", zap.Error(err))
 			return nil, nil // a node without this part
 		}
 	}
@@ -45,8 +45,8 @@ func UserNamespaces(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// Tokens drops the tokens of pods that are gone, where a cluster keeps some: see
-// [lifecycle.Tokens]. A cluster's tokens that are not kept need no clean-up.
+// Tokens makes the part that drops the tokens of pods that are gone, if a cluster
+// stores any: see [lifecycle.Tokens].
 func Tokens(b *Builder) (part.Part, error) {
 	if b.Cluster == nil {
 		return nil, nil //nolint:nilnil // a node without this part
@@ -58,12 +58,13 @@ func Tokens(b *Builder) (part.Part, error) {
 	return lifecycle.NewTokens(lifecycle.TokensConfig{Tokens: keeper})
 }
 
-// PodStarts measures how long pods take to start: see [lifecycle.PodStarts].
+// PodStarts makes the part that measures the start of pods: see
+// [lifecycle.PodStarts].
 func PodStarts(b *Builder) (part.Part, error) {
 	return lifecycle.NewPodStarts(lifecycle.PodStartsConfig{Echoed: b.Cluster != nil, Metrics: b.Metrics})
 }
 
-// Mirrors keeps pods in the cluster that stand for static ones: see package
+// Mirrors makes the part that maintains mirror pods in the cluster: see
 // [lifecycle.Mirrors].
 func Mirrors(b *Builder) (part.Part, error) {
 	if b.Cluster == nil || b.Cluster.Mirrors == nil {
@@ -72,9 +73,9 @@ func Mirrors(b *Builder) (part.Part, error) {
 	return lifecycle.NewMirrors(lifecycle.MirrorsConfig{API: b.Cluster.Mirrors, Log: b.Log.Named("mirror")})
 }
 
-// HostSetup sets up the kernel, the agent's own OOM score and chains of the firewall:
-// see [lifecycle.HostSetup]. It fails where the kernel's parameters differ and are
-// not to be changed (protectKernelDefaults).
+// HostSetup makes the part that sets kernel parameters, the agent's own OOM score
+// and firewall chains: see [lifecycle.HostSetup]. It fails if kernel parameters
+// differ and must not be changed (protectKernelDefaults).
 func HostSetup(b *Builder) (part.Part, error) {
 	if b.Settings.LeaveHost {
 		return nil, nil //nolint:nilnil // a node without this part
@@ -92,8 +93,8 @@ func HostSetup(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// Swap keeps containers off the node's swap, or lets some have a share of it: see
-// [resources.Swap]. It fails on a machine that has swap and is to have none.
+// Swap makes the part that limits swap of containers: see [resources.Swap]. It
+// fails on a machine with swap that must have none.
 func Swap(b *Builder) (part.Part, error) {
 	p, err := resources.NewSwap(resources.SwapConfig{Allowed: !*b.Config.FailSwapOn, Limited: b.Config.LimitedSwap(), Log: b.Log.Named("swap")})
 	if err != nil {
@@ -102,7 +103,7 @@ func Swap(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// StartOrder has pods begin in the order that they ask for: see package
+// StartOrder makes the part for the start order that pods request: see
 // [lifecycle.StartOrder].
 func StartOrder(b *Builder) (part.Part, error) {
 	return lifecycle.NewStartOrder(lifecycle.StartOrderConfig{Log: b.Log.Named("startorder")})

@@ -10,10 +10,11 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// Makers of what measures the node and acts when it runs short: each takes the
-// figures of those before it from Facts.
+// Makers of parts that measure the node and act on resource shortage: each takes
+// the statistics of earlier ones from Facts.
 
-// Stats knows what the node and its pods use: see [pressure.Stats].
+// Stats makes the part that measures the usage of the node and its pods: see
+// [pressure.Stats].
 func Stats(b *Builder) (part.Part, error) {
 	p, err := pressure.NewStats(pressure.StatsConfig{
 		NodeName: b.Node.Name, Runtime: b.Runtime, Images: b.Images,
@@ -27,7 +28,7 @@ func Stats(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// Collection removes images, dead containers and old logs: see package
+// Collection makes the part that removes images, dead containers and old logs: see
 // [pressure.Collection].
 func Collection(b *Builder) (part.Part, error) {
 	p, err := pressure.NewCollection(b.collection())
@@ -55,8 +56,8 @@ func (b *Builder) collection() pressure.CollectionConfig {
 	}
 }
 
-// Eviction ends pods when the node runs short: see [pressure.Eviction]. It
-// needs the figures of [Stats], or others in Facts.EvictionStats.
+// Eviction makes the part that evicts pods when a resource is short: see
+// [pressure.Eviction]. It needs [Stats], or others in Facts.EvictionStats.
 func Eviction(b *Builder) (part.Part, error) {
 	cfg, err := b.eviction()
 	if err != nil {
@@ -88,7 +89,7 @@ func (b *Builder) eviction() (pressure.EvictionConfig, error) {
 	}, nil
 }
 
-// notices are those of the kernel of the node's machine.
+// notices returns the notifiers of the kernel of the node's machine.
 func (b *Builder) notices(list []rank.Threshold) []block.Notifier {
 	if b.Hardware != nil {
 		return b.Hardware.Notices
@@ -96,8 +97,8 @@ func (b *Builder) notices(list []rank.Threshold) []block.Notifier {
 	return pressure.KernelNotices(b.PodsCgroup(), node.CgroupV2(), list)
 }
 
-// Preemption ends lesser pods for critical ones that do not fit: see package
-// [pressure.Preemption].
+// Preemption makes the part that terminates lower priority pods for critical ones
+// that do not fit: see [pressure.Preemption].
 func Preemption(b *Builder) (part.Part, error) {
 	return pressure.NewPreemption(pressure.PreemptionConfig{
 		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil },
@@ -105,9 +106,8 @@ func Preemption(b *Builder) (part.Part, error) {
 	})
 }
 
-// OOM records the OOM kills of the kernel: see package
-// [pressure.OOMKills]. Of other hardware it knows the log that Hardware.KernelLog opens, and goes
-// without one.
+// OOM makes the part that records the kernel's OOM kills: see [pressure.OOMKills].
+// For other hardware it uses Hardware.KernelLog, and is nil without it.
 func OOM(b *Builder) (part.Part, error) {
 	cfg := pressure.OOMKillsConfig{Log: b.Log.Named("oom"), Metrics: b.Metrics}
 	if h := b.Hardware; h != nil {

@@ -18,37 +18,37 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// InProcess is the endpoint that names the runtime of Options.LocalRuntime.
+// InProcess is the endpoint that selects the runtime of Options.LocalRuntime.
 const InProcess = kubeletconfig.InProcess
 
 // LocalRuntime is a container runtime in the agent's own process.
 type LocalRuntime struct {
 	Runtime criapi.RuntimeService
 	Images  criapi.ImageManagerService
-	// Run recovers and serves until its context ends: it begins before the agent and
-	// ends after it. Required.
+	// Run recovers and serves until its context ends: it begins before the agent
+	// and ends after it. Required.
 	Run func(context.Context) error
 	// Import installs the images of an archive, and returns their IDs; name is for
-	// an image that has none. nil: archives are refused.
+	// an image without one. Nil: archives are refused.
 	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
-	// Network says in a line how pods get their addresses, and why so.
+	// Network describes in a line the network of pods, and why it was chosen.
 	Network string
 }
 
-// A LocalMaker makes the runtime of a node whose configuration names none. The one of
-// package nodeagent/localcri needs nothing on the machine but runc or crun.
+// A LocalMaker makes the runtime of a node whose configuration names none. That of
+// package nodeagent/localcri needs only runc or crun on the machine.
 type LocalMaker func(context.Context, *Builder) (*LocalRuntime, error)
 
-// RuntimeRecords is the directory below a node's root directory where its choice of
-// a runtime is on record, and the runtime in the process keeps its own choices.
+// RuntimeRecords returns the directory below a node's root directory with the
+// record of its runtime, and the choices of the runtime in the process.
 func RuntimeRecords(rootDir string) string { return filepath.Join(rootDir, "runtime") }
 
 // endpointKey is the key there of the endpoint which the node's pods run on.
 const endpointKey = "endpoint"
 
-// wellKnownSockets returns those that are tried in order when no runtime is named:
-// of containerd, CRI-O, cri-dockerd and k3s. A machine with several runtimes has to
-// name one: the first that answers is taken.
+// wellKnownSockets returns the sockets that are tried in order if no runtime is
+// configured: of containerd, CRI-O, cri-dockerd and k3s. The first that answers is
+// used, so that a machine with several runtimes has to configure one.
 func wellKnownSockets() []string {
 	return []string{
 		"/run/containerd/containerd.sock",
@@ -61,11 +61,11 @@ func wellKnownSockets() []string {
 // choice is which runtime a node has, and why. why is for the log, after "because".
 type choice struct{ endpoint, why string }
 
-// choose decides which runtime a node has. named is that of the configuration, last
-// the one that the node had before, "" for none, and local reports whether there is
-// one in this process. find looks for a socket that answers, and there reports
-// whether one of the usual sockets exists: a runtime that is only late must not be
-// replaced, or its pods would run twice.
+// choose decides the runtime of a node. named is the configured one, last the one
+// that the node had before, "" for none, and local reports whether there is one in
+// this process. find returns a socket that answers, and there reports whether one
+// of the usual sockets exists: a runtime that is only late must not be replaced, or
+// its pods would run twice.
 func choose(named, last string, local bool, find func() (string, error), there func() string) (choice, error) {
 	switch {
 	case named == InProcess && !local:
@@ -75,7 +75,7 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	case last == InProcess && local:
 		return choice{InProcess, "the node's pods run on it already"}, nil
 	}
-	// Nothing says which: what is on the machine decides.
+	// Without a configured or recorded one, the sockets of the machine decide.
 	endpoint, err := find()
 	switch {
 	case err == nil:
@@ -85,10 +85,10 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	// To start the pods on the runtime in the process would run them a second time,
 	// as soon as the old one is back.
 	case last != "":
-		return choice{}, fmt.Errorf("%w\n  the node's pods ran on %s before; name it, or %s, as containerRuntimeEndpoint", err, last, InProcess)
+		return choice{}, fmt.Errorf("%w\n  the node's pods ran on %s before; set containerRuntimeEndpoint to it or to %s", err, last, InProcess)
 	}
 	if path := there(); path != "" {
-		return choice{}, fmt.Errorf("%w\n  %s is there, and nobody answers; name a runtime, or %s, as containerRuntimeEndpoint", err, path, InProcess)
+		return choice{}, fmt.Errorf("%w\n  %s exists and does not answer; set containerRuntimeEndpoint to a runtime or to %s", err, path, InProcess)
 	}
 	return choice{InProcess, "no other one is on this machine"}, nil
 }
@@ -101,15 +101,15 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 	store := part.OpenStore(RuntimeRecords(b.Config.RootDir), b.Log)
 	last, err := store.Read(endpointKey)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		b.Log.Warn("failed to read which runtime the node had", zap.Error(err))
+		b.Log.Warn("failed to read record of the node's runtime", zap.Error(err))
 	}
 	c, err := choose(b.Config.ContainerRuntimeEndpoint, string(last), maker != nil,
 		func() (string, error) { return cri.Find(ctx, wellKnownSockets()) }, usualSocket)
 	if err != nil {
 		return "", err
 	}
-	// The reason is logged at each start, since nobody may have chosen.
-	b.Log.Info("container runtime chosen", zap.String("endpoint", c.endpoint), zap.String("why", c.why))
+	// The reason is logged at each start, since the choice may be automatic.
+	b.Log.Info("chose container runtime", zap.String("endpoint", c.endpoint), zap.String("why", c.why))
 	if c.endpoint != InProcess {
 		if n.client, err = connect(b.Config, c.endpoint, b.Log, b.Metrics); err != nil {
 			return "", err
@@ -120,7 +120,7 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 		if n.local, err = maker(ctx, b); err != nil {
 			return "", fmt.Errorf("container runtime of this agent: %w", err)
 		}
-		b.Log.Info("pod network chosen", zap.String("network", n.local.Network))
+		b.Log.Info("chose pod network", zap.String("network", n.local.Network))
 		b.Runtime, b.Images = n.local.Runtime, n.local.Images
 		n.services = append(n.services, service{name: "container runtime", run: n.local.Run, vital: true})
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// Service makes something that runs beside the agent, from before it begins until
-// it has ended. What it may ask the Node it may ask from the beginning. An error of
-// run is logged; a nil run leaves the service out.
+// Service makes a function that runs beside the agent, from before its start until
+// after its end. It may use the Node from the beginning. An error of run is logged;
+// a nil run means no service.
 type Service func(*Node) (name string, run func(context.Context) error, err error)
 
-// service is one that was made.
+// service is a service that was made.
 type service struct {
 	name string
 	run  func(context.Context) error
@@ -25,7 +25,7 @@ type service struct {
 	vital bool
 }
 
-// StandardServices lists all services of this package.
+// StandardServices returns all services of this package.
 func StandardServices() []Service { return []Service{LocalSocket, NodeAPI, Healthz, Systemd} }
 
 // serve makes the services. The cluster comes before the others, the runtime in the
@@ -46,10 +46,9 @@ func (n *Node) serve() error {
 	return nil
 }
 
-// OnSocket has LocalSocket serve h as well, to whoever may open the socket: below a
-// pattern of http.ServeMux that is none of package agent/local's. It is for the
-// makers of services. It has to be called before Run. It needs no lock: services
-// are made one after the other.
+// OnSocket adds a handler to LocalSocket, for all clients of the socket, below a
+// pattern of http.ServeMux that package agent/local does not use. It is for makers
+// of services, before Run. It needs no lock: services are made one after the other.
 func (n *Node) OnSocket(pattern string, h http.Handler) {
 	if n.onSocket == nil {
 		n.onSocket = map[string]http.Handler{}
@@ -57,8 +56,8 @@ func (n *Node) OnSocket(pattern string, h http.Handler) {
 	n.onSocket[pattern] = h
 }
 
-// LocalSocket answers people at the machine at Settings.Socket, with package
-// agent/local; metrics are there as well.
+// LocalSocket serves package agent/local, and metrics, for people at the machine,
+// at Settings.Socket.
 func LocalSocket(n *Node) (name string, run func(context.Context) error, err error) {
 	opened := make(chan struct{})
 	n.opening = append(n.opening, opened)
@@ -73,15 +72,15 @@ func LocalSocket(n *Node) (name string, run func(context.Context) error, err err
 	}, nil
 }
 
-// answer serves the socket until ctx ends. What goes wrong with it is logged: the
-// pods matter more. It closes opened in either case: Up must not wait for a socket
-// that cannot be had.
+// answer serves the socket until ctx ends. A failure is only logged: pods are more
+// important. It closes opened in either case: Up must not wait for a socket that
+// cannot be opened.
 func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	path := n.options.socket()
 	l, err := local.Listen(path)
 	close(opened)
 	if err != nil {
-		n.builder.Log.Error("agent socket cannot be opened", zap.Error(err))
+		n.builder.Log.Error("failed to open agent socket", zap.Error(err))
 		return
 	}
 	var metrics http.Handler
@@ -99,7 +98,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
 	<-ctx.Done()
-	// Requests under way are cut off: the node ends.
+	// Running requests are cut off: the node ends.
 	_ = srv.Close()
 	<-served
 	_ = os.Remove(path)

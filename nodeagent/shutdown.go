@@ -9,9 +9,9 @@ import (
 	"github.com/nodewright/nodewright/node/logind"
 )
 
-// Shutdown ends pods in order when the machine goes down, if the configuration
-// gives them time for that: see [lifecycle.Shutdown]. Without Options.Machine it
-// is logind that reports when.
+// Shutdown makes the part that terminates pods in order when the machine shuts
+// down, if the configuration gives them time for that: see [lifecycle.Shutdown].
+// Without Options.Machine logind reports shutdowns.
 func Shutdown(b *Builder) (part.Part, error) {
 	if b.Config.ShutdownTime() == 0 {
 		return nil, nil //nolint:nilnil // a node without this part
@@ -24,8 +24,8 @@ func Shutdown(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// shutdown translates the configuration. logind waits for the node by itself; the
-// signal of another machine may come from systemd as the agent's parent, which is
+// shutdown converts the configuration. logind waits for the node by itself. With
+// another Machine the signal may come from systemd as the agent's parent, which is
 // asked for more time.
 func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	said := b.Config.Shutdown()
@@ -53,5 +53,5 @@ func (b *Builder) shutdown() lifecycle.ShutdownConfig {
 	return cfg
 }
 
-// stopMargin is what ending takes beyond the time of the pods.
+// stopMargin is how long the end takes beyond the time of the pods.
 const stopMargin = 15 * time.Second

@@ -191,7 +191,7 @@ func TestStandaloneWithoutHTTPS(t *testing.T) {
 	for conf, want := range map[string]string{
 		"":                                     "authorization.mode: Webhook takes an API server",
 		"enableServer: false\n":                "",
-		"authorization: {mode: AlwaysAllow}\n": "authentication: nobody could say who they are",
+		"authorization: {mode: AlwaysAllow}\n": "authentication: without an API server no client can authenticate",
 		"authentication: {anonymous: {enabled: true}}\n": "authorization.mode: Webhook takes an API server",
 	} {
 		o := options(t, conf)

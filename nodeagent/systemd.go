@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Systemd notifies systemd, if it started the process, that the node is up, that
-// it lives (WatchdogSec), and that it ends.
+// Systemd notifies systemd, if it started the process, that the node is up, that it
+// is alive (WatchdogSec), and that it ends.
 func Systemd(n *Node) (name string, run func(context.Context) error, err error) {
 	dog, err := newWatchdog(n.checks(), n.builder.Log)
 	if err != nil {
@@ -51,13 +51,13 @@ const notifyTimeout = time.Second
 // effect.
 func notify(log *zap.Logger, state string) {
 	if _, err := sdNotify(state, notifyTimeout); err != nil {
-		log.Warn("systemd was not told", zap.String("state", state), zap.Error(err))
+		log.Warn("failed to notify systemd", zap.String("state", state), zap.Error(err))
 	}
 }
 
 // sdNotify sends a message to the NOTIFY_SOCKET (sd_notify(3)); false if there is
-// none. Other than that of go-systemd it does not wait for ever while the socket is
-// full. A name that begins with @ is an abstract socket, which package net knows.
+// none. Unlike go-systemd's it does not wait forever while the socket is full. A
+// name that begins with @ is an abstract socket, which package net supports.
 func sdNotify(state string, within time.Duration) (sent bool, err error) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

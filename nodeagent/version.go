@@ -20,23 +20,22 @@ const behaviour = "v1.37.0"
 //	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2"
 var kubernetesVersion string
 
-// KubernetesVersion is the release of Kubernetes as which nodes present themselves
-// that do not say another (Options.KubernetesVersion): v1.37.0, or what the program
-// was linked with:
+// KubernetesVersion returns the default Kubernetes version of nodes (see
+// Options.KubernetesVersion): v1.37.0, or the version with which the program was
+// linked:
 //
 //	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2+mine"
 func KubernetesVersion() string { return cmp.Or(kubernetesVersion, behaviour) }
 
-// VersionInfo describes a release, a semantic version with a v before it, as
-// Kubernetes' own programs describe theirs. Commit, state and date are those of this
-// program's sources, as far as it was built with them. A release of another minor
-// version than that of this module is an error: API servers and kubeadm conclude
-// from it what a node can do.
+// VersionInfo returns the description of a release, a semantic version with prefix
+// v, like Kubernetes' own programs. Commit, state and date are those of this
+// program's sources, if known. A release of another minor version than this
+// module's is an error: API servers and kubeadm derive a node's features from it.
 func VersionInfo(release string) (version.Info, error) {
 	v, err := semver.ParseSemantic(release)
 	own := semver.MustParseSemantic(behaviour)
 	if err != nil || release != "v"+v.String() || v.Major() != own.Major() || v.Minor() != own.Minor() {
-		return version.Info{}, fmt.Errorf("version %q: want a semantic version v%d.%d.x, with what you like behind it, such as %s+mine",
+		return version.Info{}, fmt.Errorf("version %q: want a semantic version v%d.%d.x, with any suffix, such as %s+mine",
 			release, own.Major(), own.Minor(), behaviour)
 	}
 	info := version.Info{
@@ -63,11 +62,11 @@ func VersionInfo(release string) (version.Info, error) {
 	return info, nil
 }
 
-// buildInfo is kubernetes_build_info, by which monitors find nodes of several
-// versions in one cluster. Its value is always 1: the labels are what counts.
+// buildInfo returns kubernetes_build_info, by which monitoring finds nodes of
+// several versions in one cluster. Its value is always 1.
 func buildInfo(info version.Info) prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "kubernetes_build_info", Help: "1, with the release of Kubernetes that the node presents itself as, and what it was built of.",
+		Name: "kubernetes_build_info", Help: "1, with the Kubernetes version of the node and its build information.",
 	}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
 	g.WithLabelValues(info.Major, info.Minor, info.GitVersion, info.GitCommit, info.GitTreeState, info.BuildDate, info.GoVersion, info.Compiler, info.Platform).Set(1)
 	return g

@@ -14,26 +14,26 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// shortestWatchdog is what WatchdogSec has to be longer than. The kubelet's limit:
-// one try to notify systemd may take as long.
+// shortestWatchdog is the lower limit of WatchdogSec, as in the kubelet: one
+// notification of systemd may take as long.
 const shortestWatchdog = time.Second
 
-// watchdog notifies systemd that the agent lives, twice in the interval that its
-// unit asks for (WatchdogSec), as sd_watchdog_enabled(3) advises. If it is not
-// told, systemd restarts the agent.
+// watchdog notifies systemd that the agent is alive, twice in the interval of its
+// unit (WatchdogSec), as sd_watchdog_enabled(3) recommends. Without a notification
+// systemd restarts the agent.
 type watchdog struct {
 	interval time.Duration
 	checks   []server.Check
-	// tell is sdNotify, or a test's; false means that nobody listens.
+	// tell is sdNotify, or a test's; false means that there is no socket.
 	tell func(state string) (sent bool, err error)
 	log  *zap.Logger
 }
 
-// newWatchdog reads what systemd asks for; nil if it asks for nothing.
+// newWatchdog reads the watchdog interval of systemd; nil if there is none.
 //
-// The registration of device plugins is no reason to be restarted: package
-// devicemgr serves it again by itself, and an agent that is restarted for what
-// does not go away is not started any more in the end (StartLimitBurst).
+// The check of the device plugin registration is left out: package devicemgr
+// retries it, and an agent that is restarted for a permanent failure is finally not
+// started any more (StartLimitBurst).
 func newWatchdog(checks []server.Check, log *zap.Logger) (*watchdog, error) {
 	if os.Getenv("WATCHDOG_USEC") == "0" {
 		return nil, nil //nolint:nilnil // systemd asks for nothing
@@ -83,7 +83,7 @@ func (w *watchdog) round(ctx context.Context) {
 			err = c.Check(r)
 		}
 		if err != nil {
-			w.log.Error("systemd's watchdog is not told that the agent lives", zap.String("check", c.Name), zap.Error(err))
+			w.log.Error("withheld systemd watchdog notification: health check failed", zap.String("check", c.Name), zap.Error(err))
 			return
 		}
 	}
@@ -98,8 +98,8 @@ func (w *watchdog) round(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		w.log.Error("systemd's watchdog cannot be told", zap.Error(err))
+		w.log.Error("failed to notify systemd watchdog", zap.Error(err))
 	case !sent:
-		w.log.Warn("systemd's watchdog cannot be told: there is no NOTIFY_SOCKET")
+		w.log.Warn("failed to notify systemd watchdog: NOTIFY_SOCKET is not set")
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
-// heartbeats makes a client of its own for the Node and its lease.
+// heartbeats returns a separate client for the Node and its lease.
 type heartbeats func(lease time.Duration) (*kubeapi.Client, error)
 
-// clients makes the API client, with a certificate that is kept fresh if that
-// is asked for, and returns how the heartbeat's is made.
+// clients creates the API client, with a rotated certificate if configured, and
+// returns a function that creates the heartbeat's.
 func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (heartbeats, error) {
 	c, log := b.Config, b.Log.Named("credentials")
 	store := &kubeapi.CertificateStore{Dir: c.CertDir, Prefix: "kubelet-client"}
@@ -81,15 +81,15 @@ func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (hear
 	}, err
 }
 
-// closeConnections ends those that were made with a certificate of before.
+// closeConnections closes connections that use an earlier certificate.
 func (cl *cluster) closeConnections() {
 	cl.client.CloseConnections()
 	cl.heartbeat.CloseConnections()
 }
 
-// reviewer asks the API server who may use the node's API. Its client has no
-// part in the budget of the others: who sends a node many wrong tokens must not
-// hold up its statuses. Package server bounds how much is asked.
+// reviewer returns the reviewer of users of the node's API. Its client has a rate
+// limit of its own: a sender of many wrong tokens must not delay the node's
+// statuses. Package server limits the calls.
 func (cl *cluster) reviewer() (nodeagent.Reviewer, error) {
 	c, err := cl.unbounded()
 	if err != nil {

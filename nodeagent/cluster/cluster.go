@@ -1,8 +1,8 @@
 // Package cluster connects a node to a Kubernetes cluster: [Join] is for
-// nodeagent.Options. It is apart from package nodeagent, so that a node that stands
-// alone does not link a client of API servers.
+// nodeagent.Options. It is separate from package nodeagent, so that a node without
+// a cluster does not link a client of API servers.
 //
-// It calls nobody before it runs: a node starts without its cluster, with the pods
+// It makes no call before it runs: a node starts without its cluster, with the pods
 // that it had.
 //
 // Tier: stable.
@@ -27,14 +27,14 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
-// The API server hears of containers' events, of the node's, and what evictions say beside.
+// The API server gets events of containers and the node, and messages of evictions.
 var _ interface {
 	local.AnnotatedEventRecorder
 	local.ContainerEventRecorder
 	local.NodeEventRecorder
 } = (*kubeapi.EventRecorder)(nil)
 
-// cluster is what makes the agent a node of one.
+// cluster is the connection to an API server.
 type cluster struct {
 	name      string
 	transport http.RoundTripper // nil: that of the kubeconfig
@@ -46,12 +46,12 @@ type cluster struct {
 	catalog   *podsync.Catalog
 	bundles   *podsync.Bundles
 	storage   *podsync.Storage
-	seal      *seal.Sealer // of what is secret; nil: that is not kept
+	seal      *seal.Sealer // for secret values; nil: they are not stored
 	slices    *kubeapi.SliceWiper
 	status    *status.Manager
 	node      *kubeapi.NodeManager
 	lease     *kubeapi.Lease
-	// own and serving keep certificates; nil if somebody else does.
+	// own and serving rotate certificates; nil if they are not rotated here.
 	own, serving *kubeapi.Credentials
 
 	hasDrivers func() bool // a part takes DRA drivers
@@ -59,16 +59,16 @@ type cluster struct {
 	unbounded func() (*kubeapi.Client, error) // one more client, whose calls are not counted
 }
 
-// statusBackoff is the longest pause between two tries to publish a status in
-// a cluster: what was not taken arrives soon after the API server's return.
+// statusBackoff is the longest pause between two tries to publish a status: it is
+// published soon after the API server's return.
 const statusBackoff = 10 * time.Second
 
-// Join connects to the cluster of the configuration's kubeconfig. What it reports the
-// cluster of the node it asks the Builder's Facts, when it runs.
+// Join connects to the cluster in the configuration's kubeconfig. The node's state
+// for the cluster comes from the Builder's Facts, when it runs.
 func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) { return join(b, nil) }
 
-// Through is [Join] over a transport of one's own, such as one that several nodes
-// share. The kubeconfig must have no options of TLS then, which are the transport's.
+// Through is [Join] with another transport, such as one that several nodes share.
+// The kubeconfig must have no TLS options then.
 func Through(t http.RoundTripper) func(*nodeagent.Builder) (*nodeagent.Cluster, error) {
 	return func(b *nodeagent.Builder) (*nodeagent.Cluster, error) { return join(b, t) }
 }
@@ -99,7 +99,8 @@ func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error)
 	return cl.parts(b)
 }
 
-// wipe makes what deletes the ResourceSlices of drivers that have gone.
+// wipe creates the component that deletes the ResourceSlices of drivers that are
+// gone.
 func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	f := b.Facts
 	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made
@@ -113,7 +114,7 @@ func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	return nil
 }
 
-// parts are what the node gets.
+// parts returns the Cluster for the node.
 func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	mirrors, err := podsync.NewMirrors(podsync.MirrorsConfig{Client: cl.client, NodeName: cl.name, Node: cl.uid})
 	if err != nil {
@@ -142,7 +143,7 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	return out, nil
 }
 
-// publish makes what writes to the API server: statuses and events.
+// publish creates the components that write statuses and events to the API server.
 func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err error) {
 	if cl.pods, err = podsync.NewSource(podsync.SourceConfig{
 		Client: cl.client, NodeName: cl.name, Memory: b.Store("cluster/pods", "podsource"),
@@ -153,8 +154,8 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 	if cl.sink, err = podsync.NewSink(podsync.SinkConfig{Client: cl.client.Once(), Pods: cl.pods, Ended: cl.pods.Ended}); err != nil {
 		return err
 	}
-	// Events have a budget of their own (eventRecordQPS): those of a burst of pods
-	// must not hold up the statuses of these.
+	// Events have a rate limit of their own (eventRecordQPS): the events of many
+	// pods must not delay their statuses.
 	if cl.events, err = kubeapi.NewEventRecorder(kubeapi.EventConfig{
 		Client: cl.client.Once().Unlimited(), NodeName: cl.name,
 		QPS: float64(*b.Config.EventRecordQPS), Burst: int(b.Config.EventBurst), Log: b.Log.Named("events"),
@@ -164,7 +165,7 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 	return met.Add(kubemetrics.Events(cl.events.Counts), kubemetrics.Statuses(cl.sink.Counts))
 }
 
-// follow makes what reads from the API server what all pods need.
+// follow creates the components that read objects for all pods from the API server.
 func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
 	if cl.catalog, err = podsync.NewCatalog(podsync.CatalogConfig{
 		Client: cl.client, Memory: b.Store("cluster/catalog", "catalog"), Log: b.Log.Named("catalog"),
@@ -183,7 +184,7 @@ func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
 	return err
 }
 
-// tokens makes what gets tokens of service accounts, and keeps them.
+// tokens creates the component that requests and stores tokens of service accounts.
 func (cl *cluster) tokens(b *nodeagent.Builder) (*podsync.TokenKeeper, error) {
 	requester, err := podsync.NewTokenRequester(cl.client)
 	if err != nil {
@@ -194,7 +195,8 @@ func (cl *cluster) tokens(b *nodeagent.Builder) (*podsync.TokenKeeper, error) {
 	})
 }
 
-// podCertificates makes what gets certificates of pods; their keys are in memory alone.
+// podCertificates creates the component that requests certificates of pods; their
+// keys are only in memory.
 func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podsync.CertificateIssuer, error) {
 	return podsync.NewCertificateIssuer(podsync.CertificateConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Node: cl.uid, ServiceAccount: cl.serviceAccount,
@@ -202,7 +204,7 @@ func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podsync.CertificateIs
 	})
 }
 
-// serviceAccount reads one, as the API server has it now.
+// serviceAccount reads a service account from the API server.
 func (cl *cluster) serviceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
 	sa := &v1.ServiceAccount{}
 	if err := cl.client.Once().Get(ctx, kubeapi.ServiceAccounts, kubeapi.Key{Namespace: namespace, Name: name}, sa); err != nil {
@@ -211,7 +213,7 @@ func (cl *cluster) serviceAccount(ctx context.Context, namespace, name string) (
 	return sa, nil
 }
 
-// uid is that of the Node, if it is there to stay.
+// uid returns the Node's UID; false if there is no Node or it is being deleted.
 func (cl *cluster) uid() (types.UID, bool) {
 	n, _ := cl.node.Node()
 	if n == nil || n.DeletionTimestamp != nil {

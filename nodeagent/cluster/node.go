@@ -22,7 +22,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// becomeNode makes what registers the Node and reports its status.
+// becomeNode creates the component that registers the Node and reports its status.
 func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error {
 	c, f, log := b.Config, b.Facts, b.Log
 	asked := strings.Join(c.NodeIPs, ",")
@@ -81,8 +81,8 @@ type client struct {
 	criapi.ImageManagerService
 }
 
-// booted is when the machine has started, by the kernel's word (proc_stat(5)); zero
-// if it does not tell.
+// booted returns when the machine was booted (proc_stat(5)); zero if it is not
+// known.
 func booted(files fs.FS) time.Time {
 	raw, err := fs.ReadFile(files, "proc/stat")
 	if err != nil {
@@ -105,7 +105,7 @@ func podCIDR(rt criapi.RuntimeService) func(ctx context.Context, cidrs string) e
 	}
 }
 
-// labels are those that the Node has now.
+// labels returns the Node's current labels.
 func (cl *cluster) labels() map[string]string {
 	if n, _ := cl.node.Node(); n != nil {
 		return n.Labels
@@ -113,7 +113,7 @@ func (cl *cluster) labels() map[string]string {
 	return nil
 }
 
-// resources are what the Node object has to give, as the API server has it.
+// resources returns the Node's resources at the API server.
 func (cl *cluster) resources() v1.ResourceList {
 	if n, live := cl.node.Node(); n != nil && live {
 		return n.Status.Allocatable
@@ -121,8 +121,8 @@ func (cl *cluster) resources() v1.ResourceList {
 	return nil
 }
 
-// taints are the node's, as the API server has them. Those that were remembered
-// are not asked: a node that was away has some that mean just that.
+// taints returns the node's taints at the API server. Stored ones are not used: a
+// node that was away has taints for that reason.
 func (cl *cluster) taints() []v1.Taint {
 	if n, live := cl.node.Node(); n != nil && live {
 		return n.Spec.Taints
@@ -130,7 +130,7 @@ func (cl *cluster) taints() []v1.Taint {
 	return nil
 }
 
-// pressures are those that the node's parts know of.
+// pressures returns the pressure conditions of the node's parts.
 type pressures struct{ *nodeagent.Facts }
 
 // UnderPressure implements status.Pressures.
@@ -143,7 +143,7 @@ func (p pressures) UnderPressure(kind v1.NodeConditionType) bool {
 	return false
 }
 
-// devices are those of plugins.
+// devices returns the devices of plugins.
 func devices(f *nodeagent.Facts) status.Devices {
 	capacity, allocatable := f.Resources()
 	return status.Devices{Capacity: capacity, Allocatable: allocatable}

@@ -13,7 +13,7 @@ import (
 // then, and no certificate is waited for.
 func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
 	if err := cl.node.Restore(); err != nil {
-		log.Warn("what is known of the node is read from the API server alone", zap.Error(err))
+		log.Warn("failed to read stored Node; using the API server's only", zap.Error(err))
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, m := range []*kubeapi.Credentials{cl.own, cl.serving} {

@@ -11,15 +11,15 @@ import (
 // first start.
 const machineKey = "secret.key"
 
-// sealer encrypts what is kept of Secrets and tokens. It is nil, and an error is
-// logged, if its key cannot be used: the node does without such memories then.
+// sealer returns the encryption of stored Secrets and tokens. It is nil, and an
+// error is logged, if its key cannot be used: then they are not stored.
 func sealer(b *nodeagent.Builder) *seal.Sealer {
 	log := b.Log.Named("seal")
 	s, err := openKey(b, func(setAside string, err error) {
-		log.Warn("replaced damaged key; remembered Secrets and tokens are lost", zap.String("file", setAside), zap.Error(err))
+		log.Warn("replaced damaged key; stored Secrets and tokens are lost", zap.String("file", setAside), zap.Error(err))
 	})
 	if err != nil {
-		log.Error("failed to open key; Secrets and tokens are not remembered", zap.Error(err))
+		log.Error("failed to open key; Secrets and tokens are not stored", zap.Error(err))
 		return nil
 	}
 	return s

@@ -108,7 +108,7 @@ func TestSecretsAreSealedByDefault(t *testing.T) {
 	}
 	before := remembered(t, root)
 	logs := life(t, nodeagent.Options{Config: conf}, func() bool { return sealed() && !bytes.Equal(remembered(t, root), before) })
-	if n := logs.FilterMessageSnippet("remembered Secrets").Len(); n != 1 {
+	if n := logs.FilterMessageSnippet("failed to decrypt stored Secrets").Len(); n != 1 {
 		t.Errorf("%d lines about the lost key: %+v", n, logs.All())
 	}
 	if second, err := os.ReadFile(key); err != nil || bytes.Equal(first, second) {

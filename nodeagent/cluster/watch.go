@@ -7,8 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// watchedRuntime reports when the stream of the runtime's events begins and ends:
-// it is how the agent learns first that the runtime has come or gone.
+// watchedRuntime reports when the stream of the runtime's events begins and ends,
+// by which the agent first detects that the runtime is up or down.
 type watchedRuntime struct {
 	criapi.RuntimeService
 	changed func()
@@ -29,8 +29,8 @@ func (w watchedRuntime) GetContainerEvents(ctx context.Context, ch chan *runtime
 	return err
 }
 
-// watchedImages reports the images that the agent pulls and removes. Those of others
-// are found when the node looks for them.
+// watchedImages reports the images that the agent pulls and removes. Other changes
+// are found when the node lists its images.
 type watchedImages struct {
 	criapi.ImageManagerService
 	changed func()

@@ -1,13 +1,12 @@
-// Package csi gives a node of package nodeagent the volumes of CSI drivers. It is
-// apart from that package, so that a node without them does not link the interface of
-// drivers.
+// Package csi adds CSI volumes to a node of package nodeagent. It is separate, so
+// that a node without them does not link the CSI interface.
 //
 //	n, err := nodeagent.New(ctx, nodeagent.Options{
 //		Parts: append([]nodeagent.Maker{csi.Volumes}, nodeagent.Standard()...),
 //		...
 //	})
 //
-// [Volumes] stands before nodeagent.Plugins, which finds the drivers.
+// List [Volumes] before nodeagent.Plugins, which finds the drivers.
 //
 // Tier: beta.
 package csi
@@ -21,9 +20,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Volumes makes the part for volumes of CSI drivers: see package agent/csi. On a node
-// that stands alone, volumes and Secrets are those of manifests, and no volume is
-// attached.
+// Volumes makes the part for CSI volumes: see package agent/csi. Without a cluster,
+// volumes and Secrets are those of manifests, and no volume is attached.
 func Volumes(b *nodeagent.Builder) (agentpart.Part, error) {
 	f := b.Facts
 	cfg := part.Config{

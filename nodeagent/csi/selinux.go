@@ -15,9 +15,9 @@ import (
 // hundred lines.
 const maxPolicy = 64 << 10
 
-// labels returns which label the files of a container have, by the machine's policy
-// (selinux_lxc_contexts_path(3)): that of all containers, where a pod does not say
-// more. The policy is read once, when a label is asked for first.
+// labels returns a function for the SELinux label of a container's files, by the
+// machine's policy (selinux_lxc_contexts_path(3)): the label of all containers,
+// unless a pod sets more. The policy is read once, at the first call.
 func labels(root string) func(*v1.SELinuxOptions) (string, bool) {
 	usual := sync.OnceValue(func() []string { return fileContext(root) })
 	return func(o *v1.SELinuxOptions) (string, bool) {
@@ -52,7 +52,7 @@ func fileContext(root string) []string {
 	return c
 }
 
-// value is that of a key of a file of lines such as key = "value".
+// value returns the value of a key in a file of lines such as key = "value".
 func value(root, name, key string) string {
 	b, err := safefile.ReadLinked(filepath.Join(root, name), maxPolicy)
 	if err != nil {

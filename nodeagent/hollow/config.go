@@ -21,17 +21,18 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Config defines what a node is. Name, Dir, and one of Kubeconfig and Transport are
+// Config configures a [Node]. Name, Dir, and one of Kubeconfig and Transport are
 // required; the zero value of every other field means the default named beside it.
 type Config struct {
 	Name string
-	// Dir is an absolute path that is the node's alone; it is made.
+	// Dir is the absolute path of a directory for this node alone; it is created.
 	Dir string
-	// Kubeconfig is the file that leads to the API server, as somebody who may do
-	// what a node of that name may.
+	// Kubeconfig is the file for the API server, with the permissions of a node of
+	// that name.
 	Kubeconfig string
-	// Transport calls the API server: that of Kubeconfig, which has no options of TLS
-	// then, or one without a name, such as kubeapitest's. The transport of Kubeconfig.
+	// Transport calls the API server: that of Kubeconfig, which must have no TLS
+	// options then, or one without a name, such as kubeapitest's. Nil: the
+	// transport of Kubeconfig.
 	Transport http.RoundTripper
 
 	Labels map[string]string // none
@@ -42,11 +43,11 @@ type Config struct {
 	Memory    int64          // bytes; 16 GiB
 	Storage   int64          // bytes; 100 GiB
 	Pods      int            // at most; 110
-	NUMANodes int            // that CPUs and memory are divided among; 1
-	Devices   map[string]int // how many of each resource, spread over the NUMA nodes; none
+	NUMANodes int            // number of NUMA nodes, with equal parts of CPUs and memory; 1
+	Devices   map[string]int // number of devices by resource, spread over the NUMA nodes; none
 
-	// Latency is how long the runtime takes to make a sandbox, to pull an image and
-	// to start a container; nothing.
+	// Latency is how long the runtime takes to create a sandbox, to pull an image
+	// and to start a container; 0.
 	Latency time.Duration
 	// FailureRate is the share of those calls that fail, from 0 to 1; 0.
 	FailureRate float64
@@ -54,7 +55,7 @@ type Config struct {
 	Seed uint64
 
 	// Configure may change the node's configuration, for policies, thresholds and
-	// reservations; nothing is changed.
+	// reservations; no change.
 	Configure func(*kubeletconfig.Config)
 
 	Log     *zap.Logger          // silent
@@ -106,7 +107,7 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// hardware describes the machine that there is none of.
+// hardware returns the description of the machine.
 func (c *Config) hardware() *nodeagent.Hardware {
 	return &nodeagent.Hardware{
 		IPs:    []netip.Addr{c.IP},
@@ -128,7 +129,7 @@ const inMemory = `{apiVersion: v1, kind: Config, current-context: c, users: [{na
 clusters: [{name: c, cluster: {server: "http://kubeapitest"}}], contexts: [{name: c, context: {cluster: c, user: c}}]}
 `
 
-// configuration is that of the node, for package nodeagent.
+// configuration returns the configuration for package nodeagent.
 func (c *Config) configuration() (*kubeletconfig.Config, error) {
 	flags := kubeletconfig.NewFlags()
 	flags.RootDir, flags.Hostname, flags.Kubeconfig = filepath.Join(c.Dir, "root"), c.Name, c.Kubeconfig

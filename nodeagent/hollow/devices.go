@@ -43,7 +43,8 @@ func (o *offers) part(b *nodeagent.Builder) (part.Part, error) {
 	return p, nil
 }
 
-// serve is the service that offers the devices, once the agent knows who has some.
+// serve is the service that offers the devices, once the agent knows the devices of
+// its pods.
 func (o *offers) serve(n *nodeagent.Node) (name string, run func(context.Context) error, err error) {
 	return "hollow devices", func(ctx context.Context) error {
 		select {
@@ -59,8 +60,8 @@ func (o *offers) serve(n *nodeagent.Node) (name string, run func(context.Context
 	}, nil
 }
 
-// offer offers the devices of a resource as soon as the manager runs, which the part
-// has it do at about the time when the agent is ready.
+// offer offers the devices of a resource as soon as the manager runs, at about the
+// time when the agent is ready.
 func (o *offers) offer(ctx context.Context, name string) error {
 	pause := retry.Backoff{First: 10 * time.Millisecond, Max: time.Second}
 	for {
@@ -72,7 +73,7 @@ func (o *offers) offer(ctx context.Context, name string) error {
 	}
 }
 
-// list are the devices of a resource, in turn near to each of the NUMA nodes.
+// list returns the devices of a resource, near to the NUMA nodes in turn.
 func (o *offers) list(count int) []devicemgr.Device {
 	out := make([]devicemgr.Device, count)
 	for i := range out {

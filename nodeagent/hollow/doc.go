@@ -1,5 +1,5 @@
-// Package hollow makes nodes without machines: the whole agent of package nodeagent,
-// over a container runtime in memory and hardware that is only described, for tests of
+// Package hollow runs nodes without machines: the whole agent of package nodeagent,
+// with a container runtime in memory and described hardware, for tests of
 // schedulers, controllers and autoscalers. Thousands fit into a process.
 //
 //	n, err := hollow.New(ctx, hollow.Config{
@@ -11,17 +11,17 @@
 //	}
 //	return n.Run(ctx)
 //
-// To its cluster it is a node as any other: it registers with its labels, taints,
-// capacity and conditions, renews its lease, admits pods by its resources, places them
-// on its NUMA nodes, gives them devices, reports their statuses and events, evicts them
-// when they use more than it has, and lets them end gracefully. What it does not do is
-// run anything: images are pulled from nowhere, containers have no processes, logs or
-// exec, volumes hold nothing, and every probe and hook succeeds. Nothing of the machine below is changed beside files
-// in Config.Dir.
+// In its cluster it is a node like any other: it registers with its labels, taints,
+// capacity and conditions, renews its lease, admits pods by their resources, places
+// them on its NUMA nodes, assigns devices, reports statuses and events, evicts pods
+// when they use more than the node has, and terminates them gracefully. It does not
+// run anything: images are not downloaded, containers have no processes, logs or
+// exec, volumes are empty, and every probe and hook succeeds. On the machine below
+// it only writes files in Config.Dir.
 //
 // # Pods
 //
-// A container runs until it is told to end, whatever its command is, unless an
+// A container runs until it is terminated, whatever its command, unless an
 // annotation of its pod says otherwise:
 //
 //	hollow.nodewright.dev/script: "sleep 30s exit 1"  what its containers do; see package critest
@@ -30,13 +30,13 @@
 // # Faults
 //
 // Config.Latency and Config.FailureRate make the runtime slow and unreliable, and
-// [Node.Runtime] has more faults: it can hang, lie, die and come back.
+// [Node.Runtime] has more faults: it can hang, return wrong data, fail and recover.
 //
 // # Ownership
 //
-// A node keeps its records in Config.Dir, as every node does: a second life of it,
-// after a restart of the process, finds its records and no containers, as a machine
-// that was booted. The node's API, which exec, logs and metrics need, is not served.
+// A node stores its records in Config.Dir, like every node: after a restart of the
+// process, it finds its records and no containers, like after a boot of the
+// machine. The node's API, which exec, logs and metrics need, is not served.
 //
 // Tier: kit.
 package hollow

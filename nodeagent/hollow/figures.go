@@ -15,17 +15,17 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// processes are those that a node may have at most: pid_max of a machine of 64 bits.
+// processes is the limit of processes of a node: pid_max of a 64-bit machine.
 const processes = 1 << 22
 
-// figures are what the node and its pods use, for evictions: the memory of containers
-// out of the node's, and disks that are empty.
+// figures are the usage of the node and its pods, for evictions: the memory of
+// containers, and empty disks.
 type figures struct {
 	rt              *critest.Runtime
 	memory, storage int64
 }
 
-// figuresOf makes what eviction needs to know, which is no part of its own.
+// figuresOf returns the maker of the statistics for evictions, which adds no part.
 func figuresOf(cfg Config, rt *critest.Runtime) nodeagent.Maker {
 	return func(b *nodeagent.Builder) (part.Part, error) {
 		b.Facts.EvictionStats = &figures{rt: rt, memory: cfg.Memory, storage: cfg.Storage}
@@ -64,8 +64,8 @@ func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[
 	return out, nil
 }
 
-// collection is nodeagent.Collection where there are no logs that the kernel could
-// tell of, whose watches a machine has few of.
+// collection is nodeagent.Collection without log rotation, whose file watches are
+// limited on a machine.
 func collection(b *nodeagent.Builder) (part.Part, error) {
 	images, containers := b.Config.ImageGC(), b.Config.DeadContainers
 	p, err := pressure.NewCollection(pressure.CollectionConfig{

@@ -16,12 +16,12 @@ import (
 // Node is a node without a machine. Its methods may be called from any goroutine.
 type Node struct {
 	*nodeagent.Node
-	// Runtime is what its pods run on, with its faults.
+	// Runtime is the container runtime, with its faults.
 	Runtime *critest.Runtime
 }
 
-// New makes a Node at rest. ctx bounds it alone. The node's directory is locked until
-// the end of Run, or Close.
+// New makes a Node at rest. ctx limits only New. The node's directory is locked
+// until the end of Run, or Close.
 func New(ctx context.Context, cfg Config) (*Node, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -58,16 +58,16 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	return &Node{Node: n, Runtime: rt}, nil
 }
 
-// healthy is the outcome of every probe that would connect to a pod: its address is
-// nobody's, or that of somebody who has nothing to do with it.
+// healthy is the result of every probe that would connect to a pod: its address
+// does not exist, or belongs to another machine.
 func healthy(context.Context, *v1.Probe) (check.Outcome, string, error) {
 	return check.Success, "", nil
 }
 
-// answered is what a lifecycle hook hears of a container's server.
+// answered is the result of an HTTP lifecycle hook.
 func answered(context.Context, *v1.HTTPGetAction) error { return nil }
 
-// parts are those of a node that need no machine.
+// parts returns the parts that work without a machine.
 func parts(cfg Config, rt *critest.Runtime) []nodeagent.Maker {
 	return []nodeagent.Maker{
 		nodeagent.PodStarts, figuresOf(cfg, rt), collection, nodeagent.Eviction, nodeagent.Preemption, nodeagent.StartOrder,

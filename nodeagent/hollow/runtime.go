@@ -15,14 +15,14 @@ import (
 
 // Annotations of pods.
 const (
-	// ScriptAnnotation is the script of the pod's containers, which run until they are
-	// told to end without it.
+	// ScriptAnnotation is the script of the pod's containers. Without it they run
+	// until they are terminated.
 	ScriptAnnotation = "hollow.nodewright.dev/script"
-	// MemoryAnnotation is how much memory each container uses, as a quantity.
+	// MemoryAnnotation is the memory usage of each container, as a quantity.
 	MemoryAnnotation = "hollow.nodewright.dev/memory"
 )
 
-// longestQuantity bounds an annotation before it is parsed.
+// longestQuantity limits an annotation before it is parsed.
 const longestQuantity = 32
 
 // making are the calls that Latency and FailureRate are about.
@@ -59,7 +59,7 @@ func newRuntime(cfg Config) *critest.Runtime {
 	return rt
 }
 
-// workload is what a container does, as its pod says.
+// workload returns the behaviour of a container, from its pod's annotations.
 func workload(pod *runtimeapi.PodSandboxConfig, _ *runtimeapi.ContainerConfig) critest.Workload {
 	w := critest.Workload{Steps: []string{"sleep", "forever"}}
 	if script := strings.Fields(pod.GetAnnotations()[ScriptAnnotation]); len(script) > 0 {

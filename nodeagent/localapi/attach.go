@@ -25,27 +25,27 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// Config defines where the API is. The zero value of every field means the default named
-// beside it.
+// Config configures the local API. The zero value of every field means the default
+// named beside it.
 type Config struct {
-	// Dir has the objects; "api" in the manifests directory, or in the root directory if
-	// there is none.
+	// Dir is the directory of the objects; "api" in the manifests directory, or in
+	// the root directory if there is none.
 	Dir string
-	// Address is where the API is served by TLS, such as 127.0.0.1:6443; nowhere, it is
-	// on the agent's socket alone.
+	// Address is where the API is served with TLS, such as 127.0.0.1:6443; none:
+	// only on the agent's socket.
 	Address string
-	// Names are those that the API is reached by, beside localhost, the node's own and
-	// the host of Address; none.
+	// Names are additional host names of the API, beside localhost, the node's own
+	// and the host of Address; none.
 	Names []string
-	// Beside are handlers that are served by TLS as well, each below its path, such as
-	// "/ui/", to all clients of the API; none. They get requests with the path in place.
+	// Beside are additional handlers served with TLS, each below its path, such as
+	// "/ui/", to all clients of the API; none. Requests keep the path.
 	Beside map[string]http.Handler
 }
 
 // authorityDir is where the authority of clients' certificates is.
 func authorityDir(rootDir string) string { return filepath.Join(rootDir, "localapi") }
 
-// Dir is the directory of the objects.
+// dir returns the directory of the objects.
 func (c Config) dir(conf *kubeletconfig.Config) string {
 	if c.Dir != "" {
 		return c.Dir
@@ -56,8 +56,8 @@ func (c Config) dir(conf *kubeletconfig.Config) string {
 	return filepath.Join(conf.RootDir, "api")
 }
 
-// Attach has a node made of o serve its own API. Options.Config must be set before, and
-// the node must be one without a cluster: New says so otherwise.
+// Attach adds a local API to a node made from o. Options.Config must be set before,
+// and the node must not join a cluster: otherwise New returns an error.
 func Attach(o *nodeagent.Options, cfg Config) {
 	a := &attached{cfg: cfg, conf: o.Config}
 	before := o.Agent
@@ -67,7 +67,7 @@ func Attach(o *nodeagent.Options, cfg Config) {
 		}
 		a.plug(c)
 	}
-	// Before the socket, which serves what is there by then.
+	// Before the socket, which serves the handlers that exist by then.
 	o.Services = append([]nodeagent.Service{a.service}, o.Services...)
 }
 
@@ -188,7 +188,7 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 	}
 	names := append([]string{"localhost", "127.0.0.1", "::1", host, n.Builder().Node.Name}, n.Builder().Node.IPs...)
 	if err := localapi.SetServerURL(dir, "https://"+net.JoinHostPort(host, port)); err != nil {
-		log.Warn("failed to note the address of the local API", zap.Error(err))
+		log.Warn("failed to store address of local API", zap.Error(err))
 	}
 	errorLog, _ := zap.NewStdLogAt(log, zap.DebugLevel) // its error is an unknown level's
 	srv := &http.Server{
@@ -204,7 +204,7 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 	return nil
 }
 
-// handler is what clients with certificates reach.
+// handler returns the handler for clients with certificates.
 func (a *attached) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, h := range a.cfg.Beside {
@@ -264,9 +264,9 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Kubeconfig makes a kubeconfig for a client of the API of the node with a root
-// directory, by its authority there. The address is where the API was served last if
-// url is "". No agent need run.
+// Kubeconfig returns a kubeconfig for a client of the API of the node with a root
+// directory, signed by its authority there. If url is "", the last address of the
+// API is used. No agent need run.
 func Kubeconfig(rootDir, url, user string, groups []string, valid time.Duration) ([]byte, error) {
 	dir := authorityDir(rootDir)
 	if url == "" {

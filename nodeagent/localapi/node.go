@@ -14,15 +14,15 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// describer describes the node when somebody asks: at rest nobody looks.
+// describer computes the Node object on request.
 type describer struct {
 	n       *nodeagent.Node
 	machine status.Machine
 
 	mu    sync.Mutex
 	ready v1.NodeCondition
-	facts *status.Facts // those of a machine do not change while it is up
-	about string        // the runtime and its version
+	facts *status.Facts // constant while the machine is up
+	about string        // name and version of the runtime
 }
 
 func newDescriber(n *nodeagent.Node) *describer {

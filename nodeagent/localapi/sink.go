@@ -12,11 +12,11 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// sink shows statuses in the API, and has the node's own sink keep them over a restart:
-// the API has those of pods that run in memory alone.
+// sink publishes statuses in the API, and passes them to the node's own sink, which
+// stores them over a restart: the API has statuses of running pods only in memory.
 type sink struct {
 	api  *localapi.Server
-	next statusmgr.Sink // nil: nobody keeps them
+	next statusmgr.Sink // nil: they are not stored
 }
 
 var _ statusmgr.Loader = (*sink)(nil)
@@ -44,7 +44,7 @@ func (s *sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// Load returns what the node's own sink has, and shows it.
+// Load returns the statuses of the node's own sink, and publishes them.
 func (s *sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
 	l, ok := s.next.(statusmgr.Loader)
 	if !ok {
@@ -55,7 +55,7 @@ func (s *sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
 	return kept, err
 }
 
-// Prune has the API and the node's own sink forget pods that are gone.
+// Prune drops pods that are gone from the API and from the node's own sink.
 func (s *sink) Prune(keep map[types.UID]bool) error {
 	if err := s.api.Prune(keep); err != nil {
 		return err

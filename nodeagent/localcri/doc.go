@@ -1,6 +1,6 @@
-// Package localcri gives a node of package nodeagent a container runtime in its own
-// process: nothing but runc or crun has to be on the machine. It is apart from that
-// package, so that a node on another runtime does not link it.
+// Package localcri adds a container runtime in the agent's process to a node of
+// package nodeagent: the machine needs only runc or crun. It is separate, so that a
+// node with another runtime does not link it.
 //
 //	n, err := nodeagent.New(ctx, nodeagent.Options{
 //		LocalRuntime: localcri.Runtime(localcri.InProcessConfig{}),

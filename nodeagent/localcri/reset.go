@@ -18,30 +18,31 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Dir is the directory of a node's own runtime, below that of the node.
+// Dir returns the directory of a node's own runtime, below that of the node.
 func Dir(rootDir string) string { return filepath.Join(rootDir, "localcri") }
 
-// ResetOptions say what [Reset] takes back.
+// ResetOptions configures [Reset].
 type ResetOptions struct {
-	// RootDir is that of the node; kubeletconfig.DefaultRootDir.
+	// RootDir is the node's root directory; kubeletconfig.DefaultRootDir.
 	RootDir string
-	// CgroupDriver is that of the node's configuration; cgroupfs.
+	// CgroupDriver is the driver in the node's configuration; cgroupfs.
 	CgroupDriver string
-	// Images says that images go, too, and the record of which runtime the node has.
+	// Images says to remove images, too, and the record of the node's runtime.
 	Images bool
-	// All says that everything below RootDir goes, images and data of volumes as well, unless
-	// a mount stays.
+	// All says to remove everything below RootDir, images and data of volumes
+	// included, unless a mount remains.
 	All bool
 	// ClaimsDir is the node's Settings.ClaimsDir; node.ClaimsDir.
 	ClaimsDir string
 	Log       *zap.Logger // silent
 }
 
-// Reset is [localcri.Reset] for the runtime of a node, and unmounts what the node's pods and
-// plugins left below its root directory: tmpfs of Secrets, memory-backed emptyDirs, subPath
-// binds, volumes of drivers. Without All, what the volumes hold on disk stays. The error names
-// each mount that stays; nobody may remove the directory before it is gone, as a subPath bind
-// leads to a directory of the host. The agent must not run: the error is a node.ErrLocked then.
+// Reset is [localcri.Reset] for the runtime of a node. It also unmounts everything
+// that the node's pods and plugins left below its root directory: tmpfs of Secrets,
+// memory-backed emptyDirs, subPath binds, volumes of drivers. Without All, data of
+// volumes on disk is kept. The error names each remaining mount; do not remove the
+// directory before it is unmounted, since a subPath bind leads to a directory of
+// the host. The agent must not run: otherwise the error is node.ErrLocked.
 func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) error {
 	if o.RootDir == "" {
 		o.RootDir = kubeletconfig.DefaultRootDir
@@ -78,10 +79,10 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 	return err
 }
 
-// maxEntries bounds what is removed of a root directory, which has some thirty entries.
+// maxEntries limits the removed entries of a root directory, which has some thirty.
 const maxEntries = 10_000
 
-// empty removes what is in a directory, and nothing through a mount.
+// empty removes the content of a directory, and nothing beyond a mount point.
 func empty(dir string) error {
 	names, err := safefile.Names(dir, maxEntries)
 	errs := []error{err}

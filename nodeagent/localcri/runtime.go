@@ -7,8 +7,8 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// Runtime makes runtimes of nodes. Of cfg, RootDir, CgroupDriver, Cluster, Log and
-// Metrics are the node's.
+// Runtime returns a maker of runtimes for nodes. RootDir, CgroupDriver, Cluster,
+// Log and Metrics of cfg are set from the node.
 func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	return func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
 		cfg.RootDir, cfg.CgroupDriver, cfg.Cluster = Dir(b.Config.RootDir), b.Config.CgroupDriver, b.Config.Kubeconfig != ""

@@ -1,12 +1,11 @@
-// Package cristatus reports to a [status.Manager] what a container runtime says of
-// itself and which images it has, over the Container Runtime Interface.
+// Package cristatus reads a container runtime's state and images through the
+// Container Runtime Interface, for a [status.Manager].
 //
 //	source := cristatus.New(client) // a *cri.Client
 //	m, err := status.New(status.Config{Runtime: source, Images: source, ...})
 //
-// The version is asked for once, and again after a call that failed and each
-// minute, as a runtime that is another now was away in between. Deadlines are
-// the caller's.
+// The version is read once, and again after a failed call and each minute: a
+// replaced runtime was unavailable meanwhile. Deadlines are the caller's.
 package cristatus
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// Client is the part of a runtime and its image service that is needed.
+// Client is the used part of a runtime and its image service.
 type Client interface {
 	Version(ctx context.Context, apiVersion string) (*runtimeapi.VersionResponse, error)
 	Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error)
@@ -39,13 +38,13 @@ type Source struct {
 
 	mu            sync.Mutex
 	name, version string
-	asked         time.Time // zero: to be asked again
+	asked         time.Time // zero: to be read again
 }
 
-// New returns a Source. Nothing is called.
+// New returns a Source. It makes no call.
 func New(c Client) *Source { return &Source{client: c} }
 
-// State asks for status and version. A version that cannot be had is "".
+// State reads status and version. A version that cannot be read is "".
 func (s *Source) State(ctx context.Context) (status.RuntimeState, error) {
 	res, err := s.client.Status(ctx, false)
 	if err == nil && res.GetStatus() == nil {
@@ -104,7 +103,7 @@ func unmet(s *runtimeapi.RuntimeStatus, kind string) string {
 	return fmt.Sprintf("%s=false reason:%s message:the runtime does not tell", kind, strings.TrimSuffix(kind, "Ready")+"StateUnknown")
 }
 
-// Images lists the images, each with its digests and then its tags.
+// Images returns the images, each with its digests followed by its tags.
 func (s *Source) Images(ctx context.Context) ([]v1.ContainerImage, error) {
 	list, err := s.client.ListImages(ctx, nil)
 	if err != nil {

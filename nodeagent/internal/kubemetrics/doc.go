@@ -1,5 +1,5 @@
-// Package kubemetrics exports what becomes of the calls to an API server, under the
-// names of client-go where it has one, so that dashboards keep working.
+// Package kubemetrics exports metrics of the calls to an API server, with
+// client-go's names where it has them, so that dashboards work.
 //
 //	m, err := kubemetrics.New(registry)
 //	...
@@ -7,9 +7,8 @@
 //	...
 //	err = m.Add(metrics.Events(recorder.Counts), metrics.Statuses(sink.Counts))
 //
-// One Metrics serves all the clients of an agent. It is a package of its own so
-// that who wants none of it does not pay for Prometheus: apiclient, events and
-// podsync know nothing of it.
+// One Metrics is for all clients of an agent. It is a separate package so that
+// others do not link Prometheus.
 //
 //	rest_client_requests_total{code,method,host}         code <error>: no answer
 //	rest_client_request_duration_seconds{verb,host}      to the answer's beginning; no watches
@@ -23,6 +22,6 @@
 // # Faults
 //
 // The labels are bounded: codes and methods are HTTP's, hosts those of the
-// configuration, resources the ones that a node agent has to do with. The age
-// is monotonic: a jump of the clock does not show.
+// configuration, resources those that a node agent uses. The age is monotonic: it
+// ignores changes of the clock.
 package kubemetrics

@@ -20,8 +20,8 @@ var durations = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 // sizes are client-go's buckets, in bytes.
 var sizes = []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
 
-// Metrics are those of the clients of an API server. The methods may be called
-// from any goroutine.
+// Metrics are the metrics of the clients of an API server. The methods may be
+// called from any goroutine.
 type Metrics struct {
 	reg      prometheus.Registerer
 	requests *prometheus.CounterVec
@@ -33,7 +33,7 @@ type Metrics struct {
 	retries                   *prometheus.CounterVec
 
 	begun   time.Time
-	contact atomic.Int64 // the last one, since begun
+	contact atomic.Int64 // last contact, since begun
 }
 
 var (
@@ -41,7 +41,7 @@ var (
 	_ kubeapi.Traffic  = (*Metrics)(nil)
 )
 
-// New makes Metrics and registers them. With a nil reg they are not exported.
+// New creates Metrics and registers them. With a nil reg they are not exported.
 func New(reg prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		reg:   reg,
@@ -50,13 +50,13 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "rest_client_requests_total", Help: "Requests to the API server, by the answer's code, or <error> if there was none.",
 		}, []string{"code", "method", "host"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "rest_client_request_duration_seconds", Help: "What the API server took to begin an answer, watches left out.", Buckets: durations,
+			Name: "rest_client_request_duration_seconds", Help: "Time until the API server began its answer, without watches.", Buckets: durations,
 		}, []string{"verb", "host"}),
 		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "nodewright_apiserver_watches", Help: "Watches that are open, by what they watch.",
+			Name: "nodewright_apiserver_watches", Help: "Open watches, by resource.",
 		}, []string{"resource"}),
 		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_apiserver_watch_starts_total", Help: "Watches that were begun, and begun anew when one had ended, by what they watch and whether that succeeded.",
+			Name: "nodewright_apiserver_watch_starts_total", Help: "Started watches, by resource and result.",
 		}, []string{"resource", "result"}),
 	}
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
@@ -66,10 +66,10 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	m.received = histogram("rest_client_response_size_bytes", "Answers of the API server, as they were read, watches left out.", sizes)
 	m.throttled = histogram("rest_client_rate_limiter_duration_seconds", "For how long calls waited for the budget of calls.", durations)
 	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "rest_client_request_retries_total", Help: "Requests that were made again, by the answer before, <error> if there was none.",
+		Name: "rest_client_request_retries_total", Help: "Repeated requests, by the previous answer, or <error> if there was none.",
 	}, []string{"code", "verb", "host"})
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "nodewright_apiserver_last_contact_age_seconds", Help: "How long ago the API server last answered; before it first did, how long this agent has waited.",
+		Name: "nodewright_apiserver_last_contact_age_seconds", Help: "Time since the last answer of the API server, or since the agent's start.",
 	}, func() float64 { return m.LastContact().Seconds() })
 	if err := m.Add(m.requests, m.duration, m.watches, m.starts, m.sent, m.received, m.throttled, m.retries, age); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	return m, nil
 }
 
-// Add registers more of them.
+// Add registers additional collectors.
 func (m *Metrics) Add(more ...prometheus.Collector) error {
 	if m.reg == nil {
 		return nil
@@ -92,9 +92,8 @@ func (m *Metrics) Add(more ...prometheus.Collector) error {
 	return nil
 }
 
-// LastContact is how long ago the API server last answered, or if it never has,
-// how long ago these Metrics were made. The error of a proxy between, or of a
-// server that fails (500 and more), is no answer.
+// LastContact returns the time since the API server's last answer, or since New. An
+// error of a proxy or of a failing server (500 and more) is no answer.
 func (m *Metrics) LastContact() time.Duration {
 	return time.Since(m.begun) - time.Duration(m.contact.Load())
 }
@@ -155,7 +154,7 @@ func (m *Metrics) WatchBegun(r kubeapi.Resource, err error) {
 // WatchEnded implements [kubeapi.Observer].
 func (m *Metrics) WatchEnded(r kubeapi.Resource) { m.watches.WithLabelValues(r.String()).Dec() }
 
-// Events are what became of events.
+// Events returns a collector of the counts of events.
 func Events(counts func() kubeapi.EventCounts) prometheus.Collector {
 	fates := desc("nodewright_apiserver_events_total",
 		"Events that were recorded; of those, combined with similar ones, silenced since their object has had too many, or lost to make room.", "fate")
@@ -172,7 +171,7 @@ func Events(counts func() kubeapi.EventCounts) prometheus.Collector {
 	}}
 }
 
-// Statuses are what became of the statuses of pods.
+// Statuses returns a collector of the counts of pod statuses.
 func Statuses(counts func() podsync.SinkCounts) prometheus.Collector {
 	calls := desc("nodewright_apiserver_status_calls_total",
 		"Statuses of pods that were to be published, by what became of them: patched, the same already, pod deleted, pod gone, conflict (patched again), error.", "result")
@@ -191,7 +190,7 @@ func desc(name, help, label string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, []string{label}, nil)
 }
 
-// collector exports counts that somebody else keeps.
+// collector exports counts from a function.
 type collector struct {
 	descs []*prometheus.Desc
 	tell  func(add func(d *prometheus.Desc, n uint64, label string))

@@ -11,38 +11,38 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Key names a container of a pod; with an empty Container it is the pod itself,
-// and with [Sandbox] its sandbox.
+// Key identifies a container of a pod; with an empty Container the pod itself, and
+// with [Sandbox] its sandbox.
 type Key struct{ PodUID, Container string }
 
-// Sandbox is no container's name.
+// Sandbox cannot be the name of a container.
 const Sandbox = "/sandbox"
 
-// Detail is what cAdvisor shows of a container and a Summary has not. Whatever
-// is nil or "" is left out.
+// Detail has the values of cAdvisor about a container that a Summary lacks. Nil and
+// "" values are left out.
 type Detail struct {
-	ID    string // its cgroup, from the root: "/kubepods/pod.../..."
-	Name  string // the runtime's id of it
+	ID    string // path of its cgroup from the root: "/kubepods/pod.../..."
+	Name  string // the runtime's id
 	Image string
 	Cgroup
 	Disks      []Disk
-	Interfaces []Interface // of a sandbox, or of a pod where sandboxes have no cgroup
-	// Usage is a sandbox's own: a Summary has that of pods and containers.
+	Interfaces []Interface // of a sandbox, or of a pod if sandboxes have no cgroup
+	// Usage is set for sandboxes: a Summary has that of pods and containers.
 	Usage *statsapi.ContainerStats
 }
 
-// Cgroup is what a cgroup reports beside what is in a Summary; it is that of
-// package node.
+// Cgroup has the values of a cgroup that a Summary lacks, like the type of package
+// node/stats.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
 	KernelMemory                                *uint64 // bytes
-	MaxUsage                                    *uint64 // the most memory that was in use, bytes
+	MaxUsage                                    *uint64 // highest memory usage, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // OOM kills of processes
 
 	HighEvents, MaxEvents                            *uint64 // of memory.high and the limit
 	Dirty, Writeback                                 *uint64 // bytes of the page cache that are not on the disk yet
-	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64 // pages of reclaim, and those wanted again after it
+	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64 // pages of reclaim, and pages needed again after it
 
 	Processes, Threads, MaxThreads     *uint64
 	FileDescriptors, Sockets           *uint64
@@ -56,15 +56,15 @@ type Cgroup struct {
 	MemoryLimit, MemoryReservation, SwapLimit *uint64
 }
 
-// Disk is what a container has read from a block device and written to it.
+// Disk is the I/O of a container on a block device.
 type Disk struct {
 	Device                               string // such as /dev/sda
 	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// Device is what a block device of the node has done; it is that of package
-// node.
+// Device is the I/O of a block device of the node, like the type of package
+// node/stats.
 type Device struct {
 	Name                                 string // such as /dev/sda
 	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
@@ -74,35 +74,34 @@ type Device struct {
 	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
 }
 
-// Interface is what a Summary has not of a network interface.
+// Interface has the values of a network interface that a Summary lacks.
 type Interface struct {
 	Name                                       string
 	RxPackets, TxPackets, RxDropped, TxDropped *uint64
 }
 
-// Details has more about containers. It may know only some, and know them beside
-// an error.
+// Details reads details of containers. It may return only some, also with an error.
 type Details interface {
 	Details(ctx context.Context) (map[Key]Detail, error)
-	// Devices are those of the node.
+	// Devices returns the devices of the node.
 	Devices() []Device
 }
 
-// Groups is what [Details] may be beside: it has the cgroups that hold no pod of their
-// own, such as that of all pods, each with an ID and its usage. It may know only some,
-// and know them beside an error.
+// Groups is an optional interface of [Details]: it returns the cgroups that are not
+// of pods, such as that of all pods, each with an ID and its usage. It may return
+// only some, also with an error.
 type Groups interface {
 	Groups() ([]Detail, error)
 }
 
-// Machine is what the node is made of.
+// Machine describes the node's machine.
 type Machine struct {
 	Cores, PhysicalCores, Sockets int
 	MemoryBytes, SwapBytes        uint64
 	MachineID, SystemUUID, BootID string
 }
 
-// Config defines what [Containers] asks. Stats is required.
+// Config configures [Containers]. Stats is required.
 type Config struct {
 	Stats   Stats
 	Details Details       // nil: none
@@ -110,9 +109,9 @@ type Config struct {
 	Timeout time.Duration // of one scrape; 10s
 }
 
-// Containers collects what cAdvisor's metrics are known for, for
-// /metrics/cadvisor: of the node as id "/", of pods without a container, of
-// containers; and of the cgroups above pods and beside them, where Details has them.
+// Containers returns a collector of cAdvisor's metrics, for /metrics/cadvisor: of
+// the node with id "/", of pods without a container, of containers; and of the
+// cgroups above and beside pods, if Details has them.
 func Containers(c Config) prometheus.Collector {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
@@ -125,14 +124,14 @@ type containers struct {
 	m   *cadvisor
 }
 
-// Describe sends what Collect may send.
+// Describe implements prometheus.Collector.
 func (c *containers) Describe(ch chan<- *prometheus.Desc) {
 	for _, m := range c.m.all {
 		ch <- m.desc
 	}
 }
 
-// Collect asks for the stats and sends them.
+// Collect implements prometheus.Collector.
 func (c *containers) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
@@ -238,7 +237,7 @@ func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
 	}
 }
 
-// one sends what all kinds of things have.
+// one sends the metrics that the node, pods and containers share.
 func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, io *statsapi.IOStats, swap *statsapi.SwapStats, d Detail) {
 	l, m := w.labels(), c.m
 	s.since(m.started, start, l...)
@@ -293,7 +292,7 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	s.put(m.ulimits, metav1.Time{}, d.OpenFilesLimit, 1, append(l[:len(l):len(l)], "max_open_files")...)
 	disks := d.Disks
 	if len(disks) == 0 && d.ID != "" {
-		disks = []Disk{{}} // one that has used no disk yet has read nothing, which is not the same as not known
+		disks = []Disk{{}} // no disk used means nothing read, which differs from not known
 	}
 	for i := range disks {
 		k := &disks[i]
@@ -317,7 +316,7 @@ func pressure(s sink, waiting, stalled metric, at metav1.Time, p *statsapi.PSISt
 }
 
 func (c *containers) fs(s sink, w who, f *statsapi.FsStats) (labels []string) {
-	l := append(w.labels(), "") // which device a Summary does not tell
+	l := append(w.labels(), "") // a Summary has no device
 	s.put(c.m.fsUsed, f.Time, f.UsedBytes, 1, l...)
 	s.put(c.m.fsLimit, f.Time, f.CapacityBytes, 1, l...)
 	return l

@@ -1,13 +1,12 @@
-// Package usage shows what a node and its pods use as metrics, under the names
-// that dashboards and autoscalers know: those of the kubelet's
-// /metrics/resource ([Resource]) and the ones of cAdvisor ([Containers]).
+// Package usage exports the usage of a node and its pods as metrics, with the names
+// that dashboards and autoscalers use: those of the kubelet's /metrics/resource
+// ([Resource]) and of cAdvisor ([Containers]).
 //
 //	reg := prometheus.NewRegistry()
 //	reg.MustRegister(usage.Containers(usage.Config{Stats: stats}))
 //	gatherers["/metrics/cadvisor"] = reg
 //
-// Both are collectors that ask when they are scraped and keep nothing. Samples
-// carry the time of their measurement; what is not known is left out, never
-// shown as 0. If the stats cannot be had, an error metric says so and the
-// rest is absent.
+// Both collect at each scrape and store nothing. Samples have the time of their
+// measurement; unknown values are left out, never 0. If the stats cannot be read,
+// an error metric says so and the rest is missing.
 package usage

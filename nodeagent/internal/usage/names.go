@@ -1,6 +1,6 @@
 package usage
 
-// who are the labels that cAdvisor gives to whatever has a cgroup.
+// who has cAdvisor's labels of an object with a cgroup.
 type who struct{ container, id, image, name, namespace, pod string }
 
 var whoLabels = []string{"container", "id", "image", "name", "namespace", "pod"}

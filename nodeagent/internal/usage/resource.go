@@ -9,8 +9,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Resource collects what autoscalers need, for /metrics/resource. A scrape
-// that takes longer than timeout (0 means 10s) fails.
+// Resource returns a collector of the metrics for autoscalers, for
+// /metrics/resource. A scrape that takes longer than timeout (0 means 10s) fails.
 func Resource(s Stats, timeout time.Duration) prometheus.Collector {
 	if timeout == 0 {
 		timeout = 10 * time.Second
@@ -64,7 +64,7 @@ type resource struct {
 	failed, failedOld    metric
 }
 
-// Describe sends what Collect may send.
+// Describe implements prometheus.Collector.
 func (r *resource) Describe(ch chan<- *prometheus.Desc) {
 	for _, l := range []levels{r.node, r.pod, r.container} {
 		ch <- l.cpu.desc
@@ -76,7 +76,7 @@ func (r *resource) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect asks for the stats and sends them.
+// Collect implements prometheus.Collector.
 func (r *resource) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout)
 	defer cancel()
@@ -106,7 +106,7 @@ func (r *resource) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// swapLimit is what is used and what is left, where there is a limit.
+// swapLimit returns the sum of used and available swap, if there is a limit.
 func swapLimit(s *statsapi.SwapStats) (metav1.Time, *uint64) {
 	if s == nil || s.SwapAvailableBytes == nil || s.SwapUsageBytes == nil {
 		return metav1.Time{}, nil

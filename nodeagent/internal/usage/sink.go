@@ -9,7 +9,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Stats sums up what the node and its pods use. The result is not changed.
+// Stats returns the usage of the node and its pods. The result is not changed.
 type Stats interface {
 	Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error)
 }
@@ -30,7 +30,7 @@ func gauge(name, help string, labels ...string) metric {
 	return metric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// sink sends samples that are known.
+// sink sends samples that are not nil.
 type sink chan<- prometheus.Metric
 
 // put sends a value times scale, unless it is nil. A zero time is left out.
@@ -43,7 +43,7 @@ func (s sink) put(m metric, at metav1.Time, v *uint64, scale float64, labels ...
 func (s sink) value(m metric, at time.Time, v float64, labels ...string) {
 	sample, err := prometheus.NewConstMetric(m.desc, m.kind, v, labels...)
 	if err != nil {
-		sample = prometheus.NewInvalidMetric(m.desc, err) // a name that is no UTF-8
+		sample = prometheus.NewInvalidMetric(m.desc, err) // a name that is not UTF-8
 	} else if !at.IsZero() {
 		sample = prometheus.NewMetricWithTimestamp(at, sample)
 	}
@@ -57,8 +57,7 @@ func (s sink) since(m metric, start metav1.Time, labels ...string) {
 	}
 }
 
-// newest drops all but one of the pods with one name:
-// the one that started last.
+// newest removes all but the last started pod of each name.
 func newest(pods []statsapi.PodStats) []*statsapi.PodStats {
 	at := map[[2]string]int{}
 	var out []*statsapi.PodStats
