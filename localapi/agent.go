@@ -220,7 +220,19 @@ func (s *Server) note(ch change) {
 // its objects can be read, and their statuses with them, and be changed only where they
 // come from. A pod that is not delivered any more, or is another one, is Terminating until [Server.Prune]
 // hears that the agent has nothing of it.
-func (s *Server) Show(src podmgr.Source) podmgr.Source { return shown{src, s} }
+func (s *Server) Show(src podmgr.Source) podmgr.Source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sources++
+	return shown{src, s}
+}
+
+// allShown reports whether all that manifests have is there: each source has delivered.
+func (s *Server) allShown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.shown) == s.sources
+}
 
 type shown struct {
 	podmgr.Source

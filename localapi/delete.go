@@ -99,7 +99,9 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 		if err := s.set.Refuses(ch); err != nil {
 			return nil, false, err
 		}
-		t.disown(old.Object)
+		if err := t.disown(old.Object); err != nil {
+			return nil, false, err
+		}
 	}
 	r, err := t.apply(ch)
 	return r.Object, err == nil && r.Phase == objects.Absent, err

@@ -118,34 +118,18 @@ func (s *Server) load(ctx context.Context) error {
 	}
 	s.set.Begin(first)
 	s.begins(docs)
-	t.held = true // what follows from an object is to be seen beside all others
-	whole := true
+	t.held = true                              // what follows from an object is to be seen beside all others
 	for _, late := range []bool{false, true} { // namespaces come before what is in them
 		for i := range docs {
 			if k, _ := s.kindOfDocument(&docs[i]); k != s.nodes && (k == s.namespaces) != late {
-				whole = t.take(&docs[i]) && whole
+				t.take(&docs[i])
 			}
 		}
-	}
-	if whole {
-		t.resume()
 	}
 	t.held = false
 	t.drain()
 	s.cfg.Log.Info("read objects", zap.Int("objects", s.set.Count()))
 	return nil
-}
-
-// resume looks at the dependents of objects that went when the process ended. While a file cannot be read, nobody can say
-// that its object is not there: dependents stay.
-func (t *turn) resume() {
-	for _, k := range t.s.kinds {
-		for _, it := range t.s.set.List(k, "") {
-			if it.Phase() == objects.Live && len(it.Object.GetOwnerReferences()) > 0 {
-				t.follow(k, objects.Result{Object: it.Object, Phase: objects.Live})
-			}
-		}
-	}
 }
 
 // keepNamespaces writes namespaces that were made for what manifests have in them: they are the same after a restart.
@@ -182,12 +166,10 @@ func (s *Server) edited(ctx context.Context, docs []store.Document) {
 }
 
 // take has a document take effect. What is wrong with it is logged, and changes nothing.
-func (t *turn) take(d *store.Document) bool {
-	err := t.taken(d)
-	if err != nil {
+func (t *turn) take(d *store.Document) {
+	if err := t.taken(d); err != nil {
 		t.s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
 	}
-	return err == nil
 }
 
 func (t *turn) taken(d *store.Document) error {

@@ -6,17 +6,45 @@ import (
 	"go.uber.org/zap"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
 
-// dependentsOf goes on with the objects that name an object as their owner, after a change of that.
-func (t *turn) dependentsOf(c outcome) {
+// ahead deletes the dependents of an object that a change removes: before the object, so that a process that is killed
+// between both leaves none of them without an owner. Whoever asked may ask again.
+func (t *turn) ahead(ch change) error {
+	e, ok := t.s.set.Get(ch.Kind, ch.Key)
+	if !ok || ch.DryRun {
+		return nil
+	}
+	uid := e.Object.GetUID()
+	deps := t.s.set.Dependents(uid)
+	if len(deps) == 0 || t.going[uid] { // it is its own dependent, by however many others
+		return nil
+	}
+	dry := ch
+	dry.DryRun = true
+	if r, err := t.Apply(dry); err != nil || r.Phase != objects.Absent {
+		return nil //nolint:nilerr // the change itself says so
+	}
+	t.going[uid] = true
+	defer delete(t.going, uid)
+	for _, at := range deps {
+		if err := t.collect(at, uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relatives goes on with the owners and the dependents of an object that has changed.
+func (t *turn) relatives(c outcome) {
 	uid := c.Object.GetUID()
 	switch {
 	case c.Phase == objects.Absent:
-		for _, at := range t.s.set.Dependents(uid) {
-			t.collect(at)
+		for _, at := range t.s.set.Dependents(uid) { // of one whose file a person has removed or given to another one
+			t.logged(at, t.collect(at, uid))
 		}
 		for _, r := range c.Object.GetOwnerReferences() {
 			if k, name := t.s.owner(c.Object, r); k != nil {
@@ -25,11 +53,12 @@ func (t *turn) dependentsOf(c outcome) {
 		}
 	case c.Phase == objects.Ending && waits(c.Object):
 		for _, at := range t.s.set.Dependents(uid) {
-			t.collect(at)
+			t.logged(at, t.collect(at, ""))
 		}
 		t.unblock(objects.Ref{Kind: c.k, Key: keyOf(c.Object)})
 	case c.Phase == objects.Live && len(c.Object.GetOwnerReferences()) > 0:
-		t.collect(objects.Ref{Kind: c.k, Key: keyOf(c.Object)})
+		at := objects.Ref{Kind: c.k, Key: keyOf(c.Object)}
+		t.logged(at, t.collect(at, ""))
 	}
 }
 
@@ -73,52 +102,60 @@ func (s *Server) owner(o object, r metav1.OwnerReference) (*kind, key) {
 	return nil, key{}
 }
 
-// collect deletes an object whose owners are all gone, or wait for it; of others it drops the references to those.
-func (t *turn) collect(at objects.Ref) {
+// collect deletes an object whose owners are all gone, or wait for it; of others it drops the references to those. gone
+// is an owner that counts as gone; "" is none.
+func (t *turn) collect(at objects.Ref, gone types.UID) error {
 	e, ok := t.s.set.Get(at.Kind, at.Key)
 	if !ok || e.Origin == objects.Mirrored || e.Phase() != objects.Live {
-		return
+		return nil
 	}
 	refs, waited := e.Object.GetOwnerReferences(), false
+	known := t.s.allShown()
 	left := slices.DeleteFunc(slices.Clone(refs), func(r metav1.OwnerReference) bool {
 		k, name := t.s.owner(e.Object, r)
-		if k == nil {
-			return false
+		if k == nil || r.UID == gone {
+			return k != nil
 		}
 		o, ok := t.s.item(k, name)
 		waiting := ok && o.Phase() == objects.Ending && waits(o.Object)
 		waited = waited || waiting
-		return waiting || !ok || o.Object.GetUID() != r.UID
+		return waiting || known && (!ok || o.Object.GetUID() != r.UID)
 	})
 	switch {
 	case len(left) == len(refs):
+		return nil
 	case len(left) > 0:
-		t.owned(e, at, left)
-	default:
-		t.s.cfg.Log.Info("delete an object whose owners are gone", zap.String("kind", at.Kind.Type().Kind),
-			zap.String("namespace", at.Key.Namespace), zap.String("name", at.Key.Name))
-		ch := change{Kind: at.Kind, Key: at.Key, Verb: objects.Delete}
-		if waited {
-			ch.Policy = t.policyFor(e.Object)
-		}
-		t.attempt(ch)
+		return t.owned(e, at, left)
 	}
+	ch := change{Kind: at.Kind, Key: at.Key, Verb: objects.Delete}
+	if waited {
+		ch.Policy = t.policyFor(e.Object)
+	}
+	t.s.cfg.Log.Info("delete an object whose owners are gone", zap.String("kind", at.Kind.Type().Kind),
+		zap.String("namespace", at.Key.Namespace), zap.String("name", at.Key.Name))
+	return t.consequence(ch)
 }
 
 // owned gives an object other owners.
-func (t *turn) owned(e item, at objects.Ref, refs []metav1.OwnerReference) {
+func (t *turn) owned(e item, at objects.Ref, refs []metav1.OwnerReference) error {
 	o := e.Object.DeepCopyObject().(object)
 	o.SetOwnerReferences(refs)
-	t.attempt(change{Kind: at.Kind, Key: at.Key, Verb: objects.Update, Object: o})
+	return t.consequence(change{Kind: at.Kind, Key: at.Key, Verb: objects.Update, Object: o})
 }
 
 // disown takes an object out of the owners of its dependents.
-func (t *turn) disown(o object) {
+func (t *turn) disown(o object) error {
 	for _, at := range t.s.set.Dependents(o.GetUID()) {
-		if e, ok := t.s.set.Get(at.Kind, at.Key); ok && e.Origin != objects.Mirrored {
-			t.owned(e, at, slices.DeleteFunc(slices.Clone(e.Object.GetOwnerReferences()), func(r metav1.OwnerReference) bool { return r.UID == o.GetUID() }))
+		e, ok := t.s.set.Get(at.Kind, at.Key)
+		if !ok || e.Origin == objects.Mirrored {
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(e.Object.GetOwnerReferences()), func(r metav1.OwnerReference) bool { return r.UID == o.GetUID() })
+		if err := t.owned(e, at, left); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // unblock has an object go on ending that waits for dependents, if none is left that it has to wait for.

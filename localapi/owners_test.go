@@ -1,6 +1,8 @@
 package localapi_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/localapi/store"
+	"github.com/nodewright/nodewright/podmgr"
 )
 
 // family makes ConfigMaps; each line is a name and those of its owners, which block.
@@ -123,22 +126,86 @@ func TestOwnersWait(t *testing.T) {
 	}
 }
 
-// What a process did not come to is done by the next one, but not for an owner whose file it cannot read.
+// An owner that cannot be read, or is shown only later, is not gone: its dependents are there after a restart.
 func TestOwnersAfterARestart(t *testing.T) {
-	for _, broken := range []bool{false, true} {
-		dir := t.TempDir()
-		a := start(t, store.NewDir(dir))
-		a.family("a", "b a")
-		a.stop()
-		path := filepath.Join(dir, "configmap.default.a.yaml")
-		if broken {
-			edit(t, path, "kind: ConfigMap", "kind: [")
-		} else if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		want := map[bool]string{false: "", true: "b"}[broken]
-		if got := start(t, store.NewDir(dir)).names(); got != want {
-			t.Errorf("broken %t: left are %q; want %q", broken, got, want)
-		}
+	dir := t.TempDir()
+	a := start(t, store.NewDir(dir))
+	a.family("a", "b a")
+	a.stop()
+	edit(t, filepath.Join(dir, "configmap.default.a.yaml"), "kind: ConfigMap", "kind: [")
+	b := start(t, store.NewDir(dir))
+	if got := b.names(); got != "b" {
+		t.Errorf("left are %q", got)
+	}
+	edit(t, filepath.Join(dir, "configmap.default.a.yaml"), "kind: [", "kind: ConfigMap")
+	until(t, "the owner is back", func() bool { return b.names() == "a b" })
+	if err := os.Remove(filepath.Join(dir, "configmap.default.a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "both are gone", func() bool { return b.names() == "" })
+}
+
+// While a source has not delivered, nobody knows which owners there are.
+func TestOwnersOfManifests(t *testing.T) {
+	a := start(t, &store.Memory{})
+	m := manifests(make(chan podmgr.Snapshot))
+	delivered := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	shown := a.Show(m)
+	a.family("a nobody")
+	if got := a.names(); got != "a" {
+		t.Errorf("left are %q", got)
+	}
+	go func() { ended <- shown.Run(ctx, func(podmgr.Snapshot) { delivered <- struct{}{} }) }()
+	m <- podmgr.Snapshot{}
+	<-delivered
+	a.family("b nobody")
+	if got := a.names(); got != "a" {
+		t.Errorf("left are %q", got)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// failing is a store that cannot remove a file.
+type failing struct {
+	store.Memory
+
+	name string
+}
+
+func (f *failing) Delete(name, was string) error {
+	if name == f.name {
+		return errors.New("the disk is read only")
+	}
+	return f.Memory.Delete(name, was)
+}
+
+// Dependents go before their owner: one that cannot be deleted keeps it, and a process that is killed leaves none without.
+func TestOwnersGoLast(t *testing.T) {
+	f := &failing{name: "configmap.default.c.yaml"}
+	a := start(t, f)
+	a.family("a", "b a", "c b")
+	a.refused("DELETE", configMaps+"/a", "", "", 500, metav1.StatusReasonInternalError, "read only")
+	if got := a.names(); got != "a b c" {
+		t.Errorf("left are %q", got)
+	}
+	f.name = ""
+	must[metav1.Status](a, "DELETE", configMaps+"/a", "", nil)
+	if got := a.names(); got != "" {
+		t.Errorf("left are %q", got)
+	}
+	// A circle.
+	a.family("a", "b a")
+	last := must[v1.ConfigMap](a, "GET", configMaps+"/b", "", nil)
+	must[v1.ConfigMap](a, "PATCH", configMaps+"/a", "application/merge-patch+json",
+		fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"b","uid":%q}]}}`, last.UID))
+	a.refused("DELETE", configMaps+"/none", "", "", 404, metav1.StatusReasonNotFound, "")
+	a.do("DELETE", configMaps+"/a", "", "")
+	if got := a.names(); got != "" {
+		t.Errorf("left of a circle are %q", got)
 	}
 }

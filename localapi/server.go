@@ -120,10 +120,11 @@ type Server struct {
 
 	set *objects.Set
 
-	mu     sync.Mutex
-	shown  map[string]map[*kind]map[key]bool
-	expiry *time.Timer // of the oldest event; nil if there is none
-	looked time.Time   // when the node was looked at last
+	mu      sync.Mutex
+	sources int // that are shown here
+	shown   map[string]map[*kind]map[key]bool
+	expiry  *time.Timer // of the oldest event; nil if there is none
+	looked  time.Time   // when the node was looked at last
 	// asDescribed is the node as the agent described it; nil if it has not.
 	asDescribed *v1.Node
 	restored    atomic.Pointer[map[types.UID]v1.PodStatus] // see Restore

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 )
@@ -33,6 +34,8 @@ type turn struct {
 	// todo is what has changed and was not followed yet.
 	todo []outcome
 	held bool // somebody comes to todo
+	// going are the objects whose dependents are being deleted before them.
+	going map[types.UID]bool
 }
 
 // outcome is what has become of an object of a kind.
@@ -44,11 +47,14 @@ type outcome struct {
 // turn waits for the right to change what is kept; End gives it back.
 func (s *Server) turn(ctx context.Context) (*turn, error) {
 	t, err := s.set.Turn(ctx)
-	return &turn{Turn: t, s: s}, err
+	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
 }
 
 // apply has a change take effect, and what follows from it.
 func (t *turn) apply(ch change) (objects.Result, error) {
+	if err := t.ahead(ch); err != nil {
+		return objects.Result{}, err
+	}
 	r, err := t.Apply(ch)
 	// A person's file may be there before that of its owner.
 	if live := r.Phase == objects.Live && ch.Actor == objects.File && ch.Kind != t.s.nodes; err == nil && !ch.DryRun && !live {
@@ -92,7 +98,7 @@ func (t *turn) followed(c outcome) {
 	case c.k == s.namespaces && c.Phase == objects.Ending:
 		t.empty(c.Object.GetName())
 	}
-	t.dependentsOf(c)
+	t.relatives(c)
 	if c.Phase == objects.Absent {
 		t.emptied(c.Object.GetNamespace())
 	}
@@ -121,11 +127,21 @@ func (t *turn) emptied(namespace string) {
 
 // attempt makes a change that follows from another one. It may fail with the disk.
 func (t *turn) attempt(ch change) {
-	ch.Actor, ch.By = objects.Clock, itself
-	if _, err := t.apply(ch); err != nil {
-		t.s.cfg.Log.Warn("failed to do what follows from a change", zap.String("kind", ch.Kind.Type().Kind), zap.String("namespace", ch.Key.Namespace),
-			zap.String("name", ch.Key.Name), zap.Error(err))
+	t.logged(objects.Ref{Kind: ch.Kind, Key: ch.Key}, t.consequence(ch))
+}
+
+func (t *turn) logged(at objects.Ref, err error) {
+	if err != nil {
+		t.s.cfg.Log.Warn("failed to do what follows from a change", zap.String("kind", at.Kind.Type().Kind), zap.String("namespace", at.Key.Namespace),
+			zap.String("name", at.Key.Name), zap.Error(err))
 	}
+}
+
+// consequence makes a change that another one is the reason of.
+func (t *turn) consequence(ch change) error {
+	ch.Actor, ch.By = objects.Clock, itself
+	_, err := t.apply(ch)
+	return err
 }
 
 func parseRevision(s string) (uint64, error) {
