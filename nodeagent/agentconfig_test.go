@@ -37,6 +37,12 @@ failSwapOn: false
 		t.Log(err) // what cannot be read here is not what is tested
 	}
 	b.Settings = Settings{StartsInFlight: 2, PullsPerRegistry: 6, ExecProbes: 7, FastProbes: true}
+	for of, want := range map[string]string{"": "/containers", "-": "", "/var/log/containers": "/var/log/containers", "/logs": ""} {
+		if b.Settings.ContainerLogs = of; b.containerLogs() != want {
+			t.Errorf("links of %q in %q, want %q", of, b.containerLogs(), want)
+		}
+	}
+	b.Settings.ContainerLogs = ""
 	cfg, err := b.agent([]part.Part{part.AdmitFunc("own", nil)}, []podmgr.Source{nil})
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +54,7 @@ failSwapOn: false
 		{"Node.Name", cfg.Node.Name, "me"},
 		{"Paths.Root", cfg.Paths.Root, b.Config.RootDir},
 		{"Paths.PodLogs", cfg.Paths.PodLogs, "/logs"},
-		{"Paths.ContainerLogs", cfg.Paths.ContainerLogs, "/var/log/containers"},
+		{"Paths.ContainerLogs", cfg.Paths.ContainerLogs, "/containers"},
 		{"Sources", len(cfg.Sources), 3},
 		{"Parts", cfg.Parts[0].Name(), "own"},
 		{"SyncFrequency", cfg.Pods.SyncFrequency, 7 * time.Second},

@@ -1,6 +1,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"net"
 	"os"
 	"path/filepath"
@@ -82,19 +83,13 @@ func interfaceIPs() (ips []string) {
 	return ips
 }
 
-// defaultContainerLogs is where log collectors expect links to container logs, wherever
-// podLogsDir is. The kubelet has the same constant.
-const defaultContainerLogs = "/var/log/containers"
-
 // containerLogs returns the directory of links to container logs: Settings.ContainerLogs
 // or its default. It returns "" for none, also if the directory is that of the pods'
 // logs, where links would be taken for logs.
 func (b *Builder) containerLogs() string {
-	dir := b.Settings.ContainerLogs
-	if dir == "" && b.Hardware == nil {
-		dir = defaultContainerLogs
-	}
-	if dir == "-" || dir == filepath.Clean(b.Config.PodLogsDir) {
+	pods := filepath.Clean(b.Config.PodLogsDir)
+	dir := cmp.Or(b.Settings.ContainerLogs, filepath.Join(filepath.Dir(pods), "containers"))
+	if dir == "-" || dir == pods {
 		return ""
 	}
 	return dir

@@ -107,10 +107,9 @@ type Settings struct {
 	// (node.TakeClaims); node.ClaimsDir. [NoClaims] disables it, for a program that
 	// does so itself; nodes of Options.Hardware have none.
 	ClaimsDir string
-	// ContainerLogs is the directory of links to container logs, for log collectors;
-	// /var/log/containers, wherever podLogsDir is. Agents may share it: each creates and
-	// removes links to its own logs only. "-" is none, the default of nodes of
-	// Options.Hardware.
+	// ContainerLogs is the directory of links to container logs, for log collectors: they
+	// look in /var/log/containers. Agents may share it: each creates and removes links to
+	// its own logs only. The default is "containers" beside podLogsDir; "-" is none.
 	ContainerLogs string
 	// PollFiles polls manifests and logs (fileCheckFrequency,
 	// containerLogMonitorInterval) instead of watching them: for file systems

@@ -72,6 +72,10 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	return n.Run(ctx)
 }
 
+// containerLogs is where log collectors look for links to logs, wherever podLogsDir is: a
+// constant of the kubelet.
+const containerLogs = "/var/log/containers"
+
 // nodeOptions are the whole node, as flags and configuration say.
 func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 	return nodeagent.Options{
@@ -81,7 +85,7 @@ func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 			SecretKeyFile: f.secretKeyFile, SecretKeyCredential: f.secretCredential, SecretsInClear: f.secretsInClear,
 			Socket:         cmp.Or(f.socket, filepath.Join(conf.RootDir, "agent.sock")),
 			StartsInFlight: f.startsInFlight, PullsPerRegistry: f.pullsPerRegistry, ExecProbes: f.execProbes, FastProbes: f.fastProbes,
-			PodLogBudget: f.gc.budgetBytes(), PinnedImages: f.gc.pinned(), LeaveHost: f.leaveHost,
+			PodLogBudget: f.gc.budgetBytes(), PinnedImages: f.gc.pinned(), LeaveHost: f.leaveHost, ContainerLogs: containerLogs,
 		},
 	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -92,7 +91,7 @@ func (l *life) makeNode() (*nodeagent.Node, error) {
 			nodeagent.StandardWithout("podstart", "stats", "collection", "eviction")...),
 		Agent: func(c *agent.Config) { c.Volumes.Mounter = mounter{l} },
 		Settings: nodeagent.Settings{
-			LeaveHost: true, PollFiles: true, NoPluginSockets: true, ContainerLogs: cmp.Or(m.containerLogs(), "-"),
+			LeaveHost: true, PollFiles: true, NoPluginSockets: true,
 		},
 	})
 }

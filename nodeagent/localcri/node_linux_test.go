@@ -138,7 +138,7 @@ func (l *lab) make() *nodeagent.Node {
 	l.t.Helper()
 	n, err := nodeagent.New(l.t.Context(), nodeagent.Options{
 		Config: l.conf, Parts: nodeagent.StandardWithout("eviction"), Services: []nodeagent.Service{nodeagent.Healthz}, LocalRuntime: localcri.Runtime(l.cfg),
-		Settings: nodeagent.Settings{LeaveHost: true, ClaimsDir: l.claims, ContainerLogs: filepath.Join(l.dir, "containers")}, Log: zaptest.NewLogger(l.t),
+		Settings: nodeagent.Settings{LeaveHost: true, ClaimsDir: l.claims}, Log: zaptest.NewLogger(l.t),
 	})
 	if err != nil {
 		l.t.Fatal(err)
