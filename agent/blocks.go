@@ -52,6 +52,7 @@ func (a *Agent) buildBlocks() error {
 	note(err)
 	// The guard comes early: values of the embedder are only called through it.
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
+	a.guard.Expect(append([]string{"events", "sink", "reservation"}, a.hooks.Names...)...)
 	a.events = local.NewEventLog(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
 	a.node = &fit.Node{
 		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,

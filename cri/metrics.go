@@ -44,7 +44,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 func (m *metrics) observe(op string, start time.Time, err error) {
 	m.calls.WithLabelValues(op).Inc()
 	m.duration.WithLabelValues(op).Observe(time.Since(start).Seconds())
+	failed := m.errors.WithLabelValues(op) // it is there from the first call, so that an alert sees the first failure
 	if err != nil {
-		m.errors.WithLabelValues(op).Inc()
+		failed.Inc()
 	}
 }

@@ -200,7 +200,7 @@ func New(cfg Config) (*Manager, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("eviction: %w", err)
 	}
-	met, err := newMetrics(cfg.Metrics)
+	met, err := newMetrics(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("eviction: %w", err)
 	}

@@ -20,8 +20,10 @@ type metrics struct {
 	pressures                    *prometheus.GaugeVec
 }
 
-// newMetrics makes the metrics and registers them with reg; nil is nowhere.
-func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+// newMetrics makes the metrics and registers them with Config.Metrics; nil is nowhere.
+// What there are thresholds and limits for counts from 0.
+func newMetrics(cfg *Config) (*metrics, error) {
+	reg := cfg.Metrics
 	counter := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	}
@@ -38,6 +40,17 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		pressures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nodewright_eviction_pressure", Help: "1 while the node is under pressure.",
 		}, []string{"resource"}),
+	}
+	var labels []string
+	for _, t := range cfg.Thresholds {
+		labels = append(labels, string(t.Signal))
+	}
+	if !cfg.IgnoreLimits {
+		labels = append(labels, string(rank.EmptyDirLimit), string(rank.PodLimit), string(rank.ContainerLimit))
+	}
+	for _, l := range labels {
+		m.evictions.WithLabelValues(l)
+		m.failures.WithLabelValues(l)
 	}
 	if reg == nil {
 		return m, nil

@@ -14,6 +14,7 @@ import (
 func (g *Guard) Sources(sources []podmgr.Source) []podmgr.Source {
 	out := make([]podmgr.Source, 0, len(sources))
 	for _, s := range sources {
+		g.Expect("source " + s.Name())
 		out = append(out, guardedSource{s, g})
 	}
 	return out

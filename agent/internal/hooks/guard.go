@@ -15,6 +15,14 @@ type Guard struct {
 	Panics *prometheus.CounterVec // by name
 }
 
+// Expect has the count of panics there, with 0, of those on whose behalf calls will be made: an
+// alert on its increase sees the first one.
+func (g *Guard) Expect(names ...string) {
+	for _, who := range names {
+		g.Panics.WithLabelValues(who)
+	}
+}
+
 // PanicError is a panic of a part, or of another value of the embedder's, as the
 // error of the call that it ended.
 type PanicError struct {
