@@ -5,11 +5,14 @@ import (
 	"os"
 	"path/filepath"
 
+	"go.uber.org/zap"
+
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // The translation of a KubeletConfiguration into that of package agent. Pointers
@@ -48,10 +51,19 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 	if h := b.Hardware; h != nil {
 		cfg.Volumes.BootID = h.Machine.BootID
 	}
-	if b.Cluster != nil { // else files in the root directory take the statuses
+	// A cluster takes the statuses; alone, files in the root directory do. They are made here, for
+	// Options.Agent to see.
+	if b.Cluster != nil {
 		b.Cluster.into(&cfg)
+		return cfg, nil
 	}
-	return cfg, nil
+	cfg.Status.Sink, err = statusmgr.NewFileSink(statusmgr.FileSinkConfig{
+		Dir: b.Path("status"),
+		OnCorrupt: func(file, setAside string, err error) {
+			b.Log.Warn("damaged status set aside", zap.String("file", file), zap.String("as", setAside), zap.Error(err))
+		},
+	})
+	return cfg, err
 }
 
 // pods is how pods are run. Everything here has a field in the

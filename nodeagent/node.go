@@ -119,8 +119,7 @@ func (n *Node) Run(ctx context.Context) error {
 			if err != nil {
 				log.Error("service failed", zap.String("service", s.name), zap.Error(err))
 			}
-			// Without the runtime in the process no pod can be run, nor ended.
-			if s.vital && err != nil {
+			if vital := (*vitalError)(nil); errors.As(err, &vital) {
 				abort(fmt.Errorf("%s: %w", s.name, err))
 			}
 		})

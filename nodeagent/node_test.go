@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // options are those of a node with nothing but a runtime and a directory of
@@ -223,6 +224,30 @@ func TestServices(t *testing.T) {
 	}
 	if exists(n.Builder().Path("agent.sock")) {
 		t.Error("the socket is left")
+	}
+}
+
+// A service that cannot do what it was told to do by name ends the node.
+func TestVitalServiceEndsTheNode(t *testing.T) {
+	o := options(t, "")
+	taken := errors.New("address already in use")
+	o.Services = []Service{func(*Node) (string, func(context.Context) error, error) {
+		return "api", func(context.Context) error { return Vital(taken) }, nil
+	}}
+	o.Agent = func(c *agent.Config) {
+		if _, ok := c.Status.Sink.(statusmgr.Loader); !ok { // who wraps the sink of a node keeps its memory
+			t.Errorf("sink %T remembers nothing", c.Status.Sink)
+		}
+	}
+	n, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Run(t.Context()); !errors.Is(err, taken) || !strings.Contains(err.Error(), "api: ") {
+		t.Errorf("ended with %v", err)
+	}
+	if Vital(nil) != nil {
+		t.Error("no error became one")
 	}
 }
 

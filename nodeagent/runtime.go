@@ -122,7 +122,10 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 		}
 		b.Log.Info("chose pod network", zap.String("network", n.local.Network))
 		b.Runtime, b.Images = n.local.Runtime, n.local.Images
-		n.services = append(n.services, service{name: "container runtime", run: n.local.Run, vital: true})
+		n.services = append(n.services, service{
+			name: "container runtime",
+			run:  func(ctx context.Context) error { return Vital(n.local.Run(ctx)) }, // without it no pod can be run, nor ended
+		})
 	}
 	n.endpoint = c.endpoint
 	// Written by Run and not here: a node that is made and closed has run no pod on

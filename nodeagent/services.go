@@ -13,16 +13,27 @@ import (
 )
 
 // Service makes a function that runs beside the agent, from before its start until
-// after its end. It may use the Node from the beginning. An error of run is logged;
-// a nil run means no service.
+// after its end. It may use the Node from the beginning. An error of run is logged, and
+// ends the node if it is [Vital]; a nil run means no service.
 type Service func(*Node) (name string, run func(context.Context) error, err error)
+
+// Vital marks err as the error of a [Service] that the node cannot do without: Node.Run
+// returns it. It returns nil for nil.
+func Vital(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &vitalError{err}
+}
+
+type vitalError struct{ error }
+
+func (e *vitalError) Unwrap() error { return e.error }
 
 // service is a service that was made.
 type service struct {
 	name string
 	run  func(context.Context) error
-	// vital has the node end with the error of run.
-	vital bool
 }
 
 // StandardServices returns all services of this package.
