@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -116,7 +117,7 @@ func (p realProcesses) endCommands(ctx context.Context, program, word string, pa
 }
 
 // Signal opens the process before it compares, so that it cannot become another
-// one in between.
+// one in between. A process that cannot be looked at is no process that is gone.
 func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	fd, err := unix.PidfdOpen(id.PID, 0)
 	if err != nil {
@@ -124,7 +125,12 @@ func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	}
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer func() { _ = f.Close() }()
-	if !alive(p, id) {
+	switch start, state, err := p.Start(id.PID); {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH):
+		return unix.ESRCH
+	case err != nil:
+		return fmt.Errorf("look at process %d: %w", id.PID, err)
+	case state == "Z", state == "X", id.StartTime != 0 && start != id.StartTime:
 		return unix.ESRCH
 	}
 	return unix.PidfdSendSignal(fd, s, nil, 0)

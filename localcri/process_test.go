@@ -4,6 +4,7 @@ package localcri
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/localcri/internal/life"
 )
 
 // command runs a program that waits for the end of its input, under a name and with
@@ -71,5 +74,28 @@ func TestEndOfCommands(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// A signal reaches the process that is meant, and says why it does not.
+func TestSignalOfAProcess(t *testing.T) {
+	cmd, _ := command(t, "executor", "create")
+	start, _, err := realProcesses{}.Start(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := realProcesses{}
+	if err := p.Signal(life.Process{PID: cmd.Process.Pid, StartTime: start + 1}, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("of another process with its number: %v, want ESRCH", err)
+	}
+	if err := p.Signal(life.Process{PID: cmd.Process.Pid, StartTime: start}, 0); err != nil {
+		t.Errorf("of the process: %v", err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if err := p.Signal(life.Process{PID: cmd.Process.Pid, StartTime: start}, unix.SIGTERM); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("of a process that is gone: %v, want ESRCH", err)
 	}
 }
