@@ -20,6 +20,7 @@ func (a *Agent) probed(c probe.Change) {
 		defer a.run.results.Unlock()
 		a.statuses.SetReady(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 		a.publishHeld(c.Pod.UID)
+		a.workers.Resync(c.Pod.UID) // parts see the status there, for those that wait for this pod
 	case probe.Startup:
 		a.statuses.SetStarted(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 		a.workers.Resync(c.Pod.UID)

@@ -42,19 +42,19 @@ func TestOrderInAnAgent(t *testing.T) {
 		n.Start()
 		slow := ordered("db", "", "")
 		slow.Spec.Containers[0].ReadinessProbe = &v1.Probe{
-			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, InitialDelaySeconds: 60, PeriodSeconds: 1,
+			ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}, InitialDelaySeconds: 20, PeriodSeconds: 1,
 		}
 		web := ordered("web", "db,nobody", "")
 		n.Want(web, slow)
 		n.Await("web", agenttest.Phase(v1.PodPending), agenttest.Reason(lifecycle.ReasonStartOrder))
-		time.Sleep(50 * time.Second)
+		time.Sleep(15 * time.Second)
 		if st := n.Pod("web").Status; len(st.ContainerStatuses) > 0 && st.ContainerStatuses[0].State.Running != nil {
 			t.Error("web did not wait")
 		}
 		ready := n.Await("db", agenttest.Ready)
 		running := n.Await("web", agenttest.Ready)
-		if !running.Status.StartTime.After(ready.Status.StartTime.Add(50 * time.Second)) {
-			t.Errorf("db began %v, web %v", ready.Status.StartTime, running.Status.StartTime)
+		if took := running.Status.StartTime.Sub(ready.Status.StartTime.Time); took < 19*time.Second || took > 22*time.Second {
+			t.Errorf("web began %v after db, which was ready after 20s", took)
 		}
 		p, err := lifecycle.NewStartOrder(lifecycle.StartOrderConfig{})
 		if err != nil {
