@@ -120,7 +120,7 @@ const (
 // The code that syncs a pod holds it: [ContainerCollector.Hold] waits for removals in progress, and
 // nothing of the pod is removed until it is released. That matters for a UID that comes back
 // (a static pod whose file was removed and restored), and for a plan based on an instance
-// that is about to be removed. See package hold for the exact guarantee.
+// that is about to be removed.
 //
 // # When
 //

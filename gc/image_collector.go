@@ -127,7 +127,7 @@ const (
 //	}
 //	// create the container
 //
-// No interleaving can then remove the image between Name and Release: see package hold.
+// No interleaving can then remove the image between Name and Release.
 // Without that, a new image is protected by Policy.MinAge alone, as in the kubelet.
 //
 // # Amount

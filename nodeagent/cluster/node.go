@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/node/status/cristatus"
 	"github.com/nodewright/nodewright/nodeagent"
-	"github.com/nodewright/nodewright/nodeagent/internal/cristatus"
 	"github.com/nodewright/nodewright/podmeta"
 )
 

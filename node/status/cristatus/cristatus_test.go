@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/nodeagent/internal/cristatus"
+	"github.com/nodewright/nodewright/node/status/cristatus"
 )
 
 type client struct {

@@ -6,6 +6,8 @@
 //
 // The version is read once, and again after a failed call and each minute: a
 // replaced runtime was unavailable meanwhile. Deadlines are the caller's.
+//
+// Tier: beta.
 package cristatus
 
 import (
