@@ -111,7 +111,7 @@ func (s *serverStreams) Exec(ctx context.Context, id string, cmd []string, stdin
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	code, err := s.to.Exec(ctx, id, ExecOptions{
-		Command: cmd, TTY: tty, Stdin: stdin, Stdout: writer(stdout), Stderr: writer(stderr), Resize: sizes(ctx, resize),
+		Command: cmd, TTY: tty, Stdin: stdin, Stdout: writer(stdout), Stderr: errorWriter(stderr, tty), Resize: sizes(ctx, resize),
 	})
 	if err == nil && code != 0 {
 		return &ExitError{Code: code}
@@ -120,12 +120,12 @@ func (s *serverStreams) Exec(ctx context.Context, id string, cmd []string, stdin
 }
 
 // Attach attaches to a container.
-func (s *serverStreams) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) (err error) {
+func (s *serverStreams) Attach(ctx context.Context, id string, stdin io.Reader, stdout, stderr io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) (err error) {
 	defer s.caught("attach", &err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	return s.to.Attach(ctx, id, AttachOptions{
-		Stdin: stdin, Stdout: writer(stdout), Stderr: writer(stderr), Resize: sizes(ctx, resize),
+		Stdin: stdin, Stdout: writer(stdout), Stderr: errorWriter(stderr, tty), Resize: sizes(ctx, resize),
 	})
 }
 
@@ -148,6 +148,15 @@ func writer(w io.WriteCloser) io.Writer {
 		return nil
 	}
 	return w
+}
+
+// errorWriter is nil with a terminal, which has one stream for both: the streaming server hands on a
+// writer for standard error all the same, over WebSockets.
+func errorWriter(w io.WriteCloser, tty bool) io.Writer {
+	if tty {
+		return nil
+	}
+	return writer(w)
 }
 
 // sizes converts sizes of a terminal until ctx ends. Only the last one counts for
