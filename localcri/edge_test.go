@@ -588,6 +588,20 @@ func TestStartWithoutALogDirectory(t *testing.T) {
 	}
 }
 
+// A container that is stopped before it has its handler of the signal gets it afterwards, once.
+func TestStopBeforeTheHandler(t *testing.T) {
+	n := newShellNode(t)
+	sb := n.pod(t, "p")
+	c := n.run(t, sb, script("c", "echo begun; sleep 1; trap 'echo asked; sleep 1; exit 7' TERM; while true; do sleep 0.1; done"))
+	n.untilLog(t, c, "begun")
+	if err := n.rt.StopContainer(t.Context(), c, 600); err != nil {
+		t.Fatal(err)
+	}
+	if st := n.untilExited(t, c); st.GetExitCode() != 7 || strings.Count(n.readLog(t, c), "asked") != 1 {
+		t.Errorf("%v, log %s", st, n.readLog(t, c))
+	}
+}
+
 // What tools read of a verbose status is there, and what nobody mounts.
 func TestVerboseStatus(t *testing.T) {
 	n := newShellNode(t)

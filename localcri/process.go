@@ -30,9 +30,15 @@ type processes interface {
 	// arguments, and returns when they are gone: those that start a container have a
 	// while to do so, all others are killed.
 	EndCommands(ctx context.Context, program, word string) error
-	// Signal sends a signal to a process, and an unix.ESRCH if it is gone.
+	// Signal sends a signal to a process. It returns unix.ESRCH if that is gone, and
+	// errNoHandler if the kernel would drop the signal.
 	Signal(id life.Process, s unix.Signal) error
 }
+
+// errNoHandler means that a process is the first of a PID namespace and has no handler of
+// a signal: the kernel drops the signal, whatever its default action is
+// (pid_namespaces(7)). It also means that the program of the container was not executed yet.
+var errNoHandler = errors.New("the first process of a PID namespace has no handler of the signal")
 
 // realProcesses are in /proc.
 type realProcesses struct{}
@@ -133,5 +139,42 @@ func (p realProcesses) Signal(id life.Process, s unix.Signal) error {
 	case state == "Z", state == "X", id.StartTime != 0 && start != id.StartTime:
 		return unix.ESRCH
 	}
+	const most = 64 << 10
+	status, err := safefile.ReadFile(fmt.Sprintf("/proc/%d/status", id.PID), most)
+	if err == nil && drops(status, s) {
+		return errNoHandler
+	}
 	return unix.PidfdSendSignal(fd, s, nil, 0)
+}
+
+// runcInit begins the name of the process in which runc is about to execute the program. It
+// has handlers, which the program will not have.
+const runcInit = "runc:["
+
+// drops reports whether a signal does not reach the program of a process with this status
+// (proc_pid_status(5)): the kernel drops it, or the program is still to be executed. A
+// signal that is blocked is kept, and one that is ignored has come.
+func drops(status []byte, s unix.Signal) bool {
+	if s == 0 || s == unix.SIGKILL || s == unix.SIGSTOP {
+		return false
+	}
+	first, handled := false, uint64(0)
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		switch fields := strings.Fields(value); name {
+		case "Name":
+			if strings.HasPrefix(strings.TrimSpace(value), runcInit) {
+				return true
+			}
+		case "NSpid":
+			first = len(fields) > 1 && fields[len(fields)-1] == "1"
+		case "SigBlk", "SigIgn", "SigCgt":
+			mask, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64)
+			if err != nil {
+				return false
+			}
+			handled |= mask
+		}
+	}
+	return first && handled&(1<<(uint(s)-1)) == 0
 }

@@ -99,3 +99,36 @@ func TestSignalOfAProcess(t *testing.T) {
 		t.Errorf("of a process that is gone: %v, want ESRCH", err)
 	}
 }
+
+// The first process of a PID namespace gets what it handles, and the kernel drops the rest.
+func TestSignalsThatAreDropped(t *testing.T) {
+	const first, inHost, inPod = "NSpid:\t4045\t1\n", "NSpid:\t4045\n", "NSpid:\t4045\t7\n"
+	masks := func(blocked, ignored, caught string) string {
+		return "SigPnd:\t0000000000000000\nSigBlk:\t" + blocked + "\nSigIgn:\t" + ignored + "\nSigCgt:\t" + caught + "\n"
+	}
+	const none, term, rt = "0000000000000000", "0000000000004000", "8000000000000000"
+	for name, tt := range map[string]struct {
+		status string
+		signal unix.Signal
+		want   bool
+	}{
+		"no handler":          {first + masks(none, none, none), unix.SIGTERM, true},
+		"handler":             {first + masks(none, none, term), unix.SIGTERM, false},
+		"handler of another":  {first + masks(none, none, term), unix.SIGINT, true},
+		"blocked":             {first + masks(term, none, none), unix.SIGTERM, false},
+		"ignored":             {first + masks(none, term, none), unix.SIGTERM, false},
+		"real-time":           {first + masks(none, none, rt), 64, false},
+		"real-time, none":     {first + masks(none, none, term), 64, true},
+		"before the program":  {"Name:\trunc:[2:INIT]\n" + first + masks(none, none, term), unix.SIGTERM, true},
+		"before it, in a pod": {"Name:\trunc:[2:INIT]\n" + inPod + masks(none, none, none), unix.SIGTERM, true},
+		"kill":                {first + masks(none, none, none), unix.SIGKILL, false},
+		"process of the host": {inHost + masks(none, none, none), unix.SIGTERM, false},
+		"process of a pod":    {inPod + masks(none, none, none), unix.SIGTERM, false},
+		"nonsense":            {first + masks("x", none, none), unix.SIGTERM, false},
+		"nothing":             {"", unix.SIGTERM, false},
+	} {
+		if got := drops([]byte(tt.status), tt.signal); got != tt.want {
+			t.Errorf("%s: %t, want %t", name, got, tt.want)
+		}
+	}
+}

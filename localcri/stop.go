@@ -104,26 +104,42 @@ func (c *container) stopNow(ctx context.Context, s *stopping, process life.Proce
 		c.pod.mu.Lock()
 		signal := stopSignal(c.config.GetStopSignal(), c.record.StopSignal)
 		c.pod.mu.Unlock()
-		if err := r.processes.Signal(process, signal); err != nil && !errors.Is(err, unix.ESRCH) {
-			r.log.Warn("failed to signal container", zap.String("container", c.id), zap.Stringer("signal", signal), zap.Error(err))
+		ask := func() (again bool) {
+			err := r.processes.Signal(process, signal)
+			if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, errNoHandler) {
+				r.log.Warn("failed to signal container", zap.String("container", c.id), zap.Stringer("signal", signal), zap.Error(err))
+			}
+			return errors.Is(err, errNoHandler)
 		}
-		if ended, err := c.awaitEnd(ctx, s); ended || err != nil {
+		if ended, err := c.awaitEnd(ctx, s, ask); ended || err != nil {
 			return err
 		}
 	}
 	return c.kill(ctx, process)
 }
 
-// awaitEnd waits for the end, or for the deadline, which may come closer.
-func (c *container) awaitEnd(ctx context.Context, s *stopping) (bool, error) {
+// awaitEnd asks for the end, and waits for it or for the deadline, which may come closer.
+// A program that was just started may not have its handler yet: it is asked once it has.
+func (c *container) awaitEnd(ctx context.Context, s *stopping, ask func() (again bool)) (bool, error) {
+	const most = time.Second
+	again, pause := ask(), 10*time.Millisecond
 	for {
-		t := time.NewTimer(c.left(s))
+		wait := c.left(s)
+		if wait <= 0 {
+			return false, nil
+		}
+		if again {
+			wait, pause = min(wait, pause), min(2*pause, most)
+		}
+		t := time.NewTimer(wait)
 		select {
 		case <-c.exited:
 			t.Stop()
 			return true, nil
 		case <-t.C:
-			return false, nil
+			if again && c.left(s) > 0 {
+				again = ask()
+			}
 		case <-s.sooner:
 			t.Stop()
 		case <-ctx.Done():
