@@ -94,6 +94,10 @@ var shared = map[string][]string{
 	// Pods that may be nonsense; where their in-tree volumes have gone.
 	"internal/podcheck":     append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),
 	"internal/csimigration": podTypes,
+	// What several kinds of the API have: sources of volumes, claims, selectors.
+	"internal/apicheck": append([]string{
+		"k8s.io/apimachinery/pkg/apis/meta/v1/validation", "k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field",
+	}, podTypes...),
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 

@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 
@@ -98,8 +99,12 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 		if v := objects.Field(o, "Status"); v.IsValid() {
 			v.Set(objects.Field(old, "Status"))
 		}
-		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
-			p.Spec.NodeName = old.(*v1.Pod).Spec.NodeName
+		if p, ok := o.(*v1.Pod); ok {
+			was := old.(*v1.Pod)
+			p.Spec.NodeName = cmp.Or(p.Spec.NodeName, was.Spec.NodeName)
+			if p.Spec.Resources == nil { // which older clients do not know
+				p.Spec.Resources = was.Spec.Resources.DeepCopy()
+			}
 		}
 		if n, ok := o.(*v1.Node); ok {
 			before := old.(*v1.Node)
