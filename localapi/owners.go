@@ -26,7 +26,7 @@ func (t *turn) ahead(ch change) error {
 	dry := ch
 	dry.DryRun = true
 	if r, err := t.Apply(dry); err != nil || r.Phase != objects.Absent {
-		return nil //nolint:nilerr // the change itself says so
+		return nil // the change itself says so
 	}
 	t.going[uid] = true
 	defer delete(t.going, uid)
