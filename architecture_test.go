@@ -29,9 +29,11 @@ var layers = [][]string{
 }
 
 // joins says which packages put others of their own layer together: a pod is placed
-// by all kinds of resources, a node made from a configuration that is loaded.
+// by all kinds of resources, its status describes what is decided about it, a node is made
+// from a configuration that is loaded.
 var joins = map[string][]string{
 	"fit":       {"topology", "cpumgr", "memmgr"},
+	"podstatus": {"podlife"},
 	"nodeagent": {"kubeletconfig"},
 }
 

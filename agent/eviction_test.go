@@ -271,6 +271,7 @@ func (l *life) wantEvicted(p *v1.Pod) {
 	l.n.t.Helper()
 	for range 120 {
 		if l.pod(p.Name).Status.Reason == "Evicted" {
+			settle() // its worker cleans up after it
 			return
 		}
 		time.Sleep(time.Second)

@@ -14,6 +14,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/seconds"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 )
@@ -42,8 +43,9 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 	}
 	probing.Apply(a.probes, a.statuses, a.published, pod.UID, &in)
 	// For the condition PodReadyToStartContainers (KEP-3085).
-	in.SandboxNotReady = podruntime.SandboxNotReady(pod, obs)
-	in.RestartAll = podruntime.RestartsAll(pod, obs)
+	in.SandboxNotReady = podlife.SandboxOf(pod, obs).Lack
+	source, _ := podlife.RestartsAll(pod, obs)
+	in.RestartAll = source != nil
 	// There is one such part at most.
 	for _, h := range a.hooks.Allocators {
 		in.Resize = h.Hook.Conditions(pod.UID)

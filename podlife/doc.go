@@ -1,10 +1,12 @@
 // Package podlife has the decisions about the life of a pod that several packages
-// share: why a pod or a container ends, and how long it has to end.
+// share: what is to become of its containers, why a pod or a container ends, and how long
+// it has to end.
 //
 // Everything here is a pure function of its arguments, and every value is plain data:
 // it can be compared, logged and stored. The zero value of each type is the careful
 // one: a [Cause] without a kind ends nothing sooner than the pod's spec allows.
 //
+//	d := podlife.Decide(podlife.Knowledge{Pod: pod, Runtime: obs})
 //	grace := podlife.Grace(pod, container, podlife.Cause{Kind: podlife.LivenessFailed})
 //
 // Tier: beta.

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // Backoff is a policy for containers that keep ending. Its methods must be
@@ -45,7 +46,7 @@ type Crash struct {
 
 // UnknownExit is the exit code of a container that the runtime has not told of
 // yet.
-const UnknownExit int32 = -1
+const UnknownExit = podlife.UnknownExit
 
 // DoublingBackoff is the kubelet's policy: the first restart is immediate, the
 // second waits for First, each later one twice as long as the one before it,

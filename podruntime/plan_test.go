@@ -302,6 +302,12 @@ func TestPlanWithoutAnExitCode(t *testing.T) {
 		if a := plan(w); len(a.Regular) != starts || a.KillPod {
 			t.Errorf("a container that ended with %d: %+v", code, a)
 		}
+		if w.drop("b"); len(w.pod.Spec.Containers) == 2 {
+			w.pod.Spec.Containers = w.pod.Spec.Containers[:1]
+		}
+		if a := plan(w); len(a.Regular) != starts || a.KillPod != (code == 137) {
+			t.Errorf("the only container, which ended with %d: %+v", code, a)
+		}
 		w = build(v1.RestartPolicyNever, []string{"i"}, "a").sandbox(observed.Running, "10.0.0.1").all(observed.Exited, code, "i")
 		w.drop("a")
 		notKilled(&w.pod.Spec.InitContainers[0])

@@ -76,16 +76,16 @@ func (a *Actions) resizes() bool {
 // Memory comes first: where its change is refused, CPU has not been touched.
 var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
-// resize plans for a running container that is otherwise as it should be. It
-// reports whether the container has to be restarted for the change.
-func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (restart bool) {
+// resize returns what is to be changed of a running container that is otherwise as it should
+// be, or that it has to be restarted for the change: it is made with its new resources then,
+// and needs no update beside.
+func (r *Resources) resize(c *v1.Container, o *observed.Container) (restart bool, updates []Update) {
 	if r == nil {
-		return false
+		return false, nil
 	}
 	// The annotation is the only word about this that survives the agent.
 	made, known := MadeWith(o)
 	want := r.Wanted(c, c.Resources)
-	var updates []Update
 	for _, name := range resized {
 		from, to := r.Applied(o.ID, name), only(want, name)
 		// Nothing is remembered after a restart of the agent: the runtime's word
@@ -97,21 +97,18 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 		case restartsFor(c, name):
 			// What a container was made with holds until it is made anew.
 			if known && !sameAmounts(made, c.Resources, name) || !known && visible {
-				return true
+				return true, nil
 			}
 			// The container's own amounts are the same, but its limit is its pod's,
 			// which changed.
 			if r.Pooled != nil && r.Pooled(c, name) && limitDiffers(from, to, name) {
-				return true
+				return true, nil
 			}
 		case visible:
 			updates = append(updates, Update{ID: o.ID, Name: o.Name, Resource: name, From: inPeriod(from, to.GetCpuPeriod()), To: to})
 		}
 	}
-	// Only now: a container that is restarted is made with its new resources, and
-	// needs no update beside.
-	a.Update = append(a.Update, updates...)
-	return false
+	return false, updates
 }
 
 // shown are a running container's resources as the runtime shows them, over

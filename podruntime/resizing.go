@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -140,7 +141,7 @@ func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, kno
 	}
 	// A cgroup without a sandbox has nothing in it to resize: the next sandbox
 	// gets it right.
-	if differs && SandboxNotReady(in.Pod, obs) != "" {
+	if differs && podlife.SandboxOf(in.Pod, obs).Lack != "" {
 		return false, false
 	}
 	return differs, known

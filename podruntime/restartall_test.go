@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // startsAllOver gives a container a rule to start the whole pod over.
@@ -96,7 +97,7 @@ func TestPlanOfRestartAll(t *testing.T) {
 			if got := strings.Join(a.Reset, " "); got != c.want {
 				t.Errorf("reset %q, want %q", got, c.want)
 			}
-			if RestartsAll(w.pod, w.obs) != (c.want != "") {
+			if source, _ := podlife.RestartsAll(w.pod, w.obs); (source != nil) != (c.want != "") {
 				t.Errorf("RestartsAll = %v", c.want == "")
 			}
 			if c.want != "" && (a.KillPod || a.CreateSandbox || len(a.Init)+len(a.Regular)+len(a.Kill) > 0) {

@@ -314,13 +314,12 @@ func firstOf(a, b string) string {
 func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	fail, ok := in.StartErrors[c.Name]
 	// An error of a start that nobody repeats is over.
-	if !ok || in.Terminal || !in.shouldRestart(c) {
+	if !ok || in.Terminal || !in.comes(c, g) {
 		return
 	}
 	if end := st.State.Terminated; end != nil {
-		succeeded := g == InitContainers && !podmeta.IsSidecar(c) && end.ExitCode == 0
-		if g == EphemeralContainers || succeeded {
-			return // never started again, whatever the policy
+		if g == InitContainers && !podmeta.IsSidecar(c) && end.ExitCode == 0 {
+			return // its success is what counts, also where it runs again in a new sandbox
 		}
 		// Its end would be out of sight while it waits.
 		st.LastTerminationState = st.State
@@ -328,24 +327,22 @@ func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatu
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}
 }
 
-// shouldRestart reports whether a container is to be started (again), by what
-// the runtime shows of it.
-// It is podruntime's decision in the plan, which must not differ from what is
-// shown.
-func (in *Input) shouldRestart(c *v1.Container) bool {
-	if in.Pod.DeletionTimestamp != nil {
+// comes reports whether an instance of a container that does not run is to be made, now or
+// later.
+func (in *Input) comes(c *v1.Container, g Group) bool {
+	if o := in.Observed.Newest(c.Name); o != nil && o.State == observed.Running {
 		return false
 	}
-	o := in.Observed.Newest(c.Name)
-	switch {
-	case o == nil:
-		return true
-	case o.State == observed.Running:
-		return false
-	case o.State != observed.Exited:
-		return true
+	d := in.decision()
+	list, acts := in.Pod.Spec.Containers, d.Regular
+	switch g {
+	case InitContainers:
+		list, acts = in.Pod.Spec.InitContainers, d.Init
+	case EphemeralContainers:
+		return in.Observed.Newest(c.Name) == nil // never started again, whatever the policy
 	}
-	return podmeta.RestartsAfter(in.Pod, c, o.ExitCode)
+	i := slices.IndexFunc(list, func(s v1.Container) bool { return s.Name == c.Name })
+	return i >= 0 && acts[i].Comes()
 }
 
 // applyProbes sets Ready and Started.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -52,7 +53,7 @@ type Input struct {
 	// Terminal reports that no container will be started any more.
 	Terminal bool
 	// SandboxNotReady is why the pod has no usable sandbox at the moment, "" if it has
-	// one: see podruntime.SandboxNotReady.
+	// one: see podlife.SandboxOf.
 	SandboxNotReady string
 	// Resize are the conditions PodResizePending and PodResizeInProgress, each
 	// at most once, as whoever decides on resizes holds them; without the
@@ -197,18 +198,15 @@ func (in *Input) sandboxActive() bool {
 	return false
 }
 
-// stranded reports whether a pod with policy Never has lost its sandbox after some of its regular
-// containers began: podruntime makes no other one then, and those that have not begun never will.
-// With the kubelet such a pod is pending for ever.
-func (in *Input) stranded() bool {
-	s := in.Observed.NewestSandbox()
-	if s == nil || s.State == observed.Running || in.Pod.Spec.RestartPolicy != v1.RestartPolicyNever {
-		return false
-	}
-	return slices.ContainsFunc(in.Pod.Spec.Containers, func(c v1.Container) bool {
-		o := in.Observed.Newest(c.Name)
-		return o != nil && o.State != observed.Created
-	})
+// stranded reports whether the pod is over although some of its containers may never have
+// begun, as one with policy Never that has lost its sandbox. With the kubelet such a pod is
+// pending for ever.
+func (in *Input) stranded() bool { return in.Pod.DeletionTimestamp == nil && in.decision().Over }
+
+// decision is what is to become of the pod's containers, as podruntime has it. What probes
+// have found does not matter: only containers that run end for it.
+func (in *Input) decision() podlife.Decision {
+	return podlife.Decide(podlife.Knowledge{Pod: in.Pod, Runtime: in.Observed})
 }
 
 // addresses fills in the addresses of the node and the pod. Those of a pod

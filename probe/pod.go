@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/probe/check"
 )
@@ -215,11 +216,9 @@ func (m *Manager) state(c *container, o *observed.Container) {
 		m.begin(c, o)
 	case o.State != observed.Running:
 		c.running = false
-		// over reports that this container is never started again. A sidecar is
-		// always started again, and so is a container that a rule for the whole pod
-		// may restart.
-		over := o.State == observed.Exited && !podmeta.RestartsAfter(c.pod.pod, c.spec, o.ExitCode) && !podmeta.IsSidecar(c.spec) &&
-			!podmeta.CanRestartAll(c.pod.pod)
+		// over reports that this container is never started again. A container that a rule
+		// for the whole pod may restart is not over.
+		over := o.State == observed.Exited && podlife.Starts(c.pod.pod, c.spec, o) == observed.No && !podmeta.CanRestartAll(c.pod.pod)
 		for _, p := range c.probes {
 			if p == nil {
 				continue

@@ -13,7 +13,6 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -31,7 +30,7 @@ func Why(r part.Rejection) podlife.Cause {
 // history is not taken back. previous may be nil. Containers that have not been inspected
 // keep their previous statuses.
 func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observed.View) v1.PodStatus {
-	in := podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now(), Previous: previous}
+	in := podstatus.Input{Pod: pod, SandboxNotReady: podlife.SandboxOf(pod, nil).Lack, Now: time.Now(), Previous: previous}
 	if seen.Depth == observed.Whole {
 		in.Observed = seen.Pod
 	}
@@ -73,7 +72,7 @@ func Ran(st *v1.PodStatus) bool {
 
 // Rejected is the status of a pod that was rejected.
 func Rejected(pod *v1.Pod, r part.Rejection) v1.PodStatus {
-	st := podstatus.Of(podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now()})
+	st := podstatus.Of(podstatus.Input{Pod: pod, SandboxNotReady: podlife.SandboxOf(pod, nil).Lack, Now: time.Now()})
 	Why(r).Apply(&st)
 	return st
 }

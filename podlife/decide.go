@@ -1,0 +1,465 @@
+package podlife
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Knowledge is all that the decision about a pod's containers depends on. Nothing in it is
+// changed.
+type Knowledge struct {
+	Pod *v1.Pod
+	// Runtime is what the runtime shows; nil means that it has nothing of the pod.
+	Runtime *observed.Pod
+	// Started and Alive are the results of the startup and liveness probes of a container,
+	// by its ID. Nil means that there are none yet, which is Maybe.
+	Started, Alive func(id string) observed.Answer
+	// Changed and Resized report of a container that runs whether it is to be made anew:
+	// for another definition, or for a resource that cannot change while it runs. Nil
+	// means that it is not.
+	Changed, Resized func(*v1.Container, *observed.Container) bool
+}
+
+// Do is what is to become of a container.
+type Do uint8
+
+const (
+	// NotYet means that nothing is done now: another container comes first, or it is not
+	// known yet how this one ended.
+	NotYet Do = iota
+	// Keep means that the container runs and stays.
+	Keep
+	// Start means that an instance is to be made and started.
+	Start
+	// End means that the container runs, or may, and is to end.
+	End
+	// Never means that no instance is made any more.
+	Never
+)
+
+// Act is the decision about one container.
+type Act struct {
+	Do Do
+	// Why is the cause of an End.
+	Why Kind
+	// Again means that another instance follows an End.
+	Again bool
+}
+
+// Comes reports whether another instance of the container is to be made, now or later.
+func (a Act) Comes() bool { return a.Do == Start || a.Do == NotYet || a.Do == End && a.Again }
+
+// Sandbox is the decision about a pod's sandbox.
+type Sandbox struct {
+	// Lack is why the pod has no sandbox that can be used; "" if it has one. The words are
+	// those of the condition PodReadyToStartContainers.
+	Lack string
+	// Make means that another one is to be made, once the one before has been ended.
+	Make bool
+	// Attempt is the number of the sandbox in use, or of the one to be made.
+	Attempt uint32
+	// ID is that of the sandbox in use, or of the one before.
+	ID string
+}
+
+// Decision is what is to become of a pod's containers.
+type Decision struct {
+	// Over means that the pod has come to its end: nothing of it is started any more,
+	// and what still runs of it ends.
+	Over bool
+	// Reset lists the instances to be removed, in this order, for a restart of all
+	// containers (KEP-5532). Nothing else is decided then.
+	Reset   []string
+	Sandbox Sandbox
+	// Init and Regular are the decisions about the containers of the spec, by index.
+	Init, Regular []Act
+	// Surplus are instances that run, or may, beside a newer one of the same container.
+	Surplus []*observed.Container
+}
+
+// Decide says what is to become of a pod. The first of these that applies decides:
+//
+//  1. a container ended in a way that has all of them start over: Reset;
+//  2. the pod has no usable sandbox: another one is made, unless the restart policy is
+//     Never and the pod has run in one, or nothing would be started in it: Over;
+//  3. instances beside a newer one end;
+//  4. init containers, from the last to the first: an instance of a later one proves that
+//     those before it are done. One that failed for good ends the pod;
+//  5. regular containers, once the init containers are done: each is kept, started,
+//     ended, or never started again;
+//  6. no regular container is left that runs, or comes: Over.
+//
+// A pod that is being deleted starts nothing.
+func Decide(k Knowledge) Decision {
+	k.Runtime = k.Runtime.Settled()
+	d := Decision{
+		Sandbox: SandboxOf(k.Pod, k.Runtime),
+		Init:    make([]Act, len(k.Pod.Spec.InitContainers)), Regular: make([]Act, len(k.Pod.Spec.Containers)),
+	}
+	// While a pod starts over, dead containers and sandboxes prove nothing.
+	if d.Reset = resets(k.Pod, k.Runtime); len(d.Reset) > 0 {
+		return d
+	}
+	for i := range d.Regular {
+		if k.starts(&k.Pod.Spec.Containers[i]) == observed.No {
+			d.Regular[i] = Act{Do: Never}
+		}
+	}
+	if d.Sandbox.Lack != "" {
+		k.withoutSandbox(&d)
+		return d
+	}
+	d.Surplus = k.Runtime.Surplus()
+	if k.initialized(&d) {
+		for i := range d.Regular {
+			d.Regular[i] = k.regular(&k.Pod.Spec.Containers[i])
+		}
+		d.Over = !slices.ContainsFunc(d.Regular, Act.lasts) // sidecars do not keep a pod alive
+	}
+	if k.Pod.DeletionTimestamp != nil {
+		k.startNothing(&d)
+	}
+	if d.Over { // what still runs goes with the pod, unless it has a cause of its own
+		for _, list := range [][]Act{d.Init, d.Regular} {
+			for i := range list {
+				if a := &list[i]; a.Do == End {
+					a.Again = false
+				} else {
+					*a = Act{Do: Never}
+				}
+			}
+		}
+	}
+	return d
+}
+
+// lasts reports that the container keeps its pod alive.
+func (a Act) lasts() bool { return a.Do == Keep || a.Comes() }
+
+// startNothing takes every start out of the decision about a pod that is being deleted.
+func (k *Knowledge) startNothing(d *Decision) {
+	lasts := false
+	for _, list := range [][]Act{d.Init, d.Regular} {
+		for i := range list {
+			switch a := &list[i]; {
+			case a.Do == End && (a.Why == Changed || a.Why == Resized):
+				*a = Act{Do: Keep} // it would only be ended for the next one
+			case a.Do == End:
+				a.Again = false
+			case a.Comes():
+				*a = Act{Do: Never}
+			}
+		}
+	}
+	for i := range d.Init {
+		lasts = lasts || d.Init[i].lasts() && !podmeta.IsSidecar(&k.Pod.Spec.InitContainers[i])
+	}
+	d.Over = !lasts && !slices.ContainsFunc(d.Regular, Act.lasts)
+}
+
+// over ends a pod in place of all that was decided so far.
+func (d *Decision) over() {
+	d.Over, d.Surplus = true, nil
+	for _, list := range [][]Act{d.Init, d.Regular} {
+		for i := range list {
+			list[i] = Act{Do: Never}
+		}
+	}
+}
+
+// starts reports whether a container that does not run is to be started, as soon as it
+// is its turn. It is Maybe until it is known how the container ended.
+func (k *Knowledge) starts(c *v1.Container) observed.Answer {
+	return Starts(k.Pod, c, k.Runtime.Newest(c.Name))
+}
+
+// Starts reports whether a container is started again after its newest instance o, or for
+// the first time if o is nil. It is Maybe for one that ended with a code that the runtime
+// has not told yet ([UnknownExit]), if a rule may ask for the code. Whether the pod goes on
+// is not asked here: see [Decide].
+func Starts(pod *v1.Pod, c *v1.Container, o *observed.Container) observed.Answer {
+	switch {
+	// A pod that is being deleted starts nothing, whoever asks.
+	case pod.DeletionTimestamp != nil, o != nil && o.State == observed.Running:
+		return observed.No
+	// Created and unknown are no ends: no restart policy applies to them.
+	case o == nil, o.State != observed.Exited:
+		return observed.Yes
+	case exitUnknown(c, o):
+		return observed.Maybe
+	case podmeta.RestartsAfter(pod, c, o.ExitCode):
+		return observed.Yes
+	default:
+		return observed.No
+	}
+}
+
+// UnknownExit is the exit code of a container that the runtime has not told of since it was
+// ended.
+const UnknownExit int32 = -1
+
+// exitUnknown reports whether a container has restart rules and ended with a code that is
+// not known yet: it would match a rule with NotIn.
+func exitUnknown(c *v1.Container, o *observed.Container) bool {
+	return o.ExitCode == UnknownExit && len(c.RestartPolicyRules) > 0
+}
+
+// SandboxOf returns the state of a pod's sandbox, as far as it does not depend on the
+// containers: Make is not decided.
+func SandboxOf(pod *v1.Pod, obs *observed.Pod) Sandbox {
+	s := obs.NewestSandbox()
+	if s == nil {
+		return Sandbox{Lack: "no pod sandbox exists"}
+	}
+	ready := 0
+	for i := range obs.Sandboxes {
+		if obs.Sandboxes[i].State == observed.Running {
+			ready++
+		}
+	}
+	next := Sandbox{Attempt: s.Attempt + 1, ID: s.ID}
+	switch {
+	// Nobody knows in which of several the containers are right: all make way for
+	// a new one.
+	case ready > 1:
+		next.Lack = "multiple pod sandboxes are ready and need to be reconciled"
+	case s.State != observed.Running:
+		next.Lack = "pod sandbox is not ready"
+	// The empty ID is the kubelet's: no event announces this change of sandbox.
+	case s.HostNetwork != pod.Spec.HostNetwork:
+		next.Lack, next.ID = "network namespace mode changed and sandbox needs to be recreated", ""
+	// Runtimes that report no network at all are believed: their sandboxes would
+	// be replaced for ever.
+	case !s.HostNetwork && s.HasNetwork && len(s.IPs) == 0:
+		next.Lack = "pod sandbox has no IP address"
+	default:
+		return Sandbox{Attempt: s.Attempt, ID: s.ID}
+	}
+	return next
+}
+
+// withoutSandbox decides about a pod without a usable sandbox. A new sandbox is no new
+// beginning: what ended for good stays ended.
+func (k *Knowledge) withoutSandbox(d *Decision) {
+	// A second run is what the policy forbids.
+	if k.Pod.Spec.RestartPolicy == v1.RestartPolicyNever && d.Sandbox.Attempt != 0 && k.hasRun() {
+		d.over()
+		return
+	}
+	// ran reports that a container was made: then nothing to start means that the pod is
+	// over. One of unknown state proves nothing.
+	ran, starts, waits := false, false, false
+	for i := range d.Regular {
+		c := &k.Pod.Spec.Containers[i]
+		o := k.Runtime.Newest(c.Name)
+		ran = ran || o != nil && o.State != observed.Unknown
+		// Whatever runs outside of a usable sandbox is ended with the one before.
+		answer := k.starts(c)
+		if o != nil && o.State == observed.Running && k.Pod.DeletionTimestamp == nil {
+			answer = observed.Yes
+		}
+		switch answer {
+		case observed.Yes:
+			d.Regular[i], starts = Act{Do: Start}, true
+		case observed.Maybe:
+			d.Regular[i], waits = Act{}, true
+		default:
+			d.Regular[i] = Act{Do: Never}
+		}
+	}
+	switch {
+	case !starts && waits:
+		return // the next look shows how it ended
+	case !starts && (ran || len(d.Regular) == 0 || k.Pod.DeletionTimestamp != nil):
+		d.over()
+		return
+	}
+	d.Sandbox.Make = true
+	if len(d.Init) > 0 {
+		d.Init[0] = Act{Do: Start}
+		for i := range d.Regular { // they follow when the init containers are done
+			if d.Regular[i].Do == Start {
+				d.Regular[i] = Act{}
+			}
+		}
+	}
+}
+
+// hasRun reports whether a regular container has started, or an init container is not
+// known to have succeeded. A pod that lost its sandbox between the two, as in a reboot, may
+// start over, since init containers have to be idempotent. The kubelet leaves such a pod
+// Pending for ever.
+func (k *Knowledge) hasRun() bool {
+	for i := range k.Pod.Spec.InitContainers {
+		c := &k.Pod.Spec.InitContainers[i]
+		o := k.Runtime.Newest(c.Name)
+		if !podmeta.IsSidecar(c) && o != nil && o.State != observed.Created && (o.State != observed.Exited || o.ExitCode != 0) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(k.Pod.Spec.Containers, func(c v1.Container) bool {
+		o := k.Runtime.Newest(c.Name)
+		return o != nil && o.State != observed.Created
+	})
+}
+
+// regular decides about a regular container in a usable sandbox.
+func (k *Knowledge) regular(c *v1.Container) Act {
+	o := k.Runtime.Newest(c.Name)
+	if o == nil || o.State != observed.Running {
+		switch k.starts(c) {
+		case observed.No:
+			return Act{Do: Never}
+		case observed.Maybe:
+			return Act{}
+		}
+		// It may run after all, and two instances must not.
+		if o != nil && o.State == observed.Unknown {
+			return Act{Do: End, Why: StateUnknown, Again: true}
+		}
+		return Act{Do: Start}
+	}
+	// Exit-code rules judge how a container ended by itself; after a kill the
+	// policy alone decides, as with the kubelet.
+	again := podmeta.RestartPolicy(k.Pod, c) != v1.RestartPolicyNever
+	switch {
+	// The edit is a wish for the new definition, whatever the policy says about
+	// ends.
+	case k.changed(c, o):
+		return Act{Do: End, Why: Changed, Again: true}
+	case k.alive(o) == observed.No:
+		return Act{Do: End, Why: LivenessFailed, Again: again}
+	case k.started(o) == observed.No:
+		return Act{Do: End, Why: StartupFailed, Again: again}
+	case k.resized(c, o):
+		return Act{Do: End, Why: Resized, Again: true}
+	default:
+		return Act{Do: Keep}
+	}
+}
+
+// initialized decides about the init containers, and reports whether all are done, so that
+// regular ones may start.
+func (k *Knowledge) initialized(d *Decision) (done bool) {
+	list := k.Pod.Spec.InitContainers
+	if len(list) == 0 {
+		return true
+	}
+	done = k.regularMade()
+	// later: one that comes after was started before, so that this one was done once.
+	later, seen := done, false
+	for i := len(list) - 1; i >= 0; i-- {
+		c := &list[i]
+		o, sidecar := k.Runtime.Newest(c.Name), podmeta.IsSidecar(c)
+		last := i == len(list)-1
+		switch {
+		// Sidecars run for as long as the pod does.
+		case o == nil && later && sidecar:
+			d.Init[i] = Act{Do: Start}
+		case o == nil && later, o != nil && later && !sidecar: // once is enough
+			d.Init[i] = Act{Do: Never}
+		case o == nil: // not due yet, unless the one before it says so
+		case sidecar && o.State == observed.Running:
+			var started bool
+			d.Init[i], started = k.runningSidecar(c, o)
+			done = done || started && last
+			if started && !last && !later {
+				d.Init[i+1] = Act{Do: Start}
+			}
+		case sidecar && o.State != observed.Unknown:
+			d.Init[i] = Act{Do: Start}
+		case o.State == observed.Created:
+			d.Init[i] = Act{Do: Start}
+		case o.State == observed.Running && k.resized(c, o):
+			d.Init[i] = Act{Do: End, Why: Resized, Again: true}
+		case o.State == observed.Running:
+			d.Init[i] = Act{Do: Keep}
+		case o.State == observed.Exited && exitUnknown(c, o):
+			d.Init[i] = Act{} // neither over nor due
+		// A process that the kernel killed for memory may leave an exit code 0; by
+		// policy and rules it is a failure.
+		case o.State == observed.Exited && (o.ExitCode != 0 || o.Reason == "OOMKilled"):
+			if !podmeta.RestartsAfter(k.Pod, c, max(o.ExitCode, 1)) {
+				d.over()
+				return false
+			}
+			d.Init[i] = Act{Do: Start}
+		case o.State == observed.Exited:
+			d.Init[i] = Act{Do: Never}
+			if done = done || last; !last {
+				d.Init[i+1] = Act{Do: Start}
+			}
+		// It cannot be known that it succeeded, and it may not run twice.
+		case !sidecar && podmeta.RestartPolicy(k.Pod, c) == v1.RestartPolicyNever:
+			d.over()
+			return false
+		default:
+			d.Init[i] = Act{Do: End, Why: StateUnknown, Again: true}
+		}
+		later, seen = later || o != nil, seen || o != nil
+	}
+	// A new pod, or one of which nothing is left.
+	if !seen && !done {
+		d.Init[0] = Act{Do: Start}
+	}
+	return done
+}
+
+// regularMade reports whether an instance of a regular container proves that all init
+// containers were done. One that has exited proves it for its own sandbox: it may be of
+// one before a reboot.
+func (k *Knowledge) regularMade() bool {
+	s := k.Runtime.NewestSandbox()
+	return slices.ContainsFunc(k.Pod.Spec.Containers, func(c v1.Container) bool {
+		o := k.Runtime.Newest(c.Name)
+		return o != nil && (o.State == observed.Created || o.State == observed.Running ||
+			o.State == observed.Exited && s != nil && o.SandboxID != "" && o.SandboxID == s.ID)
+	})
+}
+
+// runningSidecar decides about a sidecar that runs, and reports whether it has started: to
+// have started is enough for what comes after; readiness does not count (KEP-753).
+func (k *Knowledge) runningSidecar(c *v1.Container, o *observed.Container) (a Act, started bool) {
+	if c.StartupProbe != nil {
+		switch k.started(o) {
+		// No other probe counts before.
+		case observed.Maybe:
+			return Act{Do: Keep}, false
+		case observed.No:
+			return Act{Do: End, Why: StartupFailed, Again: true}, false
+		}
+	}
+	switch {
+	case k.changed(c, o):
+		a = Act{Do: End, Why: Changed, Again: true}
+	case c.LivenessProbe != nil && k.alive(o) == observed.No:
+		a = Act{Do: End, Why: LivenessFailed, Again: true}
+	case k.resized(c, o):
+		a = Act{Do: End, Why: Resized, Again: true}
+	default:
+		a = Act{Do: Keep}
+	}
+	return a, true
+}
+
+func (k *Knowledge) started(o *observed.Container) observed.Answer { return ask(k.Started, o.ID) }
+func (k *Knowledge) alive(o *observed.Container) observed.Answer   { return ask(k.Alive, o.ID) }
+
+func ask(results func(string) observed.Answer, id string) observed.Answer {
+	if results == nil {
+		return observed.Maybe
+	}
+	return results(id)
+}
+
+func (k *Knowledge) changed(c *v1.Container, o *observed.Container) bool {
+	return k.Changed != nil && k.Changed(c, o)
+}
+
+func (k *Knowledge) resized(c *v1.Container, o *observed.Container) bool {
+	return k.Resized != nil && k.Resized(c, o)
+}
