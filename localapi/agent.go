@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -245,13 +246,14 @@ func (o shown) Kind() podmgr.Kind { return podmgr.KindOf(o.Source) }
 
 func (o shown) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	return o.Source.Run(ctx, func(snap podmgr.Snapshot) {
-		o.s.show(o.Source.Name(), &snap)
+		o.s.show(o.Source.Name(), o.Kind() == podmgr.Static, &snap)
 		deliver(snap)
 	})
 }
 
-// show has what a source delivers take the place of what it delivered before.
-func (s *Server) show(name string, snap *podmgr.Snapshot) {
+// show has what a source delivers take the place of what it delivered before. Static pods are shown
+// as a cluster has them, as mirror pods: kubectl drain passes over them.
+func (s *Server) show(name string, static bool, snap *podmgr.Snapshot) {
 	want := map[*kind]map[key]object{}
 	add := func(k *kind, o object) {
 		if want[k] == nil {
@@ -263,6 +265,9 @@ func (s *Server) show(name string, snap *podmgr.Snapshot) {
 				p.Annotations = map[string]string{}
 			}
 			p.Annotations[podmeta.AnnotationSource] = name
+			if static {
+				p.Annotations[podmeta.AnnotationMirror] = cmp.Or(p.Annotations[podmeta.AnnotationHash], string(p.UID))
+			}
 		}
 		want[k][keyOf(c)] = c
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/localapi/store"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -67,6 +68,9 @@ func TestShownPodEnds(t *testing.T) {
 	one.Namespace, one.UID, two.Namespace, two.UID = "default", "1", "default", "2"
 
 	deliver(one)
+	if p := get(); p.Annotations[podmeta.AnnotationMirror] != "1" {
+		t.Errorf("kubectl drain does not pass over it: %v", p.Annotations)
+	}
 	report(one, v1.PodRunning)
 	w := a.watch(pods + "?watch=1&resourceVersion=" + get().ResourceVersion)
 	deliver(two) // the manifest is edited

@@ -57,6 +57,7 @@ type statusCalls = detached.Group[struct{}]
 func (n *Network) setReady(err error) {
 	old := n.ready.Swap(&readiness{err}).err
 	switch {
+	case errors.Is(err, errStopped): // the end of Run is no trouble
 	case err == nil && old != nil:
 		n.cfg.Log.Info("network is ready")
 	case err != nil && (old == nil || old.Error() != err.Error()):
