@@ -125,18 +125,18 @@ func New(cfg Config) (*Manager, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("pleg: %w", err)
 	}
-	met, err := newMetrics(cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("pleg: %w", err)
-	}
 	m := &Manager{
-		cfg: cfg, met: met, out: newOutbox(),
+		cfg: cfg, out: newOutbox(),
 		kick:     make(chan struct{}, 1),
 		listed:   make(chan struct{}),
 		records:  map[types.UID]*record{},
 		interval: cfg.Relist,
 	}
 	m.slots = slots.New(slots.Config[*record]{Slots: cfg.Inspections, Limit: slowAfter, Lock: &m.mu, Turn: m.begin})
+	var err error
+	if m.met, err = newMetrics(cfg.Metrics, m); err != nil {
+		return nil, fmt.Errorf("pleg: %w", err)
+	}
 	return m, nil
 }
 

@@ -674,6 +674,11 @@ func TestMetrics(t *testing.T) {
 		want("kubelet_running_containers/running", 2)
 		want("kubelet_running_containers/exited", 1)
 		want("kubelet_pleg_last_seen_seconds", float64(time.Now().Unix()))
+		f.set("b", observed.Running, box("b2", observed.Running))
+		m.Refresh("b") // a look between two relists counts
+		synctest.Wait()
+		want("kubelet_running_pods", 2)
+		want("kubelet_running_containers/running", 3)
 		f.do(func() { clear(f.pods) })
 		time.Sleep(2500 * time.Millisecond)
 		synctest.Wait()
@@ -682,6 +687,6 @@ func TestMetrics(t *testing.T) {
 		want("kubelet_running_containers/exited", 0)
 		want("kubelet_pleg_relist_interval_seconds", 2)
 		want("kubelet_pleg_relist_duration_seconds", 3)
-		want("kubelet_pleg_pod_relist_duration_seconds", 2)
+		want("kubelet_pleg_pod_relist_duration_seconds", 3)
 	})
 }

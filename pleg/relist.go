@@ -123,10 +123,8 @@ func (m *Manager) relist(ctx context.Context) {
 func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) {
 	m.met.round++
 	round := m.met.round
-	var n counts
 	for i := range pods {
 		l := &pods[i]
-		n.add(l)
 		var r *record
 		if i < len(m.order) && m.order[i].uid == l.UID && !m.order[i].dropped {
 			r = m.order[i]
@@ -185,7 +183,6 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 			}
 		}
 	}
-	m.met.show(n)
 	return missed
 }
 
