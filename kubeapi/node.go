@@ -35,8 +35,8 @@ type NodeStore interface {
 
 // NodeConfig configures a [NodeManager]. Name, API and Status are required; the
 // zero value of every other field means the default named beside it.
-type NodeConfig struct { // name of the Node object
-	Name     string // of the Node object
+type NodeConfig struct {
+	Name     string // name of the Node object
 	Hostname string // for its label; Name
 	// API is only for the node's heartbeat; see HeartbeatClient. Its connections
 	// are closed when calls fail repeatedly.

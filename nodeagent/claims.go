@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/node"
 )
 
-// NoClaims, as Settings.ClaimsDir, disables the records of used resources.
+// NoClaims is the Settings.ClaimsDir that disables the records of used resources.
 const NoClaims = "none"
 
 // Claim adds a resource of the machine that only one agent may use: Run fails if

@@ -27,9 +27,9 @@ type loop struct {
 }
 
 // loaded is the result of a load.
-type loaded struct { // STATUS has to be called
-	ask   bool // the directories have to be read again after a pause
-	again bool // the directories have to be read again after a while
+type loaded struct {
+	ask   bool // STATUS has to be called
+	again bool // the directories have to be read again after a pause
 }
 
 // run returns when ctx has ended and the calls it started have returned.

@@ -81,8 +81,8 @@ func (m *Collector) Disks(ctx context.Context) (FilesystemDisks, error) {
 }
 
 // PodUsage is the usage of a pod's cgroups: only memory and threads are set.
-type PodUsage struct { // memory and threads
-	*Usage                       // memory and threads alone
+type PodUsage struct {
+	*Usage                       // memory and threads
 	Containers map[string]*Usage // by the runtime's id
 }
 
