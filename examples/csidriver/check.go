@@ -26,10 +26,10 @@ const (
 	keyKind      = "kind"
 	keyCreate    = "create"
 	keySize      = "size"
-	keyTier      = "tier" // the one that may change
+	keyTier      = "tier" // the only mutable parameter
 	kindDisk     = "disk"
 	kindDir      = "directory"
-	reserved     = "csi.storage.k8s.io/" // what the agent and the provisioner add
+	reserved     = "csi.storage.k8s.io/" // prefix of keys that the agent and the provisioner add
 	keyEphemeral = reserved + "ephemeral"
 	keyAttached  = "attached" // in the publish context
 )
@@ -38,7 +38,7 @@ func invalid(format string, args ...any) error {
 	return status.Errorf(codes.InvalidArgument, format, args...)
 }
 
-// digest makes an ID of a name that somebody has chosen: the same for the same.
+// digest returns an ID for a name: a hash, so that the same name has the same ID.
 func digest(kind, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return kind + "-" + hex.EncodeToString(sum[:16])
@@ -54,7 +54,7 @@ func isDigest(kind, id string) bool {
 	return err == nil
 }
 
-// required wants a field to have a value, of bounded length.
+// required returns an error for an empty value, and for one longer than maxField.
 func required(field, value string) error {
 	if value == "" {
 		return invalid("%s is missing", field)
@@ -65,7 +65,7 @@ func required(field, value string) error {
 	return nil
 }
 
-// path wants an absolute path, in its shortest form.
+// path returns an error unless the value is an absolute path in its shortest form.
 func path(field, value string) error {
 	if value == "" {
 		return invalid("%s is missing", field)
@@ -76,7 +76,7 @@ func path(field, value string) error {
 	return nil
 }
 
-// small wants a map of bounded size.
+// small returns an error for a map larger than maxMap.
 func small(field string, m map[string]string) error {
 	n := 0
 	for k, v := range m {
@@ -88,7 +88,7 @@ func small(field string, m map[string]string) error {
 	return nil
 }
 
-// capability checks one capability: whether a disk, or a directory, can have it.
+// capability returns an error for a capability that neither kind of volume has.
 func capability(c *csi.VolumeCapability) error {
 	switch {
 	case c == nil:
@@ -123,7 +123,7 @@ func capability(c *csi.VolumeCapability) error {
 	return nil
 }
 
-// group reads volume_mount_group; nil is none.
+// group parses volume_mount_group. The result is nil if it is empty.
 func group(s string) (*int64, error) {
 	if s == "" {
 		return nil, nil
@@ -135,8 +135,8 @@ func group(s string) (*int64, error) {
 	return &gid, nil
 }
 
-// capabilities checks those that a volume shall have, and reports whether one of
-// them takes a disk.
+// capabilities checks the capabilities of a volume. The result is true if one of
+// them requires a disk image.
 func capabilities(list []*csi.VolumeCapability) (disk bool, err error) {
 	if len(list) == 0 {
 		return false, invalid("volume_capabilities are missing")
@@ -150,7 +150,8 @@ func capabilities(list []*csi.VolumeCapability) (disk bool, err error) {
 	return disk, nil
 }
 
-// kind reads what parameters, or attributes, say of a volume.
+// kind returns whether a volume is a disk image, by the value at key. disk is the
+// result for a map without the key.
 func kind(m map[string]string, key string, disk bool) (isDisk bool, err error) {
 	switch m[key] {
 	case "":
@@ -166,7 +167,7 @@ func kind(m map[string]string, key string, disk bool) (isDisk bool, err error) {
 	return false, invalid("%s %.64q: want %q or %q", key, m[key], kindDisk, kindDir)
 }
 
-// known wants a map to have no keys but those, and those of Kubernetes.
+// known returns an error for a key that is neither in keys nor one of Kubernetes.
 func known(field string, m map[string]string, keys ...string) error {
 	if err := small(field, m); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// ControllerGetCapabilities lists what follows.
+// ControllerGetCapabilities returns the capabilities of the controller service.
 func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	can := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
@@ -70,7 +70,7 @@ func (d *driver) here() *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{d.label(): d.node}}
 }
 
-// answer is a volume as others see it.
+// answer converts the record of a volume to the API's form.
 func (d *driver) answer(v volume) *csi.Volume {
 	out := &csi.Volume{VolumeId: v.ID, CapacityBytes: v.Bytes, AccessibleTopology: []*csi.Topology{d.here()}, VolumeContext: map[string]string{keyKind: kindDir}}
 	if v.Disk {
@@ -85,8 +85,8 @@ func (d *driver) answer(v volume) *csi.Volume {
 	return out
 }
 
-// CreateVolume makes a volume, with the content of another or of a snapshot if
-// that is wanted.
+// CreateVolume creates a volume. Its content is a copy if the request names a
+// volume or a snapshot.
 func (d *driver) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	v, err := d.planned(req)
 	if err != nil {
@@ -114,7 +114,7 @@ func (d *driver) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 	return &csi.CreateVolumeResponse{Volume: d.answer(v)}, nil
 }
 
-// planned is the volume that a request wants.
+// planned returns the record of the volume that a request describes.
 func (d *driver) planned(req *csi.CreateVolumeRequest) (volume, error) {
 	if err := required("name", req.GetName()); err != nil {
 		return volume{}, err
@@ -159,7 +159,8 @@ func (d *driver) isHere(t *csi.Topology) bool {
 	return true
 }
 
-// same reports whether a volume is what is wanted a second time.
+// same returns an error if the existing volume of this name does not satisfy the
+// request.
 func (d *driver) same(have, want volume, r *csi.CapacityRange) error {
 	if have.Bytes < r.GetRequiredBytes() || r.GetLimitBytes() != 0 && have.Bytes > r.GetLimitBytes() ||
 		have.FromVolume != want.FromVolume || have.FromSnapshot != want.FromSnapshot || want.Disk && !have.Disk || have.Given {
@@ -168,8 +169,8 @@ func (d *driver) same(have, want volume, r *csi.CapacityRange) error {
 	return nil
 }
 
-// fill makes the data of a new volume, and its record after that. fixed says that
-// the kind was asked for.
+// fill creates the data of a new volume, and then its record. With fixed, the
+// request sets the kind; it must equal the source's.
 func (d *driver) fill(ctx context.Context, v *volume, fixed bool) error {
 	from, size, sourceDisk := "", int64(0), false
 	switch {
@@ -227,7 +228,7 @@ func (d *driver) make(ctx context.Context, v volume, from string) error {
 	if from != "" {
 		return copyTree(ctx, d.data(from), path)
 	}
-	return os.Chmod(path, 0o777) // for pods of any user, until a group is wanted
+	return os.Chmod(path, 0o777) // for pods of any user, until a pod has an fsGroup
 }
 
 // quiet calls copying while nothing is written to the file system of a volume, if
@@ -263,7 +264,7 @@ func (d *driver) room() int64 {
 	return max(0, u.Available)
 }
 
-// DeleteVolume removes a volume that nobody uses.
+// DeleteVolume deletes a volume that is not in use.
 func (d *driver) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	v, release, err := d.take(req.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
@@ -288,8 +289,8 @@ func (d *driver) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest)
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
-// forget removes a volume: its record first, so that nobody takes what is left
-// for a volume.
+// forget deletes a volume. The record goes first: sweep deletes data without a
+// record.
 func (d *driver) forget(v volume) error {
 	if err := d.volumes.remove(v.ID); err != nil {
 		return err
@@ -297,7 +298,7 @@ func (d *driver) forget(v volume) error {
 	return d.removeData(v.ID)
 }
 
-// ControllerPublishVolume notes that the volume is attached to this node.
+// ControllerPublishVolume records that the volume is attached to this node.
 func (d *driver) ControllerPublishVolume(_ context.Context, req *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	if !d.attach {
 		return nil, status.Error(codes.Unimplemented, "volumes are not attached: the driver runs without --attach")
@@ -344,7 +345,7 @@ func (d *driver) attached() (n int64) {
 	return n
 }
 
-// ControllerUnpublishVolume notes that it is attached no more.
+// ControllerUnpublishVolume records that the volume is detached.
 func (d *driver) ControllerUnpublishVolume(_ context.Context, req *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	if !d.attach {
 		return nil, status.Error(codes.Unimplemented, "volumes are not attached: the driver runs without --attach")
@@ -366,7 +367,7 @@ func (d *driver) ControllerUnpublishVolume(_ context.Context, req *csi.Controlle
 	return &csi.ControllerUnpublishVolumeResponse{}, nil
 }
 
-// ValidateVolumeCapabilities reports whether the volume has them.
+// ValidateVolumeCapabilities confirms the capabilities that the volume has.
 func (d *driver) ValidateVolumeCapabilities(_ context.Context, req *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -398,7 +399,7 @@ func lacking(v volume, list []*csi.VolumeCapability) string {
 	return ""
 }
 
-// page is the part of a list that a request wants, and the token of the next.
+// page returns the part of a list for one request, and the token of the next part.
 func page[T record[T]](all []T, prefix, token string, most int32) (part []T, next string, err error) {
 	if most < 0 {
 		return nil, "", invalid("max_entries %d: want 0 or more", most)
@@ -435,7 +436,7 @@ func (d *driver) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*c
 	return resp, nil
 }
 
-// ControllerGetVolume reports one volume.
+// ControllerGetVolume returns one volume.
 func (d *driver) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	v, err := d.find(req.GetVolumeId())
 	if err != nil {
@@ -446,7 +447,7 @@ func (d *driver) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVo
 	}}, nil
 }
 
-// ControllerGetVolumeHealth reports how a volume is.
+// ControllerGetVolumeHealth returns the health of a volume.
 func (d *driver) ControllerGetVolumeHealth(_ context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -458,7 +459,7 @@ func (d *driver) ControllerGetVolumeHealth(_ context.Context, req *csi.Controlle
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
 }
 
-// ControllerListVolumeHealth lists the volumes that are not well.
+// ControllerListVolumeHealth returns the volumes that are not healthy.
 func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	ill := slices.DeleteFunc(d.volumes.all(), func(v volume) bool { return v.Given || len(d.health(v).GetHealthStatuses()) == 0 })
 	part, next, err := page(ill, "vol", req.GetStartingToken(), req.GetMaxEntries())
@@ -472,7 +473,8 @@ func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.Controll
 	return resp, nil
 }
 
-// health returns what is wrong with a volume.
+// health returns the health of a volume; it has no entries if the volume is
+// healthy.
 func (d *driver) health(v volume) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: v.ID}
 	add := func(kind csi.VolumeHealthErrorType, reason, message string) {
@@ -489,7 +491,7 @@ func (d *driver) health(v volume) *csi.VolumeHealth {
 	return h
 }
 
-// GetCapacity returns the capacity in bytes.
+// GetCapacity returns the free capacity, in bytes.
 func (d *driver) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if t := req.GetAccessibleTopology(); t != nil && !d.isHere(t) {
 		return &csi.GetCapacityResponse{}, nil
@@ -498,8 +500,8 @@ func (d *driver) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*c
 	return &csi.GetCapacityResponse{AvailableCapacity: room, MaximumVolumeSize: wrapperspb.Int64(min(room, maxSize)), MinimumVolumeSize: wrapperspb.Int64(1)}, nil
 }
 
-// ControllerExpandVolume makes a volume larger. File systems and devices become so
-// on the node.
+// ControllerExpandVolume increases the size of a volume. NodeExpandVolume grows
+// file systems and devices.
 func (d *driver) ControllerExpandVolume(_ context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -537,7 +539,7 @@ func (d *driver) ControllerExpandVolume(_ context.Context, req *csi.ControllerEx
 	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: v.Disk}, nil
 }
 
-// ControllerModifyVolume changes the parameter that may change.
+// ControllerModifyVolume changes the mutable parameter.
 func (d *driver) ControllerModifyVolume(_ context.Context, req *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	v, release, err := d.take(req.GetVolumeId())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/dirwalk"
 )
 
-// Bounds of a copy. The tree is a pod's, who may be changing it.
+// Limits of a copy. A pod may change the tree during the copy.
 const (
 	maxFiles = 1_000_000
 	maxDepth = 200
@@ -22,9 +22,9 @@ const (
 
 var errTooMuch = fmt.Errorf("more than %d files, or %d levels of directories", maxFiles, maxDepth)
 
-// copyTree copies the files below one directory into another, which exists and is
-// the driver's own. Directories, regular files and links come with their modes
-// and owners; pipes, sockets and devices, which hold no data, are left out.
+// copyTree copies the files below from into the directory to, which exists and
+// belongs to the driver. Directories, regular files and symbolic links keep their
+// modes and owners. Pipes, sockets and devices hold no data: they are left out.
 func copyTree(ctx context.Context, from, to string) error {
 	w, err := dirwalk.Open(from)
 	if err != nil {
@@ -66,12 +66,12 @@ func copyTree(ctx context.Context, from, to string) error {
 	}
 }
 
-// copyEntry copies what the walk has come to, and enters a directory.
+// copyEntry copies the entry at which the walk is. It enters a directory.
 func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, err error) {
 	var st unix.Stat_t
 	err = unix.Fstatat(w.Fd(), w.Name(), &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
-		return false, nil // it went meanwhile
+		return false, nil // deleted during the copy
 	}
 	if err != nil {
 		return false, w.Fail("stat", w.Name(), err)
@@ -110,7 +110,7 @@ func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, e
 	return false, nil
 }
 
-// likeDir gives a directory the mode and the owner of one that is open.
+// likeDir gives the directory at path the mode and the owner of the directory fd.
 func likeDir(fd int, path string) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -183,7 +183,7 @@ func copyFile(ctx context.Context, f *os.File, to string, size int64) (err error
 			}
 			end = min(end, size)
 		} else {
-			data = at // a file system that does not tell
+			data = at // a file system without SEEK_DATA
 		}
 		for at = data; at < end; {
 			if err := ctx.Err(); err != nil {

@@ -21,7 +21,8 @@ const ext4 = "ext4"
 
 // disks are images that become block devices.
 type disks interface {
-	// attach returns the block device of an image, made if there is none.
+	// attach returns the block device of an image. It makes the device if there is
+	// none.
 	attach(image string) (device string, err error)
 	// detach takes the block devices of an image away.
 	detach(image string) error
@@ -73,10 +74,10 @@ func (loops) grow(image string) error {
 // maxOutput is how much of mkfs's words an error has, in bytes.
 const maxOutput = 1 << 10
 
-// clipped keeps the beginning of what is written to it.
-type clipped struct{ kept bytes.Buffer } // not embedded, whose ReadFrom takes everything
+// clipped is a writer that keeps the first maxOutput bytes.
+type clipped struct{ kept bytes.Buffer } // not embedded: ReadFrom would keep everything
 
-// Write implements io.Writer. It takes everything.
+// Write implements io.Writer. It never returns an error.
 func (c *clipped) Write(b []byte) (int, error) {
 	_, _ = c.kept.Write(b[:min(len(b), maxOutput-c.kept.Len())])
 	return len(b), nil
@@ -102,17 +103,17 @@ func (loops) format(ctx context.Context, device string) error {
 	return run(ctx, 0, "mkfs."+ext4, "-q", "-F", "-m0", device) // nothing is reserved for root
 }
 
-// fsckFixed is what e2fsck(8) exits with after it has mended something.
+// fsckFixed is the exit code of e2fsck(8) after it has repaired errors.
 const fsckFixed = 1
 
 func (loops) fit(ctx context.Context, device string) error {
-	if err := run(ctx, fsckFixed, "e2fsck", "-f", "-p", device); err != nil { // resize2fs wants it
+	if err := run(ctx, fsckFixed, "e2fsck", "-f", "-p", device); err != nil { // resize2fs requires it
 		return err
 	}
 	return run(ctx, 0, "resize2fs", device)
 }
 
-// Where ext4 has its superblock, and what of it is read: offsets, and the magic
+// The ext4 superblock: offsets in bytes from the start of the device, and the magic
 // number (Documentation/filesystems/ext4/super.rst of the kernel).
 const (
 	superAt   = 1024
@@ -125,8 +126,8 @@ const (
 	maxLog    = 6 // blocks of 64 KiB
 )
 
-// sizeIn is how many bytes a file system has, 0 if the beginning of its image does
-// not tell.
+// sizeIn returns the size of a file system in bytes, by the beginning of its image;
+// 0 if it is unknown.
 func sizeIn(head []byte) int64 {
 	if len(head) < superEnd || formatIn(head) != ext4 {
 		return 0
@@ -142,7 +143,7 @@ func sizeIn(head []byte) int64 {
 	return 0
 }
 
-// looked is how much of an image is looked at to say that it is empty.
+// looked is the number of bytes at the start of an image that formatIn examines.
 const looked = 64 << 10
 
 // beginning reads the beginning of an image.
@@ -160,8 +161,8 @@ func beginning(image string) ([]byte, error) {
 	return head[:n], nil
 }
 
-// formatIn returns what an image holds that a pod may have written to: a file
-// system, nothing, or something else.
+// formatIn returns the Format of an image with this beginning. Pods may have
+// written to the image.
 func formatIn(head []byte) string {
 	switch {
 	case len(head) >= superEnd && binary.LittleEndian.Uint16(head[magicAt:]) == magic:
@@ -181,5 +182,5 @@ func makeImage(path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Sync(), f.Close())
 }
 
-// entries names what is in a directory of the driver's own.
+// entries returns the names in a directory of the driver.
 func entries(dir string) ([]string, error) { return safefile.Names(dir, 4*maxRecords) }

@@ -31,8 +31,8 @@ func (loops) growFS(mounted string, bytes int64) error {
 func (loops) freeze(mounted string) error { return onDir(mounted, "FIFREEZE", fiFreeze, 0, nil) }
 func (loops) thaw(mounted string) error   { return onDir(mounted, "FITHAW", fiThaw, 0, nil) }
 
-// onDir asks something of the file system of a directory; alive is what arg
-// points to.
+// onDir makes an ioctl(2) request on the file system of a directory. alive is the
+// object to which arg points.
 func onDir(dir, name string, request, arg uintptr, alive *uint64) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

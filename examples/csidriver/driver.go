@@ -21,14 +21,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// version is what GetPluginInfo and the agent are told.
+// version is the version of the driver, for GetPluginInfo and for the registration.
 const version = "1.0.0"
 
-// Bounds on what others may ask. Those of fields are the specification's.
+// Limits of requests. Those of fields are from the CSI specification.
 const (
 	maxField    = 128     // bytes of a string
 	maxMap      = 4 << 10 // bytes of a map's keys and values
-	maxPath     = 4 << 10 // bytes of a path, as the kernel has it
+	maxPath     = 4 << 10 // bytes of a path (PATH_MAX)
 	maxMessage  = 1 << 20 // bytes of a request
 	maxStreams  = 64      // calls at a time on one connection
 	maxRecords  = 10_000  // volumes, and snapshots
@@ -60,8 +60,7 @@ type driver struct {
 
 func (d *driver) socket() string { return filepath.Join(d.dir, d.name, "csi.sock") }
 
-// open reads the records, and clears away what a process that was killed has left
-// half-made.
+// open reads the records, and deletes unfinished data of a process that was killed.
 func (d *driver) open() (err error) {
 	if d.mounter == nil {
 		d.mounter = &mount.Kernel{}
@@ -87,8 +86,8 @@ func (d *driver) open() (err error) {
 	return d.sweep()
 }
 
-// run serves until ctx ends. The socket for registration comes last: whoever
-// finds it finds a driver that works.
+// run serves until ctx ends. It opens the registration socket last: the agent finds
+// a driver that is ready.
 func (d *driver) run(ctx context.Context, say func(string)) error {
 	d.say = say
 	if err := d.open(); err != nil {
@@ -184,12 +183,12 @@ func (d *driver) hold(ids ...string) (release func(), err error) {
 	}, nil
 }
 
-// GetInfo informs the agent what this is.
+// GetInfo returns the driver's registration data.
 func (d *driver) GetInfo(context.Context, *regapi.InfoRequest) (*regapi.PluginInfo, error) {
 	return &regapi.PluginInfo{Type: regapi.CSIPlugin, Name: d.name, Endpoint: d.socket(), SupportedVersions: []string{version}}, nil
 }
 
-// NotifyRegistrationStatus hears what the agent thinks of it.
+// NotifyRegistrationStatus receives the result of the registration.
 func (d *driver) NotifyRegistrationStatus(_ context.Context, st *regapi.RegistrationStatus) (*regapi.RegistrationStatusResponse, error) {
 	if st.GetPluginRegistered() {
 		d.say("registered")
@@ -199,13 +198,13 @@ func (d *driver) NotifyRegistrationStatus(_ context.Context, st *regapi.Registra
 	return &regapi.RegistrationStatusResponse{}, nil
 }
 
-// GetPluginInfo names the driver.
+// GetPluginInfo returns the name and the version of the driver.
 func (d *driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
 	return &csi.GetPluginInfoResponse{Name: d.name, VendorVersion: version}, nil
 }
 
-// GetPluginCapabilities answers that there is a controller, and that a volume is on
-// one node.
+// GetPluginCapabilities returns the capabilities of the driver: a controller
+// service, topology, and expansion of volumes in use.
 func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	resp := &csi.GetPluginCapabilitiesResponse{}
 	for _, s := range []csi.PluginCapability_Service_Type{
@@ -221,7 +220,7 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	return resp, nil
 }
 
-// Probe answers that the driver is ready: it serves once its records are read.
+// Probe returns ready: the driver has read its records before it serves.
 func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

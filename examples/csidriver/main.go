@@ -9,30 +9,35 @@
 //
 // # Volumes
 //
-// A volume is a disk image if the parameter (of the storage class) kind is
-// "disk", if it is wanted as a block device, or if its file system has a name;
-// else a directory, whose size is a number that nobody enforces. Snapshots and
-// clones are copies; that of a mounted disk is made while it is frozen.
+// A volume is a disk image in three cases; otherwise it is a directory, whose size
+// is not enforced:
+//
+//   - the parameter kind of the storage class is "disk"
+//   - the volume is requested as a block device
+//   - the request names a file system
+//
+// Snapshots and clones are copies. The file system of a mounted disk is frozen
+// while it is copied.
 //
 // Inline volumes live as long as their pod; volumeAttributes may have kind and
-// size. A persistent volume of a manifest, which nobody creates, names in its
-// volumeAttributes what to create when it is first staged:
+// size. A PersistentVolume from a manifest has no volume yet: its volumeAttributes
+// describe the volume, which the driver creates when it is first staged:
 //
 //	csi:
 //	  driver: disk.example.com
 //	  volumeHandle: scratch
 //	  volumeAttributes: {create: disk, size: 64Mi}
 //
-// With --attach the driver wants volumes to be attached before they are staged.
-// While the file that --sick names is there, volumes are in a bad condition.
+// With --attach, the driver requires that volumes are attached before they are
+// staged. While the file of --sick exists, volumes are not healthy.
 //
 // # Faults
 //
-// One record for a volume says what was made and where it is mounted; it is
-// written, and synced, before the mount is made and after it was taken down. The
-// driver may be killed at any time, and the node lose its power: calls that are
-// repeated finish what others began. It unmounts nothing that it has not mounted.
-// Two calls for one volume at a time: the second is Aborted.
+// Each volume has one record of its data and its mounts. The driver writes and
+// syncs the record before it mounts, and after it has unmounted. The driver may be
+// killed at any time, and the node may lose its power: a repeated call completes an
+// unfinished one. The driver unmounts only its own mounts. A second call for the
+// same volume at the same time returns Aborted.
 package main
 
 import (
@@ -75,7 +80,7 @@ func main() {
 	}
 }
 
-// extra reports arguments that nobody asked for.
+// extra returns an error for unexpected arguments.
 func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -114,7 +119,7 @@ func (d *driver) check() error {
 			err = os.MkdirAll(abs, f.perm)
 		}
 		if err == nil {
-			abs, err = filepath.EvalSymlinks(abs) // others see the paths, and so does the mount table
+			abs, err = filepath.EvalSymlinks(abs) // other processes use the paths, and the mount table has them
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s %q: %w", f.flag, *f.dir, err))
@@ -125,5 +130,5 @@ func (d *driver) check() error {
 	return errors.Join(errs...)
 }
 
-// label is the driver's name as the key of a node's label has it.
+// label returns the label key of the driver's topology.
 func (d *driver) label() string { return "topology." + strings.ToLower(d.name) + "/node" }

@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// NodeGetCapabilities lists what follows.
+// NodeGetCapabilities returns the capabilities of the node service.
 func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	can := []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
@@ -37,13 +37,12 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return resp, nil
 }
 
-// NodeGetInfo names the node.
+// NodeGetInfo returns the ID and the topology of the node.
 func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	return &csi.NodeGetInfoResponse{NodeId: d.node, MaxVolumesPerNode: d.maxVolumes, AccessibleTopology: d.here()}, nil
 }
 
-// used is where a volume is in use: a place where it is mounted, or its name if a
-// pod has it as a block device.
+// used returns a path at which the volume is mounted, or "".
 func (d *driver) used(ctx context.Context, v volume) (string, error) {
 	for _, path := range v.mounted() {
 		found, err := mount.Find(ctx, d.mounter, path)
@@ -57,8 +56,8 @@ func (d *driver) used(ctx context.Context, v volume) (string, error) {
 	return "", nil
 }
 
-// NodeStageVolume mounts a volume once for the node; of a block device it only
-// sees to it that there is one.
+// NodeStageVolume mounts a volume once for the node. For a block device it only
+// makes the device.
 func (d *driver) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -113,7 +112,8 @@ func (d *driver) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRe
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// given finds a volume. One that is not there is made, if its attributes say so.
+// given returns a volume. It creates a missing one whose attributes have the key
+// create.
 func (d *driver) given(ctx context.Context, id string, attributes map[string]string, c *csi.VolumeCapability) (volume, error) {
 	v, err := d.find(id)
 	if status.Code(err) != codes.NotFound || attributes[keyCreate] == "" {
@@ -123,7 +123,7 @@ func (d *driver) given(ctx context.Context, id string, attributes map[string]str
 	return v, err
 }
 
-// adopt makes a volume with an ID that somebody else has chosen.
+// adopt creates a volume with an ID that the caller has chosen.
 func (d *driver) adopt(ctx context.Context, id string, attributes map[string]string, c *csi.VolumeCapability, key string) (volume, error) {
 	if !validID(id) || isDigest("vol", id) || isDigest("snap", id) {
 		return volume{}, invalid("volume_id %q: want lower-case letters, digits, '-' and '.'", id)
@@ -145,7 +145,8 @@ func (d *driver) adopt(ctx context.Context, id string, attributes map[string]str
 	return v, d.fill(ctx, &v, true)
 }
 
-// isAttached wants a volume to be attached, and the caller to know.
+// isAttached returns an error unless the volume is attached and publishContext is
+// the one that was returned then.
 func (d *driver) isAttached(v volume, publishContext map[string]string) error {
 	if !d.attach {
 		return nil
@@ -219,8 +220,9 @@ func (d *driver) mountDisk(ctx context.Context, v *volume, target string, flags 
 	return d.mounter.Mount(ctx, mount.FileSystem{Type: ext4, Source: device, Target: target, Options: mount.Join(options)})
 }
 
-// slack is what the last blocks of a device may come to that a file system leaves
-// alone, in bytes.
+// slack is the difference between the size of a device and of its file system at
+// which the file system is not expanded, in bytes. ext4 may leave the last blocks
+// unused.
 const slack = 1 << 20
 
 // NodeUnstageVolume undoes NodeStageVolume.
@@ -257,8 +259,7 @@ func (d *driver) NodeUnstageVolume(ctx context.Context, req *csi.NodeUnstageVolu
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// clean takes down what the driver has mounted, and leaves the directory, which is
-// the caller's.
+// clean unmounts the volume at path. The directory belongs to the caller and stays.
 func (d *driver) clean(ctx context.Context, path string) error {
 	found, err := mount.Find(ctx, d.mounter, path)
 	if err != nil {
@@ -272,7 +273,7 @@ func (d *driver) clean(ctx context.Context, path string) error {
 	return nil
 }
 
-// NodePublishVolume puts a volume where a pod looks for it.
+// NodePublishVolume mounts a volume at the path for a pod.
 func (d *driver) NodePublishVolume(ctx context.Context, req *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -373,7 +374,7 @@ func (d *driver) publishDir(ctx context.Context, v volume, target string, c *csi
 		return err
 	}
 	var options []string
-	if !v.Disk { // those of a disk are its file system's
+	if !v.Disk { // mount flags of a disk belong to its file system
 		options = c.GetMountFlags()
 	}
 	return d.mounter.Bind(ctx, mount.Bind{Source: v.Staged.Path, Target: target, ReadOnly: readOnly, Options: options})
@@ -439,7 +440,7 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublish
 	return &csi.NodeUnpublishVolumeResponse{}, nil
 }
 
-// at wants a path to be one where the volume is.
+// at returns an error unless the volume is staged or published at this path.
 func (d *driver) at(v volume, field, value string) error {
 	if value == "" {
 		return invalid("%s is missing", field)
@@ -450,8 +451,7 @@ func (d *driver) at(v volume, field, value string) error {
 	return status.Errorf(codes.NotFound, "volume %s is not at %.200q", v.ID, value)
 }
 
-// NodeExpandVolume makes a device, and the file system on it, as large as the
-// volume.
+// NodeExpandVolume grows the device and its file system to the size of the volume.
 func (d *driver) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -496,7 +496,7 @@ func (d *driver) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolume
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
 }
 
-// NodeGetVolumeHealth reports how a volume is.
+// NodeGetVolumeHealth returns the health of a volume.
 func (d *driver) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -513,7 +513,7 @@ func (d *driver) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHe
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
 }
 
-// NodeGetVolumeStats returns how full a volume is.
+// NodeGetVolumeStats returns the use of a volume in bytes and inodes.
 func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

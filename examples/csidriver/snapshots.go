@@ -17,7 +17,7 @@ func shown(s snapshot) *csi.Snapshot {
 	return &csi.Snapshot{SnapshotId: s.ID, SourceVolumeId: s.Source, SizeBytes: s.Bytes, CreationTime: timestamppb.New(s.Created), ReadyToUse: true}
 }
 
-// CreateSnapshot copies a volume.
+// CreateSnapshot creates a snapshot: a copy of a volume.
 func (d *driver) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := required("name", req.GetName()); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (d *driver) CreateSnapshot(ctx context.Context, req *csi.CreateSnapshotRequ
 	return &csi.CreateSnapshotResponse{Snapshot: shown(s)}, nil
 }
 
-// DeleteSnapshot removes a snapshot.
+// DeleteSnapshot deletes a snapshot.
 func (d *driver) DeleteSnapshot(_ context.Context, req *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
 	id := req.GetSnapshotId()
 	if err := required("snapshot_id", id); err != nil {
@@ -87,7 +87,7 @@ func (d *driver) DeleteSnapshot(_ context.Context, req *csi.DeleteSnapshotReques
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-// ListSnapshots lists all snapshots, one, or those of a volume.
+// ListSnapshots returns all snapshots, the one of an ID, or those of a volume.
 func (d *driver) ListSnapshots(_ context.Context, req *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	all := slices.DeleteFunc(d.snapshots.all(), func(s snapshot) bool {
 		id, source := req.GetSnapshotId(), req.GetSourceVolumeId()

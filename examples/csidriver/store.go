@@ -21,20 +21,20 @@ import (
 	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
-// volume is what is known of one volume.
+// volume is the record of a volume.
 type volume struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
 	Disk  bool   `json:"disk,omitempty"` // an image with loop devices; else a directory
 	Bytes int64  `json:"bytes"`
-	// Format is what an image holds: nothing yet, a file system's name, or
-	// whatever a pod has made of a block device.
+	// Format is the content of an image: "" if it is empty, the name of a file
+	// system, or raw.
 	Format       string            `json:"format,omitempty"`
 	FromVolume   string            `json:"fromVolume,omitempty"`
 	FromSnapshot string            `json:"fromSnapshot,omitempty"`
 	Mutable      map[string]string `json:"mutable,omitempty"`
-	// Ephemeral volumes go with their pod. Given ones have an ID that somebody
-	// else has chosen.
+	// Ephemeral volumes are deleted with their pod. The ID of a Given volume comes
+	// from the caller.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	Given     bool `json:"given,omitempty"`
 	// Attached has the nodes that the volume is attached to; true is read-only.
@@ -52,10 +52,10 @@ const raw = "raw"
 type stage struct {
 	Path  string `json:"path"`
 	Block bool   `json:"block,omitempty"`
-	Type  string `json:"type,omitempty"` // the file system's, as it was asked for
+	Type  string `json:"type,omitempty"` // the file system of the request
 }
 
-// snapshot is what is known of one snapshot.
+// snapshot is the record of a snapshot.
 type snapshot struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"`
@@ -95,7 +95,7 @@ type record[T any] interface {
 	clone() T
 }
 
-// store is a directory of records, and what it holds in memory.
+// store is a directory of records with a copy in memory.
 type store[T record[T]] struct {
 	dir durable.Dir
 
@@ -132,7 +132,7 @@ func openStore[T record[T]](path string) (*store[T], error) {
 		}
 		var r T
 		if err := json.Unmarshal(data, &r); err != nil || r.id() != id || !validID(id) {
-			// Its data must not be taken for somebody's that is gone.
+			// Stop: sweep would delete the data of the volume.
 			return nil, fmt.Errorf("record %s is damaged; mend or remove it", filepath.Join(path, name))
 		}
 		s.records[id] = r
@@ -186,7 +186,7 @@ func (s *store[T]) put(r T) error {
 	return nil
 }
 
-// remove removes a record; one that is not there is no error.
+// remove deletes a record. A missing record is not an error.
 func (s *store[T]) remove(id string) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -199,7 +199,7 @@ func (s *store[T]) remove(id string) error {
 	return nil
 }
 
-// ids are those that a record may have: they become names of files.
+// ids matches valid IDs of records, which are file names too.
 var ids = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,127}$`)
 
 func validID(id string) bool { return ids.MatchString(id) }
@@ -207,7 +207,7 @@ func validID(id string) bool { return ids.MatchString(id) }
 // data is where a volume's or a snapshot's files are, or its image.
 func (d *driver) data(id string) string { return filepath.Join(d.state, "data", id) }
 
-// sweep removes data that no record knows: a process was killed between the two.
+// sweep deletes data without a record; they are from a process that was killed.
 func (d *driver) sweep() error {
 	dir := filepath.Join(d.state, "data")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

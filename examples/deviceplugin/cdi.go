@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// A spec of the Container Device Interface, as far as it is needed: what the
-// runtime changes of a container that has a device.
+// cdiSpec is the part of a Container Device Interface spec that the plugin uses:
+// the changes that the runtime makes to a container with a device.
 type cdiSpec struct {
 	Version string      `json:"cdiVersion"`
 	Kind    string      `json:"kind"`
@@ -29,8 +29,8 @@ type cdiEdits struct {
 // cdiName is a device's name in the spec, which may not have every character.
 func cdiName(id string) string { return strings.ReplaceAll(id, "@", "-") }
 
-// describe informs the runtime of the devices, if it is to be told: each brings a
-// variable CDI_NAME=here.
+// describe writes the CDI spec of the devices, if the plugin has a CDI directory.
+// Each device has the variable CDI_NAME=here.
 func (p *plugin) describe(devices map[string]bool) error {
 	if p.cdi == "" || len(devices) == 0 {
 		return nil

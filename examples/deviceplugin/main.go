@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// extra reports arguments that nobody asked for.
+// extra returns an error for unexpected arguments.
 func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (p *plugin) check() error {
 			errs = append(errs, fmt.Errorf("%s %q: want a directory", flag, *dir))
 		}
 		if abs, err := filepath.Abs(*dir); err == nil {
-			*dir = abs // others see the paths
+			*dir = abs // other processes use the paths
 		}
 	}
 	return errors.Join(errs...)

@@ -23,7 +23,7 @@ import (
 type plugin struct {
 	api.UnimplementedDevicePluginServer
 	resource, devices, sockets string
-	cdi                        string // where the runtime looks for CDI specs; "" for none
+	cdi                        string // directory of the runtime's CDI specs; "" for none
 
 	mu      sync.Mutex
 	seen    map[string]bool // files that there ever were, and whether there are
@@ -118,7 +118,8 @@ func (p *plugin) register(ctx context.Context) error {
 	return err
 }
 
-// look looks which files there are.
+// look reads the directory of the devices, and wakes ListAndWatch if it has
+// changed.
 func (p *plugin) look() error {
 	entries, err := os.ReadDir(p.devices)
 	if err != nil {
@@ -161,12 +162,12 @@ func (p *plugin) list() (*api.ListAndWatchResponse, <-chan struct{}) {
 	return resp, p.changed
 }
 
-// GetDevicePluginOptions wants no calls but those that must be.
+// GetDevicePluginOptions returns no options: the agent makes no optional calls.
 func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends all devices, now and when files come or go.
+// ListAndWatch sends all devices: at first, and after each change of the directory.
 func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	for {
 		list, changed := p.list()
@@ -181,7 +182,7 @@ func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	}
 }
 
-// Allocate gives each container its files.
+// Allocate returns the mounts or device nodes of each container.
 func (p *plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.AllocateResponse, error) {
 	resp := &api.AllocateResponse{}
 	for _, c := range req.GetContainerRequests() {

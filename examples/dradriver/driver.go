@@ -27,19 +27,19 @@ type driver struct {
 	say                            func(string)
 }
 
-// pool and device are the one device there is: everyone may have it.
+// The one device of the driver. Any number of claims may have it.
 const (
 	pool   = "node"
 	device = "null0"
 )
 
-// lookForSick is how often the file of --sick is looked for.
+// lookForSick is the time between two checks for the file of --sick.
 const lookForSick = 200 * time.Millisecond
 
 func (d *driver) socket() string { return filepath.Join(d.dir, d.name+".sock") }
 
-// run serves until ctx ends. The socket for registration comes last: whoever
-// finds it finds a driver that works.
+// run serves until ctx ends. It opens the registration socket last: the agent finds
+// a driver that is ready.
 func (d *driver) run(ctx context.Context, say func(string)) error {
 	d.say = say
 	service, registration := grpc.NewServer(), grpc.NewServer()
@@ -74,12 +74,12 @@ func listen(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// GetInfo informs the agent what this is.
+// GetInfo returns the driver's registration data.
 func (d *driver) GetInfo(context.Context, *regapi.InfoRequest) (*regapi.PluginInfo, error) {
 	return &regapi.PluginInfo{Type: regapi.DRAPlugin, Name: d.name, Endpoint: d.socket(), SupportedVersions: []string{api.DRAPluginService}}, nil
 }
 
-// NotifyRegistrationStatus hears what the agent thinks of it.
+// NotifyRegistrationStatus receives the result of the registration.
 func (d *driver) NotifyRegistrationStatus(_ context.Context, st *regapi.RegistrationStatus) (*regapi.RegistrationStatusResponse, error) {
 	if st.GetPluginRegistered() {
 		d.say("registered")
@@ -105,7 +105,7 @@ func (d *driver) NodePrepareResources(_ context.Context, req *api.NodePrepareRes
 	return resp, nil
 }
 
-// NodeUnprepareResources removes them.
+// NodeUnprepareResources deletes the CDI files of the claims.
 func (d *driver) NodeUnprepareResources(_ context.Context, req *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
 	resp := &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{}}
 	for _, c := range req.GetClaims() {
@@ -146,8 +146,8 @@ func (d *driver) write(c *api.Claim) error {
 	return os.Rename(tmp, d.file(c))
 }
 
-// NodeWatchResources returns how the device is, at first and when that changes,
-// and in time for it to count on.
+// NodeWatchResources sends the health of the device: at first, after each change,
+// and every 10 s, before the agent's health timeout.
 func (d *driver) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
 	var said healthapi.HealthStatus
 	var at time.Time

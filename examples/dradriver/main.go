@@ -5,9 +5,8 @@
 //
 //	dradriver --name gpu.example.com
 //
-// What it prepared is in the CDI files that it wrote, and nowhere else: it may be
-// killed at any time. While the file that --sick names is there, it reports that its
-// devices are not healthy.
+// The driver has no state but the CDI files that it has written: it may be killed
+// at any time. While the file of --sick exists, it reports unhealthy devices.
 package main
 
 import (
@@ -41,7 +40,7 @@ func main() {
 	}
 }
 
-// extra reports arguments that nobody asked for.
+// extra returns an error for unexpected arguments.
 func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -61,7 +60,7 @@ func (d *driver) check() error {
 	}{{"--registry", &d.registry}, {"--dir", &d.dir}, {"--cdi", &d.cdi}} {
 		abs, err := filepath.Abs(*f.dir)
 		if err == nil {
-			*f.dir = abs // others see the paths
+			*f.dir = abs // other processes use the paths
 			err = os.MkdirAll(abs, 0o755)
 		}
 		if err != nil {

@@ -1,16 +1,17 @@
-// Command edge is a node agent of its own, in the few files of this folder: it
-// shows what it takes to embed package agent where there is no Kubernetes
-// cluster. Its pods are ordered over HTTP, and some of them want a licence.
+// Command edge is a node agent in the few files of this folder. It shows how to
+// embed package agent without a Kubernetes cluster. Its pods come from a web
+// server, and some of them require a licence.
 //
 //	edge --orders https://plant.example/orders/line-7 --licences https://licences.example
 //	     --root /var/lib/edge --images /usr/share/edge/images
 //
-// main.go puts it together: the agent, a source, two parts (licences, and the
-// removal of what pods leave). Eviction, devices, CPU placement and an API server
-// are not in the list of parts, so there are none. It needs root, and runc or crun:
-// runtime.go has the container runtime in the same process, so that this one program
-// is a whole node; --runtime unix:///run/containerd/containerd.sock is for machines
-// that have another one. A person at the machine asks it with the other example:
+// main.go assembles the agent: a source, and two parts (licences, and garbage
+// collection). It leaves out the parts for eviction, devices, CPU placement and an
+// API server. The program needs root, and runc or crun: runtime.go has the
+// container runtime in the same process, so that this one program is a whole node.
+// A machine with another runtime uses it with --runtime
+// unix:///run/containerd/containerd.sock. The commands of examples/agent query the
+// agent on the machine:
 //
 //	agent --root-dir /var/lib/edge get pods
 //	agent --root-dir /var/lib/edge why press
@@ -24,26 +25,27 @@
 //	[{"name": "press", "image": "registry.example/press:3", "args": ["--line", "7"], "licence": "vision"},
 //	 {"name": "gauge", "image": "registry.example/gauge:1"}]
 //
-// Any web server with that file will do. What cannot be fetched or read changes
-// nothing, and half a list is no list. The last good one is kept on disk: a node
-// that starts without an uplink runs what it was ordered to last.
+// Any web server with that file will do. After a failed request, and after a list
+// that is not valid as a whole, the agent keeps the last list. It also keeps that
+// list on disk: a node that starts without an uplink runs the last orders.
 //
 // # Licences
 //
 // licence.go is a part. A pod whose order names a licence gets no sandbox before
-// the server has granted it; until then it waits, and its events and "agent why"
-// say for what. When nothing of the pod is left, the licence goes back.
+// the server has granted the licence. Until then the pod waits; its events and
+// "agent why" name the licence. When nothing of the pod is left, the part returns
+// the licence.
 //
 //	PUT    /licences/UID {"product": "vision", "pod": "default/press"}
 //	       200 {"granted": "UID"}, or a refusal and a line of text
 //	DELETE /licences/UID
 //	       204, also if it was not granted or was returned before
 //
-// Both are safe to repeat, and are repeated until the server has answered. The
-// agent writes down that it asks before it asks: whatever is killed in between,
-// no licence is lost and none is asked for that is held. A server that hangs
-// holds up the pods that want a licence, and no other.
+// The agent repeats both requests until the server has answered; a repeated request
+// has no further effect. Before each request the agent writes a record: after a
+// kill at any time no licence is lost, and none is requested twice. A server that
+// does not answer delays only the pods that require a licence.
 //
-// node_test.go has the agent over a runtime in memory and servers that are not
-// well, e2e_test.go pods on containerd.
+// node_test.go tests the agent with a runtime in memory and failing servers;
+// e2e_test.go tests pods on containerd.
 package main

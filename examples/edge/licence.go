@@ -15,9 +15,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// What a record says, under the pod's UID. A licence that was asked for may have
-// been granted or not, or returned or not: nobody knows before the server has
-// answered.
+// The values of a record; its key is the pod's UID. With asked, a request was sent
+// and the answer is unknown: the licence may be granted or not.
 const (
 	asked = "asked"
 	held  = "held"
@@ -37,7 +36,7 @@ type licences struct {
 
 	mu    sync.Mutex
 	has   map[types.UID]bool
-	waits map[types.UID]string // what for
+	waits map[types.UID]string // explanation of the wait
 }
 
 var (
@@ -67,7 +66,7 @@ func (l *licences) Join(h part.Host) error {
 	return nil
 }
 
-// Prepare implements part.Preparer: no sandbox without the licence.
+// Prepare implements part.Preparer: it acquires the licence before the sandbox.
 func (l *licences) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
 	product := pod.Annotations[wantsLicence]
 	if product == "" || l.holds(pod.UID) {
@@ -79,7 +78,7 @@ func (l *licences) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) er
 	}
 	defer done()
 	if err = l.acquire(ctx, pod, product); ctx.Err() != nil {
-		return ctx.Err() // the pod is not wanted any more, or the agent ends
+		return ctx.Err() // the pod was deleted, or the agent stops
 	}
 	return l.note(pod, product, err)
 }
@@ -113,8 +112,8 @@ func (l *licences) Gone(ctx context.Context, pod part.Ref) error {
 	return l.giveBack(ctx, pod.UID, func(uid types.UID) bool { _, wanted := l.host.Pod(uid); return wanted })
 }
 
-// Sweep implements part.Sweeper: licences of pods that went while there was no
-// agent. Of the others Gone is called.
+// Sweep implements part.Sweeper: it returns the licences of pods that were deleted
+// while no agent ran. For other pods the agent calls Gone.
 func (l *licences) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	keys, err := l.store.Keys()
 	errs := []error{err}
@@ -126,8 +125,7 @@ func (l *licences) Sweep(ctx context.Context, known func(types.UID) bool) error 
 	return errors.Join(errs...)
 }
 
-// giveBack returns the licence of a pod, if it has one, unless the pod has come
-// back.
+// giveBack returns the licence of a pod, unless the pod is wanted again.
 func (l *licences) giveBack(ctx context.Context, uid types.UID, wanted func(types.UID) bool) error {
 	done, err := l.turns.take(ctx, uid)
 	if err != nil {
@@ -135,7 +133,7 @@ func (l *licences) giveBack(ctx context.Context, uid types.UID, wanted func(type
 	}
 	defer done()
 	had := l.forget(uid)
-	if wanted(uid) { // looked at after forget: Prepare sees either
+	if wanted(uid) { // after forget: a concurrent Prepare sees has either way
 		l.set(uid, had)
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// acquireTimeout bounds a request for a licence, which holds up one pod, and
-	// returnTimeout the return of one, which holds up what else is removed.
+	// acquireTimeout is the limit of one request for a licence, which delays one
+	// pod. returnTimeout is the limit of one return, which delays other cleanup.
 	acquireTimeout = 10 * time.Second
 	returnTimeout  = 3 * time.Second
 	// returnPause is how long nothing is returned to a server that failed:
@@ -33,9 +33,8 @@ type licenceServer struct {
 	until  time.Time // when a next one is tried
 }
 
-// acquire asks for a licence. A success is an answer that names it: what stands
-// between the node and its server, such as the login page of a network, may
-// answer 200 to anything.
+// acquire requests a licence. It succeeds only if the answer names the licence: a
+// proxy or a login page may answer 200 to any request.
 func (s *licenceServer) acquire(ctx context.Context, id, product, pod string) error {
 	body, err := json.Marshal(map[string]string{"product": product, "pod": pod})
 	if err != nil {

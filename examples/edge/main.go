@@ -48,7 +48,7 @@ func run(ctx context.Context, root, endpoint, preload, ordersURL, licencesURL st
 	}
 	node, err := node.DetectMachine("/", 110)
 	if err != nil {
-		log.Warn("failed to read all of the machine", zap.Error(err))
+		log.Warn("failed to detect the machine completely", zap.Error(err))
 	}
 	a, err := agent.New(agent.Config{
 		Node: node, Paths: agent.Paths{Root: root, PodLogs: logs, ContainerLogs: "-"}, Log: log,

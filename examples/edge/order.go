@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// wantsLicence is the annotation of pods with the licence that they want.
+// wantsLicence is the pod annotation that names the required licence.
 const wantsLicence = "edge.example/licence"
 
 // order is one pod as the server orders it.
@@ -27,8 +27,8 @@ type order struct {
 	Licence string   `json:"licence,omitempty"`
 }
 
-// readOrders reads a whole list, or nothing of it: half a list would stop pods
-// that are wanted.
+// readOrders parses a list of orders. One invalid order makes the list invalid: a
+// partial list would stop pods.
 func readOrders(body []byte) ([]order, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
@@ -37,7 +37,7 @@ func readOrders(body []byte) ([]order, error) {
 		return nil, fmt.Errorf("no list of orders: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("no list of orders: more follows behind it")
+		return nil, errors.New("no list of orders: data after the list")
 	}
 	if list == nil {
 		return nil, errors.New("no list of orders: null")
@@ -57,7 +57,7 @@ func (o order) check(taken map[string]bool) error {
 		return fmt.Errorf("name %q: %s", o.Name, strings.Join(msgs, "; "))
 	}
 	if taken[o.Name] {
-		return fmt.Errorf("name %q: another order has it", o.Name)
+		return fmt.Errorf("name %q: duplicate", o.Name)
 	}
 	if o.Image == "" || o.Image != strings.TrimSpace(o.Image) {
 		return fmt.Errorf("image %q: the name of an image is required", o.Image)
@@ -73,10 +73,10 @@ func (o order) uid() types.UID {
 	return types.UID(hex.EncodeToString(sum[:16]))
 }
 
-// graceSeconds is what a pod has to end.
+// graceSeconds is the termination grace period of the pods.
 const graceSeconds = 10
 
-// pod is what an API server would have made of the order.
+// pod returns the pod of the order, with the defaults of an API server.
 func (o order) pod() *v1.Pod {
 	grace, links := int64(graceSeconds), false
 	pod := &v1.Pod{

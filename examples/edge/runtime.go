@@ -12,15 +12,16 @@ import (
 	"github.com/nodewright/nodewright/localcri"
 )
 
-// containerRuntime is what runs containers.
+// containerRuntime is the container runtime of the agent.
 type containerRuntime struct {
 	criapi.RuntimeService
 	images  criapi.ImageManagerService
 	runWith func(context.Context, func(context.Context) error) error // begins before what it runs, and ends after it
 }
 
-// openRuntime returns the runtime at an endpoint, or without one that of this process,
-// which has its files below root and images of the archives in preload.
+// openRuntime connects to the runtime at endpoint. Without an endpoint it starts
+// the runtime of this process, with files below root and images from the archives
+// in preload.
 func openRuntime(ctx context.Context, endpoint, root, preload string, log *zap.Logger) (*containerRuntime, error) {
 	if endpoint != "" {
 		client, err := cri.New(cri.Config{Endpoint: endpoint, Log: log})

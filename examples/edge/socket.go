@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// serve has people at the machine ask a over a unix socket, once it holds its
-// root directory, until stop is called. Without the socket the pods run all the
-// same.
+// serve serves the local API of a on a unix socket until stop is called. It waits
+// until the agent has locked its root directory. If the socket cannot be opened,
+// the agent runs without it.
 func serve(a *agent.Agent, socket string, log *zap.Logger) (stop func()) {
 	srv := &http.Server{Handler: local.Handler(a, nil), ReadHeaderTimeout: 10 * time.Second}
 	end, ended := make(chan struct{}), make(chan struct{})

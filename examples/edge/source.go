@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// longPoll is how long the server may wait for news before it answers, and
-	// pollTimeout when a request has failed.
+	// longPoll is the time that the server may wait for a change before it answers.
+	// pollTimeout is the limit of one request.
 	longPoll    = "wait=60"
 	pollTimeout = 75 * time.Second
 	// pollPause is the least time between two requests; it is doubled by each
@@ -29,7 +29,7 @@ const (
 // lastOrders is the key of the last good list.
 const lastOrders = "last"
 
-// orders is a podmgr.Source that asks a server what should run.
+// orders is a podmgr.Source with the pods that a web server orders.
 type orders struct {
 	url    string
 	client *http.Client
@@ -39,7 +39,7 @@ type orders struct {
 	last   []byte  // the last answer, unless it could not be read
 	etag   string  // of it
 	good   []order // the last list that could be read; nil before the first
-	failed string  // what was logged last
+	failed string  // error that was logged last
 }
 
 func newOrders(url string, store part.Store, log *zap.Logger) (*orders, error) {
@@ -66,7 +66,7 @@ func (o *orders) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	return nil
 }
 
-// recall delivers the list of an earlier life.
+// recall delivers the list that an earlier process has stored.
 func (o *orders) recall(deliver func(podmgr.Snapshot)) {
 	body, err := o.store.Read(lastOrders)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,13 +76,13 @@ func (o *orders) recall(deliver func(podmgr.Snapshot)) {
 		o.good, err = readOrders(body)
 	}
 	if err != nil {
-		o.log.Warn("failed to recall the last orders", zap.Error(err))
+		o.log.Warn("failed to read stored orders", zap.Error(err))
 		return
 	}
 	deliver(podmgr.Snapshot{Pods: podsOf(o.good)})
 }
 
-// poll asks once, and delivers what is new.
+// poll makes one request, and delivers a changed list.
 func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	body, etag, err := o.fetch(ctx)
 	if err != nil || bytes.Equal(body, o.last) {
@@ -90,20 +90,20 @@ func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error 
 	}
 	list, err := readOrders(body)
 	if err != nil {
-		o.etag, o.last = "", nil // the next answer comes in full
+		o.etag, o.last = "", nil // so that the next answer is a full one
 		o.keep(err, deliver)
 		return err
 	}
 	o.etag, o.last, o.good = etag, body, list
 	deliver(podmgr.Snapshot{Pods: podsOf(list)})
 	if err := o.store.Write(lastOrders, body); err != nil {
-		o.log.Warn("failed to remember the orders", zap.Error(err))
+		o.log.Warn("failed to write orders", zap.Error(err))
 	}
 	return nil
 }
 
-// keep shows what is wrong with a list beside the pods of the last good one. A
-// source that never had a good one has not spoken: nothing is removed for it.
+// keep delivers the last good list with the error. Before the first good list it
+// delivers nothing: the agent removes no pods before the first delivery.
 func (o *orders) keep(wrong error, deliver func(podmgr.Snapshot)) {
 	if o.good == nil {
 		return
@@ -143,10 +143,10 @@ func (o *orders) note(err error) {
 	switch {
 	case err == nil && o.failed != "":
 		o.failed = ""
-		o.log.Info("orders are read again")
+		o.log.Info("orders are valid again")
 	case err != nil && err.Error() != o.failed && !errors.Is(err, context.Canceled):
 		o.failed = err.Error()
-		o.log.Warn("failed to read orders; what was ordered before stays", zap.Error(err))
+		o.log.Warn("failed to read orders; keeping the last list", zap.Error(err))
 	}
 }
 

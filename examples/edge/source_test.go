@@ -27,7 +27,7 @@ func TestReadOrders(t *testing.T) {
 		`[{"name": "a", "imgae": "i"}]`:    `unknown field "imgae"`,
 		`[{"name": "../a", "image": "i"}]`: `order 1: name "../a"`,
 		`[{"name": "a", "image": " "}]`:    `order 1: image " "`,
-		`[{"name": "a", "image": "i"}, {"name": "a", "image": "j"}]`: `order 2: name "a": another order has it`,
+		`[{"name": "a", "image": "i"}, {"name": "a", "image": "j"}]`: `order 2: name "a": duplicate`,
 	} {
 		_, err := readOrders([]byte(body))
 		if got := ""; err != nil {

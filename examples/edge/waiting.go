@@ -23,7 +23,7 @@ func (e *errWaits) Unwrap() error      { return e.cause }
 func (*errWaits) Reason() string       { return "NoLicence" }
 func (e *errWaits) RetryAt() time.Time { return e.at }
 
-// note takes down what came of asking, and reports it when it is new.
+// note records the result of an attempt. It emits an event if the error is new.
 func (l *licences) note(pod *v1.Pod, product string, err error) error {
 	if err == nil {
 		l.set(pod.UID, true)
@@ -66,20 +66,20 @@ func (l *licences) set(uid types.UID, has bool) {
 	}
 }
 
-// forget drops what is known of a pod, and reports whether it had its licence.
+// forget deletes the state of a pod, and returns whether the pod had its licence.
 func (l *licences) forget(uid types.UID) bool {
 	had := l.holds(uid)
 	l.set(uid, false)
 	return had
 }
 
-// turns lets one at a time deal with a pod, and those with other pods beside it.
+// turns is a lock for each pod.
 type turns struct {
 	mu    sync.Mutex
 	taken map[types.UID]chan struct{} // closed when the turn is over
 }
 
-// take waits for its turn until ctx ends; done ends it.
+// take locks uid. It returns an error if ctx ends first. done unlocks.
 func (t *turns) take(ctx context.Context, uid types.UID) (done func(), err error) {
 	for {
 		t.mu.Lock()

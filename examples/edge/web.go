@@ -10,15 +10,15 @@ import (
 	"unicode"
 )
 
-// maxAnswer is the most that is read of an answer, in bytes; maxText of what a
-// server says, in characters. Both are far above what is needed.
+// maxAnswer is the limit of an answer's body in bytes. maxText is the limit of a
+// server's message in characters. Both are far above the usual size.
 const (
 	maxAnswer = 1 << 20
 	maxText   = 200
 )
 
-// newClient returns a client for servers that may be anybody: a redirect is an
-// answer like any other, and headers are bounded. Requests bring their deadlines.
+// newClient returns a client for servers that are not trusted: it does not follow
+// redirects, and limits headers. Requests bring their own deadlines.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxResponseHeaderBytes = 64 << 10
@@ -28,7 +28,7 @@ func newClient() *http.Client {
 	}
 }
 
-// checkURL reports what is wrong with the value of a flag.
+// checkURL returns an error unless value is an http or https URL.
 func checkURL(flag, value string) error {
 	if u, err := url.Parse(value); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("--%s is %q; an http or https URL is required", flag, value)
@@ -36,7 +36,7 @@ func checkURL(flag, value string) error {
 	return nil
 }
 
-// answer is what a server said.
+// answer is an HTTP response.
 type answer struct {
 	status int
 	etag   string
@@ -47,7 +47,7 @@ type answer struct {
 func exchange(c *http.Client, req *http.Request) (answer, error) {
 	resp, err := c.Do(req)
 	if err != nil {
-		var cause *url.Error // its method and URL are known
+		var cause *url.Error // the caller knows method and URL
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
@@ -61,12 +61,13 @@ func exchange(c *http.Client, req *http.Request) (answer, error) {
 	return answer{resp.StatusCode, resp.Header.Get("ETag"), body}, err
 }
 
-// refusal is the error of an answer that was not the one asked for.
+// refusal returns an error with the status and the first line of the answer.
 func (a answer) refusal() error {
 	return errors.New(strings.TrimSuffix(fmt.Sprintf("the server answered %d: %s", a.status, firstLine(a.body)), ": "))
 }
 
-// firstLine makes what a server says fit for events and logs.
+// firstLine returns the first line of body, without control characters and of at
+// most maxText characters.
 func firstLine(body []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(body[:min(len(body), 4*maxText)])), "\n")
 	line = strings.Map(func(r rune) rune {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// figures are what there is at a moment.
+// figures are measurements at one moment.
 type figures struct {
 	at           time.Time
 	nodes, pods  int           // that work, and run
@@ -47,7 +47,7 @@ func (f *fleet) report(stage string) {
 		now.cpu.Seconds(), now.server, now.runs)
 }
 
-// since writes what the time from then cost.
+// since prints the differences between then and now.
 func (f *fleet) since(then figures) {
 	now := f.figures()
 	took := now.at.Sub(then.at).Seconds()
@@ -67,7 +67,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// resident is the memory of this process (proc_pid_statm(5)); 0 if it is not known.
+// resident returns the resident memory of this process in bytes
+// (proc_pid_statm(5)); 0 if it is unknown.
 func resident() int64 {
 	raw, err := os.ReadFile("/proc/self/statm")
 	fields := bytes.Fields(raw)

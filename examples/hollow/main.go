@@ -1,6 +1,6 @@
-// Command hollow is a cluster's worth of nodes in one process: whole agents over
-// runtimes in memory, for people who test schedulers, controllers and autoscalers.
-// README.md has its uses; package nodeagent/hollow does the work.
+// Command hollow runs many nodes in one process: complete agents with runtimes in
+// memory. It is for tests of schedulers, controllers and autoscalers. README.md
+// shows how to use it; package nodeagent/hollow has the nodes.
 package main
 
 import (

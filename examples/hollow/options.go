@@ -44,7 +44,7 @@ func (o *options) validate() error {
 	case o.podsPerNode < 0 || o.podsPerNode > o.maxPods:
 		return fmt.Errorf("--pods-per-node=%d: want 0 to the %d of --max-pods", o.podsPerNode, o.maxPods)
 	case o.podsPerNode > 0 && o.kubeconfig != "":
-		return fmt.Errorf("--pods-per-node=%d: want 0 beside --kubeconfig, whose cluster has a scheduler", o.podsPerNode)
+		return fmt.Errorf("--pods-per-node=%d: want 0 with --kubeconfig, whose cluster has a scheduler", o.podsPerNode)
 	case o.every <= 0:
 		return fmt.Errorf("--report=%v: want a duration above 0", o.every)
 	}

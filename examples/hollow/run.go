@@ -28,7 +28,7 @@ const history = 10_000
 // fleet are the nodes of this process.
 type fleet struct {
 	options
-	api   *kubeapitest.Server // nil: it is somebody else's
+	api   *kubeapitest.Server // nil with --kubeconfig
 	nodes []*hollow.Node
 	began time.Time
 }
@@ -78,7 +78,7 @@ func run(ctx context.Context, o options) error {
 	return g.Wait()
 }
 
-// make makes the nodes, and what the API server in memory has for them.
+// make creates the nodes, and their objects in the API server in memory.
 func (f *fleet) make(ctx context.Context) error {
 	f.nodes = make([]*hollow.Node, f.options.nodes)
 	g, ctx := errgroup.WithContext(ctx)
@@ -113,7 +113,7 @@ func (f *fleet) make(ctx context.Context) error {
 	return nil
 }
 
-// pod is one that a scheduler has bound.
+// pod returns a pod that is bound to a node.
 func pod(node, name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -131,7 +131,7 @@ func (f *fleet) watch(ctx context.Context) error {
 	defer tick.Stop()
 	for !f.settled() {
 		if err := sleep(ctx, 100*time.Millisecond); err != nil {
-			return nil // a signal is no failure
+			return nil // SIGINT and SIGTERM are not errors
 		}
 		select {
 		case <-tick.C:
@@ -140,7 +140,7 @@ func (f *fleet) watch(ctx context.Context) error {
 		}
 	}
 	f.report("all started")
-	debug.FreeOSMemory() // what the start took is no measure of the rest
+	debug.FreeOSMemory() // memory of the start is not part of the measurement
 	rest := f.figures()
 	p, err := profile(f.profile)
 	if err != nil {
@@ -179,7 +179,8 @@ func (f *fleet) settled() bool {
 	return now.nodes == len(f.nodes) && now.pods >= f.podsPerNode*len(f.nodes)
 }
 
-// address is that of a node: of 198.18.0.0/15, which is for benchmarks (RFC 2544).
+// address returns the address of node i, in 198.18.0.0/15, which is reserved for
+// benchmarks (RFC 2544).
 func address(i int) netip.Addr {
 	n := 198<<24 | 18<<16 | uint32(i+1)&(1<<17-1) //nolint:gosec // masked
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Netns runs a command in a network namespace of its own with an address, and
-// takes both back when it ends. Of a run that was killed, the next one does.
+// Netns runs a command in a new network namespace with an address, and removes both
+// when the command ends. If a run was killed, the next run removes its namespace.
 //
 //	sudo go run ./examples/netns -- cat /proc/net/fib_trie
 package main
@@ -23,8 +23,8 @@ import (
 	"github.com/nodewright/nodewright/network/cni"
 )
 
-// plugins are those that -plugin may name: the machine's own, one that needs
-// nothing installed, and one of this program's.
+// plugins are the values of -plugin: the CNI plugins of the machine, the built-in
+// bridge, and a plugin of this program.
 var plugins = map[string]func() (network.Plugin, error){
 	"cni": func() (network.Plugin, error) { return cni.New(cni.Config{}) },
 	"bridge": func() (network.Plugin, error) {
@@ -34,7 +34,7 @@ var plugins = map[string]func() (network.Plugin, error){
 }
 
 func main() {
-	name := flag.String("plugin", "bridge", fmt.Sprintf("who makes the network, of %q", slices.Sorted(maps.Keys(plugins))))
+	name := flag.String("plugin", "bridge", fmt.Sprintf("network plugin, one of %q", slices.Sorted(maps.Keys(plugins))))
 	state := flag.String("state", "/run/netns-example", "`directory` of records")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)

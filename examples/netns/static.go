@@ -17,8 +17,8 @@ import (
 
 var address = flag.String("address", "192.0.2.1", "IPv4 `address` that the plugin static gives")
 
-// static gives the namespace one address and no way out. All that it makes is in
-// the namespace and goes with it.
+// static gives the namespace one address and no route. Its objects are in the
+// namespace, and are deleted with it.
 type static struct{ ip netip.Addr }
 
 func newStatic() (network.Plugin, error) {
@@ -35,7 +35,7 @@ func (static) Status() error                                   { return nil }
 func (static) Recovered(context.Context, []network.Kept) error { return nil }
 func (static) Run(context.Context, func()) error               { return nil }
 
-// Plan chooses the address.
+// Plan returns the address.
 func (s static) Plan(context.Context, network.Attachment) ([]byte, error) {
 	return s.ip.MarshalBinary()
 }

@@ -1,5 +1,5 @@
-// Vms looks after pretend virtual machines with podworker/serial: it boots,
-// resizes and powers them off, each machine on its own and one step at a time.
+// Vms manages simulated virtual machines with podworker/serial: it boots, resizes
+// and powers them off. Machines are independent; each has one step at a time.
 //
 //	go run ./examples/vms
 package main
@@ -15,11 +15,11 @@ import (
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
-// Spec is what somebody wants of a machine.
+// Spec is the desired state of a machine.
 type Spec struct {
 	CPUs int
 	Off  bool
-	Gone chan<- struct{} // closed when it is off, if not nil
+	Gone chan<- struct{} // closed when the machine is off; may be nil
 }
 
 // The stages of a machine's life.
@@ -30,14 +30,14 @@ const (
 
 type call = serial.Call[string, Spec]
 
-// Host is what machines run on. A real one would talk to a hypervisor.
+// Host runs the machines. A real one would call a hypervisor.
 type Host struct {
 	mu   sync.Mutex
 	cpus map[string]int
 	log  func(format string, args ...any)
 }
 
-// Handle makes one step towards what is wanted of a machine.
+// Handle makes one step towards the desired state of a machine.
 func (h *Host) Handle(ctx context.Context, c *call) (serial.Next, error) {
 	switch {
 	case c.Update.Off:
@@ -57,7 +57,7 @@ func (h *Host) Handle(ctx context.Context, c *call) (serial.Next, error) {
 	}
 }
 
-// boot takes a while and is worth interrupting. The first boot of a machine
+// boot takes some time; ctx interrupts it. The first boot of a machine
 // with many CPUs fails.
 func (h *Host) boot(ctx context.Context, c *call) error {
 	select {
@@ -96,7 +96,7 @@ func (h *Host) set(name string, cpus int) {
 	h.cpus[name] = cpus
 }
 
-// drive has three machines made, changed and ended.
+// drive creates, changes and ends three machines.
 func drive(log func(format string, args ...any)) error {
 	host := &Host{cpus: map[string]int{}, log: log}
 	machines, err := serial.New(serial.Config[string, Spec]{

@@ -2,8 +2,7 @@
 // open, adopts and reaps the pod's orphans when the process namespace is
 // shared, and ends on SIGINT or SIGTERM.
 //
-// It imports nothing that it can do without: a node runs one
-// of these for every pod.
+// It has no dependencies that it can avoid: a node runs one of these for every pod.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command sidecar asks a URL again and again and prints what it was answered,
-// as a log shipper or a health reporter beside a pod's main container would.
+// Command sidecar requests a URL at an interval and prints the answers, like a log
+// shipper or a health reporter beside a pod's main container.
 //
 //	sidecar [-url http://127.0.0.1:8080/healthz] [-every 5s]
 package main
@@ -24,7 +24,7 @@ func main() {
 	tick := time.NewTicker(*every)
 	defer tick.Stop()
 	for last := ""; ; {
-		// Only what changes is printed, or the log would be all this says.
+		// Repeated answers are not printed: they would fill the log.
 		if now := ask(ctx, *url); now != last && ctx.Err() == nil {
 			fmt.Println(*url+":", now)
 			last = now

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// health answers on addr whether file exists: over HTTP, and, as far as a
-// prober wants, in the gRPC health checking protocol
+// health serves on addr whether file exists: over HTTP, and in the part of the gRPC
+// health checking protocol that a prober uses
 // (github.com/grpc/grpc/blob/master/doc/health-checking.md).
 func health(addr, file string) error {
 	var protocols http.Protocols
@@ -41,6 +41,6 @@ func answerGRPC(w http.ResponseWriter, serving bool) {
 	}
 	w.Header().Set("Content-Type", "application/grpc")
 	w.Header().Set("Trailer", "Grpc-Status")
-	_, _ = w.Write([]byte{0, 0, 0, 0, 2, 1 << 3, status}) // a client that is gone needs no answer
+	_, _ = w.Write([]byte{0, 0, 0, 0, 2, 1 << 3, status}) // error: the client is gone
 	w.Header().Set("Grpc-Status", "0")
 }

@@ -1,5 +1,5 @@
-// Command testbox does what a test of a container runtime asks of a container.
-// Its arguments are steps, done one after another; the last one over, it exits 0.
+// Command testbox runs the steps in its arguments, for tests of a container
+// runtime. It runs them in order, and exits with 0 after the last.
 //
 //	out TEXT          a line on standard output
 //	err TEXT          a line on standard error
@@ -66,7 +66,7 @@ func main() {
 }
 
 type box struct {
-	term chan func() // what SIGTERM does from now on
+	term chan func() // action on SIGTERM
 }
 
 // arity is the number of arguments of each step.
@@ -230,7 +230,7 @@ func wait(name string) error {
 	}
 }
 
-// held keeps what alloc took.
+// held references the memory of alloc.
 var held [][]byte
 
 func alloc(mib string) error {
@@ -297,7 +297,7 @@ func serve(addr string) error {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			_, _ = fmt.Fprintln(w, name) // a client that is gone needs no answer
+			_, _ = fmt.Fprintln(w, name) // error: the client is gone
 		})}
 	return srv.ListenAndServe()
 }

@@ -41,7 +41,7 @@ func serve(addr, dir string) error {
 	defer stop()
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintln(w, "ok") // a client that is gone needs no answer
+		_, _ = fmt.Fprintln(w, "ok") // error: the client is gone
 	})
 	files := http.FileServer(http.Dir(dir))
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
