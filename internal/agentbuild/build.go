@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Build builds the example agent as the file out, static, in an environment to which each
-// NAME=value is added, such as GOARCH=arm64.
+// Build builds the example agent as the file out: static, with the variables env
+// added to the environment, such as GOARCH=arm64.
 func Build(ctx context.Context, repository, out string, env ...string) error {
 	out, err := filepath.Abs(out)
 	if err != nil {

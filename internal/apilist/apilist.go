@@ -1,9 +1,9 @@
 // Package apilist lists what a package exports, a line for each name, so that a change of
 // an interface is a change of lines in a file that reviewers see.
 //
-// It reads syntax alone: two types of one name in different packages look alike, and what
-// an embedded type brings stands under that type. Names of parameters are left out, as
-// nobody depends on them.
+// It reads syntax only: types with the same name in two packages are not
+// distinguished, and the methods of an embedded type are listed with that type.
+// Names of parameters are left out: callers do not depend on them.
 package apilist
 
 import (
@@ -18,8 +18,8 @@ import (
 	"strings"
 )
 
-// Package lists what the files of a directory export, in order, each line beginning with
-// the package's path.
+// Package lists the exported names of the files of a directory, sorted. Each line
+// begins with the package's path.
 func Package(path, dir string, files []string) ([]string, error) {
 	l := &lister{prefix: "pkg " + path + ", ", fset: token.NewFileSet()}
 	for _, name := range files {
@@ -37,8 +37,8 @@ func Package(path, dir string, files []string) ([]string, error) {
 	return slices.Compact(l.lines), nil
 }
 
-// plain takes names of parameters and results out of types of functions, and remarks on
-// what is not exported out of other types.
+// plain removes the names of parameters and results from function types, and the
+// remark on unexported fields from struct types.
 func plain(n ast.Node) bool {
 	switch t := n.(type) {
 	case *ast.FuncType:
@@ -111,8 +111,9 @@ func (l *lister) values(tok token.Token, s *ast.ValueSpec) {
 	}
 }
 
-// typed lists a type, and the fields of a struct or the methods of an interface, each in
-// a line. Methods that are not exported are listed as one: nobody else can have them.
+// typed lists a type with the fields of a struct or the methods of an interface,
+// one a line. Unexported methods are one line: other packages cannot implement
+// them.
 func (l *lister) typed(s *ast.TypeSpec) {
 	kind, members := "", (*ast.FieldList)(nil)
 	switch t := s.Type.(type) {

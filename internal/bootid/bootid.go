@@ -1,4 +1,4 @@
-// Package bootid names the present boot of a machine.
+// Package bootid reads the ID of the machine's current boot.
 package bootid
 
 import (
@@ -12,11 +12,11 @@ import (
 // path is random(4)'s: the ID is made at each boot, and is a UUID in text.
 const path = "proc/sys/kernel/random/boot_id"
 
-// maxID is the most bytes that are taken for an ID; a UUID has 36.
+// maxID is the limit of an ID in bytes; a UUID has 36.
 const maxID = 128
 
-// Read returns the ID, from the files of a machine: os.DirFS("/") are this one's.
-// Without an error it is not empty.
+// Read returns the boot ID from files, such as os.DirFS("/"). Without an error the
+// ID is not empty.
 func Read(files fs.FS) (string, error) {
 	f, err := files.Open(path)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package callerror has the errors of calls in words for people.
+// Package callerror formats errors of gRPC calls for pods' statuses and events.
 package callerror
 
 import (
@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Shown returns an error as pods' statuses and events show it: where it wraps the
-// error of a call, the message of whoever was called stands in the place of that
-// error's text, without its code.
+// Shown returns the text of err. If err wraps the error of a call, the text has
+// only the message of that error, without its code.
 func Shown(err error) string {
 	text := err.Error()
 	var call interface {

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// Fail makes an operation (read, write, mkdir, rmdir, list or watch) on a path
-// fail with err until it is nil. The path * is any.
+// Fail sets the error of an operation (read, write, mkdir, rmdir, list or watch) on
+// a path, until err is nil. The path * matches any path.
 func (t *Tree) Fail(op, p string, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,7 +21,7 @@ func (t *Tree) Fail(op, p string, err error) {
 	t.faults[op+" "+p] = err
 }
 
-// Hang makes an operation on a path wait until release is called.
+// Hang blocks an operation on a path until release is called.
 func (t *Tree) Hang(op, p string) (release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -43,7 +43,7 @@ func (t *Tree) at(controller, cgroup string) string {
 	return path.Join(Mount, controller, cgroup)
 }
 
-// Value is what a file of a cgroup shows; "" if there is none.
+// Value returns the content of a file of a cgroup; "" if there is none.
 func (t *Tree) Value(cgroup, file string) string {
 	data, err := t.Read(path.Join(t.at(controllerOf(file), cgroup), file))
 	if err != nil {
@@ -57,8 +57,8 @@ func controllerOf(file string) string {
 	return c
 }
 
-// Set changes a file, whatever the kernel would say to it: what it uses, or
-// what somebody else did. Without a value, the file goes.
+// Set writes a file past the checks of the kernel: a usage, or a change by another
+// process. Without a value it deletes the file.
 func (t *Tree) Set(cgroup, file, value string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,15 +73,15 @@ func (t *Tree) Set(cgroup, file, value string) {
 	d.files[file] = value
 }
 
-// Make makes a cgroup in every hierarchy, as somebody else would.
+// Make creates a cgroup in every hierarchy, like another process.
 func (t *Tree) Make(cgroup string) {
 	for _, p := range t.paths(cgroup) {
-		_ = t.Mkdir(p) // one that is there is made
+		_ = t.Mkdir(p) // it may exist
 	}
 }
 
-// Remove removes a cgroup without children from every hierarchy, as somebody else
-// would.
+// Remove deletes a cgroup without children from every hierarchy, like another
+// process.
 func (t *Tree) Remove(cgroup string) {
 	for _, p := range t.paths(cgroup) {
 		if err := t.Rmdir(p); err != nil {
@@ -105,7 +105,7 @@ func (t *Tree) paths(cgroup string) []string {
 	return out
 }
 
-// Exists reports whether the cgroup has a directory anywhere.
+// Exists reports whether the cgroup has a directory in any hierarchy.
 func (t *Tree) Exists(cgroup string) bool {
 	paths := t.paths(cgroup)
 	t.mu.Lock()
@@ -113,14 +113,14 @@ func (t *Tree) Exists(cgroup string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return t.dirs[p] != nil })
 }
 
-// File makes a file outside of the cgroups, such as one of /proc.
+// File creates a file outside of the cgroups, such as one of /proc.
 func (t *Tree) File(path, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.static[path] = text
 }
 
-// Put moves a process into a cgroup. One that is immune does not die.
+// Put moves a process into a cgroup. Kill has no effect on an immune process.
 func (t *Tree) Put(cgroup string, pid int, immune bool) {
 	paths := t.paths(cgroup)
 	t.mu.Lock()
@@ -140,7 +140,7 @@ func (t *Tree) drop(pid int) {
 	}
 }
 
-// Kill ends a process, for cgroups.Config.
+// Kill ends a process. It is a cgroups.Config.Kill.
 func (t *Tree) Kill(pid int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +158,7 @@ func (t *Tree) killBelow(at string) {
 	}
 }
 
-// Writes are the writes that were taken, as "path value", since the last call.
+// Writes returns the accepted writes since the last call, as "path value".
 func (t *Tree) Writes() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +167,7 @@ func (t *Tree) Writes() []string {
 	return out
 }
 
-// Notify implements cgroups.Notifier. Change wakes.
+// Notify implements cgroups.Notifier. Change calls wake.
 func (t *Tree) Notify(s cgroups.Signal, wake func()) (stop func(), err error) {
 	if err := t.trip("watch", s.File); err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (t *Tree) Notify(s cgroups.Signal, wake func()) (stop func(), err error) {
 	}, nil
 }
 
-// Change sets a file and wakes those who were to be told of it.
+// Change writes a file and calls the watchers of that file.
 func (t *Tree) Change(cgroup, file, value string) {
 	t.Set(cgroup, file, value)
 	p := path.Join(t.at(controllerOf(file), cgroup), file)
@@ -203,7 +203,7 @@ func (t *Tree) Change(cgroup, file, value string) {
 	}
 }
 
-// Watched are the files that are to be told of, each with what it is asked.
+// Watched returns the watched files, each with its event.
 func (t *Tree) Watched() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package cgroupstest has a file system of cgroups in memory, for tests of
-// package cgroups and of those who use it.
+// Package cgroupstest has a cgroup file system in memory, for tests of package
+// cgroups and its users.
 package cgroupstest
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// Mount is where the hierarchies are.
+// Mount is the directory of the hierarchies.
 const Mount = "/sys/fs/cgroup"
 
-// Tree acts as the cgroup file systems of a kernel: files appear with a
-// directory, values that the kernel would refuse are refused, and a directory
-// with processes or children stays. It is a cgroups.FS and a cgroups.Notifier.
-// Its methods may be called from any goroutine.
+// Tree acts as the cgroup file systems of a kernel: a new directory has its files,
+// invalid values are refused, and a directory with processes or children cannot be
+// removed. It implements cgroups.FS and cgroups.Notifier. Its methods may be called
+// from any goroutine.
 type Tree struct {
 	version cgroups.Version
 
@@ -33,7 +33,7 @@ type Tree struct {
 	hangs   map[string]chan struct{}
 	writes  []string // "path value"
 	signals map[*signal]bool
-	immune  map[int]bool // processes that do not die
+	immune  map[int]bool // processes that Kill does not end
 }
 
 type dir struct {
@@ -47,8 +47,8 @@ type signal struct {
 	wake      func()
 }
 
-// NewTree is a machine with that version of cgroups, all controllers that
-// matter and 2 CPUs. On v1 hugetlb is there too.
+// NewTree returns a machine with this version of cgroups, 2 CPUs and the
+// controllers that package cgroups uses. On v1 it also has hugetlb.
 func NewTree(v cgroups.Version) *Tree {
 	t := &Tree{
 		version: v, dirs: map[string]*dir{}, static: map[string]string{}, faults: map[string]error{},
@@ -61,7 +61,7 @@ func NewTree(v cgroups.Version) *Tree {
 	return t
 }
 
-// SetControllers makes the machine anew, with those controllers alone.
+// SetControllers resets the machine, with only these controllers.
 func (t *Tree) SetControllers(names ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ const (
 	cloneChildren = "cgroup.clone_children" // of v1's cpuset
 )
 
-// filesV2 are those of a controller that a cgroup has been given.
+// filesV2 returns the files that a controller adds to a cgroup.
 func filesV2(controller string) map[string]string {
 	return map[string]map[string]string{
 		"cpu":    {"cpu.weight": "100", "cpu.max": "max 100000"},
@@ -144,7 +144,7 @@ func coreV2() map[string]string {
 	}
 }
 
-// trip is the error that is to happen, or the wait.
+// trip returns the injected error of an operation, or waits for release.
 func (t *Tree) trip(op, p string) error {
 	t.mu.Lock()
 	err, hang := t.faults[op+" "+p], t.hangs[op+" "+p]
@@ -211,7 +211,7 @@ func (t *Tree) Write(p, value string) error {
 	return nil
 }
 
-// set is what the kernel does with a value.
+// set applies a value as the kernel does.
 func (t *Tree) set(at string, d *dir, file, value string) error {
 	switch file {
 	case "cgroup.subtree_control":
@@ -286,8 +286,8 @@ func number(s string, lo, hi uint64) bool {
 	return err == nil && n >= lo && n <= hi
 }
 
-// limit checks a limit, rounds it down to pages, and on v1 compares it with
-// what is in use, and the limits of memory with one another.
+// limit checks a limit and rounds it down to pages. On v1 it also compares the
+// limit with the usage, and the limits of memory with each other.
 func (t *Tree) limit(d *dir, file, value string) (string, error) {
 	v1 := strings.HasSuffix(file, ".limit_in_bytes")
 	if value == "max" && !v1 || value == "max" && file == "pids.max" {
@@ -427,5 +427,5 @@ func (t *Tree) Dirs(p string) ([]string, error) {
 	return out, nil
 }
 
-// ErrInjected is an error for tests that need none in particular.
+// ErrInjected is an error for tests that need any error.
 var ErrInjected = errors.New("injected")

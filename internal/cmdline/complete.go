@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// Request is what a shell wants completed: the words after the program's name, the
-// last of which, perhaps empty, is being typed.
+// Request is a completion request of a shell: the words after the program's name.
+// The last word is the one being typed; it may be empty.
 type Request struct {
 	Commands []Command
 	Words    []string
 	// Flags returns the flags of a command, or nil for none.
 	Flags func(command string) *flag.FlagSet
-	// Pods returns the names of pods that run, in whatever time the user may wait.
+	// Pods returns the names of running pods. It limits its own time.
 	Pods func() []string
-	// Values lists the values of flags that have few, by flag, with blanks between.
+	// Values are the possible values of flags, by flag, separated by blanks.
 	Values map[string]string
 }
 
-// Candidates returns the words that may stand in the place of the last one, each
-// with a description after a tab, if there is one. Without any, a shell offers
+// Candidates returns the possible words for the place of the last one. A
+// description may follow a word after a tab. If there are none, the shell offers
 // files.
 func (r Request) Candidates() []string {
 	typed, before := "", r.Words

@@ -1,10 +1,9 @@
-// Package cmdline is a command line with subcommands over package flag: flags and
-// arguments in any order, errors that say what is allowed, help by topic, and
-// completion for bash, zsh and fish.
+// Package cmdline implements command lines with subcommands on package flag: flags
+// and arguments in any order, errors that list the allowed values, help by topic,
+// and completion for bash, zsh and fish.
 //
-// The shells' scripts know nothing of the program: they ask its hidden command
-// "__complete" for the words that may follow, so that names of running pods and new
-// flags need no new script.
+// The shells' scripts do not contain the program's words: they run its hidden
+// command "__complete". Names of running pods and new flags need no new script.
 package cmdline
 
 // Command describes one subcommand for help and completion.

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// Usage prints all commands below their topics, in the order in which topics first
-// appear. Commands without a topic are hidden.
+// Usage prints all commands by topic, in the order of the first command of each
+// topic. Commands without a topic are hidden.
 func Usage(w io.Writer, program string, commands []Command) error {
 	var topics []string
 	for _, c := range commands {
@@ -29,11 +29,11 @@ func Usage(w io.Writer, program string, commands []Command) error {
 	return nil
 }
 
-// Help prints the use of one command. Flags of one meaning share a line; topic
-// names the heading of each flag, in the order of topics.
+// Help prints the usage of one command. Flags with the same usage text share a
+// line. topic returns the heading of a flag; topics is the order of the headings.
 func Help(w io.Writer, program string, c Command, fs *flag.FlagSet, topics []string, topic func(*flag.Flag) string) error {
 	fmt.Fprintf(w, "usage: %s %s\n\n%s\n", program, strings.TrimSpace(c.Name+" "+c.Args), c.Short)
-	names := map[string][]string{} // by what they do
+	names := map[string][]string{} // by usage text
 	byTopic := map[string][]*flag.Flag{}
 	fs.VisitAll(func(f *flag.Flag) {
 		if names[f.Usage] == nil {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Parse parses flags and arguments in any order, as people type them; the
-// arguments after "--" come back apart. A wrong flag is an error that names the
-// flag, its value and the allowed values. -h calls help and is flag.ErrHelp.
+// Parse parses flags and arguments in any order. It returns the arguments after
+// "--" separately. The error for a wrong flag has the flag, its value and the
+// allowed values. For -h it calls help and returns flag.ErrHelp.
 func Parse(fs *flag.FlagSet, args []string, help func()) (plain, after []string, err error) {
 	var wrong error
 	fs.VisitAll(func(f *flag.Flag) {
@@ -62,13 +62,14 @@ func (c checked) IsBoolFlag() bool { return IsBool(c.Value) }
 // boolFlag is package flag's optional interface of values that may stand alone.
 type boolFlag interface{ IsBoolFlag() bool }
 
-// IsBool reports whether a flag of this value needs no argument.
+// IsBool reports whether a flag with this value takes no argument.
 func IsBool(v flag.Value) bool {
 	b, ok := v.(boolFlag)
 	return ok && b.IsBoolFlag()
 }
 
-// wanted returns what values a flag takes, or else what was wrong with this one.
+// wanted returns the values that a flag takes; if they are unknown, it returns the
+// text of err.
 func wanted(v flag.Value, err error) string {
 	if c, ok := v.(checked); ok {
 		v = c.Value
@@ -86,7 +87,7 @@ func wanted(v flag.Value, err error) string {
 	return err.Error()
 }
 
-// Also gives a flag a second name.
+// Also adds a second name of a flag.
 func Also(fs *flag.FlagSet, name, other string) {
 	f := fs.Lookup(name)
 	fs.Var(f.Value, other, f.Usage)

@@ -13,11 +13,11 @@ var scripts embed.FS
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// Shells are those that [Script] knows.
+// Shells are the shells that [Script] supports.
 var Shells = []string{"bash", "zsh", "fish"}
 
-// Script returns a shell's completion script for a program, which is known by the
-// last element of its path.
+// Script returns the completion script of a shell for a program; its last path
+// element is the command's name.
 func Script(shell, program string) (string, error) {
 	b, err := scripts.ReadFile("scripts/complete." + shell)
 	if err != nil {

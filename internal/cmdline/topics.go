@@ -30,8 +30,8 @@ var agentTopics = []struct {
 	{regexp.MustCompile(`evict|^(local-storage-.*|maximum-.*|minimum-.*|pod-log-budget|starts-in-flight|exec-probes-in-flight)$`), limits},
 }
 
-// AgentTopic is the heading of a flag of the agent. Usage texts of kubeletconfig
-// say which flags only set a field, and which do nothing.
+// AgentTopic returns the heading of a flag of the agent, by its name. The usage
+// texts of package kubeletconfig mark flags that only set a field or have no effect.
 func AgentTopic(f *flag.Flag) string {
 	switch {
 	case strings.HasSuffix(f.Usage, "has no effect"), strings.Contains(f.Usage, "of the kubelet has no effect"):

@@ -19,8 +19,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Stop ends every pod and containerd and removes all that came of them,
-// Dir included if Start made it. It does its best in any state: frozen, killed, half started.
+// Stop ends every pod and containerd, and removes everything that they made; it
+// removes Dir if Start made it. It works in any state of containerd: frozen,
+// killed, half started.
 func (c *Containerd) Stop() error {
 	if c.proc != nil {
 		_ = c.Thaw()
@@ -62,8 +63,8 @@ func (c *Containerd) clear() error {
 	return errors.Join(errs...)
 }
 
-// removePods stops and removes every pod sandbox through CRI, which takes
-// down containers, mounts and networks on the way.
+// removePods stops and removes every pod sandbox through CRI, which also removes
+// its containers, mounts and networks.
 func (c *Containerd) removePods() error {
 	conn, err := c.dial()
 	if err != nil {
@@ -88,7 +89,7 @@ func (c *Containerd) removePods() error {
 	})
 }
 
-// deleteContainers has runc delete what containerd did not.
+// deleteContainers deletes the remaining containers with runc.
 func (c *Containerd) deleteContainers() {
 	left, err := filepath.Glob(filepath.Join(c.RuncDir, "k8s.io", "*"))
 	if err != nil || len(left) == 0 {
@@ -126,7 +127,7 @@ func (c *Containerd) killShims() {
 			}
 			found = true
 			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
+				_ = syscall.Kill(pid, syscall.SIGKILL) // error: it has ended
 			}
 		}
 		if !found {
@@ -136,7 +137,7 @@ func (c *Containerd) killShims() {
 	}
 }
 
-// UnmountBelow detaches every mount under dir, the newest first.
+// UnmountBelow detaches every mount below dir, the newest first.
 func UnmountBelow(dir string) error {
 	for range 5 { // mounts may be stacked
 		info, err := os.ReadFile("/proc/self/mountinfo")
@@ -161,8 +162,8 @@ func UnmountBelow(dir string) error {
 	return nil
 }
 
-// UnlinkLogs removes the links to logs below dir that an agent made in
-// /var/log/containers, and that directory if nothing else is in it.
+// UnlinkLogs removes an agent's links in /var/log/containers to logs below dir, and
+// /var/log/containers itself if it is empty.
 func UnlinkLogs(dir string) error {
 	const links = "/var/log/containers"
 	all, err := filepath.Glob(filepath.Join(links, "*.log"))
@@ -175,7 +176,7 @@ func UnlinkLogs(dir string) error {
 	return err
 }
 
-// removeBridge does what "ip link del" does, for machines without iproute2.
+// removeBridge deletes a network interface, for machines without iproute2.
 func removeBridge(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -207,10 +208,9 @@ func removeBridge(name string) error {
 	return nil
 }
 
-// sharedDirs are what containerd makes outside its own directories: the
-// cgroups of pods, by containerd's default and by the kubelet's, on every
-// hierarchy of cgroup v1 or on v2, and the parents of shim sockets and of
-// CNI's results.
+// sharedDirs are directories that containerd makes outside its own: the cgroups of
+// pods with the parents of containerd and of the kubelet, on every hierarchy of
+// cgroup v1 and on v2, and the parents of shim sockets and of CNI results.
 var sharedDirs = []string{
 	"/sys/fs/cgroup/k8s.io", "/sys/fs/cgroup/*/k8s.io", "/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/*/kubepods",
 	"/run/containerd", "/var/lib/cni",
@@ -243,7 +243,7 @@ func (c *Containerd) removeShared() error {
 			if err == nil && d.IsDir() {
 				all = append(all, p)
 			}
-			return nil // what vanishes meanwhile need not be removed
+			return nil // error: it has been removed
 		})
 		if err != nil {
 			return err

@@ -47,10 +47,11 @@ func writeConfig(o Options) error {
 	return os.WriteFile(filepath.Join(o.Dir, "net.d", "10-nodewright.conflist"), []byte(network), 0o600)
 }
 
-// containerdConfig wants: directory, sandbox image, restrict_oom_score_adj, runc, CNI plugins.
-// Network namespaces and runc's state are kept under the directory too. The
-// handler "bare" is runc whose privileged containers see no host devices;
-// "test-handler" is runc, under the name that the suite of e2e/conformance wants.
+// containerdConfig is a format for: directory, sandbox image,
+// restrict_oom_score_adj, runc, CNI plugins. Network namespaces and runc's state
+// are below the directory too. The handler "bare" is runc without host devices in
+// privileged containers. "test-handler" is runc under the name that e2e/conformance
+// requires.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -98,7 +99,7 @@ imports = []
   disable = true
 `
 
-// networkConfig wants: bridge, directory, subnet, more plugins.
+// networkConfig is a format for: bridge, directory, subnet, more plugins.
 const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
  {"type":"bridge","bridge":"%[1]s","isGateway":true,"ipMasq":false,"ipam":
   {"type":"host-local","dataDir":"%[2]s/cni","ranges":[[{"subnet":"%[3]s"}]],"routes":[{"dst":"0.0.0.0/0"}]}}%[4]s]}
@@ -107,8 +108,8 @@ const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
 // portmap is the plugin for host ports.
 const portmap = `,{"type":"portmap","capabilities":{"portMappings":true}}`
 
-// NoHostPorts returns why pods get no host ports here, nil if they do: the CNI
-// plugin for them needs iptables or nft, and a kernel with NAT.
+// NoHostPorts returns an error if pods cannot have host ports on this machine: the
+// CNI plugin for them needs iptables or nft, and a kernel with NAT.
 func NoHostPorts() error {
 	err := errors.New("neither iptables nor nft is installed")
 	for _, list := range [][]string{{"iptables", "-w", "-t", "nat", "-S"}, {"nft", "list", "tables"}} {

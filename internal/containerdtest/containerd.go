@@ -23,8 +23,8 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// A Containerd is a private containerd and all that comes of it. Its methods
-// may be called from one goroutine at a time.
+// Containerd is a private containerd with its pods and files. Its methods may be
+// called from one goroutine at a time.
 type Containerd struct {
 	Socket  string // path of the CRI socket
 	Dir     string // holds config.toml, log, root and state
@@ -34,7 +34,7 @@ type Containerd struct {
 
 	opts    Options
 	tempDir bool
-	before  map[string]bool // those of sharedDirs that were there at the start
+	before  map[string]bool // the sharedDirs that existed at the start
 	proc    *process        // nil while halted
 }
 
@@ -45,8 +45,8 @@ type process struct {
 	err  error         // after done
 }
 
-// New starts a containerd that lives as long as the test. It skips the test,
-// or fails it under CI=true, where one cannot run.
+// New starts a containerd that runs until the end of the test. If containerd cannot
+// run here, it skips the test; with CI=true it fails.
 func New(t testing.TB, o Options) *Containerd {
 	t.Helper()
 	Required(t)
@@ -85,8 +85,8 @@ func Required(t testing.TB) {
 	}
 }
 
-// Start starts a containerd and imports its images. What an earlier run in
-// the same directory left behind is cleaned up first.
+// Start starts a containerd and imports its images. First it removes the leftovers
+// of an earlier run in the same directory.
 func Start(ctx context.Context, o Options) (*Containerd, error) {
 	c, err := prepare(o)
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *Containerd) begin(ctx context.Context) error {
 	return nil
 }
 
-// clearLeftovers removes what a run that was killed has left in c.Dir.
+// clearLeftovers removes the leftovers of a killed run in c.Dir.
 func (c *Containerd) clearLeftovers() error {
 	if _, err := os.Stat(filepath.Join(c.Dir, "before")); err != nil {
 		return nil
@@ -193,8 +193,8 @@ func (c *Containerd) endForeign(pid string) error {
 	}
 }
 
-// Resume starts containerd again after Kill or Halt and waits until it
-// answers. Containers that ran all along are as they were.
+// Resume starts containerd again after Kill or Halt, and waits until it answers.
+// Running containers stay.
 func (c *Containerd) Resume() error {
 	if c.proc != nil {
 		return errors.New("containerd runs already")
@@ -250,9 +250,9 @@ func (c *Containerd) await(p *process) error {
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("containerd ended (%v); it said last:\n%s", p.err, c.LogTail(5))
+			return fmt.Errorf("containerd ended (%v); its last output:\n%s", p.err, c.LogTail(5))
 		case <-ctx.Done():
-			return fmt.Errorf("containerd is not ready: %w; it said last:\n%s", err, c.LogTail(5))
+			return fmt.Errorf("containerd is not ready: %w; its last output:\n%s", err, c.LogTail(5))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -281,10 +281,10 @@ func (c *Containerd) Restart() error {
 	return c.Resume()
 }
 
-// Freeze stops containerd in its tracks: calls hang until Thaw.
+// Freeze stops containerd with SIGSTOP: calls hang until Thaw.
 func (c *Containerd) Freeze() error { return c.signal(syscall.SIGSTOP) }
 
-// Thaw lets a frozen containerd go on.
+// Thaw continues a frozen containerd.
 func (c *Containerd) Thaw() error { return c.signal(syscall.SIGCONT) }
 
 func (c *Containerd) signal(s syscall.Signal) error {
@@ -315,7 +315,7 @@ func (c *Containerd) end(s syscall.Signal) error {
 	return nil
 }
 
-// PID is containerd's process number, 0 while it is halted.
+// PID returns the process ID of containerd; 0 while it is halted.
 func (c *Containerd) PID() int {
 	if c.proc == nil {
 		return 0
@@ -337,7 +337,7 @@ func (c *Containerd) dial() (*grpc.ClientConn, error) {
 	return grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 }
 
-// each runs f for all items, a few at a time, and joins what went wrong.
+// each calls f for all items, a few at a time, and joins the errors.
 func each[T any](items []T, f func(T) error) error {
 	var (
 		wg    sync.WaitGroup

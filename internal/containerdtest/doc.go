@@ -1,10 +1,11 @@
 // Package containerdtest starts a private containerd: real pods for tests and
 // for "make run", beside whatever else runs on the machine.
 //
-// The containerd of a [Containerd] has its own root, state, socket, runc root,
-// CNI configuration, bridge and subnet, so that several can run at once.
-// [Containerd.Stop] takes away all that came of it: sandboxes, shims, mounts,
-// network namespaces, bridge, cgroups, directories. What was there before is left alone.
+// The containerd of a [Containerd] has its own root, state, socket, runc root, CNI
+// configuration, bridge and subnet, so that several can run at once.
+// [Containerd.Stop] removes everything that it made: sandboxes, shims, mounts,
+// network namespaces, bridge, cgroups, directories. Other files of the machine are
+// left alone.
 //
 //	func TestPod(t *testing.T) {
 //		c := containerdtest.New(t, containerdtest.Options{}) // skips where it cannot run
@@ -12,14 +13,14 @@
 //		...
 //	}
 //
-// Faults: [Containerd.Kill] is SIGKILL, [Containerd.Halt] an orderly end, both
-// leave containers running; [Containerd.Resume] starts it again over the same
-// state; [Containerd.Freeze] and [Containerd.Thaw] make it hang.
+// Faults: [Containerd.Kill] sends SIGKILL and [Containerd.Halt] stops containerd in
+// order; both leave containers running. [Containerd.Resume] starts it again on the
+// same state. [Containerd.Freeze] and [Containerd.Thaw] make it hang.
 //
-// With RUNTIME=localcri in the environment the runtime is internal/cmd/localcri
-// instead, and what is said here of containerd holds for that.
+// With RUNTIME=localcri in the environment the runtime is internal/cmd/localcri in
+// place of containerd.
 //
-// It needs root, Linux, and the programs of tools/go.mod in build/bin (see
-// "make tools") or in PATH. [New] skips a test where one is missing, and
-// fails it instead when the environment has CI=true.
+// It needs root, Linux, and the programs of tools/go.mod in build/bin (see "make
+// tools") or in PATH. If one is missing, [New] skips the test; with CI=true in the
+// environment it fails.
 package containerdtest

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Import takes an image archive in and waits until CRI knows its images:
-// containerd's CRI plugin hears of them by an event, a moment later.
+// Import imports an image archive and waits until CRI lists its images:
+// containerd's CRI plugin receives them a moment later, by an event.
 func (c *Containerd) Import(ctx context.Context, archive string) error {
 	if c.local() {
 		return c.importLocal(ctx, archive)
@@ -46,7 +46,7 @@ func (c *Containerd) Import(ctx context.Context, archive string) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("image %s is imported, but CRI does not know it", name)
+				return fmt.Errorf("image %s is imported, but CRI does not list it", name)
 			case <-time.After(5 * time.Millisecond):
 			}
 		}

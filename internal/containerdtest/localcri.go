@@ -16,14 +16,14 @@ import (
 	"github.com/nodewright/nodewright/internal/testprogram"
 )
 
-// Runtimes that Options may name.
+// The values of Options.Runtime.
 const (
 	ContainerdName = "containerd"
-	LocalCRI       = "localcri" // internal/cmd/localcri, in containerd's place
+	LocalCRI       = "localcri" // internal/cmd/localcri, in place of containerd
 )
 
-// Name is the runtime that the environment's RUNTIME asks for, ContainerdName if
-// there is none.
+// Name returns the runtime in the environment variable RUNTIME; ContainerdName if
+// it is not set.
 func Name() string {
 	if name := os.Getenv("RUNTIME"); name != "" {
 		return name
@@ -34,10 +34,11 @@ func Name() string {
 // sockets are the CRI sockets' names by runtime.
 var sockets = map[string]string{ContainerdName: "containerd.sock", LocalCRI: "root/cri.sock"}
 
-// localPrograms are what LocalCRI needs beside the go command.
+// localPrograms are the programs that LocalCRI needs, in addition to the go
+// command.
 var localPrograms = []string{"runc"}
 
-// Local reports whether tests have LocalCRI in containerd's place.
+// Local reports whether tests use LocalCRI in place of containerd.
 func Local() bool { return Name() == LocalCRI }
 
 func (c *Containerd) local() bool { return c.opts.Runtime == LocalCRI }
@@ -50,7 +51,7 @@ func (c *Containerd) marker() string {
 	return filepath.Join(c.Dir, "config.toml")
 }
 
-// configure writes what the runtime reads at its start.
+// configure writes the configuration of the runtime.
 func (c *Containerd) configure(ctx context.Context) error {
 	if !c.local() {
 		return writeConfig(c.opts)
@@ -129,5 +130,5 @@ func (c *Containerd) resetLocal() error {
 	return nil
 }
 
-// tail is the end of what a program said.
+// tail returns the end of a program's output.
 func tail(b []byte) []byte { return bytes.TrimSpace(b[max(0, len(b)-4096):]) }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say how a private containerd is set up. The zero value is fine.
+// Options configure a private containerd. The zero value is valid.
 type Options struct {
 	Runtime    string            // ContainerdName or LocalCRI; the environment's RUNTIME, and else ContainerdName
 	Dir        string            // where all its files go; a new directory under the system's temporary one

@@ -1,9 +1,9 @@
-// Package csimigration translates volumes of drivers that were part of Kubernetes
-// into volumes of the CSI drivers that took their place: GCE persistent disks, AWS
-// EBS, OpenStack Cinder, Azure disks and files, vSphere and Portworx. It is pure.
+// Package csimigration translates volumes of the former in-tree drivers into
+// volumes of their CSI drivers: GCE persistent disks, AWS EBS, OpenStack Cinder,
+// Azure disks and files, vSphere and Portworx. It is pure.
 //
-// Handles and attributes are those that the drivers know from Kubernetes' own
-// translation, so that a volume that was provisioned by one is found by the other.
+// Handles and attributes are those of Kubernetes' own translation, so that a driver
+// finds volumes that either has provisioned.
 package csimigration
 
 import (
@@ -29,8 +29,8 @@ const (
 	Portworx  = "pxd.portworx.com"
 )
 
-// Plugins are the names of the plugins that are translated, as the annotation
-// storage.alpha.kubernetes.io/migrated-plugins of a CSINode has them, in order.
+// Plugins returns the names of the translated plugins, sorted, for the annotation
+// storage.alpha.kubernetes.io/migrated-plugins of a CSINode.
 func Plugins() []string {
 	return []string{
 		"kubernetes.io/aws-ebs", "kubernetes.io/azure-disk", "kubernetes.io/azure-file", "kubernetes.io/cinder",
@@ -38,20 +38,20 @@ func Plugins() []string {
 	}
 }
 
-// Supports reports whether a volume's source is one that is translated.
+// Supports reports whether a volume's source is translated.
 func Supports(s *v1.VolumeSource) bool {
 	return s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil || s.AzureDisk != nil || s.AzureFile != nil ||
 		s.VsphereVolume != nil || s.PortworxVolume != nil
 }
 
-// SupportsPersistent reports the same of a persistent volume's source.
+// SupportsPersistent reports whether the source of a PersistentVolume is
+// translated.
 func SupportsPersistent(s *v1.PersistentVolumeSource) bool {
 	return s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil || s.AzureDisk != nil || s.AzureFile != nil ||
 		s.VsphereVolume != nil || s.PortworxVolume != nil
 }
 
-// ReadOnly reports whether the source of a persistent volume says that nothing may
-// be written.
+// ReadOnly reports whether the source of a PersistentVolume is read-only.
 func ReadOnly(pv *v1.PersistentVolume) bool {
 	s := &pv.Spec.PersistentVolumeSource
 	switch {
@@ -71,8 +71,8 @@ func ReadOnly(pv *v1.PersistentVolume) bool {
 	return false
 }
 
-// PersistentVolume returns pv with a CSI source in place of its own, in a copy; or
-// pv itself if its source is none that is translated.
+// PersistentVolume returns a copy of pv with a CSI source in place of its own. If
+// the source is not translated, it returns pv.
 func PersistentVolume(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	s := &pv.Spec.PersistentVolumeSource
 	if !SupportsPersistent(s) {
@@ -121,8 +121,8 @@ func PersistentVolume(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	return out, nil
 }
 
-// Inline returns a persistent volume that stands for a pod's own one, and whether
-// it is read-only. It is nil if the source is none that is translated.
+// Inline returns a PersistentVolume for an inline volume of a pod, and whether it
+// is read-only. If the source is not translated, pv is nil.
 func Inline(vol *v1.Volume) (pv *v1.PersistentVolume, readOnly bool, err error) {
 	s := &vol.VolumeSource
 	if !Supports(s) {
@@ -148,7 +148,7 @@ func Inline(vol *v1.Volume) (pv *v1.PersistentVolume, readOnly bool, err error) 
 	return out, readOnly, nil
 }
 
-// InNamespace gives the secret of a pod's own Azure file the namespace of the pod.
+// InNamespace sets the namespace of the secret of an inline Azure file volume.
 func InNamespace(pv *v1.PersistentVolume, namespace string) {
 	if c := pv.Spec.CSI; c != nil && c.Driver == AzureFile && c.NodeStageSecretRef != nil {
 		c.NodeStageSecretRef.Namespace = namespace
@@ -171,7 +171,7 @@ func onceInsteadOfMany(modes []v1.PersistentVolumeAccessMode) []v1.PersistentVol
 	return out
 }
 
-// unspecified stands for what a driver has to find out.
+// unspecified is the value of an attribute that the driver has to look up.
 const unspecified = "UNSPECIFIED"
 
 func gce(c *v1.CSIPersistentVolumeSource, s *v1.GCEPersistentDiskVolumeSource, labels map[string]string) error {
@@ -267,7 +267,7 @@ func vsphere(c *v1.CSIPersistentVolumeSource, s *v1.VsphereVirtualDiskVolumeSour
 	}
 }
 
-// portworxSecret is the one that annotations of a volume name.
+// portworxSecret returns the secret that annotations of a volume name.
 func portworxSecret(annotations map[string]string) *v1.SecretReference {
 	name, namespace := annotations["openstorage.io/auth-secret-name"], annotations["openstorage.io/auth-secret-namespace"]
 	if name == "" || namespace == "" {

@@ -1,9 +1,9 @@
-// Package csitest has a CSI driver for tests of who calls drivers: a gRPC server of
-// this process, at a unix socket, that stages and publishes volumes on a mount table
-// in memory, and that fails, hangs, lies or dies at whatever call a test says.
+// Package csitest has a CSI driver for tests of callers: a gRPC server in this
+// process, on a unix socket, that stages and publishes volumes on a mount table in
+// memory. A test can make any call fail, hang, return success without effect, or
+// stop the driver.
 //
-// It keeps account of what the CSI specification forbids a caller: see
-// [Driver.Violations].
+// It records calls that the CSI specification forbids: see [Driver.Violations].
 package csitest
 
 import (
@@ -37,46 +37,48 @@ const (
 	MountGroup  = spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
 )
 
-// Fault is what goes wrong with a call.
+// Fault is the fault of a call.
 type Fault struct {
-	// Err is the answer, in place of the call's effect; After it with After. Code
-	// makes one of a code alone.
+	// Err is the result of the call. Without After the call has no effect. Code
+	// returns a Fault with a status code.
 	Err   error
 	After bool
-	// Lie answers that all is well and does nothing.
+	// Lie makes the call return success without an effect.
 	Lie bool
-	// Hang is waited for before anything else, whatever becomes of the caller.
+	// Hang delays the call until the channel is closed, even if the caller's
+	// context ends.
 	Hang <-chan struct{}
 }
 
-// Code is a Fault that answers with a code.
+// Code returns a Fault with a status code.
 func Code(code codes.Code) Fault { return Fault{Err: status.Error(code, "injected fault")} }
 
-// Config defines what a Driver is like. Socket is required; the zero value of every
-// other field means the default named beside it.
+// Config configures a Driver. Socket is required; the zero value of every other
+// field means the default named beside it.
 type Config struct {
 	Socket       string
 	NodeID       string // "node-1"
 	Capabilities []spec.NodeServiceCapability_RPC_Type
 	Topology     map[string]string // none
 	Limit        int64
-	// Attaches has the driver's controller attach volumes.
+	// Attaches reports whether volumes are attached by the controller.
 	Attaches bool
-	// Mounter is where volumes are mounted; they are directories alone.
+	// Mounter mounts the volumes, which are directories.
 	Mounter mount.Mounter
-	// Disks are what they are on; what is mounted is a tmpfs, and block devices are
-	// empty files.
+	// Disks are the devices of the volumes; nil: mounts are tmpfs, and block
+	// devices are empty files.
 	Disks Disks
-	// Fault is asked before each call, one at a time; nothing goes wrong.
+	// Fault returns the fault of a call, before the call; no faults. Calls of it do
+	// not overlap.
 	Fault func(method string, req proto.Message) Fault
-	// Latency is how long each call takes at least; no time.
+	// Latency is the minimum duration of each call; 0.
 	Latency time.Duration
-	// Listen makes what the driver serves on, each time that it starts; a unix
-	// socket at Socket.
+	// Listen returns the listener of the server, at each start; a unix socket at
+	// Socket.
 	Listen func() (net.Listener, error)
 }
 
-// Driver is one. Its methods may be called from any goroutine.
+// Driver is a CSI driver. Its methods may be called from any goroutine.
 type Driver struct {
 	spec.UnimplementedIdentityServer
 	spec.UnimplementedControllerServer
@@ -86,13 +88,13 @@ type Driver struct {
 	server *grpc.Server
 	served sync.WaitGroup
 
-	asking sync.Mutex // of Fault
+	asking sync.Mutex // held over calls of Config.Fault
 
 	mu         sync.Mutex
 	staged     map[string]string            // path by volume
 	published  map[string]map[string]string // volumes by path, of a volume
 	busy       map[string]string            // method by volume
-	boot       int                          // counts Reboot
+	boot       int                          // number of Reboots
 	calls      []Call
 	violations []string
 	volume     *spec.NodeGetVolumeStatsResponse
@@ -100,13 +102,13 @@ type Driver struct {
 	limit      int64
 }
 
-// Call is one that was made.
+// Call is a call that the driver has received.
 type Call struct {
 	Method  string
 	Request proto.Message
 }
 
-// Start serves a driver until Stop.
+// Start starts a driver, which serves until Stop.
 func Start(cfg Config) (*Driver, error) {
 	if !filepath.IsAbs(cfg.Socket) {
 		return nil, fmt.Errorf("csitest: Config.Socket is %q; want an absolute path", cfg.Socket)
@@ -121,8 +123,7 @@ func Start(cfg Config) (*Driver, error) {
 	return d, d.Restart()
 }
 
-// Restart serves at the socket again after Stop. Volumes that were staged and
-// published before still are.
+// Restart starts the server again after Stop. Volumes stay staged and published.
 func (d *Driver) Restart() error {
 	l, err := d.listen()
 	if err != nil {
@@ -146,7 +147,7 @@ func (d *Driver) listen() (net.Listener, error) {
 	return net.Listen("unix", d.cfg.Socket)
 }
 
-// Stop ends the server as a process dies: calls under way break off.
+// Stop stops the server like the death of a process: running calls are cut off.
 func (d *Driver) Stop() {
 	d.server.Stop()
 	d.served.Wait()
@@ -210,7 +211,8 @@ func lie(method string) proto.Message {
 	return &spec.NodeGetCapabilitiesResponse{}
 }
 
-// alone notes that a call about a volume is under way, and when another is.
+// alone records the start of a call for a volume, and a violation if another call
+// is running for it.
 func (d *Driver) alone(volume, method string) (done func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -229,8 +231,8 @@ func (d *Driver) alone(volume, method string) (done func()) {
 	}
 }
 
-// rebooted reports whether the machine was rebooted since that boot: what was called
-// before has no effect any more.
+// rebooted reports whether Reboot was called since boot number since: a call from
+// before has no effect.
 func (d *Driver) rebooted(since int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -241,23 +243,26 @@ func (d *Driver) violate(format string, args ...any) {
 	d.violations = append(d.violations, fmt.Sprintf(format, args...))
 }
 
-// Violations are what callers did that they must not: calls about one volume at the
-// same time, a publication of what is not staged, an end of the stage of what is
-// published, a volume published twice at one path with different requests.
+// Violations returns the violations of callers, in four kinds:
+//
+//   - calls for one volume at the same time
+//   - a publication of a volume that is not staged
+//   - an unstage of a volume that is published
+//   - two publications of a volume at one path with different requests
 func (d *Driver) Violations() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.violations)
 }
 
-// Calls are those that were made, in order.
+// Calls returns the calls since the start or the last Forget, in order.
 func (d *Driver) Calls() []Call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.calls)
 }
 
-// Count is how many calls of a method were made.
+// Count returns the number of calls of a method.
 func (d *Driver) Count(method string) (n int) {
 	for _, c := range d.Calls() {
 		if c.Method == method {
@@ -267,21 +272,21 @@ func (d *Driver) Count(method string) (n int) {
 	return n
 }
 
-// Forget has Calls begin anew.
+// Forget clears Calls.
 func (d *Driver) Forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = nil
 }
 
-// Staged are the paths of what is staged, by volume.
+// Staged returns the staging paths by volume.
 func (d *Driver) Staged() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.staged)
 }
 
-// Published are the paths at which volumes are published, sorted, by volume.
+// Published returns the sorted target paths by volume.
 func (d *Driver) Published() map[string][]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -292,8 +297,8 @@ func (d *Driver) Published() map[string][]string {
 	return out
 }
 
-// Reboot forgets what is staged and published, as a machine does that goes down. What
-// is mounted has to be gone.
+// Reboot forgets the staged and published volumes, like a reboot of the machine.
+// The caller has to unmount first.
 func (d *Driver) Reboot() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -310,21 +315,21 @@ func (d *Driver) Reboot() error {
 	return err
 }
 
-// SetStats is what NodeGetVolumeStats answers.
+// SetStats sets the result of NodeGetVolumeStats.
 func (d *Driver) SetStats(r *spec.NodeGetVolumeStatsResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.volume = r
 }
 
-// SetHealth is what NodeGetVolumeHealth answers.
+// SetHealth sets the result of NodeGetVolumeHealth.
 func (d *Driver) SetHealth(h *spec.VolumeHealth) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.health = h
 }
 
-// SetLimit is the limit that NodeGetInfo answers.
+// SetLimit sets the volume limit that NodeGetInfo returns.
 func (d *Driver) SetLimit(n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

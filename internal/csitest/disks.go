@@ -2,15 +2,15 @@ package csitest
 
 import "context"
 
-// Disks are block devices for volumes, known by their handles. They are used by one
-// call for a volume at a time.
+// Disks are block devices for volumes, by volume ID. Calls for one volume do not
+// overlap.
 type Disks interface {
-	// Attach returns the device of a volume, which is made if it is not there: with
-	// a file system if fsType is one.
+	// Attach returns the device of a volume. It creates a missing one, with a file
+	// system if fsType is not empty.
 	Attach(ctx context.Context, volume, fsType string) (device string, err error)
-	// Grow makes a device as large as that, in bytes, and the file system on it.
+	// Grow increases a device to this size in bytes, with its file system.
 	Grow(ctx context.Context, volume string, bytes int64) error
-	// Detach takes the device away and keeps what is on it. One that is not there is
-	// no error.
+	// Detach removes the device and keeps its content. A missing device is not an
+	// error.
 	Detach(volume string) error
 }

@@ -19,17 +19,18 @@ import (
 // diskSize is how large disks are made, in bytes: ext4 without a journal.
 const diskSize = 4 << 20
 
-// Loops are Disks on the kernel's loop devices, with files in a directory. It needs
-// root and e2fsprogs.
+// Loops implements Disks with the kernel's loop devices and files in a directory.
+// It needs root and e2fsprogs.
 type Loops struct {
 	dir string
 
 	mu  sync.Mutex
-	new []byte // a new ext4, made once
+	new []byte // image of a new ext4, made once
 }
 
-// NewLoops makes disks in a directory of the test, and frees their loop devices when
-// it ends. It skips the test where that cannot be; with CI=true it fails.
+// NewLoops returns disks in a directory of the test, and frees their loop devices
+// at its end. If loop devices are not available, it skips the test; with CI=true it
+// fails.
 func NewLoops(t testing.TB) *Loops {
 	t.Helper()
 	l := &Loops{dir: t.TempDir()}
@@ -52,7 +53,7 @@ func NewLoops(t testing.TB) *Loops {
 	return l
 }
 
-// Image is the file that a volume is on.
+// Image returns the path of a volume's file.
 func (l *Loops) Image(volume string) string {
 	sum := sha256.Sum256([]byte(volume))
 	return filepath.Join(l.dir, hex.EncodeToString(sum[:8]))

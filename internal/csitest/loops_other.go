@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Loops are Disks on loop devices, which are Linux's alone.
+// Loops implements Disks with loop devices, on Linux only.
 type Loops struct{}
 
 // NewLoops skips the test.
@@ -17,7 +17,7 @@ func NewLoops(t testing.TB) *Loops {
 	return nil
 }
 
-// Image is none.
+// Image returns "".
 func (*Loops) Image(string) string { return "" }
 
 // Attach implements Disks, as the methods below do.

@@ -114,7 +114,7 @@ func (d *Driver) detach(volume string) error {
 	return nil
 }
 
-// NodeUnstageVolume undoes it.
+// NodeUnstageVolume unmounts a volume from its staging path.
 func (d *Driver) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +130,7 @@ func (d *Driver) NodeUnstageVolume(ctx context.Context, r *spec.NodeUnstageVolum
 	return &spec.NodeUnstageVolumeResponse{}, d.detach(r.GetVolumeId())
 }
 
-// NodePublishVolume makes the target, and mounts the volume there.
+// NodePublishVolume creates the target and mounts the volume there.
 func (d *Driver) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,7 +186,7 @@ func (d *Driver) makeTarget(ctx context.Context, r *spec.NodePublishVolumeReques
 	}
 }
 
-// NodeUnpublishVolume undoes it, and removes the target.
+// NodeUnpublishVolume unmounts and removes the target.
 func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -205,21 +205,21 @@ func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *spec.NodeUnpublishV
 	return &spec.NodeUnpublishVolumeResponse{}, d.detach(r.GetVolumeId())
 }
 
-// NodeGetVolumeStats answers what SetStats was given.
+// NodeGetVolumeStats returns the value of SetStats.
 func (d *Driver) NodeGetVolumeStats(context.Context, *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.volume, nil
 }
 
-// NodeGetVolumeHealth answers what SetHealth was given.
+// NodeGetVolumeHealth returns the value of SetHealth.
 func (d *Driver) NodeGetVolumeHealth(context.Context, *spec.NodeGetVolumeHealthRequest) (*spec.NodeGetVolumeHealthResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return &spec.NodeGetVolumeHealthResponse{VolumeHealth: d.health}, nil
 }
 
-// NodeExpandVolume makes a disk larger.
+// NodeExpandVolume grows a disk.
 func (d *Driver) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	if !d.can(Expand) {
 		return nil, status.Error(codes.Unimplemented, "no expansion")

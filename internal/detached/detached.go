@@ -1,6 +1,7 @@
-// Package detached makes calls that may never return, as those into a file
-// system whose server is dead: the caller goes on when its context ends, and
-// however often it tries again, each such call holds one goroutine and thread.
+// Package detached makes calls that may never return, such as those into a file
+// system whose server is dead. The caller continues when its context ends. While a
+// call hangs, further calls with its key share it: each key holds at most one
+// goroutine and thread.
 package detached
 
 import (
@@ -10,23 +11,23 @@ import (
 	"sync"
 )
 
-// ErrBusy means that as many calls as are allowed have not returned.
+// ErrBusy is returned while Limit calls have not returned.
 var ErrBusy = errors.New("too many calls have not returned")
 
-// ErrPanicked means that the function panicked.
+// ErrPanicked is returned if the function panicked.
 var ErrPanicked = errors.New("call panicked")
 
 // Group is a set of calls. Its zero value is ready; it must not be copied.
 type Group[T any] struct {
-	// Limit is how many calls may be in flight at a time; 64.
+	// Limit is the maximum number of calls in flight; 64.
 	Limit int
-	// Wait says that with Limit calls in flight others wait for a place, until their
-	// contexts end: for calls of which many are made at once, and few hang.
+	// Wait makes further calls wait for a free place, until their contexts end,
+	// instead of ErrBusy. It is for many simultaneous calls of which few hang.
 	Wait bool
 
 	mu    sync.Mutex
 	calls map[string]*call[T] // guarded by mu
-	freed chan struct{}       // guarded by mu: closed when a call returns; nil: nobody waits
+	freed chan struct{}       // guarded by mu: closed when a call returns; nil if there are no waiters
 }
 
 const defaultLimit = 64
@@ -37,11 +38,11 @@ type call[T any] struct {
 	err   error
 }
 
-// Do calls f and returns what it returns, or the cause of ctx's end if that
-// comes first: f goes on then, and nobody learns its result but those who wait
-// for it. While a call with the same key has not returned, f is not called: its
-// result is waited for instead, and shared. With Limit calls of other keys in
-// flight, Do returns an [ErrBusy] at once, or with Wait at the end of ctx.
+// Do calls f and returns its result. If ctx ends first, it returns the cause of
+// that; f continues. While an earlier call with the same key has not returned, Do
+// does not call f: it waits for that call and returns its result. With Limit calls
+// of other keys in flight, Do returns an [ErrBusy]: at once, or with Wait at the
+// end of ctx.
 func (g *Group[T]) Do(ctx context.Context, key string, f func() (T, error)) (T, error) {
 	var zero T
 	if ctx.Err() != nil {
@@ -75,8 +76,8 @@ func (g *Group[T]) limit() int {
 	return g.Limit
 }
 
-// join returns the call of a key, which is begun if there is none. It is nil if there
-// is no place; freed is then closed when there may be one, nil if nobody waits.
+// join returns the call of a key. It starts one if there is none. c is nil if there
+// is no free place; freed is then closed when one may be free, or nil without Wait.
 func (g *Group[T]) join(key string, f func() (T, error)) (c *call[T], freed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,7 +116,7 @@ func (g *Group[T]) run(key string, c *call[T], f func() (T, error)) {
 	c.value, c.err = f()
 }
 
-// InFlight returns how many calls have not returned.
+// InFlight returns the number of calls that have not returned.
 func (g *Group[T]) InFlight() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

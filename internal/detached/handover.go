@@ -2,17 +2,16 @@ package detached
 
 import "sync"
 
-// Handover has something that one call at a time uses released by whoever is the
-// last to have it: its owner, or a call that has not returned yet. Its zero value is
-// ready for use.
+// Handover releases a resource after its last use: in the owner's Release, or at
+// the end of a call that still uses it then. Its zero value is ready for use.
 type Handover struct {
 	mu      sync.Mutex
 	inUse   bool
 	release func()
 }
 
-// Use calls f, unless Release was called before, and reports whether it did. Calls
-// must not overlap.
+// Use calls f and returns true, unless Release was called before. Calls must not
+// overlap.
 func (h *Handover) Use(f func()) bool {
 	h.mu.Lock()
 	h.inUse = h.release == nil
@@ -34,8 +33,8 @@ func (h *Handover) Use(f func()) bool {
 	return true
 }
 
-// Release has release called once: now, or when the call that is under way returns,
-// if ever. Later calls do nothing.
+// Release calls release once: now, or at the end of a running Use, if it ends.
+// Further calls do nothing.
 func (h *Handover) Release(release func()) {
 	h.mu.Lock()
 	if h.release != nil {

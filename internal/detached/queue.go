@@ -5,31 +5,30 @@ import (
 	"sync/atomic"
 )
 
-// Queue makes calls one after the other by key, where a [Group] would share
-// the result of the one under way. Its zero value is ready; it must not be
-// copied.
+// Queue makes calls with the same key one after the other; a [Group] would share
+// the result of the running one. Its zero value is ready; it must not be copied.
 type Queue struct {
-	// Limit is how many calls may be in flight at a time; 64.
+	// Limit is the maximum number of calls in flight; 64.
 	Limit int
-	// Wait is that of [Group].
+	// Wait is the same as Wait of [Group].
 	Wait bool
 
 	group atomic.Pointer[Group[turn]]
 	last  atomic.Uint64
 }
 
-// turn is what one call came to.
+// turn is the result of a call.
 type turn struct {
 	number uint64
 	value  any
 	err    error
 }
 
-// Next calls f when the call with the same key before it has ended, and returns
-// what it returns, or the cause of ctx's end if that comes first. f is then not
-// called, or goes on, and so must share nothing that changes with the caller.
-// With Limit calls of other keys in flight, Next returns an [ErrBusy] at once, or
-// with Wait at the end of ctx.
+// Next waits until the previous call with the same key has ended, calls f and
+// returns its result. If ctx ends first, Next returns the cause of that; f is then
+// not called, or continues: it must not share changing data with the caller. With
+// Limit calls of other keys in flight, Next returns an [ErrBusy]: at once, or with
+// Wait at the end of ctx.
 func Next[T any](ctx context.Context, q *Queue, key string, f func() (T, error)) (T, error) {
 	var zero T
 	q.group.CompareAndSwap(nil, &Group[turn]{Limit: q.Limit, Wait: q.Wait})
@@ -49,7 +48,7 @@ func Next[T any](ctx context.Context, q *Queue, key string, f func() (T, error))
 	}
 }
 
-// InFlight returns how many calls have not returned.
+// InFlight returns the number of calls that have not returned.
 func (q *Queue) InFlight() int {
 	if g := q.group.Load(); g != nil {
 		return g.InFlight()

@@ -1,5 +1,5 @@
-// Package dirwalk walks through trees of directories that somebody else has
-// made and may be changing: of any depth and width, with at most [Descriptors]
+// Package dirwalk walks directory trees that other processes own and may change.
+// The trees may have any depth and width. A walk uses at most [Descriptors]
 // descriptors and less than 4 MiB.
 //
 //	w, err := dirwalk.Open(dir)
@@ -8,48 +8,51 @@
 //	for {
 //		switch event, err := w.Next(); event {
 //		case dirwalk.Entry: // w.Name() in w.Fd(); w.Enter() goes into it
-//		case dirwalk.End:   // w.Fd() has no more entries; err says why, if that is a fault
-//		case dirwalk.Back:  // w.Fd() is the parent of what ended
-//		case dirwalk.Lost:  // w.Fd() is some ancestor of it
+//		case dirwalk.End:   // w.Fd() has no more entries; err: it was not read to the end
+//		case dirwalk.Back:  // w.Fd() is its parent
+//		case dirwalk.Lost:  // w.Fd() is an ancestor of it
 //		case dirwalk.Done:
 //			return
 //		}
 //	}
 //
-// Everything is done by descriptors: a walk follows no link, crosses no mount
-// point and builds no path. Directories up to a depth of [Held] stay open. From
-// deeper ones the walk returns by "..", and only to the directory that it came
-// from: where that was moved meanwhile, or is more than [Remembered] levels up,
-// the walk is Lost, goes on after the entry of the deepest directory that is
-// open still, and has left out what it had not seen below that.
+// The walk uses descriptors only: it follows no link, crosses no mount point and
+// builds no path. Directories up to a depth of [Held] stay open. From deeper ones
+// the walk returns by "..", and checks that this is the directory from which it
+// came. If that directory was moved, or is more than [Remembered] levels up, the
+// walk is Lost: it continues after the entry of the deepest open directory, and
+// leaves out the rest below that entry.
 //
-// What appears or goes while a directory is read may be seen or not.
+// Entries that are created or removed while their directory is read may be seen or
+// not.
 package dirwalk
 
-// What a walk costs at most.
+// The cost of a walk.
 const (
-	// Descriptors is how many are open at a time.
+	// Descriptors is the maximum number of open descriptors.
 	Descriptors = Held + 2
-	// Held is how many levels of directories stay open.
+	// Held is the number of levels of directories that stay open.
 	Held = 24
-	// Remembered is how many levels below those a walk finds its way back from.
+	// Remembered is the number of deeper levels from which a walk finds its way
+	// back.
 	Remembered = 1 << 16
 )
 
-// Event is what a step of a walk came to.
+// Event is the result of a step of a walk.
 type Event int
 
 // The events.
 const (
 	// Entry is a name in the current directory.
 	Entry Event = iota
-	// End means that there are no more. The next step leaves the directory.
+	// End means that the directory has no more entries. The next step leaves it.
 	End
-	// Back means that the directory that ended was left: its parent is the
-	// current one, behind its entry.
+	// Back means that the walk has left a directory: its parent is the current one,
+	// after its entry.
 	Back
-	// Lost is as Back, but the current directory is a farther ancestor.
+	// Lost means that the walk has left a directory, and that the current one is a
+	// farther ancestor.
 	Lost
-	// Done means that the directory that the walk began with has ended.
+	// Done means that the first directory has ended.
 	Done
 )

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Position is where a walk was, without any descriptor. Its zero value is the
+// Position is the position of a walk, without descriptors. Its zero value is the
 // beginning. It takes 40 bytes for each level.
 type Position struct {
 	levels []level // from the first directory down
 }
 
-// Position is where the walk is, behind the last entry. Where the walk is too
-// deep to find its way back it is as if it were Lost, and whole is false.
+// Position returns the position after the last entry. whole is false if the walk is
+// too deep to find its way back; the position is then that of a Lost walk.
 func (w *Walk) Position() (p Position, whole bool) {
 	for _, f := range w.frames[:min(len(w.frames), Held)] {
 		p.levels = append(p.levels, f.mark)
@@ -28,8 +28,8 @@ func (w *Walk) Position() (p Position, whole bool) {
 	return p, true
 }
 
-// Resume is [Open], and goes on at a position. Where directories have been moved
-// or removed meanwhile it goes on behind their entries, and whole is false.
+// Resume opens dir as [Open] does and continues at a position. whole is false if
+// directories were moved or removed; the walk then continues after their entries.
 func Resume(dir string, p Position) (w *Walk, whole bool, err error) {
 	w, err = Open(dir)
 	if err != nil || len(p.levels) == 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// bufferSize is what is read of a directory at a time, in bytes.
+	// bufferSize is the size of one read of a directory, in bytes.
 	bufferSize = 8 << 10
 	// maxIdle is how many times in a row a directory may be read to no avail.
 	maxIdle = 100
@@ -27,18 +27,19 @@ type frame struct {
 	mark level
 	buf  []byte // of bufferSize
 	pos  int    // in buf
-	end  int    // of what was read
-	last int    // where the last entry begins
+	end  int    // of the data that was read
+	last int    // start of the last entry
 }
 
-// level is what is remembered of a directory.
+// level is the record of a directory on the way.
 type level struct {
 	ino           uint64
-	before, after int64 // positions in it: those of the last entry
+	before, after int64 // offsets in it: before and after the last entry
 	marked        bool
 }
 
-// Walk is a walk under way, for one goroutine. [Open] and [Resume] make it.
+// Walk is a walk of a directory tree, for one goroutine. [Open] and [Resume] create
+// it.
 type Walk struct {
 	root   string
 	dev    uint64
@@ -49,10 +50,10 @@ type Walk struct {
 	name string
 	kind byte
 	step Event
-	bare bool // there is no openat2
+	bare bool // without openat2
 }
 
-// Open begins a walk with the directory dir, which is no link itself.
+// Open starts a walk at the directory dir, which must not be a link.
 func Open(dir string) (*Walk, error) {
 	w := &Walk{root: dir}
 	fd, err := retry(func() (int, error) {
@@ -67,9 +68,9 @@ func Open(dir string) (*Walk, error) {
 	return w, nil
 }
 
-// OpenAt begins a walk with the directory name in the directory that at is open
-// of. The kernel's error is returned as it is: EXDEV if something is mounted
-// there, ENOTDIR or ELOOP if it is no directory. Path begins with shown.
+// OpenAt starts a walk at the directory name in the directory of the descriptor at.
+// It returns the kernel's error unchanged: EXDEV for a mount point, ENOTDIR or
+// ELOOP if it is not a directory. Path begins with shown.
 func OpenAt(at int, name, shown string) (*Walk, error) {
 	w := &Walk{root: shown}
 	var st unix.Stat_t
@@ -118,33 +119,33 @@ func (w *Walk) Close() {
 
 func (w *Walk) top() *frame { return w.frames[len(w.frames)-1] }
 
-// Fd is the descriptor of the current directory. It is the walk's own, and good
-// until the next step.
+// Fd returns the descriptor of the current directory. It belongs to the walk, and
+// is valid until the next step.
 func (w *Walk) Fd() int { return w.top().fd }
 
-// Name is the entry's name, and Type its type as getdents(2) has it: DT_UNKNOWN
-// if the file system does not say.
+// Name returns the name of the entry.
 func (w *Walk) Name() string { return w.name }
 
-// Type is the entry's type.
+// Type returns the entry's type as in getdents(2): DT_UNKNOWN if the file system
+// does not report it.
 func (w *Walk) Type() byte { return w.kind }
 
-// Depth is how many levels the current directory is below the first.
+// Depth returns the number of levels from the first directory to the current one.
 func (w *Walk) Depth() int { return w.depth }
 
-// Dev is the device of the file system that the walk keeps to.
+// Dev returns the device of the file system to which the walk is limited.
 func (w *Walk) Dev() uint64 { return w.dev }
 
-// Ino is the inode of the current directory.
+// Ino returns the inode of the current directory.
 func (w *Walk) Ino() uint64 { return w.top().mark.ino }
 
-// Mark marks the current directory, and with it all that it lies in.
+// Mark marks the current directory and all its parents on the way.
 func (w *Walk) Mark() { w.top().mark.marked = true }
 
 // Marked reports whether the current directory is marked.
 func (w *Walk) Marked() bool { return w.top().mark.marked }
 
-// Next takes a step. Only End comes with an error: the directory cannot be read
+// Next makes a step. Only End comes with an error: the directory could not be read
 // to its end.
 func (w *Walk) Next() (Event, error) {
 	var err error
@@ -211,8 +212,8 @@ func (f *frame) parse() (name string, kind byte, ok bool) {
 	return string(text), b[18], true
 }
 
-// Enter makes the directory at the entry the current one. The kernel's error is
-// returned as it is, see [OpenAt]; then the walk is where it was.
+// Enter makes the directory at the entry the current one. It returns the kernel's
+// error unchanged, see [OpenAt]; then the walk stays where it was.
 func (w *Walk) Enter() error {
 	fd, ino, err := w.open(w.Fd(), w.name)
 	if err != nil {
@@ -256,7 +257,7 @@ func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
 		})
 		w.bare = errors.Is(err, unix.ENOSYS)
 	}
-	if w.bare || errors.Is(err, unix.EPERM) { // a sandbox that does not know the call may say either
+	if w.bare || errors.Is(err, unix.EPERM) { // a sandbox without the call may return EPERM
 		fd, err = retry(func() (int, error) { return unix.Openat(at, name, flags, 0) })
 	}
 	if err != nil {
@@ -321,8 +322,8 @@ func (w *Walk) parent(ino uint64) (int, bool) {
 	return fd, true
 }
 
-// Again lets the entry come again that was last: after Back that of the
-// directory that was left.
+// Again makes the last entry the next one again; after Back that is the entry of
+// the directory that was left.
 func (w *Walk) Again() {
 	f := w.top()
 	f.mark.after = f.mark.before
@@ -334,7 +335,7 @@ func (w *Walk) Again() {
 	w.step = Entry
 }
 
-// Rewind begins the current directory anew.
+// Rewind starts the current directory again.
 func (w *Walk) Rewind() {
 	w.seek(0)
 	w.step = Entry
@@ -346,8 +347,8 @@ func (w *Walk) seek(to int64) {
 	_, _ = unix.Seek(f.fd, to, unix.SEEK_SET)
 }
 
-// Path is the path of a name in the current directory, for people: where the
-// walk is deep it leaves out the middle.
+// Path returns the path of a name in the current directory, for messages. For a
+// deep walk it omits the middle.
 func (w *Walk) Path(name string) string {
 	var b strings.Builder
 	b.WriteString(w.root)
@@ -371,8 +372,8 @@ func (w *Walk) Path(name string) string {
 	return b.String()
 }
 
-// Fail makes an error of an operation on a name in the current directory, or on
-// itself if it is "".
+// Fail returns an error for an operation on a name in the current directory; on the
+// directory itself if name is "".
 func (w *Walk) Fail(op, name string, err error) error {
 	return &os.PathError{Op: op, Path: w.Path(name), Err: err}
 }

@@ -5,46 +5,44 @@ import (
 	"time"
 )
 
-// What a Meter spends on walks: none is older than kept (the kubelet's
-// volumeStatsAggPeriod), and else one follows after so many times as long as the
-// last one took. That is a five-hundredth of a processor, or a twentieth while
-// the directory may have met a level.
+// Limits of the cost of walks. A result is used for at most kept (the kubelet's
+// volumeStatsAggPeriod). A walk follows an earlier one after a multiple of the
+// duration of that one: seldom limits the cost to a five-hundredth of a CPU; often
+// limits it to a twentieth, while the directory may have crossed a level.
 const (
 	kept   = time.Minute
 	often  = 20
 	seldom = 500
 )
 
-// Meter measures one directory again and again, and does without a walk where
-// it can be known, or is likely, that there is nothing new. Its zero value is
-// ready. It serves one caller at a time.
+// Meter measures one directory repeatedly. It walks only when the content is likely
+// to have changed. Its zero value is ready. It must not be called concurrently.
 //
-// While the file system as a whole has neither taken nor given anything since
-// the last walk, the directory has not either, unless both came to exactly the
-// same; that is found out after a minute at the latest.
+// If the used bytes and inodes of the whole file system have not changed since the
+// last walk, Meter assumes that the directory has not changed either. Changes that
+// cancel each other are found after at most a minute.
 //
-// A directory with more in it than one walk may look at is walked as a [Survey].
+// A directory that is too large for one walk is walked as a [Survey].
 type Meter struct {
 	survey Survey
 	last   walked
 }
 
-// walked is what a walk brought.
+// walked is the result of a walk.
 type walked struct {
-	usage Usage // of the last one that succeeded
+	usage Usage // of the last successful walk
 	err   error
-	fs    Usage         // the file system before it
-	began time.Time     // zero if there was none
+	fs    Usage         // usage of the file system before the walk
+	began time.Time     // zero before the first walk
 	took  time.Duration // by it
 	more  bool          // it did not get to the end
 }
 
-// Measure returns what dir takes. A level is how many bytes it may take before
-// somebody wants to know, be it more or less than it takes: while the file
-// system has taken as much since the last walk as the directory lacks to it,
-// walks may come more often. What is returned may be the result of a walk before,
-// as its time reports; beside an error it is that of the last that succeeded, if
-// there was one.
+// Measure returns the usage of dir. level is a threshold in bytes, such as a limit
+// of the volume: walks may be more frequent while the growth of the file system
+// since the last walk could have taken the directory over level. The result may be
+// that of an earlier walk; Usage.At is its time. With an error, it is that of the
+// last successful walk, if there was one.
 func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Limits) (Usage, error) {
 	fs, err := Statfs(dir)
 	if err != nil {
@@ -62,7 +60,7 @@ func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Lim
 	return u, err
 }
 
-// due reports whether it is time for another walk. It is told the time.
+// due reports whether another walk is due at now.
 func (w walked) due(fs Usage, level int64, now time.Time) bool {
 	since := now.Sub(w.began)
 	grown := fs.Used - w.fs.Used

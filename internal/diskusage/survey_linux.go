@@ -24,18 +24,17 @@ const (
 	share = 1 << 20
 )
 
-// Survey walks a directory in several calls where one does not get to the end:
-// each goes on where the last one stopped, so that all of the directory is seen
-// in turn. Its zero value is ready. It serves one caller at a time, and always
-// for the same directory.
+// Survey walks a directory that is too large for one call: each call continues
+// where the last one stopped. Its zero value is ready. It must not be called
+// concurrently, and is always for the same directory.
 type Survey struct {
-	known round // the last one that came to the end
+	known round // the last complete one
 	now   round
 	at    dirwalk.Position
-	since time.Time // it has rested; zero if it is not under way
+	since time.Time // start of the pause between calls; zero if no round is unfinished
 }
 
-// round is what one way through the directory has brought.
+// round is the result of one complete walk, or of its part so far.
 type round struct {
 	bytes, files int64
 	shares       int64 // of inodes
@@ -45,11 +44,11 @@ type round struct {
 
 func (r *round) inodes() int64 { return r.files + r.shares/share }
 
-// Unfinished reports whether the last call did not get to the end.
+// Unfinished reports whether the last call did not reach the end.
 func (s *Survey) Unfinished() bool { return !s.since.IsZero() }
 
-// Walk is the function of that name. What it has not got to counts as it was
-// found the last time, if it was: a volume does not shrink for having many files.
+// Walk continues the walk of dir; see the function Walk. For entries that this
+// round has not reached it adds their usage in the last round.
 func (s *Survey) Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
 	limits = limits.withDefaults()
 	ctx, stop := context.WithTimeout(ctx, limits.Time)
@@ -103,8 +102,8 @@ type survey struct {
 	looked int
 }
 
-// walk looks at what it is allowed to, and reports whether that was all that is
-// left. Only a directory that cannot be read at all is an error.
+// walk walks on within the limits, and reports whether the round is complete. Only
+// a directory that cannot be opened is an error.
 func (w *survey) walk() (done bool, err error) {
 	for {
 		if w.spent() {
@@ -132,12 +131,12 @@ func (w *survey) walk() (done bool, err error) {
 	}
 }
 
-// spent reports whether this call has looked at as much as it may.
+// spent reports whether this call has reached its limits.
 func (w *survey) spent() bool {
 	return w.looked >= w.limits.Files || w.looked%few == 0 && w.ctx.Err() != nil
 }
 
-// rest lets others have the disk.
+// rest pauses, so that other processes can use the disk.
 func (w *survey) rest() {
 	t := time.NewTimer(w.limits.Pause)
 	defer t.Stop()

@@ -1,15 +1,15 @@
-// Package diskusage measures how much of a disk a directory takes.
+// Package diskusage measures the disk usage of a directory.
 //
 //	u, err := usage.Statfs("/mnt/share")              // what the file system says
 //	u, err := usage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
 //	u, err := diskusage.Walk(ctx, "/var/lib/agent/pods/x/y", diskusage.Limits{})
 //
-// They are in order of cost. Statfs asks the file system as a whole, and is
-// right for what is mounted by itself. Quota asks for the project that the
-// directory belongs to (XFS, ext4 and f2fs with project quota): the kernel
-// keeps count. Walk looks at every file, and stops where that is too many: what
-// it has seen by then is a lower bound. A [Survey] goes on from there the next
-// time. A [Meter] walks again only when there may be something new.
+// They are in the order of their cost. Statfs returns the usage of a whole file
+// system; it is right for a directory that is a mount point. Quota returns the
+// usage of the directory's project (XFS, ext4 and f2fs with project quota), which
+// the kernel counts. Walk visits every file; at its limits it stops, and its result
+// is a lower bound. A [Survey] continues from there at the next call. A [Meter]
+// walks again only when the content may have changed.
 package diskusage
 
 import (
@@ -18,33 +18,33 @@ import (
 	"time"
 )
 
-// Usage is how full a volume is. Fields that are not known are -1.
+// Usage is the usage of a volume. Unknown fields are -1.
 type Usage struct {
 	Capacity, Used, Available      int64 // bytes
 	Inodes, InodesUsed, InodesFree int64
-	// At is when it was measured.
+	// At is the time of the measurement.
 	At time.Time
-	// AtLeast means that Used and InodesUsed are lower bounds: part of the
-	// volume has not been seen.
+	// AtLeast means that Used and InodesUsed are lower bounds: a part of the volume
+	// was not visited.
 	AtLeast bool
 }
 
-// Unknown is a Usage of which nothing is known but the time.
+// Unknown returns a Usage with only the time.
 func Unknown() Usage {
 	return Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodesFree: -1, At: time.Now()}
 }
 
-// ErrNoQuota means that the directory belongs to no project, or that the kernel
-// does not count for it.
+// ErrNoQuota means that the directory has no project, or that the kernel does not
+// count its usage.
 var ErrNoQuota = errors.New("no project quota")
 
-// Limits bound a walk, which stops there and returns a lower bound; the zero value of each field means the default beside
-// it.
+// Limits are the limits of a walk. The zero value of each field means the default
+// beside it.
 type Limits struct {
 	Files int           // 1,000,000
 	Time  time.Duration // 10s
-	// Pause is how long to rest after every thousand files, so that a walk
-	// does not take the disk from who works on it; 1ms.
+	// Pause is the pause after every thousand files, in which other processes can
+	// use the disk; 1ms.
 	Pause time.Duration
 }
 
@@ -61,11 +61,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Walk adds up what dir and everything below it takes: blocks and not sizes, a
-// file with several links once, nothing of other file systems or of what is
-// mounted below. What vanishes meanwhile does not count. Capacity and Available
-// are those of the file system. Where it stops, at a limit or at the end of ctx,
-// it returns what it has seen, AtLeast. Trees may be of any depth and width.
+// Walk adds up the usage of dir and everything below it: allocated blocks, not
+// sizes. A file with several links counts once. Other file systems and mounts below
+// dir do not count; neither do files that are removed during the walk. Capacity and
+// Available are those of the file system. At a limit, or at the end of ctx, it
+// returns the sum so far with AtLeast. Trees may have any depth and width.
 func Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
 	var s Survey
 	return s.Walk(ctx, dir, limits)

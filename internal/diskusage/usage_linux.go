@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Statfs returns what the file system says that path is on.
+// Statfs returns the usage of the file system of path.
 func Statfs(path string) (Usage, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -27,8 +27,8 @@ func Statfs(path string) (Usage, error) {
 	return u, nil
 }
 
-// IsMount reports whether something is mounted at path, by statx(2) of Linux 5.8; false is
-// no proof of the opposite.
+// IsMount reports whether path is a mount point, with statx(2) of Linux 5.8. On
+// older kernels the result is always false.
 func IsMount(path string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT|unix.AT_STATX_DONT_SYNC, 0, &st)
@@ -58,9 +58,9 @@ const (
 	prjQuota   = 2          // PRJQUOTA
 )
 
-// Quota returns what the kernel has counted for the project that dir belongs
-// to. Capacity and Available are those of the file system, or of the project's
-// limit if it has a smaller one.
+// Quota returns the usage of dir's project, which the kernel counts. Capacity and
+// Available are those of the file system, or of the project's limit if that is
+// smaller.
 func Quota(dir string) (Usage, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

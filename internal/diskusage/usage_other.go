@@ -7,22 +7,22 @@ import (
 	"errors"
 )
 
-// Statfs returns what the file system says that path is on.
+// Statfs returns the usage of the file system of path.
 func Statfs(string) (Usage, error) { return Usage{}, errors.ErrUnsupported }
 
-// IsMount reports whether something is mounted at path.
+// IsMount reports whether path is a mount point.
 func IsMount(string) bool { return false }
 
-// Quota returns what the kernel has counted for dir's project.
+// Quota returns the usage of dir's project.
 func Quota(string) (Usage, error) { return Usage{}, ErrNoQuota }
 
 // Survey walks a directory in several calls.
 type Survey struct{}
 
-// Unfinished reports whether the last call did not get to the end.
+// Unfinished reports whether the last call did not reach the end.
 func (*Survey) Unfinished() bool { return false }
 
-// Walk adds up what dir takes.
+// Walk adds up the usage of dir.
 func (*Survey) Walk(context.Context, string, Limits) (Usage, error) {
 	return Usage{}, errors.ErrUnsupported
 }

@@ -10,38 +10,37 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Disk is what a Dir does to files, one method for each step that a crash can
-// come between. [OS] is the operating system's; tests put in others, which lose
-// their power.
+// Disk has the file operations of a Dir, one method for each step between which a
+// crash may happen. [OS] is the operating system's. Tests have others, which lose
+// power.
 type Disk interface {
-	// MakeDir makes a directory and those above it. One that is there is no
-	// error.
+	// MakeDir creates a directory and its missing parents. An existing directory is
+	// not an error.
 	MakeDir(path string) error
-	// Write makes or truncates a file, writes it, and syncs it if sync is set.
+	// Write creates or truncates a file, writes it, and with sync syncs it.
 	Write(path string, data []byte, sync bool) error
 	Rename(from, to string) error
 	Remove(path string) error
 	SyncDir(path string) error
 	Read(path string) ([]byte, error)
-	// List names what is in a directory and no directory itself, in order.
+	// List returns the sorted names of the entries that are not directories.
 	List(dir string) ([]string, error)
 }
 
-// OS is the operating system's disk. Both modes are required. Files have theirs
-// whatever the umask is, which is taken off that of directories.
+// OS is the Disk of the operating system. Both modes are required. The umask applies
+// to DirMode, but not to FileMode.
 type OS struct {
 	DirMode, FileMode fs.FileMode
-	// Limit is the most bytes that a file may have to be read; 64 MiB.
+	// Limit is the maximum size of a file that Read returns, in bytes; 64 MiB.
 	Limit int64
 }
 
 const defaultLimit = 64 << 20
 
-// MakeDir makes a directory and the missing ones above it, which outlast a power
-// failure.
+// MakeDir creates a directory and its missing parents, and syncs their names.
 func (o OS) MakeDir(path string) error { return safefile.MakeDirs(path, o.DirMode) }
 
-// Write writes a file, and syncs it if sync is set.
+// Write writes a file, and with sync syncs it.
 func (o OS) Write(path string, data []byte, sync bool) (err error) {
 	if err := ask(Change{Op: OpWrite, Path: path, Data: data, Sync: sync}); err != nil {
 		return err
@@ -79,7 +78,7 @@ func (OS) Remove(path string) error {
 	return os.Remove(path)
 }
 
-// SyncDir makes what a directory says of its files outlast a power failure.
+// SyncDir syncs the names in a directory.
 func (OS) SyncDir(path string) error {
 	if err := ask(Change{Op: OpSyncDir, Path: path}); err != nil {
 		return err
@@ -87,13 +86,13 @@ func (OS) SyncDir(path string) error {
 	return safefile.SyncDir(path)
 }
 
-// Read is safefile.ReadFile: a file of more than Limit bytes is a
-// safefile.ErrTooLarge, and what is no regular file a safefile.ErrNotRegular.
+// Read reads a file with safefile.ReadFile. A file larger than Limit is a
+// safefile.ErrTooLarge; anything but a regular file is a safefile.ErrNotRegular.
 func (o OS) Read(path string) ([]byte, error) {
 	return safefile.ReadFile(path, cmp.Or(o.Limit, defaultLimit))
 }
 
-// List names what is in a directory and no directory itself, in order.
+// List returns the sorted names of the entries that are not directories.
 func (OS) List(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

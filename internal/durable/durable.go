@@ -1,11 +1,10 @@
-// Package durable replaces small files so that a crash at any moment leaves the
-// old content or the new one.
+// Package durable replaces small files atomically: after a crash at any time a file
+// has the old content or the new one.
 //
-// A file is written beside the old one and renamed over it. With [Dir.Sync]
-// both the file and its directory are synced, so that it outlasts a failure of
-// the power as well; without, only one of the process. Nothing is said about
-// what the files hold: whoever reads a damaged one puts it out of the way with
-// [Dir.SetAside].
+// It writes a temporary file beside the old one and renames it. With [Dir.Sync] it
+// syncs the file and its directory, so that the content survives a power failure;
+// without, it survives only a crash of the process. The content of files is not
+// checked: a caller that reads a damaged file can rename it with [Dir.SetAside].
 package durable
 
 import (
@@ -17,21 +16,22 @@ import (
 	"strings"
 )
 
-// Suffixes of files that a Dir makes beside those it is asked for.
+// Suffixes of further files in a Dir.
 const (
-	TempSuffix  = ".tmp"      // half-written
-	AsideSuffix = ".corrupt-" // and a number: set aside
+	TempSuffix  = ".tmp"      // temporary file
+	AsideSuffix = ".corrupt-" // damaged file; a number follows
 )
 
-// Dir is a directory of files. All fields but Sync are required. One writer at
-// a time may use it.
+// Dir is a directory of files. All fields but Sync are required. It allows one
+// writer at a time.
 type Dir struct {
 	Path string
 	Disk Disk
-	Sync bool // each change outlasts a failure of the power
+	Sync bool // each change survives a power failure
 }
 
-// Prepare makes the directory and clears away what a crash left half-written.
+// Prepare creates the directory and deletes temporary files, which a crash has
+// left.
 func (d Dir) Prepare() error {
 	if err := d.Disk.MakeDir(d.Path); err != nil {
 		return err
@@ -48,8 +48,8 @@ func (d Dir) Prepare() error {
 	return nil
 }
 
-// Replace gives a file a new content. After an error it has the old one or the
-// new one.
+// Replace replaces the content of a file. After an error the file has the old
+// content or the new one.
 func (d Dir) Replace(name string, data []byte) error {
 	path := d.path(name)
 	temp := path + TempSuffix
@@ -64,12 +64,12 @@ func (d Dir) Replace(name string, data []byte) error {
 	return d.sync()
 }
 
-// Read returns the content of a file. The error is fs.ErrNotExist if there is
-// no such file.
+// Read returns the content of a file. For a missing file the error is
+// fs.ErrNotExist.
 func (d Dir) Read(name string) ([]byte, error) { return d.Disk.Read(d.path(name)) }
 
-// Remove removes a file, and what a Replace that failed has left of it; one that is not
-// there is no error.
+// Remove deletes a file, and the temporary file of a failed Replace. A missing file
+// is not an error.
 func (d Dir) Remove(name string) error {
 	err := d.Disk.Remove(d.path(name))
 	if err == nil {
@@ -87,8 +87,8 @@ func (d Dir) Remove(name string) error {
 // that is written must not be filled up with it.
 const maxAside = 16
 
-// SetAside renames a file to the first free name.corrupt-N, from 1, and returns
-// its new path; "" if that failed. With 16 of them it replaces the last.
+// SetAside renames a file to the first free name.corrupt-N, from 1, and returns its
+// new path; "" if it fails. If there are 16 such files, it replaces the last.
 func (d Dir) SetAside(name string) string {
 	names, _ := d.List()
 	aside := name + AsideSuffix + "1"
@@ -101,7 +101,8 @@ func (d Dir) SetAside(name string) string {
 	return d.path(aside)
 }
 
-// List names the files, in order, those of the suffixes above included.
+// List returns the sorted names of the files, including those with the suffixes
+// above.
 func (d Dir) List() ([]string, error) { return d.Disk.List(d.Path) }
 
 func (d Dir) sync() error {

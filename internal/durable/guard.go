@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// Op is one kind of step that an [OS] takes.
+// Op is a kind of step of an [OS].
 type Op int
 
-// The steps that change what a crash leaves.
+// The steps that determine the state after a crash.
 const (
 	OpWrite Op = iota
 	OpRename
@@ -17,17 +17,17 @@ const (
 	OpSyncDir
 )
 
-// Change is one step, before it is taken.
+// Change is one step, before it is made.
 type Change struct {
 	Op   Op
 	Path string
 	To   string // of OpRename
-	Data []byte // of OpWrite; not to be changed
+	Data []byte // of OpWrite; read-only
 	Sync bool   // of OpWrite
 }
 
-// guards are those of [Guard]. A process outside of tests has none, and pays one
-// load for each step.
+// guards are the active guards of [Guard]. Without guards, as outside of tests,
+// each step costs one atomic load.
 var (
 	guardsMu sync.Mutex
 	guards   atomic.Pointer[[]guard]
@@ -38,11 +38,11 @@ type guard struct {
 	ask    *func(Change) error
 }
 
-// Guard has every [OS] of this process ask before each step in or below a directory. An
-// error is the step's, which is not taken then; ask may block, as a disk does. It
-// is called from any goroutine. The simulation of whole agents is the one user:
-// their blocks open directories of their own, so that no Disk can be passed
-// to all of them.
+// Guard makes every [OS] of this process call ask before each step in or below a
+// directory. If ask returns an error, the step is not made and returns the error.
+// ask may block, like a disk, and is called from any goroutine. Guard is for the
+// simulation of whole agents: their blocks open their own directories, so that a
+// Disk cannot be passed to them.
 func Guard(dir string, ask func(Change) error) (release func()) {
 	g := guard{prefix: strings.TrimSuffix(dir, "/") + "/", ask: &ask}
 	change(func(all []guard) []guard { return append(all, g) })

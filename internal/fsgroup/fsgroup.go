@@ -16,29 +16,29 @@ const (
 	execMask = fs.FileMode(0o110)
 )
 
-// maxErrors is how many errors of single files are told.
+// maxErrors is the maximum number of errors of single files in the result.
 const maxErrors = 5
 
-// When progress is told; the kubelet's.
+// The times of progress reports; the kubelet's.
 const (
 	firstProgress = 30 * time.Second
 	nextProgress  = time.Minute
 )
 
-// Request describes which files belong to whom.
+// Request describes a change of the group of a volume's files.
 type Request struct {
-	// Root is the volume's directory; it is no link.
+	// Root is the volume's directory; it must not be a link.
 	Root string
 	// GID is the group, 0 to 2^32-2.
 	GID int64
-	// ReadOnly keeps the group from writing.
+	// ReadOnly denies the group to write.
 	ReadOnly bool
-	// OnRootMismatch does nothing if the root is right already
-	// (fsGroupChangePolicy); else every file is looked at.
+	// OnRootMismatch skips the walk if the root already matches
+	// (fsGroupChangePolicy); otherwise every file is checked.
 	OnRootMismatch bool
-	// Progress, if not nil, is told how many files are done, after 30 s and
-	// each minute after that; first says that it is the first time. It is
-	// called from the walk, and shall not block.
+	// Progress, if not nil, is called with the number of files so far: after 30 s,
+	// with first, and each minute after that. The walk waits for it; it must not
+	// block.
 	Progress func(files int64, first bool)
 }
 
@@ -50,8 +50,8 @@ func (r Request) mask() fs.FileMode {
 	return rwMask
 }
 
-// Mode is what a file or directory has to have, given what it has. Links have
-// no mode of their own.
+// Mode returns the required mode of a file or directory with the mode is. Links
+// have no mode of their own.
 func (r Request) Mode(is fs.FileMode) fs.FileMode {
 	switch {
 	case is&fs.ModeSymlink != 0:
@@ -62,7 +62,8 @@ func (r Request) Mode(is fs.FileMode) fs.FileMode {
 	return is | r.mask()
 }
 
-// Matches reports whether a root is right, so that OnRootMismatch does nothing.
+// Matches reports whether a root has the required mode and group, so that
+// OnRootMismatch skips the walk.
 func (r Request) Matches(mode fs.FileMode, gid int64) bool {
 	return mode.IsDir() && gid == r.GID && r.Mode(mode) == mode
 }
@@ -89,7 +90,7 @@ func (f *failures) err() error {
 	return errors.Join(f.errs...)
 }
 
-// walker counts what is done.
+// walker counts the changed files.
 type walker struct {
 	Request
 	ctx    context.Context

@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/internal/dirwalk"
 )
 
-// Apply gives the files below r.Root, and at last the root, to the group.
+// Apply changes the group of the files below r.Root, and then of the root.
 func Apply(ctx context.Context, r Request) error {
 	if r.GID < 0 || r.GID >= math.MaxUint32 {
 		return fmt.Errorf("fsGroup %d, want 0 to %d", r.GID, uint32(math.MaxUint32-1))
@@ -58,10 +58,10 @@ func (w *applying) stat(fd int, name string) (unix.Stat_t, error) {
 	return st, nil
 }
 
-// errMoved is told of what the walk cannot find back from.
+// errMoved is the error of a Lost walk.
 var errMoved = fmt.Errorf("directories were moved meanwhile, or are more than %d levels deep", dirwalk.Remembered)
 
-// walk does what is below the root. Its error ends the walk.
+// walk walks the tree below the root. An error ends the walk.
 func (w *applying) walk() error {
 	for {
 		event, err := w.tree.Next()
@@ -97,8 +97,7 @@ func (w *applying) fail(err error) {
 	}
 }
 
-// entry does one name of a directory, or goes into it. What is gone meanwhile
-// does not matter.
+// entry changes an entry, or enters a directory. A removed entry is not an error.
 func (w *applying) entry() error {
 	name := w.tree.Name()
 	fd, err := unix.Openat(w.tree.Fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -135,8 +134,8 @@ func (w *applying) directory() error {
 	return w.own(w.tree.Fd(), "", st)
 }
 
-// own gives one file to the group. The owner comes first: changing it takes
-// bits away.
+// own changes the owner and the mode of one file. The owner is first: changing it
+// clears bits of the mode.
 func (w *applying) own(fd int, name string, st unix.Stat_t) error {
 	const flags = unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW
 	is := modeOf(st.Mode)
@@ -164,7 +163,8 @@ func (w *applying) own(fd int, name string, st unix.Stat_t) error {
 	return nil
 }
 
-// modeOf is a mode of stat(2) as package fs has it, as far as it matters here.
+// modeOf converts a mode of stat(2) to package fs: only the bits that this package
+// uses.
 func modeOf(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	switch m & unix.S_IFMT {

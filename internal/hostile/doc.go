@@ -1,15 +1,15 @@
-// Package hostile runs the whole agent, as a process of its own, beside pods,
-// files and runtimes that mean harm: a table of one attack a row. In each the
-// agent has to stay below 256 MiB, and a bystander's probes and restarts have
-// to stay on time.
+// Package hostile tests the whole agent, as a process of its own, with malicious
+// pods, files and runtimes. Each test has a table with one attack a row. In each,
+// the agent must stay below 256 MiB, and the probes and restarts of an uninvolved
+// pod must stay on time.
 //
-// Other tests have the agent live through much: pods that come and go, edits,
-// restarts, failed pulls, requests. What it has afterwards without garbage, in
-// memory, goroutines and descriptors, must be what it had after the first of
-// them. -churn and -lives make them longer, and -profiles writes heap profiles.
-// For that the tests build the agent with the tag liveheap.
+// Other tests repeat pods, edits, restarts, failed pulls and requests many times.
+// Afterwards the agent's memory, goroutines and descriptors, without garbage, must
+// equal those after the first repetition. -churn and -lives set the number of
+// repetitions, and -profiles writes heap profiles. These tests build the agent with
+// the tag liveheap.
 //
-// It has nothing but tests, and none with -race: the agent is another program, whose
-// memory the race detector would multiply. The runtime is critest's, served over a
-// socket by the test, so that the memory measured is the agent's alone.
+// The package has only tests, and none with -race: the agent is another program,
+// whose memory the race detector would multiply. The runtime is critest's. The test
+// serves it over a socket, so that the measured memory is the agent's alone.
 package hostile

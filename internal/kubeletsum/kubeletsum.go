@@ -1,10 +1,10 @@
-// Package kubeletsum computes the checksums in checkpoint files of a kubelet: FNV-1a, 32 bits, over
-// a dump of the values that the kubelet has in memory.
+// Package kubeletsum computes the checksums in a kubelet's checkpoint files:
+// FNV-1a, 32 bits, of a dump of the kubelet's values in memory.
 //
-// The dump is the one that go-spew makes for k8s.io/kubernetes/pkg/util/hash: types and fields by
-// their names, keys of maps in ascending order, and "<nil>" for a map or a list that is
-// nil, which is not the dump of an empty one. What is dumped is written by hand, as the
-// types are the kubelet's own.
+// The dump is the one of go-spew in k8s.io/kubernetes/pkg/util/hash: types and
+// fields by their names, keys of maps in ascending order, and "<nil>" for a nil map
+// or list, which differs from an empty one. The callers write the dump themselves,
+// since the types are the kubelet's.
 package kubeletsum
 
 import (
@@ -19,7 +19,7 @@ import (
 // null is the dump of a map, a list or a pointer that is nil.
 const null = "<nil>"
 
-// Dump is a dump under way. Its zero value is empty; it is for one goroutine.
+// Dump is an unfinished dump. Its zero value is empty; it is for one goroutine.
 type Dump struct{ b bytes.Buffer }
 
 // Add appends to the dump; format and args are those of fmt.Sprintf.
@@ -28,10 +28,10 @@ func (d *Dump) Add(format string, args ...any) { fmt.Fprintf(&d.b, format, args.
 // Null appends the dump of a pointer that is nil.
 func (d *Dump) Null() { d.b.WriteString(null) }
 
-// Sum is the checksum of what was dumped so far.
+// Sum returns the checksum of the dump so far.
 func (d *Dump) Sum() uint64 { return sum(d.b.Bytes()) }
 
-// OfText is the checksum of a text that a kubelet sums up as it is.
+// OfText returns the checksum of a text, which the kubelet does not dump by type.
 func OfText(text string) uint64 { return sum([]byte("(string)" + text)) }
 
 func sum(b []byte) uint64 {

@@ -1,5 +1,5 @@
-// Package loopdev puts loop devices on files and takes them away, by ioctl(2)
-// alone (loop(4)).
+// Package loopdev attaches loop devices to files and detaches them, with ioctl(2)
+// only (loop(4)).
 //
 //	device, err := loopdev.Attach("/srv/disk.img", false)
 //	...
@@ -7,7 +7,7 @@
 //	...
 //	err = loopdev.Free(device)
 //
-// Of knows a device by the inode of its file, which holds in every mount
-// namespace. Named knows it by the path that the file has or had, for files that
-// are there no more, and for several files that lead to one device.
+// Of finds a device by the inode of its file, which is the same in every mount
+// namespace. Named finds it by the path of its file at the time of Attach; that is
+// for removed files, and for several paths of one file.
 package loopdev

@@ -16,13 +16,13 @@ import (
 const (
 	control    = "/dev/loop-control"
 	sysBlock   = "/sys/block"
-	tries      = 8    // others take free ones as well
-	maxBacking = 8192 // of a path in sysfs, which has no more than a page
+	tries      = 8    // other processes take free devices too
+	maxBacking = 8192 // bytes of a path in sysfs: at most a page
 )
 
-// Attach puts a free loop device on a file, or on a block device, and returns its
-// path. Where the file cannot be written the device is for reading alone. The
-// error is errors.ErrUnsupported where there are no loop devices.
+// Attach attaches a free loop device to a file, or to a block device, and returns
+// the path of the loop device. If the file is not writable, the device is
+// read-only. If the system has no loop devices, the error is errors.ErrUnsupported.
 func Attach(file string, readOnly bool) (device string, err error) {
 	backing, flags, err := openBacking(file, readOnly)
 	if err != nil {
@@ -54,8 +54,7 @@ func Attach(file string, readOnly bool) (device string, err error) {
 	return "", fmt.Errorf("no loop device stays free: %w", unix.EBUSY)
 }
 
-// openBacking opens what a loop device is to be on, for reading alone if writing
-// is not allowed.
+// openBacking opens the file of a loop device; read-only if it is not writable.
 func openBacking(file string, readOnly bool) (*os.File, uint32, error) {
 	if !readOnly {
 		f, err := os.OpenFile(file, os.O_RDWR|unix.O_NONBLOCK, 0)
@@ -94,8 +93,8 @@ func configure(device string, backing *os.File, file string, flags uint32) error
 	return os.NewSyscallError("LOOP_SET_STATUS64", unix.IoctlLoopSetStatus64(int(dev.Fd()), &c.Info))
 }
 
-// Of lists the loop devices on a file, known by its inode. A file that is not
-// there has none, and one that was freed while others have it open is not listed.
+// Of returns the loop devices of a file, by its inode. A missing file has none. A
+// freed device that is still open is not included.
 func Of(file string) ([]string, error) {
 	var want unix.Stat_t
 	if err := unix.Stat(file, &want); errors.Is(err, fs.ErrNotExist) {
@@ -123,15 +122,14 @@ func Of(file string) ([]string, error) {
 	})
 }
 
-// Named lists the loop devices on a file, known by the path that it had when they
-// were put on it.
+// Named returns the loop devices of a file, by its path at the time of Attach.
 func Named(file string) ([]string, error) {
 	return find(func(_, backing string) (bool, error) { return backing == file, nil })
 }
 
-// find lists the loop devices in use that match
-// (Documentation/ABI/testing/sysfs-block-loop of the kernel). One that was freed and
-// goes when its last user does is not in use: whoever took it would lose it.
+// find returns the loop devices in use that match
+// (Documentation/ABI/testing/sysfs-block-loop of the kernel). A freed device that
+// is still open is not in use: it disappears with its last user.
 func find(match func(device, backing string) (bool, error)) ([]string, error) {
 	entries, err := os.ReadDir(sysBlock)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -154,7 +152,7 @@ func find(match func(device, backing string) (bool, error)) ([]string, error) {
 		}
 		goes, err := os.ReadFile(filepath.Join(sysBlock, e.Name(), "loop", "autoclear"))
 		if err != nil || strings.TrimSpace(string(goes)) == "1" {
-			continue // an error is of one that has gone
+			continue // error: the device is gone
 		}
 		device := "/dev/" + e.Name()
 		ok, err := match(device, strings.TrimSuffix(string(backing[:min(len(backing), maxBacking)]), "\n"))
@@ -168,13 +166,13 @@ func find(match func(device, backing string) (bool, error)) ([]string, error) {
 	return out, nil
 }
 
-// Grow makes a loop device as large as its file has become.
+// Grow increases a loop device to the size of its file.
 func Grow(device string) error {
 	return with(device, "LOOP_SET_CAPACITY", unix.LOOP_SET_CAPACITY)
 }
 
-// Free takes a loop device off its file, at once or when its last user has gone.
-// One that is free is no error.
+// Free detaches a loop device from its file: at once, or when its last user closes
+// it. A free device is not an error.
 func Free(device string) error {
 	err := with(device, "LOOP_CLR_FD", unix.LOOP_CLR_FD)
 	if errors.Is(err, unix.ENXIO) {

@@ -1,7 +1,7 @@
-// Package manifestguard refuses YAML and JSON that would cost much more than
-// its size says, before it is decoded: aliases that come to gigabytes, lists of
-// a million empty objects, nesting without end, and quantities that parse for
-// ever. It also reads YAML, and tells keys that are written twice.
+// Package manifestguard rejects YAML and JSON before decoding, if that would cost
+// much more than the size of the text: aliases that expand to gigabytes, lists of a
+// million empty objects, unlimited nesting, and quantities that never finish
+// parsing. It also converts YAML to JSON, and reports duplicate keys.
 package manifestguard
 
 import (
@@ -14,16 +14,17 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 )
 
-// maxTwice bounds the keys that JSON returns, and maxPath how long each of them is, in bytes.
+// maxTwice is the maximum number of duplicate keys in the result of JSON; maxPath is
+// the maximum length of each in bytes.
 const (
 	maxTwice = 20
 	maxPath  = 200
 )
 
-// JSON makes JSON of the first document of some YAML, as the kubelet reads
-// manifests. A key behind a merge ("<<") overrides what is merged. twice are the
-// paths of the keys that are written twice in one mapping of an object; the last
-// of them counts. Texts with costly aliases are for [Aliases] to refuse before.
+// JSON converts the first document of a YAML text to JSON, as the kubelet does with
+// manifests. A key after a merge ("<<") overrides the merged one. twice are the paths
+// of duplicate keys in one mapping; the last one counts. The caller has to check the
+// text with [Aliases] first.
 func JSON(text []byte) (raw []byte, twice []string, err error) {
 	strict, err := kyaml.YAMLToJSONStrict(text)
 	if err == nil {
@@ -32,14 +33,14 @@ func JSON(text []byte) (raw []byte, twice []string, err error) {
 	if raw, err = kyaml.YAMLToJSON(text); err != nil {
 		return nil, nil, err
 	}
-	var doc yaml.MapSlice // has the keys of a mapping as they are written, and nothing that is merged
+	var doc yaml.MapSlice // keys as they are written, without merged ones
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return raw, nil, nil // no object
+		return raw, nil, nil // not an object
 	}
 	return raw, repeated(nil, nil, doc), nil
 }
 
-// repeated appends the paths of keys that are written twice in v, which is at path.
+// repeated appends the paths of duplicate keys in v to twice. path is the path of v.
 func repeated(twice, path []string, v any) []string {
 	switch v := v.(type) {
 	case yaml.MapSlice:
@@ -61,11 +62,11 @@ func repeated(twice, path []string, v any) []string {
 	return twice
 }
 
-// Aliases refuses YAML that comes to more than limit bytes once its aliases
-// are replaced by what they stand for (the "billion laughs"). The decoder
-// bounds the number of values, but a long text that thousands of aliases stand
-// for is shared until it is written as JSON. Text that is no YAML is no error:
-// whoever decodes it says so better. Only the first document counts.
+// Aliases returns an error for YAML that is larger than limit bytes when its
+// aliases are expanded (the "billion laughs"). The YAML decoder limits the number
+// of values, but shares a long text among thousands of aliases; JSON would repeat
+// the text. Invalid YAML is not an error: its decoder returns a better one. Only
+// the first document is checked.
 func Aliases(text []byte, limit int) error {
 	if !bytes.ContainsRune(text, '&') || !bytes.ContainsRune(text, '*') {
 		return nil
@@ -82,7 +83,7 @@ func Aliases(text []byte, limit int) error {
 
 // expanded takes the size of v off left, and stops as soon as that is below 0.
 func expanded(v any, left int) int {
-	left -= 8 // quotes, commas, and what a number or a truth takes
+	left -= 8 // quotes, commas, and a number or a bool
 	switch v := v.(type) {
 	case string:
 		left -= len(v)
@@ -101,10 +102,9 @@ func expanded(v any, left int) int {
 	return left
 }
 
-// Values returns how many values and names of fields some YAML or JSON has: of
-// JSON exactly, of YAML at least half of them, but for two. Each takes the YAML
-// parser some hundred bytes. Marks within the texts of YAML count as if they were
-// outside.
+// Values returns the number of values and field names in YAML or JSON: exact for
+// JSON; for YAML at least half of the number, less two. The YAML parser takes some
+// hundred bytes for each. Punctuation within texts of YAML counts too.
 func Values(text []byte) int {
 	if json.Valid(text) {
 		return ShapeOf(text).Values
@@ -123,14 +123,14 @@ func Values(text []byte) int {
 	return n
 }
 
-// Shape is what some JSON is made of.
+// Shape is the nesting and the size of a JSON text.
 type Shape struct {
-	Depth  int // of arrays and objects in each other
-	Values int // at most: names of fields count as well
+	Depth  int // of nested arrays and objects
+	Values int // at most: field names count too
 }
 
-// ShapeOf returns the shape of some JSON, valid or not, in one pass that
-// allocates nothing.
+// ShapeOf returns the shape of a JSON text, valid or not. It makes one pass without
+// allocations.
 func ShapeOf(text []byte) Shape {
 	var s Shape
 	depth, quoted, scalar := 0, false, false

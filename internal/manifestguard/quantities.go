@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Field is a field of a document that must not be decoded.
+// Field is a field of a document with a quantity that is too costly to parse.
 type Field struct {
 	Path  string // such as spec.containers[0].resources.limits[cpu]
 	Value string // its first 64 bytes
@@ -22,11 +22,10 @@ type Field struct {
 // maxFields is how many fields are named.
 const maxFields = 20
 
-// Inspect returns how many bytes an object, as JSON, comes to when it is decoded
-// into a value of into's type, about, and the fields that the type has as
-// quantities and whose texts must not be parsed; 20 of them at most, in order.
-// Names of fields are compared by case, as Kubernetes does. Text that is no JSON
-// comes to nothing.
+// Inspect returns the approximate size in memory of a JSON object that is decoded
+// into the type of into. costly are the fields with quantities that must not be
+// parsed, in order, at most 20. Field names are case-sensitive, as in Kubernetes.
+// For invalid JSON the results are zero.
 func Inspect(text []byte, into any) (size int, costly []Field) {
 	if !json.Valid(text) {
 		return 0, nil
@@ -37,10 +36,10 @@ func Inspect(text []byte, into any) (size int, costly []Field) {
 	return w.size, w.found
 }
 
-// Decodable refuses JSON that must not be decoded into a value of into's type:
-// with a quantity whose text must not be parsed, which is a
-// [quantity.ErrTooCostly], or that would come to more than limit bytes. Text that
-// is no JSON is no error: whoever decodes it says so better.
+// Decodable returns an error for JSON that must not be decoded into the type of
+// into: for a quantity that is too costly to parse, a [quantity.ErrTooCostly]; and
+// for a size of more than limit bytes in memory. Invalid JSON is not an error: its
+// decoder returns a better one.
 func Decodable(text []byte, into any, limit int) error {
 	size, costly := Inspect(text, into)
 	if len(costly) > 0 {
@@ -86,8 +85,8 @@ var (
 	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// value reads a value whose own size is counted, unless it is pointed to. Of a nil
-// type nothing is known.
+// value reads a value. It counts the value's own size only behind a pointer: the
+// parent includes the size of other values. A nil type is an unknown one.
 func (w *walk) value(at *place, t reflect.Type) {
 	token, _ := w.dec.Token()
 	if t == nil {
@@ -138,7 +137,7 @@ func (w *walk) object(at *place, t reflect.Type) {
 	_, _ = w.dec.Token()
 }
 
-// skip reads what is left of a value after its first token.
+// skip reads the rest of a value after its first token.
 func (w *walk) skip(token json.Token) {
 	depth := 0
 	for {

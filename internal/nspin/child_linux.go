@@ -18,17 +18,17 @@ import (
 // context has no deadline.
 const childTimeout = 10 * time.Second
 
-// Child is a process in new namespaces that runs nothing but the calls that made
+// Child is a process in new namespaces. It runs only the system calls that make
 // them, and no other program.
 type Child struct {
 	pid  int
-	sock *os.File // the child ends when it is closed, be it by our death
+	sock *os.File // the child exits when it is closed, also by the death of this process
 }
 
-// StartChild starts a child that enters the user namespace owner, unless that is
-// nil, and makes the namespaces of flags (CLONE_NEW constants) in it. The
-// kernel lets only a process of one thread enter or make a user namespace. The
-// caller has to End it.
+// StartChild starts a child that enters the user namespace owner, if that is not
+// nil, and creates the namespaces of flags (CLONE_NEW constants) in it. A child is
+// necessary: only a process with one thread may enter or create a user namespace.
+// The caller has to call End.
 func StartChild(ctx context.Context, owner *os.File, flags int) (*Child, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -63,7 +63,7 @@ func StartChild(ctx context.Context, owner *os.File, flags int) (*Child, error) 
 	return c, nil
 }
 
-// PID returns the child's, which is nobody else's until End.
+// PID returns the child's process ID. The kernel does not reuse it before End.
 func (c *Child) PID() int { return c.pid }
 
 // Open opens a namespace of the child by its name in /proc/PID/ns, such as net.
@@ -117,19 +117,19 @@ func fork(owner, sock, flags int) (int, error) {
 	return int(pid), nil
 }
 
-// child forks, and returns in the parent alone. The child has a copy of the
-// memory and one thread, without Go's scheduler: it must not grow its stack,
-// allocate, take a lock or be seen by the race detector, and so makes nothing
-// but raw calls. It closes what it inherited, enters the user namespace, makes
-// the others, writes how that went to sock, and stays until the other end of
-// sock is closed, be it by the parent's death.
+// child forks, and returns only in the parent. The child has a copy of the memory
+// and one thread, without Go's scheduler. It must not grow its stack, allocate,
+// take a lock or call the race detector: it makes only raw system calls. It closes
+// inherited descriptors, enters the user namespace, creates the other namespaces,
+// writes the result to sock, and waits until the other end of sock is closed, also
+// by the parent's death.
 //
 //go:norace
 //go:nosplit
 //go:noinline
 func child(owner, sock, low, high, flags uintptr) (uintptr, unix.Errno) {
 	var clone, stack uintptr = uintptr(unix.SIGCHLD), 0
-	if runtime.GOARCH == "s390x" { // where they come the other way round
+	if runtime.GOARCH == "s390x" { // its clone(2) has the arguments in another order
 		clone, stack = stack, clone
 	}
 	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, clone, stack, 0, 0, 0, 0)

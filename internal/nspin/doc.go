@@ -1,4 +1,3 @@
-// Package nspin keeps namespaces of the kernel without a process in them, by a
-// mount of their file as ip-netns(8) keeps them, and goes into them and back on
-// threads of their own.
+// Package nspin keeps namespaces without a process, with a mount of their file as
+// ip-netns(8) does. It also runs functions in a namespace, on threads of their own.
 package nspin

@@ -9,18 +9,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind describes what there is at a path.
+// Kind is the kind of file at a path.
 type Kind uint8
 
-// The kinds of an [At].
+// The kinds of [At].
 const (
-	None    Kind = iota // there is nothing
-	Empty               // an empty file, to bind a namespace to
+	None    Kind = iota // no file
+	Empty               // an empty file, for the mount of a namespace
 	Pinned              // a namespace
 	Foreign             // anything else, such as another mount
 )
 
-// At is what there is at a path where a namespace may be.
+// At is the result of [Look].
 type At struct {
 	Kind Kind
 	// ID distinguishes namespaces that exist at the same time; 0 unless Kind is
@@ -28,12 +28,12 @@ type At struct {
 	ID uint64
 }
 
-// ErrForeign means that something is at the path that was not pinned there.
+// ErrForeign means that the path has another file than a pinned namespace.
 var ErrForeign = errors.New("not a namespace of that type")
 
-// Look returns what is at path. A namespace of another type than that of the
-// CLONE_NEW constant is Foreign. It takes hold of what is there before it opens
-// anything.
+// Look returns the kind of file at path. A namespace of another type than the
+// CLONE_NEW constant space is Foreign. Look opens only namespaces: it examines an
+// O_PATH descriptor first.
 func Look(path string, space int) (At, error) {
 	held, at, err := look(path, space)
 	if held != nil {
@@ -42,8 +42,8 @@ func Look(path string, space int) (At, error) {
 	return at, err
 }
 
-// OpenPinned opens the namespace of a type that is pinned at path. The file is
-// the caller's; an fs.ErrNotExist if there is none.
+// OpenPinned opens the namespace of the type space at path. The caller has to close
+// it. If there is none, the error is fs.ErrNotExist.
 func OpenPinned(path string, space int) (*os.File, error) {
 	f, at, err := look(path, space)
 	switch {
@@ -57,7 +57,7 @@ func OpenPinned(path string, space int) (*os.File, error) {
 	return f, nil
 }
 
-// look returns an open namespace if there is one.
+// look returns the kind of file at path, and an open namespace if there is one.
 func look(path string, space int) (*os.File, At, error) {
 	held, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -94,9 +94,10 @@ func look(path string, space int) (*os.File, At, error) {
 	}
 }
 
-// Remove unmounts the namespace of that type and ID, or any of that type if id
-// is 0, and removes the empty file below it. Who is inside stays inside.
-// Nothing there is no error; anything else stays, with an [ErrForeign].
+// Remove unmounts the namespace of this type and ID, or any of this type if id is
+// 0, and deletes the empty file under it. Processes in the namespace stay in it. A
+// missing file is not an error; any other file stays, and the error is
+// [ErrForeign].
 func Remove(path string, space int, id uint64) error {
 	for range 2 { // the namespace, the file below it
 		at, err := Look(path, space)
@@ -111,7 +112,7 @@ func Remove(path string, space int, id uint64) error {
 				return pathError("unmount", path, err)
 			}
 		case at.Kind == Empty:
-			// A mount of somebody else's empty file makes this an EBUSY.
+			// EBUSY: another process has mounted an empty file here.
 			if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
 				return pathError("remove", path, err)
 			}

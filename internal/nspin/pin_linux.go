@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control calls f with a file's descriptor, and leaves the file as it is.
+// Control calls f with a file's descriptor. The file stays in its mode.
 func Control(file *os.File, f func(fd int) (int, error)) (n int, err error) {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -24,8 +24,8 @@ func Control(file *os.File, f func(fd int) (int, error)) (n int, err error) {
 
 var sharing sync.Mutex
 
-// ShareDir makes a directory a mount whose mounts are seen in the mount
-// namespaces that were made of this one, which is how ip-netns(8) has it.
+// ShareDir makes a directory a shared mount, as ip-netns(8) does: mounts in it
+// appear in mount namespaces that were created from this one.
 func ShareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -64,7 +64,7 @@ func ShareDir(dir string) error {
 	return pathError("share", dir, share())
 }
 
-// MakePoint makes the file that a namespace is mounted on.
+// MakePoint creates the mount point of a namespace: an empty file.
 func MakePoint(path string) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o444)
 	if err != nil {
@@ -73,7 +73,7 @@ func MakePoint(path string) error {
 	return pathError("close", path, unix.Close(fd))
 }
 
-// Bind mounts a namespace at path, and returns its identity.
+// Bind mounts a namespace at path, and returns its ID.
 func Bind(space *os.File, path string) (uint64, error) {
 	var st unix.Stat_t
 	_, err := Control(space, func(fd int) (int, error) {
@@ -85,8 +85,8 @@ func Bind(space *os.File, path string) (uint64, error) {
 	return st.Ino, pathError("mount", path, err)
 }
 
-// Open opens a file of nsfs, which os.OpenFile would give to the poller in
-// vain.
+// Open opens a file of nsfs. os.OpenFile would also register it with the poller,
+// which cannot poll it.
 func Open(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OnThread calls f on a thread that nothing else runs on meanwhile. If f says
-// that it did not come back, the thread ends. It is never the first one, which
-// cannot end, and whose namespaces others take for the program's.
+// OnThread calls f on a thread of its own. If f returns false, it could not restore
+// the thread's namespaces, and the thread ends. The thread is never the main one,
+// which cannot end, and whose namespaces /proc/PID/ns shows.
 func OnThread(f func() (back bool)) {
 	done := make(chan struct{})
 	go func() {

@@ -1,8 +1,10 @@
-// Package ownerlock locks a file for a process, and knows which process has it.
+// Package ownerlock locks a file for a process, and records the process that holds
+// the lock.
 //
-// The kernel drops a lock of flock(2) with the last descriptor of its file. A child
-// that a process made in the moment of its death has them all until it runs its own
-// program: the lock of a dead process is waited for.
+// The kernel releases a lock of flock(2) when the last descriptor of the file is
+// closed. A child that a process forked just before its death has copies of the
+// descriptors until it executes its own program. For this reason Take waits for the
+// lock of a dead process.
 package ownerlock
 
 import (
@@ -25,15 +27,16 @@ const (
 	maxPID = 20
 )
 
-// HeldError says that another process has the lock.
+// HeldError means that another process holds the lock.
 type HeldError struct {
-	PID string // as that process wrote it
+	PID string // as the process has written it
 }
 
 func (e *HeldError) Error() string { return "in use by process " + e.PID }
 
-// Take locks f for this process, and writes its number there; a *HeldError if a
-// process that lives has the lock. The lock lasts until Release, or the process's end.
+// Take locks f for this process and writes the process ID to it. If a living
+// process holds the lock, the error is *HeldError. The lock lasts until Release or
+// the end of the process.
 func Take(f *os.File) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -54,14 +57,14 @@ func Take(f *os.File) error {
 	return err
 }
 
-// Release gives the lock of f back and closes f. To close it is not enough: a child
-// that was made in this moment has the lock until it runs its own program.
+// Release releases the lock of f and closes f. Close alone is not enough: a child
+// that was just forked holds the lock until it executes its own program.
 func Release(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
 
-// Check returns a *HeldError if a process that lives has the lock, and takes nothing. f
-// may be open for reading alone.
+// Check returns a *HeldError if a living process holds the lock. It does not take
+// the lock; f may be read-only.
 func Check(f *os.File) error {
 	fd := int(f.Fd())
 	if err := syscall.Flock(fd, syscall.LOCK_SH|syscall.LOCK_NB); err == nil {
@@ -73,8 +76,8 @@ func Check(f *os.File) error {
 	return nil
 }
 
-// holder reads who has the lock, and whether that process lives. One that has not
-// written its number yet does.
+// holder returns the holder of the lock, and whether it lives. A process that has
+// not written its ID yet counts as living.
 func holder(f *os.File) (pid string, lives bool) {
 	b, _ := io.ReadAll(io.NewSectionReader(f, 0, maxPID))
 	pid = strings.TrimSpace(string(b))

@@ -1,20 +1,20 @@
-// Package podcgroup reads pods and containers out of the names of cgroups, as
-// the kubelet and the runtimes give them: with the cgroupfs driver
+// Package podcgroup parses pods and containers from cgroup paths, with the names
+// that the kubelet and the runtimes use. With the cgroupfs driver:
 //
 //	/kubepods/burstable/pod<uid>/<container>
 //
-// and with that of systemd
+// With the systemd driver:
 //
 //	/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice/cri-containerd-<container>.scope
 //
-// both below any root, on cgroup v1 and v2 alike.
+// Both may be below any root, on cgroup v1 and v2.
 package podcgroup
 
 import "strings"
 
-// Locate finds the pod's UID and the container's ID in a cgroup's path, which
-// may be that of a cgroup within the container. Both are "" if the path leads
-// into no pod, and the ID is if it ends there.
+// Locate returns the pod's UID and the container's ID for a cgroup path, including
+// the path of a cgroup within a container. Both are "" for a path outside pods;
+// container is "" for a pod's own cgroup.
 func Locate(path string) (pod, container string) {
 	inPods := false
 	for part := range strings.SplitSeq(path, "/") {
@@ -31,8 +31,8 @@ func Locate(path string) (pod, container string) {
 	return pod, ""
 }
 
-// isPodsRoot reports whether a name is that of the cgroup above all pods. With
-// systemd it may have parents in its name: a-b-kubepods.slice.
+// isPodsRoot reports whether a name is that of the root cgroup of all pods. With
+// systemd the name may include parents: a-b-kubepods.slice.
 func isPodsRoot(name string) bool {
 	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
 		return unit == "kubepods" || strings.HasSuffix(unit, "-kubepods")
@@ -40,12 +40,11 @@ func isPodsRoot(name string) bool {
 	return name == "kubepods"
 }
 
-// PodUID is the UID in the name of a pod's cgroup, the last element of its path;
-// "" if it is no pod's.
+// PodUID returns the UID in the name of a pod's cgroup, the last element of its
+// path; "" for other cgroups.
 func PodUID(name string) string {
 	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
-		// A dash separates systemd's levels, so those of the UID are
-		// underscores.
+		// A dash separates systemd's levels: dashes of the UID are underscores.
 		uid, ok := strings.CutPrefix(unit[strings.LastIndexByte(unit, '-')+1:], "pod")
 		if !ok {
 			return ""
@@ -59,8 +58,9 @@ func PodUID(name string) string {
 	return uid
 }
 
-// ContainerID is the ID in the name of a container's cgroup, the last element of
-// its path: what follows the last dash of a systemd scope, else the name.
+// ContainerID returns the ID in the name of a container's cgroup, the last element
+// of its path. It is the part after the last dash of a systemd scope; otherwise it
+// is the whole name.
 func ContainerID(name string) string {
 	if unit, ok := strings.CutSuffix(name, ".scope"); ok {
 		return unit[strings.LastIndexByte(unit, '-')+1:]

@@ -1,13 +1,13 @@
-// Package podcheck finds what no node should take a pod with, whoever sent it:
-// names that would lead out of the directories they become part of, numbers
-// that are no user or group IDs, words that the API does not have, and settings
-// of security that contradict each other. A misspelt word would otherwise count
-// as the absence of a setting, and so as less protection than was asked for.
+// Package podcheck validates the parts of a pod that a node must not accept from
+// any source: names that become parts of paths and would lead out of a directory,
+// invalid user and group IDs, values that the API does not have, and security
+// settings that contradict each other. The node would treat a misspelt value as
+// unset, and give less protection than the pod requests.
 //
-// [Pod] is for admission, of pods of every source, and for readers of
-// manifests: these check more, which an API server has checked for others. It
-// takes fields without a value that the API has a default for.
+// [Pod] is for admission, of pods of every source, and for readers of manifests.
+// Readers of manifests check more, which an API server has checked for other pods.
+// Pod accepts empty fields for which the API has a default.
 //
-// All functions are pure, and take time in proportion to the size of the pod.
-// Nothing handed in is changed; errors are few and short, whatever the pod is.
+// All functions are pure; they take time in proportion to the size of the pod. They
+// change no argument. The number and the length of errors is limited.
 package podcheck

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// jsonName is a field's name in JSON, "" of one that is laid out in its parent.
+// jsonName returns the name of a field in JSON; "" for an inlined field.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
@@ -55,7 +55,7 @@ func (v *checker) fieldRef(p *field.Path, ref *v1.ObjectFieldSelector, shown []s
 	v.add(field.NotSupported(p, clip(ref.FieldPath), allowed))
 }
 
-// resourceRef checks a reference to what a container requests or may use.
+// resourceRef checks a reference to a request or a limit of a container.
 func (v *checker) resourceRef(p *field.Path, ref *v1.ResourceFieldSelector) {
 	if ref == nil || v.full() {
 		return

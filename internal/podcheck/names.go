@@ -15,8 +15,9 @@ const maxUID = 128
 
 const wantUID = "must be 1 to 128 ASCII letters, digits, '.', '_' and '-', and neither '.' nor '..'"
 
-// UID returns an error if a UID cannot be the name of a directory: it takes 1 to
-// 128 bytes of A-Z, a-z, 0-9, ".", "_" and "-", and neither "." nor "..".
+// UID returns an error if a UID is not valid as the name of a directory. A valid
+// UID has 1 to 128 bytes of A-Z, a-z, 0-9, ".", "_" and "-", and is neither "." nor
+// "..".
 func UID(uid types.UID) error {
 	good := len(uid) > 0 && len(uid) <= maxUID && uid != "." && uid != ".."
 	for i := 0; i < len(uid) && good; i++ {
@@ -29,8 +30,8 @@ func UID(uid types.UID) error {
 	return nil
 }
 
-// Names is Pod for the names alone of which paths are made: those of the pod,
-// its namespace, containers and volumes, and its UID.
+// Names checks only the names that become parts of paths: those of the pod, its
+// namespace, containers and volumes, and its UID.
 func Names(p *v1.Pod) field.ErrorList {
 	v := &checker{pod: p}
 	v.names()

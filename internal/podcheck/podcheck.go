@@ -11,8 +11,8 @@ import (
 // maxErrors is how many errors are returned: they go into a pod's status.
 const maxErrors = 20
 
-// Pod returns at most 20 errors, or none if the pod can be taken. Each names
-// the field, its value, cut to 100 bytes, and what is allowed.
+// Pod returns at most 20 errors; none if the pod is acceptable. Each has the field,
+// its value, cut to 100 bytes, and the allowed values.
 func Pod(p *v1.Pod) field.ErrorList {
 	v := &checker{pod: p}
 	v.names()
@@ -43,7 +43,7 @@ func (v *checker) invalid(p *field.Path, value any, format string, args ...any) 
 	v.add(field.Invalid(p, value, fmt.Sprintf(format, args...)))
 }
 
-// says reports what a function of package validation found.
+// says adds the first message of a function of package validation.
 func (v *checker) says(p *field.Path, value string, msgs []string) {
 	if len(msgs) > 0 {
 		v.invalid(p, value, "%s", msgs[0])

@@ -83,9 +83,9 @@ func (v *checker) appArmor(a *v1.AppArmorProfile, p *field.Path) {
 	}
 }
 
-// appArmorAnnotations refuses the annotations that AppArmor profiles were named
-// by before there were fields (KEP-24), unless they say what the fields do: to
-// pass over one would leave a container less confined than it asks to be.
+// appArmorAnnotations rejects the AppArmor annotations that preceded the fields
+// (KEP-24), unless they equal the fields. Ignoring an annotation would leave a
+// container less confined than it requests.
 func (v *checker) appArmorAnnotations(containers map[string]*v1.Container) {
 	const prefix = v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 	for _, key := range slices.Sorted(maps.Keys(v.pod.Annotations)) {

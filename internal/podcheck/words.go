@@ -15,10 +15,10 @@ import (
 // word is a type of the API whose values are some words.
 type word struct {
 	allowed []string
-	// unset reports whether a field that is no pointer may be without a value:
-	// the API has a default for it.
+	// unset reports whether a field without a pointer may be empty: the API has a
+	// default for it.
 	unset bool
-	// pattern matches further values; nil where there are none.
+	// pattern matches further values; nil if there are none.
 	pattern *regexp.Regexp
 }
 
@@ -96,8 +96,8 @@ func (w word) takes(s string) bool {
 	return slices.Contains(w.allowed, s) && (w.pattern == nil || s != w.allowed[len(w.allowed)-1]) || w.pattern != nil && w.pattern.MatchString(s)
 }
 
-// signals are those of signal(7), and the real-time ones by their distance from
-// the first and the last (KEP-4960).
+// signals returns the signals of signal(7), with the real-time signals by their
+// distance from the first and the last (KEP-4960).
 func signals() word {
 	w := anyOf(
 		"SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCLD", "SIGCONT", "SIGFPE", "SIGHUP",
@@ -140,7 +140,7 @@ type plan struct {
 
 type fieldPlan struct {
 	index int
-	name  string // "" of one whose fields count as those of its parent
+	name  string // "" for an inlined field
 	plan  *plan
 }
 
@@ -185,8 +185,8 @@ var planOf = func() func(reflect.Type) *plan {
 	}
 }()
 
-// walk is one look at all words of a pod. It knows where it is by names and
-// indices; paths are made for errors alone.
+// walk is one pass over all strings of a pod with a limited set of values. It
+// records its position as names and indices, and makes paths only for errors.
 type walk struct {
 	v    *checker
 	root *field.Path
@@ -195,7 +195,7 @@ type walk struct {
 
 type step struct {
 	name  string
-	index int // of a list, where there is no name
+	index int // in a list; there is no name then
 }
 
 func (w *walk) value(val reflect.Value, p *plan) {

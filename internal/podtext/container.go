@@ -100,8 +100,8 @@ func stateLine(s v1.ContainerState) string {
 	}
 }
 
-// terminated has the times that the runtime knows: of a container that it has lost
-// there are none.
+// terminated formats the end of a container. The times are missing if the runtime
+// has lost the container.
 func terminated(t *v1.ContainerStateTerminated) string {
 	s := fmt.Sprintf("Terminated %sexit code %d", inBrackets(t.Reason), t.ExitCode)
 	if t.Signal != 0 {
@@ -172,7 +172,7 @@ func probe(p *v1.Probe) string {
 		p.InitialDelaySeconds, p.TimeoutSeconds, p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold)
 }
 
-// env is a variable's value, or its source: values of Secrets are never looked up.
+// env formats the value or the source of a variable. It never reads Secrets.
 func env(e *v1.EnvVar) string {
 	f := e.ValueFrom
 	switch {

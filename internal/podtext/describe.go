@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Describe prints everything about one pod, with the ages of its events as of now.
+// Describe prints all details of one pod. now is the time for the ages of events.
 func Describe(out io.Writer, p *v1.Pod, events []v1.Event, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(key, value string) { fmt.Fprintf(w, "%s:\t%s\n", key, OneLine(value)) }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// WriteEvents prints events, the newest last, with ages as of now. It sorts events
-// in place.
+// WriteEvents prints events, the newest last. now is the time for their ages. It
+// sorts events in place.
 func WriteEvents(w io.Writer, events []v1.Event, now time.Time) error {
 	slices.SortStableFunc(events, func(a, b v1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)

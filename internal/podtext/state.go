@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// State is the one word that says most about a pod: why a container waits, or how
-// it ended, before the phase.
+// State returns the STATUS column of a pod: the reason for which a container waits
+// or has ended, otherwise the phase.
 func State(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"

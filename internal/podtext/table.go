@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// WriteTable prints pods, a line each, with ages as of now. A wide table has
-// addresses and nodes too.
+// WriteTable prints pods, a line each. now is the time for their ages. A wide table
+// also has addresses and nodes.
 func WriteTable(w io.Writer, pods []v1.Pod, wide bool, now time.Time) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, header(wide))
@@ -68,7 +68,8 @@ func isSidecar(p *v1.Pod, name string) bool {
 	})
 }
 
-// Age is how long ago a pod came, or began if nobody says when it came.
+// Age returns the time since a pod's creation; since its start if the creation time
+// is unknown.
 func Age(p *v1.Pod, now time.Time) string {
 	var start *metav1.Time
 	switch {

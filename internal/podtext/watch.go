@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// watchInterval is the time between two lists of [Watch]: the agent is asked on its
-// own machine, over a unix socket, and a person reads the answer.
+// watchInterval is the time between two lists of [Watch]. A list is a request over
+// a unix socket on the same machine.
 const watchInterval = time.Second
 
 // Watch prints the table of the pods that list returns, and then a line for each
-// pod that changed, until ctx ends, which is no error, or list fails. A pod that is
-// gone has a last line with the status Deleted.
+// changed pod. It returns nil when ctx ends, or the error of list. The last line of
+// a removed pod has the status Deleted.
 func Watch(ctx context.Context, w io.Writer, wide bool, list func(context.Context) ([]v1.Pod, error)) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -41,7 +41,8 @@ func Watch(ctx context.Context, w io.Writer, wide bool, list func(context.Contex
 	}
 }
 
-// writeChanges prints the pods that look otherwise than in shown, and updates it.
+// writeChanges prints the pods whose line has changed since shown, and updates
+// shown.
 func writeChanges(w io.Writer, first, wide bool, shown map[types.UID]v1.Pod, pods []v1.Pod) error {
 	tw := tabwriter.NewWriter(w, columnWidth, 8, 3, ' ', 0)
 	if first {
@@ -72,5 +73,5 @@ func writeChanges(w io.Writer, first, wide bool, shown map[types.UID]v1.Pod, pod
 // a name is longer.
 const columnWidth = 12
 
-// looks is a pod's line without its age, which changes all the time.
+// looks returns a pod's line without its age, which changes all the time.
 func looks(p *v1.Pod, wide bool) string { return row(p, wide, p.CreationTimestamp.Time) }

@@ -1,7 +1,7 @@
-// Package profile serves the runtime's profiles over HTTP, as net/http/pprof
-// does, for "go tool pprof". Other than that package it registers nothing with
-// http.DefaultServeMux when it is imported: a program that serves that mux does
-// not open its profiles to whom it did not mean to.
+// Package profile serves the runtime's profiles over HTTP for "go tool pprof", as
+// net/http/pprof does. Unlike that package it does not register with
+// http.DefaultServeMux when it is imported: a program that serves that mux does not
+// expose its profiles unintentionally.
 package profile
 
 import (
@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// Longest is how long a profile or a trace may take.
+// Longest is the maximum duration of a profile or a trace.
 const Longest = 5 * time.Minute
 
-// Handler serves the index at base, and below it each profile by its name, the
-// CPU's as "profile", an execution trace as "trace" and the command line as
-// "cmdline". seconds says how long the CPU's (30) and the trace's (1) take;
-// debug=1 asks for text; gc=1 collects garbage before.
+// Handler serves the index at base, and each profile below it by its name. Further
+// names are "profile" (the CPU profile), "trace" (an execution trace) and
+// "cmdline". The query parameter seconds is the duration of the CPU profile (30) or
+// the trace (1). debug=1 returns text. gc=1 collects garbage first.
 func Handler(base string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
@@ -82,7 +82,7 @@ func lookup(w http.ResponseWriter, r *http.Request, name string) {
 	} else {
 		binary(w, name)
 	}
-	_ = p.WriteTo(w, debug) // the client has gone if this fails
+	_ = p.WriteTo(w, debug) // error: the client is gone
 }
 
 func binary(w http.ResponseWriter, name string) {
@@ -90,7 +90,8 @@ func binary(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
 }
 
-// timed runs take for the seconds asked for, or until the client leaves.
+// timed calls take with a context that ends after the requested seconds, or when
+// the client disconnects.
 func timed(w http.ResponseWriter, r *http.Request, seconds float64, take func(context.Context) error) {
 	if v := r.FormValue("seconds"); v != "" {
 		f, err := strconv.ParseFloat(v, 64)

@@ -1,7 +1,6 @@
-// Package promshare registers metrics so that several values of one kind, such as
-// two clients of two runtimes, may share a Prometheus registerer: their metrics are
-// merged. Without it the second New would fail, since a registerer takes each
-// metric once.
+// Package promshare registers metrics of several values of one kind, such as two
+// clients of two runtimes, with one Prometheus registerer, and merges them. Without
+// it the second registration would fail: a registerer accepts each metric once.
 package promshare
 
 import (
@@ -11,10 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register registers c with reg, or adds it to the collector with the same
-// metrics that an earlier call registered: see [Merged]. A metric of that name with
-// other labels or another help text is an error. Collectors are never unregistered;
-// one that was added counts for as long as reg lives.
+// Register registers c with reg. If an earlier call has registered a collector with
+// the same metrics, it adds c to that one: see [Merged]. A metric with the same
+// name and other labels, or another help text, is an error. Collectors stay
+// registered as long as reg exists.
 func Register(reg prometheus.Registerer, c prometheus.Collector) error {
 	err := reg.Register(&Merged{members: []prometheus.Collector{c}})
 	var already prometheus.AlreadyRegisteredError
@@ -31,9 +30,9 @@ func Register(reg prometheus.Registerer, c prometheus.Collector) error {
 	return nil
 }
 
-// Merged is a collector of several collectors that have the same metrics. Equal
-// series become one: counters, gauges and histograms are added up; of points in
-// time, of labels of a program and of switches the largest value counts.
+// Merged is a collector of several collectors with the same metrics. It merges
+// equal series: it adds counters, gauges and histograms; for times, build
+// information and switches it takes the largest value.
 type Merged struct {
 	mu      sync.Mutex
 	members []prometheus.Collector

@@ -16,7 +16,7 @@ type sum struct {
 	order  []key // as they were first seen
 }
 
-// key is what makes two series the same.
+// key identifies a series.
 type key struct {
 	desc   string
 	labels string

@@ -1,7 +1,7 @@
-// Package quantity parses the texts of Kubernetes' quantities that come from
-// outside: of manifests, annotations, flags and the names of huge pages. The
-// parser of Kubernetes takes any exponent and any number of digits, and
-// computes with 1e-2000000000 until the machine is out of memory.
+// Package quantity parses Kubernetes quantities from untrusted texts: manifests,
+// annotations, flags and the names of huge pages. The parser of Kubernetes accepts
+// any exponent and any number of digits; for 1e-2000000000 it computes until the
+// machine is out of memory.
 package quantity
 
 import (
@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// MaxExponent is the largest exponent that is parsed, and its negative the
-	// smallest. The largest suffix, Ei, is less than 1e19.
+	// MaxExponent is the largest accepted exponent, and -MaxExponent the smallest.
+	// The largest suffix, Ei, is less than 1e19.
 	MaxExponent = 99
-	// MaxLength is the longest text that is parsed, in bytes. The largest
-	// number that anything can count here has 20 digits.
+	// MaxLength is the maximum length of a text in bytes. The largest number of any
+	// resource has 20 digits.
 	MaxLength = 128
 )
 
-// ErrTooCostly means that a text is not parsed, since that might take for ever.
+// ErrTooCostly is returned for a text that Parse rejects without parsing.
 var ErrTooCostly = fmt.Errorf("want a quantity of at most %d bytes with an exponent from -%d to %d", MaxLength, MaxExponent, MaxExponent)
 
-// Parse parses a quantity. A text that is no [Cheap] one is an [ErrTooCostly].
+// Parse parses a quantity. If the text is not [Cheap], the error is ErrTooCostly.
 func Parse(s string) (resource.Quantity, error) {
 	if !Cheap(s) {
 		return resource.Quantity{}, ErrTooCostly
@@ -33,8 +33,7 @@ func Parse(s string) (resource.Quantity, error) {
 	return resource.ParseQuantity(s)
 }
 
-// Cheap reports whether Kubernetes' parser is soon done with s, whether it is
-// a quantity or not.
+// Cheap reports whether Kubernetes' parser takes little time for s, valid or not.
 func Cheap(s string) bool {
 	if len(s) > MaxLength {
 		return false

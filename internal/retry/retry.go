@@ -1,7 +1,7 @@
-// Package retry says how long to wait before something that failed is tried
-// again: longer after each failure in a row, and never longer than a limit.
+// Package retry computes the time to wait before a retry: longer after each failure
+// in a row, up to a limit.
 //
-// A loop keeps a [Backoff] beside what it tries:
+// A loop has a [Backoff] of its own:
 //
 //	wait := retry.Backoff{First: time.Second, Max: time.Minute}
 //	for {
@@ -12,8 +12,8 @@
 //		}
 //	}
 //
-// Where many things fail on their own, one Backoff holds the limits and each of
-// them its last wait ([Backoff.Following]) or its number of failures
+// For many independent operations, one Backoff has the limits, and each operation
+// has its last wait ([Backoff.Following]) or its number of failures
 // ([Backoff.After]).
 package retry
 
@@ -23,20 +23,20 @@ import (
 	"time"
 )
 
-// Backoff is how long to wait after failures in a row, and how long the last
-// wait was. Its copies go on by themselves. Next, Reset, Recovered and Wait
-// must not be called at the same time; the other methods change nothing.
+// Backoff has the waits after failures in a row, and the last wait. A copy is
+// independent. Next, Reset, Recovered and Wait must not be called concurrently; the
+// other methods do not change b.
 type Backoff struct {
-	First  time.Duration // after a first failure; more than 0
-	Max    time.Duration // the longest, without Jitter; it limits First, too
-	Factor float64       // of a wait to the one before it; 2
-	Jitter float64       // the part of a wait that is added at random, at most; 0
+	First  time.Duration // after the first failure; must be more than 0
+	Max    time.Duration // the longest wait, without Jitter; it limits First, too
+	Factor float64       // quotient of a wait and the one before it; 2
+	Jitter float64       // maximum random addition, as a part of the wait; 0
 
-	last time.Duration // the latest of Next, without Jitter
+	last time.Duration // the last result of Next, without Jitter
 }
 
-// Following is the wait after one of last, and First after one of 0. Jitter is
-// left out: the result is meant to be remembered.
+// Following returns the wait that follows the wait last; First if last is 0. It has
+// no Jitter: callers store it.
 func (b Backoff) Following(last time.Duration) time.Duration {
 	factor := b.Factor
 	if factor == 0 {
@@ -50,8 +50,8 @@ func (b Backoff) Following(last time.Duration) time.Duration {
 	return min(max(time.Duration(next), b.First), b.Max)
 }
 
-// After is the wait after so many failures in a row, without Jitter. The first
-// failure is 1.
+// After returns the wait after this number of failures in a row, without Jitter.
+// The first failure is 1.
 func (b Backoff) After(failures int) time.Duration {
 	wait := b.Following(0)
 	for i := 1; i < failures && wait < b.Max; i++ {
@@ -66,16 +66,15 @@ func (b *Backoff) Next() time.Duration {
 	return Jitter(b.last, b.Jitter)
 }
 
-// Reset forgets the failures: the next one is the first again.
+// Reset forgets the failures: the next wait is First.
 func (b *Backoff) Reset() { b.last = 0 }
 
 // Failing reports whether there was a failure since the start or the last
 // Reset.
 func (b Backoff) Failing() bool { return b.last > 0 }
 
-// Recovered resets b if what failed just now had been going well for longer
-// than Max, and reports whether it had. It is for services that work until they
-// fail, which have no moment of success.
+// Recovered resets b if ran is longer than Max, and reports whether it did. It is
+// for services that run until they fail; ran is the time that the service has run.
 func (b *Backoff) Recovered(ran time.Duration) bool {
 	if ran <= b.Max {
 		return false
@@ -84,12 +83,11 @@ func (b *Backoff) Recovered(ran time.Duration) bool {
 	return true
 }
 
-// Wait counts a failure and waits as long as Next says. It reports whether the
-// time has passed; otherwise ctx has ended.
+// Wait counts a failure and waits for the duration of Next. It returns false if ctx
+// ends first.
 func (b *Backoff) Wait(ctx context.Context) bool { return Sleep(ctx, b.Next()) }
 
-// Sleep waits for d. It reports whether the time has passed; otherwise ctx has
-// ended.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -100,9 +98,9 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// Jitter is a random duration of at least d and less than d and that part of
-// it, so that what fails together is not tried again together. Jitter(d/2, 2)
-// is d on average.
+// Jitter returns a random duration from d up to, but not including, d*(1+part). It
+// spreads retries that would otherwise be simultaneous. The average of Jitter(d/2,
+// 2) is d.
 func Jitter(d time.Duration, part float64) time.Duration {
 	return d + time.Duration(rand.Float64()*part*float64(d))
 }

@@ -1,36 +1,36 @@
-// Package rmtree removes directories without ever reaching what lies behind a
-// mount point or a symbolic link.
+// Package rmtree removes directory trees. It never removes files behind a mount
+// point or a symbolic link.
 //
 //	err := rmtree.Remove("/var/lib/agent/pods/uid/volumes/kubernetes.io~empty-dir/scratch")
 //	if errors.Is(err, rmtree.ErrMountPoint) {
 //		// something is mounted there or below; it is untouched
 //	}
 //
-// os.RemoveAll walks through mount points: a directory with somebody's file
-// system mounted in it is emptied, file system and all, before the removal of
-// the mount point itself fails. Here the kernel is told to refuse the step
-// (openat2(2), RESOLVE_NO_XDEV), which holds for bind mounts of the same file
-// system too and leaves no time between a check and the deed. On kernels
-// without openat2 (before 5.6) only mounts of other file systems are noticed.
+// os.RemoveAll enters mount points: it deletes the content of a mounted file system
+// before it fails to remove the mount point. This package has the kernel refuse to
+// cross a mount point (openat2(2), RESOLVE_NO_XDEV). That also holds for bind
+// mounts of the same file system, and leaves no time between a check and the
+// removal. On kernels without openat2 (before 5.6) it detects only mounts of other
+// file systems.
 //
-// What can be removed is removed even if something else cannot, and every
-// error is returned. Links are removed, never followed. Trees may be of any
-// depth.
+// After an error it continues with the rest of the tree, and returns all errors.
+// Links are removed and not followed. Trees may have any depth.
 package rmtree
 
 import "errors"
 
-// ErrMountPoint means that something is mounted on the directory or below it.
+// ErrMountPoint means that the directory, or a directory below it, is a mount
+// point.
 var ErrMountPoint = errors.New("a mount point is in the way")
 
-// ErrNotEmpty means that RemoveDirs met something other than a directory.
+// ErrNotEmpty means that RemoveDirs has found another file than a directory.
 var ErrNotEmpty = errors.New("not only directories")
 
-// Remove removes dir, whatever it is, and everything below it. What does not
-// exist is no error.
+// Remove removes the file or directory dir, and everything below it. A missing dir
+// is not an error.
 func Remove(dir string) error { return remove(dir, false) }
 
-// RemoveDirs removes dir and everything below it as far as these are
-// directories. Anything else stays, with the directories that it is in, and is
-// an ErrNotEmpty. What does not exist is no error.
+// RemoveDirs removes dir and everything below it if it has only directories. Other
+// files stay, with their parents; the error is then ErrNotEmpty. A missing dir is
+// not an error.
 func RemoveDirs(dir string) error { return remove(dir, true) }

@@ -11,11 +11,11 @@ import (
 	"github.com/nodewright/nodewright/internal/dirwalk"
 )
 
-// maxErrors is how many errors of one tree are told.
+// maxErrors is the maximum number of errors of one tree in the result.
 const maxErrors = 8
 
-// maxAgain is how many times in one tree a directory is emptied again that was
-// empty a moment ago: somebody fills or moves it.
+// maxAgain is the maximum number of retries in one tree for directories that were
+// empty a moment ago: another process fills or moves them.
 const maxAgain = 100
 
 // tree is one removal.
@@ -47,7 +47,7 @@ func remove(dir string, dirsOnly bool) error {
 	return errors.Join(t.errs...)
 }
 
-// remove removes name, which is shown as path, and what is below it.
+// remove removes name and everything below it. path is its path in errors.
 func (t *tree) remove(parent int, name, path string) {
 	w, err := dirwalk.OpenAt(parent, name, path)
 	switch {
@@ -74,15 +74,15 @@ func (t *tree) remove(parent int, name, path string) {
 			w.Rewind()
 			continue
 		}
-		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // what is in it has been told
+		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // otherwise the errors of its content are the cause
 			t.fail("remove", path, err)
 		}
 		return
 	}
 }
 
-// empty removes what is in the directory that the walk began with. Directories
-// in which something stays are marked. It reports whether it came to the end.
+// empty removes the content of the first directory of the walk. It marks
+// directories that keep something. It reports whether it came to the end.
 func (t *tree) empty() bool {
 	w := t.walk
 	stays := false
@@ -103,7 +103,7 @@ func (t *tree) empty() bool {
 			switch {
 			case stays:
 			case w.Depth() >= dirwalk.Held && !w.Marked():
-				w.Rewind() // there is nothing before it
+				w.Rewind() // no entry precedes it
 			default:
 				w.Again()
 			}
@@ -123,7 +123,7 @@ func (t *tree) empty() bool {
 	}
 }
 
-// entry removes what is at an entry, or goes into it.
+// entry removes the file of an entry, or enters a directory.
 func (t *tree) entry() {
 	w := t.walk
 	if kind := w.Type(); kind != unix.DT_DIR && kind != unix.DT_UNKNOWN {
@@ -164,7 +164,7 @@ func (t *tree) entry() {
 	}
 }
 
-// done notes how the removal of an entry went.
+// done records the result of the removal of an entry.
 func (t *tree) done(err error) {
 	if err != nil {
 		t.keep("remove", t.walk.Name(), err)
@@ -173,7 +173,7 @@ func (t *tree) done(err error) {
 	t.removed++
 }
 
-// unlink removes what is no directory.
+// unlink removes an entry that is not a directory.
 func (t *tree) unlink(at int, name string) error {
 	if t.dirsOnly {
 		return ErrNotEmpty
@@ -183,7 +183,7 @@ func (t *tree) unlink(at int, name string) error {
 
 func rmdir(at int, name string) error { return tell(unix.Unlinkat(at, name, unix.AT_REMOVEDIR)) }
 
-// tell returns what an error of unlinkat(2) means.
+// tell converts an error of unlinkat(2).
 func tell(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
@@ -198,7 +198,7 @@ func tell(err error) error {
 
 func noDirectory(err error) bool { return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) }
 
-// keep notes that something in the current directory stays.
+// keep marks the current directory, and records the error of an entry that stays.
 func (t *tree) keep(op, name string, err error) {
 	t.walk.Mark()
 	t.fail(op, t.walk.Path(name), err)

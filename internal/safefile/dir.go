@@ -12,25 +12,25 @@ import (
 	"syscall"
 )
 
-// Dir is a directory that is held: whatever is put at its path meanwhile, its
-// methods work on the directory that was opened. They take names of one
-// element and follow no link.
+// Dir is an open directory. Its methods use the directory that was opened, even if
+// its path now has another file. Their names have one element. They follow no
+// links.
 type Dir struct {
 	path string
 	root *os.Root
 	self *os.File
 }
 
-// OpenDir holds the directory at name, which is relative and may have several
-// elements or be ".", below the directory dir. Links are followed in dir, but
-// not below it: there they are an ENOTDIR, as all that is no directory.
+// OpenDir opens the directory at name below the directory dir. name is relative,
+// and may have several elements or be ".". Links in dir are followed. Links below
+// dir are not: the error is ENOTDIR, as for other files than directories.
 func OpenDir(dir, name string) (*Dir, error) {
 	return reach(dir, name, func(*os.Root, string) error { return fs.ErrNotExist })
 }
 
-// MakeDir is OpenDir, but makes the directories below dir that are missing,
-// with the permissions perm whatever the umask is. Those of a directory that is
-// there stay as they are. dir itself has to be there.
+// MakeDir opens a directory like OpenDir, and creates missing directories below dir
+// with the permissions perm, whatever the umask. Permissions of existing
+// directories stay. dir itself must exist.
 func MakeDir(dir, name string, perm fs.FileMode) (*Dir, error) {
 	return reach(dir, name, func(in *os.Root, element string) error {
 		if err := in.Mkdir(element, perm); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -71,8 +71,8 @@ func reach(dir, name string, missing func(in *os.Root, element string) error) (*
 	return &Dir{path: path, root: at, self: self}, nil
 }
 
-// descend opens a directory in another one. What it opened may have been put
-// there after the look, so it looks again.
+// descend opens a directory in another one. It checks the open file again: another
+// process may have replaced it after the first check.
 func descend(in *os.Root, element string, missing func(*os.Root, string) error) (*os.Root, error) {
 	before, err := in.Lstat(element)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,12 +98,12 @@ func descend(in *os.Root, element string, missing func(*os.Root, string) error) 
 	return next, nil
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (d *Dir) Close() error { return errors.Join(d.self.Close(), d.root.Close()) }
 
-// Entries returns the entries of the directory, in no order. With more than
-// limit it returns as many, and an [ErrTooMany]. It must not be called by two
-// goroutines at a time. Info of an entry looks at it then, by [Dir.Lstat].
+// Entries returns the entries of the directory, unsorted. If there are more than
+// limit, it returns limit entries and an [ErrTooMany]. It must not be called
+// concurrently. Info of an entry calls [Dir.Lstat].
 func (d *Dir) Entries(limit int) ([]fs.DirEntry, error) {
 	if _, err := d.self.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func tooMany(dir string, limit int) error {
 	return &fs.PathError{Op: "read", Path: dir, Err: fmt.Errorf("%w: want at most %d", ErrTooMany, limit)}
 }
 
-// Lstat looks at an entry.
+// Lstat returns the file information of an entry.
 func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	if err := single(name); err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.root.Lstat(name)
 }
 
-// Exists is [Exists] below the directory that is held, for those who ask about many names:
-// alone of all methods it takes names of several elements.
+// Exists is [Exists] below the open directory, for many names. Only this method
+// accepts names of several elements.
 func (d *Dir) Exists(name string) (bool, error) {
 	if err := local(name); err != nil {
 		return false, err
@@ -159,8 +159,8 @@ func (d *Dir) Open(name string) (*os.File, error) {
 	return d.openAs(name, os.O_RDONLY)
 }
 
-// Create makes a file that is not there yet and opens it for writing, with the
-// permissions perm less the umask.
+// Create creates a new file and opens it for writing. Its permissions are perm less
+// the umask.
 func (d *Dir) Create(name string, perm fs.FileMode) (*os.File, error) {
 	if err := single(name); err != nil {
 		return nil, err
@@ -176,9 +176,8 @@ func (d *Dir) Remove(name string) error {
 	return d.root.Remove(name)
 }
 
-// RemoveFiles removes the entries whose names match and that are no
-// directories. It looks at no more than limit entries: beyond them some may
-// stay.
+// RemoveFiles removes the entries whose names match, except directories. It
+// examines at most limit entries: others may stay.
 func (d *Dir) RemoveFiles(limit int, match func(name string) bool) error {
 	entries, err := d.Entries(limit)
 	if errors.Is(err, ErrTooMany) {
@@ -196,7 +195,7 @@ func (d *Dir) RemoveFiles(limit int, match func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// Rename renames an entry within the directory, in place of what has the new
+// Rename renames an entry within the directory. It replaces an entry with the new
 // name.
 func (d *Dir) Rename(from, to string) error {
 	if err := errors.Join(single(from), single(to)); err != nil {
@@ -205,12 +204,12 @@ func (d *Dir) Rename(from, to string) error {
 	return d.root.Rename(from, to)
 }
 
-// Write puts data into the file name, with the permissions perm whatever the
-// umask is. No more of what is there is read than data has bytes, and what is
-// equal is not touched. A regular file stays the same one, so that those who
-// have it open or mounted see the data; what has several names, cannot be
-// opened or is no regular file is replaced, but for a directory. After a crash
-// the file may have a part of data.
+// Write writes data to the file name, with the permissions perm, whatever the
+// umask. It reads at most len(data) bytes of an existing file, and does not change
+// a file with the same content. It writes into an existing regular file, so that
+// processes that have it open or mounted see the data. It replaces a file that has
+// several names, cannot be opened or is not regular; but not a directory. After a
+// crash the file may have a part of data.
 func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err
@@ -233,8 +232,8 @@ func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	return errors.Join(f.Truncate(0), fill(f, data, perm))
 }
 
-// has reports whether a file has that content and those permissions, and whether there may
-// be one.
+// has reports whether a file has this content and these permissions, and whether it
+// may exist.
 func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, there bool) {
 	f, err := d.Open(name)
 	if err != nil {
@@ -248,9 +247,9 @@ func (d *Dir) has(name string, data []byte, perm fs.FileMode) (same, there bool)
 	return err == nil && bytes.Equal(have, data), true
 }
 
-// Replace puts data into a new file in the place of the file name, if there is one:
-// after a crash it has all of the old data or of the new one, as far as the system
-// has written them. A directory is not replaced.
+// Replace replaces the file name by a new file with data. After a crash the file
+// has all of the old data or all of the new, as far as the system has written them.
+// It does not replace a directory.
 func (d *Dir) Replace(name string, data []byte, perm fs.FileMode) error {
 	if err := single(name); err != nil {
 		return err
@@ -282,7 +281,7 @@ func fill(f *os.File, data []byte, perm fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// single refuses names that are not those of an entry.
+// single returns an error unless name is a valid name of an entry.
 func single(name string) error {
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
 		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want the name of an entry, without a directory")}

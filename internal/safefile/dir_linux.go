@@ -19,7 +19,7 @@ func (d *Dir) openAs(name string, mode int) (*os.File, error) {
 	return openHeld(path, held, mode)
 }
 
-// exists takes hold of what there is, and lets go of it.
+// exists opens an entry with O_PATH and closes it.
 func (d *Dir) exists(name string) error {
 	held, err := holdBelow(int(d.self.Fd()), name, noLinks)
 	if err != nil {
@@ -28,10 +28,10 @@ func (d *Dir) exists(name string) error {
 	return unix.Close(held)
 }
 
-// atOnce holds a directory that is there, however deep below dir, with one look instead of
-// several at each element on the way. It returns nil for all else, such as
-// a link on the way, a kernel without openat2 or a system without proc: reach goes step by
-// step then, and has the error.
+// atOnce opens an existing directory at any depth below dir with one system call,
+// instead of several for each element. It returns nil in all other cases, such as a
+// link on the way, a kernel without openat2 or a system without proc; reach then
+// opens it step by step, and returns the error.
 func atOnce(dir, name string) *Dir {
 	base, err := ignoringEINTR(func() (int, error) {
 		return unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -56,9 +56,9 @@ func atOnce(dir, name string) *Dir {
 	return d
 }
 
-// heldBy opens the directory that root holds. A file that was opened in an [os.Root] looks
-// at every entry when it is listed, lest their Info follow a path; entries look
-// by themselves here, so that listing costs no call for each of them.
+// heldBy opens the directory that root has open. A file from an [os.Root] calls
+// lstat(2) for every entry of a list, so that Info does not follow a path. Entries
+// of this package call it in Info: a list needs no call for each entry.
 func heldBy(root *os.Root, path string) (*os.File, error) {
 	f, err := root.Open(".")
 	if err != nil {

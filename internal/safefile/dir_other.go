@@ -12,7 +12,7 @@ func (d *Dir) openAs(name string, mode int) (*os.File, error) {
 	return openAs(filepath.Join(d.path, name), d.path, name, noLinks, mode)
 }
 
-// exists looks at the path of the directory.
+// exists checks a name with the path of the directory.
 func (d *Dir) exists(name string) error { return exists(d.path, name) }
 
 // atOnce needs a call that only Linux has.
@@ -21,5 +21,5 @@ func atOnce(string, string) *Dir { return nil }
 // heldBy opens the directory that root holds.
 func heldBy(root *os.Root, _ string) (*os.File, error) { return root.Open(".") }
 
-// onlyName is not known here: files are replaced.
+// onlyName returns false: the link count is unknown, and files are replaced.
 func onlyName(*os.File) bool { return false }

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// MakeDirs makes a directory and the missing ones above it, as [os.MkdirAll], and
-// syncs the parent of each that it makes: a file that is synced in a new directory
-// is found after a power failure only if the directory's own name was synced too
-// (fsync(2)). The mode is that of the new directories, less the umask.
+// MakeDirs creates a directory and its missing parents, like [os.MkdirAll], and
+// syncs the parent of each new directory. Without that, a synced file in a new
+// directory may be lost in a power failure (fsync(2)). mode is the mode of new
+// directories, less the umask.
 func MakeDirs(path string, mode fs.FileMode) error {
 	info, err := os.Stat(path)
 	switch {
@@ -34,7 +34,7 @@ func MakeDirs(path string, mode fs.FileMode) error {
 	return SyncDir(parent)
 }
 
-// SyncDir makes the names in a directory outlast a power failure.
+// SyncDir syncs the names in a directory, so that they survive a power failure.
 func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open takes hold of a file, looks at what it is, and only then opens it.
+// open opens a file with O_PATH, checks its type, and then opens it for reading.
 func open(path, dir, name string, how follow) (*os.File, error) {
 	return openAs(path, dir, name, how, os.O_RDONLY)
 }
@@ -24,10 +24,9 @@ func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	return openHeld(path, held, mode)
 }
 
-// OpenLinked opens the regular file at path for reading as [Open] does, but
-// follows links at its end too, for files that are linked by those who may put
-// any there. A file of a file system that the kernel makes up, such as proc, is
-// an [ErrNotRegular] as well.
+// OpenLinked opens the regular file at path for reading like [Open], but follows
+// links at its end too. It is for paths in trusted directories. A file that the
+// kernel generates, as in proc, is an [ErrNotRegular] too.
 func OpenLinked(path string) (*os.File, error) {
 	held, err := openLinked(path)
 	if err != nil {
@@ -46,7 +45,7 @@ func openHeld(path string, held, mode int) (*os.File, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, notRegular(path, modeOf(st.Mode))
 	}
-	// A lease of somebody else would keep open waiting.
+	// O_NONBLOCK: open would wait for the lease of another process.
 	fd, err := ignoringEINTR(func() (int, error) {
 		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", held), mode|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	})
@@ -89,7 +88,7 @@ func holdBelow(root int, name string, how follow) (int, error) {
 		fd, err := ignoringEINTR(func() (int, error) { return openat2(root, name, &open) })
 		switch {
 		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
-			// Before Linux 5.6, or a seccomp filter that does not know the call.
+			// Before Linux 5.6, or with a seccomp filter that lacks the call.
 			return step(root, name, how)
 		case !errors.Is(err, unix.EAGAIN):
 			return fd, err
@@ -98,7 +97,7 @@ func holdBelow(root int, name string, how follow) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// exists takes hold of what there is, and lets go of it.
+// exists opens a file with O_PATH and closes it.
 func exists(dir, name string) error {
 	held, err := hold(dir, name, noLinks)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// open looks at a file before it opens it, and again after.
+// open checks a file before and after it opens it.
 func open(path, dir, name string, how follow) (*os.File, error) {
 	return openAs(path, dir, name, how, os.O_RDONLY)
 }
@@ -52,7 +52,7 @@ func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
 	return f, nil
 }
 
-// exists looks at what there is, in the directory that it is in.
+// exists checks a name in its directory.
 func exists(dir, name string) error {
 	in, err := OpenDir(dir, filepath.Dir(name))
 	if err != nil {
@@ -79,9 +79,8 @@ func openDirectory(path string, linked bool) (*os.File, error) {
 	return os.Open(path)
 }
 
-// OpenLinked opens the regular file at path for reading as [Open] does, but
-// follows links at its end too, for files that are linked by those who may put
-// any there.
+// OpenLinked opens the regular file at path for reading like [Open], but follows
+// links at its end too. It is for paths in trusted directories.
 func OpenLinked(path string) (*os.File, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -1,16 +1,17 @@
-// Package safefile reads files that somebody else may have put there: a
-// container, an image, a plugin, the owner of a mounted file system. Nothing
-// but a regular file is ever opened, not even for a moment: opening a pipe
-// waits for its writer, and opening a device may have effects. No more is read
-// than the caller allows.
+// Package safefile reads files in places that are not trusted: those of a
+// container, an image, a plugin, or a mounted file system. It never opens anything
+// but a regular file: opening a pipe waits for its writer, and opening a device may
+// have effects. It reads at most as many bytes as the caller allows.
 //
-// How far a path is trusted is in the name of the function: [OpenLinked] trusts
-// all of it, [Open] the directory, [OpenIn] nothing below a directory,
-// [OpenWithin] follows links below it as long as they stay there, and
-// [OpenRooted] follows all links below it and none leads out.
+// The functions differ in the trusted part of a path:
 //
-// A file system may still keep every call waiting for as long as it likes: see
-// package detached.
+//   - [OpenLinked] trusts the whole path
+//   - [Open] trusts the directory
+//   - [OpenIn] trusts a directory, and follows no link below it
+//   - [OpenWithin] follows links below the directory that stay in it
+//   - [OpenRooted] follows all links below the directory; none leads out of it
+//
+// Calls may hang as long as the file system does: see package detached.
 package safefile
 
 import (
@@ -22,22 +23,22 @@ import (
 	"path/filepath"
 )
 
-// Errors that say what is wrong with a file. They come wrapped, with its path.
+// Errors for a file. They are wrapped with its path.
 var (
 	ErrNotRegular = errors.New("not a regular file")
 	ErrTooLarge   = errors.New("file too large")
 	ErrTooMany    = errors.New("too many directory entries")
 )
 
-// Open opens the regular file at path for reading. Links are followed in its
-// directory, but not at its end: there they are an [ErrNotRegular].
+// Open opens the regular file at path for reading. Links in its directory are
+// followed. A link at its end is an [ErrNotRegular].
 func Open(path string) (*os.File, error) {
 	return open(path, path, "", alone)
 }
 
-// OpenIn opens the regular file at name, which is relative and may have
-// several elements, below the directory dir. No link below dir is followed. An
-// absolute name, or one that leads out of dir, is an error.
+// OpenIn opens the regular file at name below the directory dir. name is relative
+// and may have several elements. No link below dir is followed. An absolute name,
+// or a name that leads out of dir, is an error.
 func OpenIn(dir, name string) (*os.File, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -45,9 +46,9 @@ func OpenIn(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, noLinks)
 }
 
-// Exists reports whether there is anything at name, which is relative and may have
-// several elements, below the directory dir: a link at its end counts, wherever it leads.
-// A link on the way below dir is not followed, but an error.
+// Exists reports whether name exists below the directory dir. name is relative and
+// may have several elements. A link at its end counts as existing, wherever it
+// leads. A link on the way below dir is an error.
 func Exists(dir, name string) (bool, error) {
 	if err := local(name); err != nil {
 		return false, err
@@ -59,8 +60,8 @@ func Exists(dir, name string) (bool, error) {
 	return err == nil, err
 }
 
-// OpenWithin is OpenIn, but follows links that stay below dir, as those of a
-// volume that is written atomically do.
+// OpenWithin opens a file like OpenIn, but follows links that stay below dir, such
+// as those of a ConfigMap volume.
 func OpenWithin(dir, name string) (*os.File, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -68,9 +69,9 @@ func OpenWithin(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, links)
 }
 
-// OpenRooted is OpenWithin, but absolute links begin at dir and ".." ends there,
-// as for a process whose root it is: for the root file systems of images. Where
-// there is no such call but on Linux, links that lead out are an error.
+// OpenRooted opens a file like OpenWithin. Absolute links start at dir and ".."
+// ends there, as for a process with the root dir. It is for root file systems of
+// images. On other systems than Linux, links that lead out are an error.
 func OpenRooted(dir, name string) (*os.File, error) {
 	if err := local(name); err != nil {
 		return nil, err
@@ -82,10 +83,10 @@ func OpenRooted(dir, name string) (*os.File, error) {
 type follow int
 
 const (
-	alone   follow = iota // there is no name below a directory
-	noLinks               // none below the directory
-	links                 // those that stay below it
-	rooted                // all, with the directory as the root
+	alone   follow = iota // not below a directory
+	noLinks               // links are errors
+	links                 // links that stay below the directory
+	rooted                // all links, with the directory as the root
 )
 
 func local(name string) error {
@@ -99,8 +100,8 @@ func notRegular(path string, mode fs.FileMode) error {
 	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w but of mode %v", ErrNotRegular, mode.Type())}
 }
 
-// ReadFile reads the file at path as [Open] opens it. One of more than limit
-// bytes is an [ErrTooLarge], and nothing of it is returned.
+// ReadFile reads the file at path, with [Open]. If it has more than limit bytes,
+// the error is [ErrTooLarge], and no data is returned.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -109,7 +110,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return readAndClose(f, limit)
 }
 
-// ReadLinked reads a file as [OpenLinked] opens it, otherwise as [ReadFile].
+// ReadLinked reads a file like [ReadFile], with [OpenLinked].
 func ReadLinked(path string, limit int64) ([]byte, error) {
 	f, err := OpenLinked(path)
 	if err != nil {
@@ -118,7 +119,7 @@ func ReadLinked(path string, limit int64) ([]byte, error) {
 	return readAndClose(f, limit)
 }
 
-// ReadIn reads a file as [OpenIn] opens it, otherwise as [ReadFile].
+// ReadIn reads a file like [ReadFile], with [OpenIn].
 func ReadIn(dir, name string, limit int64) ([]byte, error) {
 	f, err := OpenIn(dir, name)
 	if err != nil {
@@ -127,7 +128,7 @@ func ReadIn(dir, name string, limit int64) ([]byte, error) {
 	return readAndClose(f, limit)
 }
 
-// ReadWithin reads a file as [OpenWithin] opens it, otherwise as [ReadFile].
+// ReadWithin reads a file like [ReadFile], with [OpenWithin].
 func ReadWithin(dir, name string, limit int64) ([]byte, error) {
 	f, err := OpenWithin(dir, name)
 	if err != nil {
@@ -141,7 +142,7 @@ func readAndClose(f *os.File, limit int64) ([]byte, error) {
 	return Read(f, limit)
 }
 
-// Read reads what is left of f. More than limit bytes are an [ErrTooLarge].
+// Read reads the rest of f. More than limit bytes are an [ErrTooLarge].
 func Read(f *os.File, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
@@ -153,7 +154,7 @@ func Read(f *os.File, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Tail reads the last limit bytes of f, and reports whether they are all of it.
+// Tail returns the last limit bytes of f, and whether they are the whole file.
 func Tail(f *os.File, limit int64) (b []byte, whole bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -164,9 +165,8 @@ func Tail(f *os.File, limit int64) (b []byte, whole bool, err error) {
 	return b, size <= limit, err
 }
 
-// Names returns the names of the entries of a directory, in no order. The
-// directory itself is not a link. With more than limit entries it returns as
-// many, and an [ErrTooMany].
+// Names returns the names of the entries of a directory, unsorted. dir must not be
+// a link. If there are more than limit, it returns limit names and an [ErrTooMany].
 func Names(dir string, limit int) ([]string, error) {
 	d, err := openDirectory(dir, false)
 	if err != nil {
@@ -183,7 +183,7 @@ func Names(dir string, limit int) ([]string, error) {
 	return names, err
 }
 
-// Entries is Names, with what the entries are.
+// Entries returns the entries of a directory, like Names.
 func Entries(dir string, limit int) ([]fs.DirEntry, error) {
 	d, err := openDirectory(dir, false)
 	if err != nil {
@@ -193,7 +193,7 @@ func Entries(dir string, limit int) ([]fs.DirEntry, error) {
 	return entriesOf(d, limit)
 }
 
-// LinkedEntries is [Entries] of a directory that may be a link.
+// LinkedEntries returns the entries like [Entries]; dir may be a link.
 func LinkedEntries(dir string, limit int) ([]fs.DirEntry, error) {
 	d, err := openDirectory(dir, true)
 	if err != nil {

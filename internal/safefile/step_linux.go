@@ -17,9 +17,9 @@ const (
 	maxName = 4096
 )
 
-// step does without openat2: it walks element by element, opens nothing, and
-// follows links itself. ".." leads back to the directory that was come from, and so
-// never out of root, whatever is renamed meanwhile.
+// step opens a file without openat2: it walks element by element with O_PATH, and
+// follows links itself. ".." returns to the directory of the previous step, and so
+// never leads out of root, whatever is renamed at the same time.
 func step(root int, name string, how follow) (_ int, err error) {
 	at := []int{} // the directories on the way, and the last element
 	defer func() {
@@ -67,7 +67,7 @@ func step(root int, name string, how follow) (_ int, err error) {
 			return -1, err
 		}
 		target, isLink, err := linkOf(fd)
-		if err != nil || !isLink || how == noLinks && len(left) == 0 { // of a link at the end, its caller says what it is
+		if err != nil || !isLink || how == noLinks && len(left) == 0 { // the caller handles a link at the end
 			at = append(at, fd)
 			if err != nil {
 				return -1, err

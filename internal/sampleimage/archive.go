@@ -23,10 +23,10 @@ const (
 	mediaLayer    = "application/vnd.oci.image.layer.v1.tar"
 )
 
-// An Image is what [Write] turns into an archive: one layer and how to start it.
+// Image is the input of [Write]: one layer, and the configuration of the process.
 type Image struct {
 	Name         string // full reference with registry and tag: localhost/nodewright/web:1
-	Architecture string // in Go's words: amd64, arm64
+	Architecture string // a GOARCH: amd64, arm64
 	Files        []File
 	Entrypoint   []string
 	Cmd          []string
@@ -37,13 +37,13 @@ type Image struct {
 	Ports        []string // 8080/tcp
 }
 
-// A File is a file, with a path that ends in a slash a directory, or with a
-// Link a symbolic link.
+// File is a file of a layer: a directory if Path ends in a slash, a symbolic link
+// if Link is set, otherwise a regular file.
 type File struct {
 	Path string // absolute; parents are made with mode 0755
 	Mode int64  // permission bits, sticky and setuid included
 	Data []byte
-	Link string // where a symbolic link points to; Data is empty then
+	Link string // target of a symbolic link; Data is empty then
 }
 
 type descriptor struct {
@@ -84,8 +84,8 @@ type imageConfig struct {
 	} `json:"rootfs"`
 }
 
-// Write writes img to w as a tar of an OCI image layout. The archive bears no
-// time and no owner: equal images are equal bytes.
+// Write writes img to w as a tar of an OCI image layout. The archive has no times
+// and no owners: equal images give equal bytes.
 func Write(w io.Writer, img Image) error {
 	if img.Name == "" || img.Architecture == "" {
 		return errors.New("sampleimage: an image needs a name and an architecture")
@@ -119,7 +119,7 @@ func Write(w io.Writer, img Image) error {
 	}
 	man.Platform = &platform{img.Architecture, "linux"}
 	man.Annotations = map[string]string{
-		"io.containerd.image.name":          img.Name, // what containerd takes as the whole reference
+		"io.containerd.image.name":          img.Name, // full reference, for containerd
 		"org.opencontainers.image.ref.name": img.Name[strings.LastIndex(img.Name, ":")+1:],
 	}
 	index, err := json.Marshal(manifest{SchemaVersion: 2, MediaType: mediaIndex, Manifests: []descriptor{man}})
@@ -163,8 +163,8 @@ func layerOf(files []File) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// Tar writes files in order of their paths, each parent directory before
-// what it holds, all of one time and without owners.
+// Tar writes files sorted by path, with each parent directory before its content.
+// All have the same time and no owner.
 func Tar(w io.Writer, files []File, modified time.Time) error {
 	files = withParents(files)
 	tw := tar.NewWriter(w)

@@ -24,7 +24,7 @@ const (
 	Testbox = "localhost/nodewright/testbox:1"
 )
 
-// samples are the programs under examples/images and what becomes of each.
+// samples are the programs under examples/images with their images.
 var samples = []struct {
 	dir string
 	img Image
@@ -36,9 +36,9 @@ var samples = []struct {
 	{"testbox", Image{Name: Testbox, Env: []string{"TESTBOX=1"}}},
 }
 
-// Build compiles every sample program of the repository into out and returns
-// the paths of the image archives there. It needs the go command and, with
-// standard-library programs only, no network.
+// Build compiles every sample program of the repository into out and returns the
+// paths of the image archives there. It needs the go command. The programs use only
+// the standard library: it needs no network.
 func Build(ctx context.Context, repository, out string) (archives []string, err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoSwap reports whether tmpfs takes the option noswap: since Linux 6.4, and not
-// in a user namespace other than the first (tmpfs(5)).
+// NoSwap reports whether tmpfs has the option noswap: since Linux 6.4, and only in
+// the initial user namespace (tmpfs(5)).
 func NoSwap() bool {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

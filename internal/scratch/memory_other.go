@@ -2,5 +2,5 @@
 
 package scratch
 
-// NoSwap is false here: there is no tmpfs.
+// NoSwap returns false: there is no tmpfs.
 func NoSwap() bool { return false }

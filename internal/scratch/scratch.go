@@ -1,8 +1,8 @@
-// Package scratch makes and removes the directories that volumes of a pod's own
-// are made of, on the node's disk or in its memory.
+// Package scratch creates and removes the directories of a pod's own volumes, on
+// the node's disk or in its memory.
 //
-// Every function may be called again after a failure or a crash. Nothing is
-// removed that lies behind a mount point or a symbolic link.
+// Every function may be repeated after a failure or a crash. No function removes
+// files behind a mount point or a symbolic link.
 package scratch
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Modes of a volume's directory, open to all of the pod's users, and of its
+// Modes: of a volume's directory, which is open to all users of the pod, and of its
 // parents.
 const (
 	Mode       = fs.FileMode(0o777)
 	parentMode = fs.FileMode(0o750)
 )
 
-// Dir makes the directory path with its parents. What is there is kept, as long
-// as it is a directory and no link.
+// Dir creates the directory path with its parents. An existing directory is kept; a
+// link or another file is an error.
 func Dir(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), parentMode); err != nil {
 		return err
@@ -38,13 +38,12 @@ func Dir(path string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s: want a directory, it is %v", path, info.Mode().Type())
+		return fmt.Errorf("%s: is %v, want a directory", path, info.Mode().Type())
 	}
 	return nil
 }
 
-// Open gives the directory the mode that lets all of the pod's users in,
-// whatever the umask.
+// Open changes the mode of the directory to Mode, whatever the umask.
 func Open(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Perm() == Mode {
@@ -53,9 +52,9 @@ func Open(path string) error {
 	return os.Chmod(path, Mode)
 }
 
-// Mount mounts f at f.Target, a directory that is there, unless it is mounted
-// already: same, if not nil, reports whether a mount is good. If it fails, nothing
-// is mounted.
+// Mount mounts f at f.Target, an existing directory, unless it is already mounted
+// there. same, if not nil, returns an error for a mount that is not f. If Mount
+// fails, nothing is mounted.
 func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(mount.Entry) error) error {
 	found, err := mount.Find(ctx, m, f.Target)
 	if err != nil {
@@ -74,8 +73,8 @@ func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(m
 	return m.Mount(ctx, f)
 }
 
-// Remove takes down what is mounted at path and removes it with its content. It
-// refuses while something is mounted below. What is not there is a success.
+// Remove unmounts path and removes it with its content. It returns an error if
+// there is a mount below path. A missing path is not an error.
 func Remove(ctx context.Context, m mount.Mounter, path string) error {
 	real, err := mount.Resolve(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,27 +1,26 @@
-// Package sim lives through what happens to a whole agent in hours and days, in
-// the time of a test. It has tests alone.
+// Package sim simulates hours and days in the life of a whole agent, in the time of
+// a test. It has only tests.
 //
-// A schedule is plain text, a line for each thing that happens, with the pause
-// before it:
+// A schedule is plain text. Each line is an event, with the pause before it:
 //
 //	+1s pod web api grace=30 s1=forever c=sleep,10m,exit,1
 //	+2h agent kill-at 7
 //	+0s power
 //	+1m remove web
 //
-// The verbs are in verbs_test.go, the words about pods at newPod. A seed makes a
-// schedule (generate_test.go). What once failed is in testdata, as short as it
-// could be made.
+// The verbs are in verbs_test.go, the attributes of pods at newPod. A seed
+// generates a schedule (generate_test.go). testdata has schedules that once failed,
+// as short as possible.
 //
 // # The machine
 //
-// What outlives a process of the agent is a machine: the container runtime in memory
-// (cri/critest), the API server with its ConfigMaps, Secrets and tokens, a device
-// plugin, a DRA driver, a CSI driver with the controller that attaches its volumes
-// (internal/csitest, over a connection in memory), a mount table, and a directory
-// with the agent's files. Each life of the agent on it is a real agent.Agent with
-// the parts of a node, in a bubble of testing/synctest: a bubble's time stands still
-// while anybody waits for the kernel.
+// The machine survives the processes of the agent. It has the container runtime in
+// memory (cri/critest), the API server with its ConfigMaps, Secrets and tokens, a
+// device plugin, a DRA driver, a CSI driver with the controller that attaches its
+// volumes (internal/csitest, over a connection in memory), a mount table, and a
+// directory with the agent's files. Each process of the agent is a real agent.Agent
+// with the parts of a node, in a bubble of testing/synctest: the time of a bubble
+// stands still while a goroutine waits for the kernel.
 //
 // # Whole nodes
 //
@@ -40,19 +39,19 @@
 // schedules many pods ask for devices or CPUs, and in a sixth some have volumes of a CSI driver: the server
 // has its objects, and a controller attaches what the Node says to be in use (csinode_test.go).
 //
-// Whatever an agent does passes a gate: calls of the runtime, steps of its
-// disk, mounts, statuses, allocations. There faults strike (fail, hang, lose the answer),
-// effects are counted, and an agent is killed before the Nth of them: from then on
-// it has no effect any more, and its supervisor starts another one.
+// All effects of an agent pass a gate: calls of the runtime, steps of its disk,
+// mounts, statuses, allocations. The gate injects faults (fail, hang, lose the
+// result), counts effects, and kills an agent before its Nth effect: the agent then
+// has no further effects, and its supervisor starts another one.
 //
-// The files are real. internal/durable reports each step, so that a loss of power
-// leaves of what was not synced what a disk may leave: the old file, the new
-// one, or an empty one. What is below a tmpfs of the mount table goes with it.
+// The files are real. internal/durable reports each step, so that after a power
+// failure unsynced changes are in a state that a disk may leave: the old file, the
+// new one, or an empty one. Files below a tmpfs of the mount table are lost.
 //
 // # What must hold
 //
-// The judgements (judge_test.go) are made right before an effect, by what the
-// runtime itself has, past all lies:
+// The checks (judge_test.go) run right before an effect. They use the runtime's own
+// state, not its answers, which may be false:
 //
 //   - no container starts beside another instance of it, after its end, against its
 //     restart policy, or for a pod that is not wanted any more;

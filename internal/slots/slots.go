@@ -1,11 +1,11 @@
-// Package slots bounds how much is done at a time, without letting what hangs
-// hold up the rest: a slot that is kept for too long goes to the next in line,
-// while its work goes on. Thus each piece of work that hangs delays others
-// once, and never for longer than that.
+// Package slots limits the number of concurrent operations. An operation that hangs
+// does not block the others: after a time limit its slot goes to the next waiter,
+// while the operation continues. Each such operation delays others once, and at
+// most for the limit.
 //
-// A [Queue] belongs to a manager that has a lock and decides under it what to
-// do next. It gives nobody a slot unasked: whoever is first in line is asked
-// again, by a callback, and may have changed its mind.
+// A [Queue] belongs to a manager that decides under its lock about its next
+// operation. The queue assigns no slot without a request: it calls a callback for
+// the first waiter, which requests the slot, or not.
 //
 //	slot := m.slots.Acquire(r)
 //	if slot == nil {
@@ -25,31 +25,31 @@ import (
 	"time"
 )
 
-// Config holds what a Queue needs; all fields but Limit are required.
+// Config configures a Queue. All fields but Limit are required.
 type Config[W comparable] struct {
-	Slots int           // at a time
-	Limit time.Duration // after which a slot is given to others; never
-	// Lock guards the Queue: whoever calls its methods holds it.
+	Slots int           // number of slots
+	Limit time.Duration // time after which a slot is freed for others; never
+	// Lock guards the Queue: callers of its methods hold it.
 	Lock sync.Locker
-	// Turn is told, with Lock held, that there may be a slot for w, which is
-	// not in line any more. It may call the Queue.
+	// Turn is called with Lock held when there may be a slot for w. w is not in the
+	// line any more. Turn may call the Queue.
 	Turn func(w W)
 }
 
-// Queue is a number of slots, and who waits for them.
+// Queue is a number of slots with a line of waiters.
 type Queue[W comparable] struct {
 	cfg     Config[W]
 	free    int
 	waiting []W        // first come, first served
-	inLine  map[W]bool // those of waiting
-	// given are the slots in the order in which they reach their limit, those
-	// that were given back among them; one timer serves all.
+	inLine  map[W]bool // the members of waiting
+	// given are the slots in the order of their limits, including released ones.
+	// One timer serves all.
 	given []*Slot
 	timer *time.Timer
 	armed bool
 }
 
-// Slot is the right to work. Config.Lock guards it.
+// Slot is the right to run one operation. Config.Lock guards it.
 type Slot struct {
 	held  bool
 	until time.Time
@@ -60,8 +60,8 @@ func New[W comparable](cfg Config[W]) *Queue[W] {
 	return &Queue[W]{cfg: cfg, free: cfg.Slots, inLine: map[W]bool{}}
 }
 
-// Acquire returns a slot for w, or nil if there is none or w is in line
-// already. Then w is in line, once.
+// Acquire returns a slot for w. If there is none, or w is already in the line, it
+// returns nil, and w is in the line once.
 func (q *Queue[W]) Acquire(w W) *Slot {
 	switch {
 	case q.inLine[w]:
@@ -84,8 +84,8 @@ func (q *Queue[W]) Acquire(w W) *Slot {
 	return s
 }
 
-// arm sets the timer. One that is set fires no later than needed: the limit is
-// the same for all.
+// arm starts the timer. A running timer is early enough: the limit is the same for
+// all slots.
 func (q *Queue[W]) arm(d time.Duration) {
 	switch {
 	case q.armed:
@@ -116,15 +116,15 @@ func (q *Queue[W]) expire() {
 	}
 }
 
-// Release gives a slot back and, while any is free, lets those in line have
-// their turns. A slot that is nil or was given back already is ignored.
+// Release frees a slot and calls Turn for waiters while a slot is free. It ignores
+// nil and a slot that was already released.
 func (q *Queue[W]) Release(s *Slot) {
 	if !s.Held() {
 		return
 	}
 	s.held = false
 	q.free++
-	if q.free == q.cfg.Slots && q.armed { // nobody is left who could reach the limit
+	if q.free == q.cfg.Slots && q.armed { // no slot is left that could reach the limit
 		q.timer.Stop()
 		q.armed, q.given = false, q.given[:0]
 	}
@@ -138,9 +138,9 @@ func (q *Queue[W]) Release(s *Slot) {
 	}
 }
 
-// Held reports whether a slot has not been given back, nor taken away by its
-// limit. It is false for nil.
+// Held reports whether a slot was neither released nor taken away by the limit. It
+// is false for nil.
 func (s *Slot) Held() bool { return s != nil && s.held }
 
-// Free is the number of slots that nobody has.
+// Free returns the number of free slots.
 func (q *Queue[W]) Free() int { return q.free }

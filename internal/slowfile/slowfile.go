@@ -1,6 +1,6 @@
-// Package slowfile reads files of file systems that may never answer, as one
-// whose server is dead: each call is given up on after a while, and however many
-// readers there are, one goroutine waits for each key.
+// Package slowfile reads files of file systems that may hang, such as one whose
+// server is dead. Each call has a time limit. For each key one goroutine waits, for
+// any number of readers.
 package slowfile
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// System is how one reader calls into a file system.
+// System is one reader's access to a file system.
 type System struct {
 	Context context.Context //nolint:containedctx // the reader's; io.Reader has none
-	Calls   *detached.Queue // of all readers
-	Key     string          // by which calls wait for each other: a path
-	Answer  time.Duration   // how long each call may take
+	Calls   *detached.Queue // shared by all readers
+	Key     string          // a path; calls with the same key run one after the other
+	Answer  time.Duration   // time limit of each call
 }
 
-// Call calls f and returns what it returns, or an error once it takes longer
-// than s.Answer or s.Context ends. f may go on then, and must share nothing that
-// changes with the caller.
+// Call calls f and returns its result. If f takes longer than s.Answer, or
+// s.Context ends, it returns an error; f may continue: it must not share changing
+// data with the caller.
 func Call[T any](s *System, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(s.Context, s.Answer, fmt.Errorf("%s: its file system did not answer within %v", s.Key, s.Answer))
 	defer cancel()
 	return detached.Next(ctx, s.Calls, s.Key, f)
 }
 
-// Open opens a file with open. One that comes too late is closed.
+// Open opens a file with open. It closes a file that arrives after the time limit.
 func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	type opened struct {
 		f    *os.File
@@ -57,8 +57,7 @@ func (s *System) Open(open func() (*os.File, error)) (*File, error) {
 	return &File{system: s, f: o.f, info: o.info}, nil
 }
 
-// handover keeps a file from being left open that comes after the one who
-// wanted it has gone.
+// handover closes a file that arrives after its reader has left.
 type handover struct {
 	mu   sync.Mutex
 	gone bool
@@ -91,7 +90,7 @@ type File struct {
 	info   fs.FileInfo
 }
 
-// Info is what the file was when it was opened.
+// Info returns the file information at the time of Open.
 func (f *File) Info() fs.FileInfo { return f.info }
 
 // Read implements io.Reader.
@@ -106,7 +105,8 @@ func (f *File) ReadAt(p []byte, at int64) (int, error) {
 	return copy(p, b), err
 }
 
-// fetch reads into memory of its own: who gave up has the caller's back.
+// fetch reads into its own buffer: after a timeout the caller's buffer must not
+// change.
 func (f *File) fetch(n int, read func([]byte) (int, error)) ([]byte, error) {
 	type result struct {
 		b   []byte
@@ -128,8 +128,7 @@ func (f *File) Seek(offset int64, whence int) (int64, error) {
 	return Call(f.system, func() (int64, error) { return f.f.Seek(offset, whence) })
 }
 
-// Close closes the file. Some file systems are asked to, and nobody waits for
-// them.
+// Close closes the file without waiting: closing may call the file's server.
 func (f *File) Close() error {
 	go func() { _ = f.f.Close() }()
 	return nil

@@ -1,12 +1,11 @@
-// Package strategicpatch makes strategic merge patches of two objects as JSON
-// has them: the kind of patch whose server knows which lists are merged, and by
+// Package strategicpatch computes strategic merge patches of two objects in their
+// JSON form. A server with this kind of patch knows which lists are merged, and by
 // which key
 // (https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch).
 //
-// It knows no types. Whoever makes a patch says which lists have a key
-// ([ByKey]), and which values take the place of what is there ([Replace]); the
-// library that reads that from struct tags weighs eight modules. Patches may
-// share parts with the objects they are made of.
+// The package has no types of the API: its callers choose the lists with a key
+// ([ByKey]) and the replaced values ([Replace]). (The library that reads these from
+// struct tags adds eight modules.) Patches may share parts with their objects.
 package strategicpatch
 
 import (
@@ -14,10 +13,10 @@ import (
 	"reflect"
 )
 
-// directive is the field that says what is meant by what is beside it.
+// directive is the field with the instruction for an object.
 const directive = "$patch"
 
-// Object is v, which JSON makes an object of, by the names of its fields.
+// Object converts v to the JSON object that represents it.
 func Object(v any) (map[string]any, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -27,11 +26,11 @@ func Object(v any) (map[string]any, error) {
 	return out, json.Unmarshal(raw, &out)
 }
 
-// List is a list in an object; nil if v is none.
+// List returns v if it is a list, otherwise nil.
 func List(v any) []any { l, _ := v.([]any); return l }
 
-// Changes are the fields of is that differ from those of was, as change makes
-// them of the two, and null for those that are gone.
+// Changes returns the fields of is that differ from those of was: the results of
+// change, and null for removed fields.
 func Changes(was, is map[string]any, change func(name string, before, now any) any) map[string]any {
 	out := map[string]any{}
 	for name, now := range is {
@@ -47,8 +46,8 @@ func Changes(was, is map[string]any, change func(name string, before, now any) a
 	return out
 }
 
-// Diff turns was into is: objects field by field, with null for those that are
-// gone, and all else as a whole.
+// Diff returns the patch from was to is: objects field by field, removed fields as
+// null, and other values as a whole.
 func Diff(was, is map[string]any) map[string]any {
 	return Changes(was, is, func(_ string, before, now any) any {
 		a, ok := before.(map[string]any)
@@ -60,8 +59,8 @@ func Diff(was, is map[string]any) map[string]any {
 	})
 }
 
-// Overwrite has all fields of is, the same ones too, and null for those that
-// are gone: whatever an object has become since was, it becomes is.
+// Overwrite returns all fields of is, including unchanged ones, and null for
+// removed fields. The patched object equals is, whatever has changed since was.
 func Overwrite(was, is map[string]any) map[string]any {
 	out := make(map[string]any, len(was))
 	for name := range was {
@@ -73,9 +72,9 @@ func Overwrite(was, is map[string]any) map[string]any {
 	return out
 }
 
-// ByKey turns was into is, lists of objects that are merged by a key: those that
-// differ, as change makes them, with their key, and those that are gone, to be
-// deleted. Items that are in neither list stay.
+// ByKey returns the patch from was to is for lists of objects that are merged by
+// key: the results of change with the key for changed objects, and deletions for
+// removed ones. Other items of the server's list stay.
 func ByKey(key string, was, is []any, change func(was, is map[string]any) map[string]any) []any {
 	before, after := byKey(key, was), byKey(key, is)
 	var out []any
@@ -106,8 +105,8 @@ func byKey(key string, list []any) map[any]map[string]any {
 	return out
 }
 
-// Replace makes of an object one that takes the place of what is there. In a
-// list, Replace(nil) says so of the list; where it stands there does not matter.
+// Replace returns an object that replaces the server's object. As an item of a
+// list, Replace(nil) replaces the whole list; its index does not matter.
 func Replace(object map[string]any) map[string]any {
 	out := map[string]any{directive: "replace"}
 	for name, v := range object {

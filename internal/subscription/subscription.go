@@ -1,13 +1,12 @@
-// Package subscription delivers news to those who asked for it, each on a
-// goroutine of its own: a slow subscriber delays neither the publisher nor the
-// other subscribers.
+// Package subscription delivers values to subscribers, each on its own goroutine: a
+// slow subscriber delays neither the publisher nor other subscribers.
 //
 // A block keeps a [List] and offers its Add as Subscribe:
 //
 //	func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }
 //
-// It publishes whenever something has changed, also while it holds a lock of
-// its own, and ends its Run with [List.Close] or [List.Drop], and [List.Wait].
+// It calls Publish after each change, also while it holds its lock. At its end it
+// calls [List.Close] or [List.Drop], and [List.Wait].
 package subscription
 
 import (
@@ -16,14 +15,14 @@ import (
 	"sync"
 )
 
-// List is a list of subscribers. The zero value is ready for use and delivers
-// everything that is published, in order. Its methods may be called from any
-// goroutine; none but Wait blocks.
+// List is a list of subscribers. The zero value is ready for use and delivers all
+// published values in order. Its methods may be called from any goroutine; only
+// Wait blocks.
 type List[T any] struct {
-	// Merge, if not nil, makes one of what a busy subscriber has not yet got
-	// (the zero value, if that is nothing) and of what is published, so that
-	// nothing piles up. It must change neither, since others have them too,
-	// and is called with a lock held.
+	// Merge, if not nil, combines the undelivered value of a busy subscriber (the
+	// zero value if there is none) with the next value, so that values do not pile
+	// up. It is called with a lock held. It must not change its arguments, which
+	// other subscribers share.
 	Merge func(waiting, next T) T
 
 	mu     sync.Mutex
@@ -46,10 +45,10 @@ func (s *subscriber[T]) wake() {
 	}
 }
 
-// Add calls fn for what is published from now on, until cancel is called or
-// the list is closed. fn may call anything, the list included, but Wait. A call
-// may be under way when cancel returns; no other follows. To a closed list
-// nothing is added.
+// Add calls fn for each value from now on, until cancel is called or the list is
+// closed. fn may call anything but Wait, including methods of the list. A call may
+// be running when cancel returns; no further call follows. Add has no effect on a
+// closed list.
 func (l *List[T]) Add(fn func(T)) (cancel func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,8 +72,8 @@ func (l *List[T]) Add(fn func(T)) (cancel func()) {
 	}
 }
 
-// next waits for what a subscriber gets next. It returns false when nothing
-// follows any more.
+// next waits for the next value of a subscriber. It returns false after the last
+// one.
 func (l *List[T]) next(s *subscriber[T]) (v T, ok bool) {
 	for {
 		l.mu.Lock()
@@ -94,7 +93,7 @@ func (l *List[T]) next(s *subscriber[T]) (v T, ok bool) {
 	}
 }
 
-// Publish has v delivered to all subscribers.
+// Publish delivers v to all subscribers.
 func (l *List[T]) Publish(v T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,8 +111,7 @@ func (l *List[T]) Publish(v T) {
 	}
 }
 
-// Close ends all subscriptions once their subscribers have got what was
-// published.
+// Close ends all subscriptions after the delivery of the published values.
 func (l *List[T]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,8 +122,7 @@ func (l *List[T]) Close() {
 	}
 }
 
-// Drop ends all subscriptions as their cancel does: what waits is not delivered
-// any more.
+// Drop ends all subscriptions and discards undelivered values.
 func (l *List[T]) Drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -141,12 +138,12 @@ func (l *List[T]) drop(s *subscriber[T]) {
 	s.wake()
 }
 
-// Wait returns when no call of a subscriber is under way and none will follow.
-// It may be called after Close or Drop.
+// Wait returns when no call of a subscriber is running and none will follow. It may
+// be called after Close or Drop.
 func (l *List[T]) Wait() { l.wg.Wait() }
 
-// Union is what is in a or b, in order and once. It shares nothing with them,
-// and serves Merge where changes are sets.
+// Union returns the sorted elements of a and b, without duplicates. The result
+// shares no memory with them. It is a Merge for lists of sets of changes.
 func Union[T cmp.Ordered](a, b []T) []T {
 	all := slices.Concat(a, b)
 	slices.Sort(all)

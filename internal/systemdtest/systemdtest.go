@@ -1,4 +1,4 @@
-// Package systemdtest stands in for systemd, for tests of what notifies it.
+// Package systemdtest replaces systemd in tests of sd_notify(3).
 package systemdtest
 
 import (
@@ -12,16 +12,16 @@ import (
 // patience is how long Next waits, however slow the machine.
 const patience = 5 * time.Minute
 
-// Listener is the socket that a service notifies (sd_notify(3)).
+// Listener is a notification socket (sd_notify(3)).
 type Listener struct {
-	// Path is what NOTIFY_SOCKET is to be.
+	// Path is the value for NOTIFY_SOCKET.
 	Path string
 
 	t    testing.TB
 	conn *net.UnixConn
 }
 
-// New returns a Listener that ends with the test.
+// New returns a Listener, which is closed at the end of the test.
 func New(t testing.TB) *Listener {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nwsd") // t.TempDir is too long for a socket's path
@@ -38,7 +38,7 @@ func New(t testing.TB) *Listener {
 	return &Listener{Path: path, t: t, conn: conn}
 }
 
-// Next is what it is told next.
+// Next returns the next notification. It fails the test if none arrives in time.
 func (l *Listener) Next() string {
 	l.t.Helper()
 	if err := l.conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
@@ -52,5 +52,5 @@ func (l *Listener) Next() string {
 	return string(b[:n])
 }
 
-// Close closes it before the test's end.
+// Close closes the socket before the end of the test.
 func (l *Listener) Close() { _ = l.conn.Close() }

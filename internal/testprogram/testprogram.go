@@ -1,6 +1,6 @@
-// Package testprogram builds the programs that tests start, all in one
-// configuration, so that what they import is compiled once: a plain go build without
-// cgo. Tests that need one are skipped where there is no go command.
+// Package testprogram builds the programs that tests start. All have one
+// configuration, a plain go build without cgo, so that their common packages are
+// compiled once. Without a go command, tests that need a program are skipped.
 package testprogram
 
 import (
@@ -20,12 +20,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoGo is returned where there is no go command.
+// ErrNoGo is returned if there is no go command.
 var ErrNoGo = errors.New("needs the go command")
 
-// Compile builds main packages of repository, such as "./examples/agent", into the file
-// out, or into the directory out if that ends in a slash. What is up to date there stays as
-// it is, and what runs is replaced by rename. Processes that build into one directory take turns.
+// Compile builds main packages of repository, such as "./examples/agent", as the
+// file out, or into the directory out if that ends in a slash. It does not rebuild
+// current files, and replaces running ones by rename. Processes that build into the
+// same directory take turns.
 func Compile(ctx context.Context, repository, out string, packages ...string) error {
 	return compile(ctx, repository, out, "", packages)
 }
@@ -63,12 +64,12 @@ func compile(ctx context.Context, repository, out, tags string, packages []strin
 	return nil
 }
 
-// programs has a func() error for each that this process asked for, by path.
+// programs has a func() error for each program of this process, by path.
 var programs sync.Map
 
-// Build returns the path of a main package's program, which it builds below build/test once
-// a process. The package is a directory below the module of the test, such as "./examples/agent".
-// A tag adds files to it.
+// Build returns the path of a main package's program. It builds the program once a
+// process, below build/test. The package is a directory below the module of the
+// test, such as "./examples/agent". tag are build tags.
 func Build(t testing.TB, pkg string, tag ...string) string {
 	t.Helper()
 	root, err := Root()
@@ -86,7 +87,7 @@ func Build(t testing.TB, pkg string, tag ...string) string {
 	return out
 }
 
-// Go runs the go command in dir and returns what it printed.
+// Go runs the go command in dir and returns its output.
 func Go(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	program, err := exec.LookPath("go")
@@ -103,8 +104,8 @@ func Go(t testing.TB, dir string, args ...string) string {
 	return out.String()
 }
 
-// Fail ends a test whose program could not be built. For want of the go command it is
-// skipped, and fails with CI=true.
+// Fail ends a test whose program could not be built. Without a go command it skips
+// the test; with CI=true it fails.
 func Fail(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNoGo) {
@@ -113,8 +114,8 @@ func Fail(t testing.TB, err error) {
 	t.Fatal(err)
 }
 
-// Missing skips a test for want of something that make ci has, with the reason; with CI=true it
-// fails.
+// Missing skips a test that lacks something that "make ci" has, with the reason;
+// with CI=true it fails.
 func Missing(t testing.TB, reason ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -123,8 +124,8 @@ func Missing(t testing.TB, reason ...any) {
 	t.Skip(reason...)
 }
 
-// Busybox returns the machine's static busybox, which images of tests are made of. One that needs
-// a loader does not run in them.
+// Busybox returns the machine's static busybox, for images of tests. It skips the
+// test if busybox needs a loader, which the images lack.
 func Busybox(t testing.TB) []byte {
 	t.Helper()
 	const missing = "needs a static busybox: apt-get install busybox-static"

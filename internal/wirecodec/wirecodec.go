@@ -1,5 +1,5 @@
-// Package wirecodec decodes the answers of gRPC servers that are not trusted: a
-// message that has too many fields is refused before it is made.
+// Package wirecodec decodes messages of untrusted gRPC servers: it refuses a
+// message with too many fields before it decodes it.
 package wirecodec
 
 import (
@@ -14,11 +14,11 @@ import (
 
 // Codec is an encoding.CodecV2 for protobuf. It is safe for concurrent use.
 type Codec struct {
-	// Fields is how many fields an answer may have, those of messages within
-	// it counted.
+	// Fields is the maximum number of fields of a message, including those of
+	// nested messages.
 	Fields int
-	// Shapes are those of the answers that have messages within, by their names.
-	// Those of maps are messages of a key and a value.
+	// Shapes are the shapes of messages with nested messages, by their names.
+	// Entries of maps are nested messages with a key and a value.
 	Shapes map[protoreflect.Name]wirecount.Shape
 }
 
@@ -32,7 +32,8 @@ func (Codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, err
 }
 
-// Unmarshal decodes a message, or returns an error that is wirecount.ErrTooMany.
+// Unmarshal decodes a message. For too many fields the error is
+// wirecount.ErrTooMany.
 func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -45,5 +46,5 @@ func (c Codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return proto.Unmarshal(b, m)
 }
 
-// Name is not sent: what is sent is what gRPC sends by default.
+// Name returns "": requests have no content subtype, as by default.
 func (Codec) Name() string { return "" }

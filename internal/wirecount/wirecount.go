@@ -1,7 +1,7 @@
-// Package wirecount counts the fields of a protobuf message before it is
-// decoded. A message of a megabyte can be half a million empty ones, each of
-// which becomes a hundred bytes and more: who takes messages of others bounds
-// their fields beside their bytes.
+// Package wirecount counts the fields of a protobuf message before it is decoded. A
+// megabyte can encode half a million empty messages, each of which takes a hundred
+// bytes or more after decoding: receivers of untrusted messages have to limit the
+// number of fields as well as the size.
 package wirecount
 
 import (
@@ -13,13 +13,13 @@ import (
 // ErrTooMany means that a message has more fields than allowed.
 var ErrTooMany = errors.New("message has too many fields")
 
-// Shape describes which fields of a message hold messages, by their numbers, and
-// what those hold. Fields that it does not name are counted, but not entered.
+// Shape has the numbers of the fields that contain messages, with the shapes of
+// those messages. Other fields are counted as one.
 type Shape map[uint64]Shape
 
-// Check counts the fields of an encoded message and of those within it. More
-// than limit are an [ErrTooMany]. Of a message that is malformed it counts the
-// fields up to there: the decoder gets no further either.
+// Check counts the fields of an encoded message, including those of nested
+// messages. If there are more than limit, the error is [ErrTooMany]. In a malformed
+// message it counts the fields before the error: the decoder stops there too.
 func Check(message []byte, s Shape, limit int) error {
 	n := 0
 	count(message, s, limit, &n)
@@ -29,8 +29,8 @@ func Check(message []byte, s Shape, limit int) error {
 	return nil
 }
 
-// Types of fields (the protobuf encoding's wire types). Groups are gone from
-// the language: their ends are counted like fields.
+// The wire types of the protobuf encoding. Groups are not part of the language any
+// more; their starts and ends are counted like fields.
 const (
 	varint     = 0
 	fixed64    = 1

@@ -1,7 +1,7 @@
-// Command localcri is the container runtime of package localcri as a
-// process of its own, on a unix socket: tests put it in containerd's place. Its
-// files, the socket cri.sock and the socket import.sock, which takes archives of
-// images by HTTP, are below -dir.
+// Command localcri runs the container runtime of package localcri as a process of
+// its own, on a unix socket; tests use it in place of containerd. Below -dir are
+// its files, the socket cri.sock, and the socket import.sock, which takes archives
+// of images over HTTP.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/nodewright/nodewright/network/bridge"
 )
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	dir     string
 	reset   bool
@@ -83,7 +83,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	imports, err := listenImports(filepath.Join(o.dir, "import.sock")) // before the runtime answers, for those that wait for that
+	imports, err := listenImports(filepath.Join(o.dir, "import.sock")) // before the runtime serves: clients that wait for cri.sock may import then
 	if err != nil {
 		return err
 	}
@@ -94,8 +94,8 @@ func run(ctx context.Context, o options) error {
 	return g.Wait()
 }
 
-// config is the runtime's. The handlers are those of a containerd of package
-// containerdtest.
+// config returns the configuration of the runtime. Its handlers are those of a
+// containerd from package containerdtest.
 func (o options) config() (localcri.InProcessConfig, error) {
 	if !filepath.IsAbs(o.dir) {
 		return localcri.InProcessConfig{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)

@@ -19,7 +19,7 @@ func tarball(files []sampleimage.File, modified time.Time) ([]byte, error) {
 	return compressed(b.Bytes())
 }
 
-// level is that of compression; tests, to whom size is nothing, want less.
+// level is the compression level; tests set a faster one.
 var level = gzip.BestCompression
 
 func compressed(content []byte) ([]byte, error) {
@@ -39,8 +39,8 @@ type member struct {
 	data []byte
 }
 
-// ar is an archive as deb(5) has it: the common format of ar(5), names of at most 15
-// bytes, numbers in decimal, each member at an even offset.
+// ar returns an archive in the format of deb(5): the common format of ar(5), names
+// of at most 15 bytes, numbers in decimal, each member at an even offset.
 func ar(members []member) []byte {
 	var b bytes.Buffer
 	b.WriteString("!<arch>\n")

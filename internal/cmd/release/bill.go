@@ -51,8 +51,8 @@ type (
 	}
 )
 
-// bill lists what the program is made of: the module, Go and its standard library,
-// and every module that a package of it comes from.
+// bill returns the SPDX list of the program's components: its module, Go with the
+// standard library, and the modules of all packages in it.
 func (p *packaging) bill() ([]byte, error) {
 	binary := sha256.Sum256(p.binary)
 	const document, self = "SPDXRef-DOCUMENT", "SPDXRef-Program"

@@ -23,15 +23,15 @@ func debianArchitecture(arch string) string {
 	return ""
 }
 
-// debianVersion is a version in the order that dpkg has: what comes before a release
-// in semantic versions follows a tilde, and hyphens would end the version.
+// debianVersion converts a version so that dpkg sorts it: a prerelease follows a
+// tilde, and hyphens, which would end the version, are replaced.
 func debianVersion(version string) string {
 	version = strings.Replace(version, "-", "~", 1)
 	return strings.ReplaceAll(version, "-", ".")
 }
 
-// debian is the package: the program, its unit, its configuration, which stays when
-// a person has changed it, and an empty directory of manifests.
+// debian returns the package: the program, its unit, its configuration as a
+// conffile, and an empty directory for manifests.
 func (p *packaging) debian() ([]byte, error) {
 	const doc = "/usr/share/doc/" + program
 	changelog, err := compressed(p.changelog())
@@ -96,7 +96,8 @@ func (p *packaging) debian() ([]byte, error) {
 	return ar(members), nil
 }
 
-// control is what dpkg knows of the package; size is that of its files in bytes.
+// control returns the control file of the package; size is the size of its files in
+// bytes.
 func (p *packaging) control(size int) []byte {
 	return fmt.Appendf(nil, `Package: %s
 Version: %s
@@ -115,7 +116,8 @@ Description: node agent for containers, with a runtime of its own
 `, program, debianVersion(p.build.version), debianArchitecture(p.arch), (size+1023)/1024)
 }
 
-// changelog is what Debian wants of one: that of the program is beside it.
+// changelog returns a changelog with one entry, as Debian requires. The program's
+// changelog is beside it.
 func (p *packaging) changelog() []byte {
 	return fmt.Appendf(nil, "%s (%s) unstable; urgency=medium\n\n  * Version %s: see NEWS.md.\n\n -- %s  %s\n",
 		program, debianVersion(p.build.version), p.build.version, maintainer, p.build.time.UTC().Format(time.RFC1123Z))

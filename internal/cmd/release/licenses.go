@@ -14,8 +14,8 @@ import (
 // licenseFile is how files with licenses are named.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice)`)
 
-// licenses has the licenses and notices of what a program is made of, Go's among them: who
-// gives the program away gives them with it. The first of modules is the repository's own.
+// licenses returns the licenses and notices of all modules of a program, and of Go.
+// The first of modules is this repository's own.
 func licenses(ctx context.Context, repository string, modules []module) ([]byte, error) {
 	args := []string{"list", "-m", "-f", "{{.Path}}\t{{.Dir}}"}
 	for _, m := range modules[1:] {
@@ -57,7 +57,7 @@ func licenses(ctx context.Context, repository string, modules []module) ([]byte,
 	return all.Bytes(), nil
 }
 
-// output is what a program prints.
+// output runs a program and returns its standard output.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

@@ -1,15 +1,16 @@
-// Command release is "make release": what people install, made of a commit.
+// Command release is "make release": it builds the files of a release from a
+// commit.
 //
 //	release [--out DIR] [--arch amd64,arm64] [--commit HEAD]
 //
-// For each architecture it makes a static program in a tar.gz, a Debian package with
-// a unit of systemd, an image as an OCI archive, and a list of what the program is
-// made of (SPDX). The licenses of all that go with it. SHA256SUMS has the checksums of all. Two runs on one commit with one
-// version of Go make the same bytes: nothing in them has a time but the commit's, nor
-// a path, a user or a machine.
+// For each architecture it builds a static program in a tar.gz, a Debian package
+// with a systemd unit, an image as an OCI archive, and an SPDX list of the
+// components. Each has the licenses of all components. SHA256SUMS has the checksums
+// of all files. The result is reproducible: it depends on the commit and the
+// version of Go, and contains no time but the commit's, no path, user or machine.
 //
-// It is made of a clone of the commit, so that what is not committed has no part in it.
-// The version is that of the module there, as Go has it: the tag, or a pseudo-version.
+// The release is built from a clone of the commit, so that uncommitted changes have
+// no effect. The version is the module's: the tag, or a pseudo-version.
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 	"syscall"
 )
 
-// architectures are those that programs are made for.
+// architectures are the supported architectures.
 var architectures = []string{"amd64", "arm64"}
 
 func main() {
@@ -45,7 +46,7 @@ func main() {
 	}
 }
 
-// checkArchitectures refuses those that nothing is made for.
+// checkArchitectures returns an error for an unsupported architecture.
 func checkArchitectures(archs []string) error {
 	for _, a := range archs {
 		if debianArchitecture(a) == "" {

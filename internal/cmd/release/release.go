@@ -23,7 +23,7 @@ const program = "nodewright-agent"
 // A release is made of a clone of the repository into one directory.
 type release struct {
 	clone, out string
-	files      []string // names of what was made, in order
+	files      []string // names of the files, in order
 }
 
 // make makes all of it. A release that was there before goes first.
@@ -67,7 +67,7 @@ func clone(ctx context.Context, repository, commit, to string) error {
 	return err
 }
 
-// makeFor makes what one architecture has; dir is its own, and is made.
+// makeFor builds the files of one architecture. It creates the directory dir.
 func (r *release) makeFor(ctx context.Context, arch, dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (r *release) checksums() error {
 	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), sums.Bytes(), 0o644)
 }
 
-// A build is what a program says of itself.
+// build is the build information of a program.
 type build struct {
 	version string    // of the module, without its v
 	commit  string    // the revision of the sources
@@ -173,7 +173,7 @@ type packaging struct {
 	repository, arch string
 	build            build
 	binary           []byte
-	licenses         []byte // of what the program is made of
+	licenses         []byte // of all components
 }
 
 // read reads a file of the repository.
@@ -181,7 +181,8 @@ func (p *packaging) read(name string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(p.repository, name))
 }
 
-// archive is the program and what a person wants beside it, below one directory.
+// archive returns the tar.gz with the program and its documents, below one
+// directory.
 func (p *packaging) archive() ([]byte, error) {
 	dir := fmt.Sprintf("/%s-%s-%s/", program, p.build.version, p.arch)
 	files := []sampleimage.File{{Path: dir + program, Mode: 0o755, Data: p.binary}, {Path: dir + "LICENSES", Mode: 0o644, Data: p.licenses}}

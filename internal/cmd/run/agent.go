@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nodeName is what the node is called, and what pod names end in.
+// nodeName is the name of the node, and the suffix of its static pods' names.
 const nodeName = "nodewright"
 
-// agentConfig wants the pod log directory. No port is opened: this agent may
-// run beside a kubelet; for the same reason pods get no cgroups where a kubelet
-// has its own. Machines with cgroup v1 are welcome here, and those whose disk is
-// nearly full: a try is no reason to evict or to remove anything.
+// agentConfig is the configuration of the agent. The agent may run beside a
+// kubelet: it opens no port, and pods have no cgroups where a kubelet has its own.
+// It also runs on machines with cgroup v1 and with a nearly full disk, where it
+// evicts and collects nothing.
 const agentConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %s
@@ -94,7 +94,7 @@ func (a *agentProcess) ended() error {
 	return fmt.Errorf("the agent ended (%v); it said last:\n%s", a.err, strings.Join(lines[max(0, len(lines)-5):], "\n"))
 }
 
-// ask runs a command of the agent's binary against it.
+// ask runs a command of the agent's binary.
 func (a *agentProcess) ask(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -138,7 +138,7 @@ func (a *agentProcess) awaitPods(ctx context.Context, timeout time.Duration) err
 			}
 			a.explain(pods, err)
 			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond): // what a person sees as at once
+		case <-time.After(200 * time.Millisecond): // short enough for a person
 		}
 	}
 }
@@ -171,7 +171,7 @@ func (a *agentProcess) explain(pods []v1.Pod, err error) {
 	}
 }
 
-// summary is what the table of the pods says, without their ages.
+// summary returns the table of the pods without their ages.
 func summary(pods []v1.Pod) string {
 	var b strings.Builder
 	for i := range pods {

@@ -41,8 +41,8 @@ func startContainerd(ctx context.Context, p paths) (*backend, error) {
 	}}, nil
 }
 
-// prepareLocal builds the images that the agent reads at its start, and takes back
-// what an earlier run that was killed has left.
+// prepareLocal builds the images that the agent loads at its start, and removes the
+// leftovers of a killed run.
 func prepareLocal(ctx context.Context, p paths) (*backend, error) {
 	archives, err := sampleimage.Build(ctx, p.repository, filepath.Join(p.repository, "build", "images"))
 	if err != nil {

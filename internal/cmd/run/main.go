@@ -3,8 +3,8 @@
 //
 //	run [--runtime localcri|containerd] [--manifests DIR] [--exit-after-ready] [--timeout 3m] [--tools-only]
 //
-// When it ends, all that was started ends too, and all that was made is removed:
-// pods, mounts, bridge, cgroups and the directory build/run.
+// At its end it stops everything that it started, and removes everything that it
+// made: pods, mounts, the bridge, cgroups and the directory build/run.
 package main
 
 import (
@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	runtime.LockOSThread() // the agent is told of the death of this thread
+	runtime.LockOSThread() // the parent-death signal of the agent depends on this thread
 	manifests := flag.String("manifests", "", "a `directory` of manifests to run as it is; a copy of examples/manifests")
 	once := flag.Bool("exit-after-ready", os.Getenv("RUN_ONCE") != "", "end when all pods run; also by RUN_ONCE=1")
 	kind := flag.String("runtime", cmp.Or(os.Getenv("RUNTIME"), localcri), "the container `runtime`: localcri, the agent's own, or containerd; also by RUNTIME")
@@ -86,8 +86,8 @@ func run(ctx context.Context, s settings) (err error) {
 		err = errors.Join(err, p.remove(err != nil && ctx.Err() == nil))
 	}()
 
-	// Pods of an earlier run that did not clear up are gone by now; their
-	// logs would count as restarts of the new ones, which bear the same UIDs.
+	// Pods of an earlier killed run are gone by now. Their logs would count as
+	// restarts of the new pods, which have the same UIDs.
 	if err := errors.Join(os.RemoveAll(p.agentRoot), os.RemoveAll(p.podLogs), p.copyManifests()); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (p paths) copyManifests() error {
 	return os.CopyFS(p.manifests, os.DirFS(filepath.Join(p.repository, "examples", "manifests")))
 }
 
-// remove takes build/run away; the logs stay when something went wrong.
+// remove deletes build/run. With keepLogs it keeps the logs.
 func (p paths) remove(keepLogs bool) error {
 	if err := containerdtest.UnmountBelow(p.agentRoot); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
-// provide builds what is to run: the tools once, the agent each time. Of the
-// tools, pods on containerd need some, tests all of them, and pods on the agent's own
-// runtime none.
+// provide builds the programs: the tools once, the agent each time. Pods on
+// containerd need some of the tools, tests need all, pods on the agent's own
+// runtime need none.
 func provide(ctx context.Context, p paths, s settings) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("missing: Linux (this is %s)", runtime.GOOS)
@@ -25,7 +25,7 @@ func provide(ctx context.Context, p paths, s settings) error {
 	if os.Geteuid() != 0 {
 		return errors.New("missing: root, containers need it; try sudo make run")
 	}
-	// What was built for containerd serves the agent's own runtime as well.
+	// The tools that were built for containerd also serve the agent's own runtime.
 	err := os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+p.bin)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func provide(ctx context.Context, p paths, s settings) error {
 	return nil
 }
 
-// ociRuntime gets what runs containers.
+// ociRuntime installs an OCI runtime.
 func ociRuntime(ctx context.Context) error {
 	programs := []string{"runc", "crun"}
 	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil {
@@ -68,7 +68,8 @@ func ociRuntime(ctx context.Context) error {
 	return nil
 }
 
-// provideTools builds containerd and what it needs, and all tools for tests.
+// provideTools builds containerd and its dependencies; with tests, it builds all
+// tools.
 func provideTools(ctx context.Context, p paths, tests bool) error {
 	lacking := containerdtest.Missing(p.bin) != nil
 	if tests && !lacking {
@@ -110,8 +111,9 @@ func lacksTools(ctx context.Context, p paths) (bool, error) {
 	return false, nil
 }
 
-// seccompHeaders gets what runc needs for seccomp: every sandbox is made with
-// the runtime's default profile, and a runc without it refuses them.
+// seccompHeaders installs the headers that runc needs for seccomp. Every sandbox
+// has the default seccomp profile of the runtime, and fails with a runc that lacks
+// seccomp.
 func seccompHeaders(ctx context.Context) error {
 	_, perr := exec.LookPath("pkg-config")
 	if perr == nil && exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
@@ -124,8 +126,8 @@ func seccompHeaders(ctx context.Context) error {
 	return nil
 }
 
-// portPrograms gets what the CNI plugin for host ports drives. Pods without
-// host ports run without it, so that failing is no error.
+// portPrograms installs the programs that the CNI plugin portmap uses. A failure is
+// not an error: pods without host ports run without them.
 func portPrograms(ctx context.Context) {
 	for _, p := range []string{"iptables", "nft"} {
 		if _, err := exec.LookPath(p); err == nil {
@@ -138,8 +140,8 @@ func portPrograms(ctx context.Context) {
 	}
 }
 
-// netPrograms gets what the tests of networks look with, and what the CNI plugins
-// drive that they run.
+// netPrograms installs the programs of network tests: those that inspect the
+// network, and those that CNI plugins use.
 func netPrograms(ctx context.Context) error {
 	for program, pkg := range map[string]string{"iptables": "iptables", "ip": "iproute2", "nft": "nftables"} {
 		if _, err := exec.LookPath(program); err == nil {

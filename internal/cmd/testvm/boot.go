@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// boot runs the machine to its end and returns what it told.
+// boot runs the machine until it powers off, and returns its results.
 func boot(ctx context.Context, s settings, vm, resultFile, program string, args ...string) (results, error) {
 	log, err := os.Create(filepath.Join(vm, "console.log"))
 	if err != nil {

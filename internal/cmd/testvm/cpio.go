@@ -11,10 +11,10 @@ import (
 	"path"
 )
 
-// A cpioWriter writes an archive in cpio's "newc" format, the one the kernel
-// unpacks (Documentation/driver-api/early-userspace/buffer-format.rst).
-// Owner is root and every time is zero: equal contents are equal bytes.
-// The first error stays and is returned by close.
+// cpioWriter writes an archive in the "newc" format of cpio, which the kernel
+// unpacks (Documentation/driver-api/early-userspace/buffer-format.rst). The owner
+// is root and all times are zero, so that equal contents give equal bytes. The
+// first error is returned by close.
 type cpioWriter struct {
 	w    io.Writer
 	at   int64
@@ -32,7 +32,7 @@ const (
 	cpioChar = 0o020000
 )
 
-// dir writes a directory and those above it, each once.
+// dir writes a directory and its parents, each once.
 func (c *cpioWriter) dir(name string) {
 	if name == "." || c.dirs[name] {
 		return
@@ -83,8 +83,8 @@ func (c *cpioWriter) write(b []byte) {
 // align fills up to a multiple of four, from the start of the archive.
 func (c *cpioWriter) align() { c.write(make([]byte, -c.at&3)) }
 
-// writeInitramfs writes what the kernel starts from. It is not compressed:
-// to inflate it would cost the emulated machine more than to read it.
+// writeInitramfs writes the initramfs. It is not compressed: on the emulated
+// machine inflating takes longer than reading.
 func writeInitramfs(file string, p plan, modules []module) (err error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -26,8 +26,8 @@ const (
 const (
 	planFile = "plan.json"
 	hostDir  = "host"  // the other system's root, read-only
-	upperDir = "upper" // a tmpfs: what is written over it
-	rootDir  = "root"  // the two as one
+	upperDir = "upper" // a tmpfs for changes
+	rootDir  = "root"  // the overlay of the two
 )
 
 const (
@@ -147,9 +147,9 @@ func appendTo(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// enterRoot makes the other system's root this one's, under a tmpfs. The old
-// root is mounted over and not left by chroot alone: runc's pivot_root wants
-// a root that is a mount of its own.
+// enterRoot makes the root of the host system this system's root, under a tmpfs. It
+// mounts over the old root: chroot alone is not enough, since runc's pivot_root
+// requires a root that is a mount point.
 func enterRoot(p plan) error {
 	const host, upper, root = "/" + hostDir, "/" + upperDir, "/" + rootDir
 	other := mounting{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"}
@@ -180,11 +180,11 @@ func enterRoot(p plan) error {
 	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
 }
 
-// setUp does what an init system does before it starts a node's services.
+// setUp prepares the machine as an init system does before it starts services.
 func setUp() error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := mountAll([]mounting{
-		{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // as systemd has it
+		{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // like systemd
 		{"proc", "/proc", "proc", safe, ""},
 		{"sysfs", "/sys", "sysfs", safe, ""},
 		{"securityfs", "/sys/kernel/security", "securityfs", safe, ""}, // AppArmor's profiles are loaded there

@@ -20,7 +20,7 @@ type kernel struct {
 	boot    []string // modules that bring it to its root file system
 }
 
-// provide looks for the programs this needs. qemu is installed if it can be.
+// provide checks the required programs. It installs a missing qemu if it can.
 func provide(ctx context.Context, s settings) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf("missing: Linux on amd64 (this is %s on %s)", runtime.GOOS, runtime.GOARCH)
@@ -43,8 +43,9 @@ func provide(ctx context.Context, s settings) error {
 	return errors.New("missing: " + qemu + "; try apt-get install qemu-system-x86")
 }
 
-// getKernel finds the kernel in the directory of the settings or, if there is none, in vm, where
-// it unpacks Debian's first if need be. "make clean" is how to get a newer one.
+// getKernel returns the kernel in the directory of the settings. Without that
+// directory it returns Debian's kernel in vm; it downloads and unpacks the kernel
+// once. "make clean" removes it.
 func getKernel(ctx context.Context, vm string, s settings) (kernel, error) {
 	find, fetch, dir := findKernel, fetchKernel, filepath.Join(vm, "kernel")
 	if s.uml {
@@ -143,8 +144,8 @@ func findKernel(dir string) (kernel, error) {
 	return kernel{}, fmt.Errorf("no modules of Linux %s in %s", k.version, dir)
 }
 
-// output runs a program and returns what it prints; what it complains of is
-// in the error.
+// output runs a program and returns its standard output. The error has its standard
+// error.
 func output(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir

@@ -1,12 +1,12 @@
-// Command testvm is "make test-vm": the tests that need root, containers and
-// cgroups, in a virtual machine that is made for them and thrown away.
+// Command testvm is "make test-vm": it runs the tests that need root, containers
+// and cgroups in a virtual machine, which it creates and deletes.
 //
 //	testvm [-run REGEXP] [-args ARGUMENTS] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
 //	testvm -uml [-command COMMAND] [-run REGEXP] [-args ARGUMENTS] [-timeout 20m] [-memory 3G] [-disk 24G] [-kernel DIR] [PACKAGE...]
 //
-// Wherever it is called from, the tests meet the same machine: a Debian
-// kernel, cgroup v2 alone, two NUMA nodes, root with every capability, no
-// network but lo.
+// The machine is the same on every host: Debian's kernel, cgroup v2 only, two NUMA
+// nodes, root with every capability, and no network but lo.
+//
 // The steps, each in a file of its own:
 //
 //   - kernel.go fetches Debian's kernel package and unpacks it under build/vm;
@@ -19,19 +19,22 @@
 //     write anywhere and nothing of it stays, and runs the binaries with
 //     CI=true, so that no test skips itself where containerd is missing.
 //   - systemd.go has this system's systemd as process 1 in its place, with -systemd.
-//   - report.go is what the two sides tell each other, and the summary.
+//   - report.go has the protocol between the two, and the summary.
 //
-// With -uml the machine is a user-mode Linux (uml.go): a kernel that is a program of this system, which
-// computes as fast as any other, and boots in two seconds. It has one CPU, no NUMA and no race detector. With Debian's
-// package a system call takes 16 µs, and there are no cpusets; with a kernel that "make uml" built, 9 µs. With -command it runs a shell's command in place
-// of tests; what that writes below $OUT is in build/vm/out afterwards. With -disk it has an empty disk, /dev/ubda.
+// With -uml the machine is a user-mode Linux (uml.go): a kernel that runs as a
+// process of this system. It computes at full speed and boots in two seconds. It
+// has one CPU, no NUMA and no race detector. With Debian's package a system call
+// takes 16 µs, and there are no cpusets; with a kernel from "make uml" it takes 9
+// µs. With -command the machine runs a shell command instead of tests; files that
+// the command writes below $OUT are in build/vm/out afterwards. With -disk it has
+// an empty disk, /dev/ubda.
 //
-// The exit status is 0 only if the machine said of every package that it
-// passed: a kernel panic, a hang or an early end of qemu is a failure.
+// The exit status is 0 only if every package reported success: a kernel panic, a
+// hang or an early end of qemu is a failure.
 //
-// Without PACKAGE it takes the packages whose tests start a containerd or
-// touch cgroups, the agent with all that it is made of, and volumes of disks that
-// other kernels and sandboxes do not have; see [pick].
+// The default for PACKAGE is the packages whose tests start containerd or use
+// cgroups, the agent with its building blocks, and the volumes on disks, which
+// other kernels and sandboxes lack; see [pick].
 package main
 
 import (
@@ -61,7 +64,7 @@ func main() {
 		guestRun()
 		return
 	}
-	runtime.LockOSThread() // qemu is told of the death of this thread
+	runtime.LockOSThread() // the parent-death signal of qemu depends on this thread
 	s := settings{memory: 3 << 30}
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
 	flag.StringVar(&s.args, "args", "", "more `arguments` of the tests, separated by blanks")
@@ -104,7 +107,7 @@ type settings struct {
 	parameters string // of the kernel, beside the usual ones
 }
 
-// check reports what does not go together.
+// check returns an error for flags that exclude each other.
 func (s settings) check(packages []string) error {
 	switch {
 	case s.command != "" && !s.uml:
@@ -156,7 +159,7 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if err != nil {
 		return err
 	}
-	// Tests ask for these images; the machine shall find them up to date.
+	// The tests use these images.
 	if _, err := sampleimage.Build(ctx, repo, filepath.Join(repo, "build", "images")); err != nil {
 		return err
 	}

@@ -13,14 +13,15 @@ import (
 	"strings"
 )
 
-// diskModules are what tests of volumes use: file systems on loop devices, and iSCSI.
+// diskModules are the modules for tests of volumes: file systems on loop devices,
+// and iSCSI.
 var diskModules = []string{"loop", "ext4", "crc32c_intel", "sd_mod", "iscsi_tcp"}
 
-// podModules are what containers, pods' networks and host ports use. There is
-// no modprobe for the kernel to call, so all are loaded ahead, those that the
-// kernel has: which ones exist differs from version to version.
+// podModules are the modules for containers, pods' networks and host ports. The
+// machine has no modprobe, so all are loaded in advance. A module that the kernel
+// version lacks is skipped.
 var podModules = []string{
-	"crc32c_generic", // libcrc32c asks the kernel's crypto for it by an alias
+	"crc32c_generic", // libcrc32c requests it by an alias
 	"veth", "bridge", "br_netfilter", "dummy", "nf_conntrack", "nf_conntrack_netlink", "tcp_diag", "udp_diag", "af_packet", "nf_tables", "nft_compat", "nft_chain_nat", "nft_nat", "nft_masq",
 	"nft_redir", "nft_ct", "nft_fib_inet", "nft_reject_inet", "nft_limit", "ip_tables", "iptable_filter",
 	"iptable_nat", "iptable_mangle", "ip6_tables", "ip6table_filter", "ip6table_nat", "ip6table_mangle", "xt_addrtype",
@@ -34,8 +35,8 @@ type module struct {
 	data []byte
 }
 
-// modules returns what is to be loaded, each after those that it needs. What a kernel has
-// built in need not be there as a file.
+// modules returns the modules to load, in the order of their dependencies. A
+// built-in module may have no file.
 func (k kernel) modules(ctx context.Context) ([]module, error) {
 	files, err := moduleFiles(k.tree)
 	if err != nil {
@@ -131,7 +132,7 @@ func inOrder(names []string, needs func(string) ([]string, error)) ([]string, er
 	return order, nil
 }
 
-// readModule reads a module, inflated if the package has it compressed.
+// readModule reads a module, and decompresses it if necessary.
 func readModule(ctx context.Context, file string) ([]byte, error) {
 	switch filepath.Ext(file) {
 	case ".xz":

@@ -47,7 +47,7 @@ type memory int64
 
 func (m *memory) String() string { return strconv.FormatInt(int64(*m)>>20, 10) + "M" }
 
-// Set reads the flag.
+// Set implements flag.Value.
 func (m *memory) Set(s string) error {
 	unit := int64(1) << 20
 	digits := strings.TrimSuffix(s, "M")

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A plan informs the machine what to do. It travels in the initramfs.
+// plan is the work of the machine. The initramfs has it as a file.
 type plan struct {
 	Modules []string // files to load, in this order
 	Env     []string // of the tests
@@ -25,7 +25,7 @@ type plan struct {
 	Out     string        // in a user-mode Linux: the other system's directory that is outDir here
 }
 
-// names are what the machine reports results of.
+// names returns the names of the expected results.
 func (p plan) names() []string {
 	if p.Command != "" {
 		return []string{commandName}
@@ -47,8 +47,8 @@ type testBinary struct {
 	File    string
 }
 
-// A result is what the machine reports a package, in a line of JSON on its
-// second serial port. The last line has End set and no package.
+// result is the machine's report on a package: a line of JSON on its second serial
+// port. The last line has End and no package.
 type result struct {
 	Package string   `json:",omitempty"`
 	Passed  int      // tests, without their subtests
@@ -61,15 +61,15 @@ type result struct {
 
 func (r result) good() bool { return r.Error == "" && len(r.Failed) == 0 }
 
-// results are all that a machine told.
+// results are all reports of a machine.
 type results struct {
 	of    map[string]result
-	ended bool // it told all that it had to tell
+	ended bool // the report is complete
 	error string
 }
 
-// parseResults reads the second serial port's output. A broken line is what a
-// machine that died while writing leaves; it counts as not said.
+// parseResults parses the output of the second serial port. It ignores a broken
+// line, which a machine leaves that stops while it writes.
 func parseResults(b []byte) results {
 	r := results{of: map[string]result{}}
 	for line := range bytes.Lines(b) {
@@ -86,7 +86,7 @@ func parseResults(b []byte) results {
 	return r
 }
 
-// good reports whether every package of the plan is known to have passed.
+// good reports whether every package of the plan has passed.
 func (r results) good(p plan) bool {
 	for _, name := range p.names() {
 		if one, ok := r.of[name]; !ok || !one.good() {

@@ -7,15 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where systemd finds what it runs. /run is no place: systemd mounts it anew.
+// Directories of the programs that systemd runs. /run is not among them: systemd
+// mounts a new one.
 const (
 	unitProgram = "/usr/local/sbin/" + runnerName
 	unitPlan    = "/var/lib/testvm.json"
 	units       = "/etc/systemd/system/"
 )
 
-// target is what systemd starts: no services of this system but those that every
-// start has.
+// target is the systemd target of the machine: only the services of every boot, and
+// none of this system.
 const target = `[Unit]
 Requires=basic.target testvm.service
 After=basic.target
@@ -37,8 +38,8 @@ StandardOutput=tty
 TTYPath=/dev/console
 `, tempDir, unitProgram, runnerName)
 
-// handOver makes systemd process 1 in the place of this program, which it gets as self.
-// It returns only what went wrong.
+// handOver replaces this program as process 1 by systemd; self is the content of
+// this program. It returns only on an error.
 func handOver(self, plan []byte) error {
 	for _, f := range []struct {
 		name    string

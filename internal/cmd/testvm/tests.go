@@ -13,7 +13,7 @@ import (
 
 const modulePath = "github.com/nodewright/nodewright"
 
-// A pkg is what go list reports a package.
+// pkg is a package in the output of go list.
 type pkg struct {
 	ImportPath   string
 	Dir          string
@@ -32,8 +32,9 @@ func (p pkg) within() string {
 	return strings.TrimPrefix(p.ImportPath, modulePath+"/")
 }
 
-// wanted are rooms that are tested with everything below them, and packages;
-// cgroupLibraries and containerdtest mark packages that are wanted wherever they are.
+// wanted are top-level directories, tested with everything below them, and packages.
+// Packages whose tests use containerdtest, or that use one of cgroupLibraries, are
+// tested too.
 var (
 	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins"}
 	containerdtest  = modulePath + "/internal/containerdtest"
@@ -113,8 +114,8 @@ func list(ctx context.Context, repo string, patterns []string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// environment is that of the tests. They have the tools first in PATH, and go
-// with its caches but without the network.
+// environment returns the environment of the tests: PATH begins with the tools, and
+// go has its caches but no network.
 func environment(ctx context.Context, repo string) ([]string, error) {
 	env := []string{
 		"CI=true", "GOPROXY=off", "HOME=" + os.Getenv("HOME"), "TMPDIR=" + tempDir, "TERM=dumb", "USER=root",

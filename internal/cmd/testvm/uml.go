@@ -13,12 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User-mode Linux is a kernel that is a program: its processes are traced ones of this system, whose
-// system calls it serves itself (docs of Linux, virt/uml). It needs neither an emulator
-// nor hardware, and sees this system's files by a file system of its own, hostfs.
+// User-mode Linux is a kernel that runs as a program. Its processes are traced
+// processes of this system; it serves their system calls itself (virt/uml in the
+// kernel's documentation). It needs neither an emulator nor hardware, and mounts
+// this system's files with hostfs.
 
-// umlArgs are the parameters of the kernel: a console on stdio, no other; seccomp where it knows that way
-// to watch processes. It ends with a panic.
+// umlArgs returns the kernel parameters: a console on stdio and no other, the
+// seccomp mode of process tracing where the kernel has it, and an exit on panic.
 func umlArgs(s settings, initramfs, disk string) []string {
 	args := []string{"mem=" + s.memory.String(), "initrd=" + initramfs, "con=null", "con0=fd:0,fd:1", "quiet", "seccomp=auto"}
 	if disk != "" {
@@ -48,9 +49,10 @@ func findUML(dir string) (kernel, error) {
 	return k, err
 }
 
-// pin keeps this thread, and the programs that it starts, on the CPU that it is on. The kernel and the
-// one of its processes that runs take turns: on one CPU that is a switch of contexts, on two an
-// interrupt to a CPU that sleeps, which makes every system call four times as slow in a virtual machine.
+// pin binds this thread, and the programs that it starts, to its current CPU. The
+// kernel and its running process alternate: on one CPU that is a context switch, on
+// two it is an interrupt to a sleeping CPU, which makes every system call four
+// times as slow in a virtual machine.
 func pin() error {
 	var cpu uint32
 	if _, _, errno := unix.Syscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0); errno != 0 {
@@ -67,9 +69,10 @@ func pin() error {
 // maxMappings is how many mappings a process may have (sysctl vm.max_map_count, 65,530 by default).
 const maxMappings = "/proc/sys/vm/max_map_count"
 
-// allowMappings has file, which is maxMappings, allow one for each page of the machine's memory: a process of the
-// machine is one of this system, with a mapping for each of its pages. One that may have no more, as with 256 MB, makes
-// no step any more, and nothing says why.
+// allowMappings raises the limit in file to one mapping for each page of the
+// machine's memory: each process of the machine is a process of this system with a
+// mapping for each of its pages. Below the limit, such as with 256 MB, a process
+// stops without an error.
 func allowMappings(file string, m memory) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -100,7 +103,7 @@ func emptyFile(file string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// emptyDir makes a directory, or one that is there empty.
+// emptyDir creates a directory, or empties an existing one.
 func emptyDir(dir string) (string, error) {
 	return dir, errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755))
 }

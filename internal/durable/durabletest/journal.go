@@ -1,5 +1,6 @@
-// Package durabletest has disks lose power: of small files that package durable writes
-// below a directory it leaves what a disk may leave that was not asked to sync.
+// Package durabletest simulates power failures of disks: for the files that package
+// durable writes below a directory, it restores a state that a disk could have
+// after a power failure.
 package durabletest
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// Journal knows what of the files surely outlasts a loss of power, and what else has been
-// written since. Note it may be told from any goroutine.
+// Journal records the content of files that survives a power failure, and later
+// changes. Note may be called from any goroutine.
 type Journal struct {
 	mu     sync.Mutex
 	safe   map[string]content // of files with changes whose directory was not synced since
@@ -28,13 +29,13 @@ type content struct {
 	data  []byte
 }
 
-// New returns the journal of a disk whose files are all safe. The seed decides what a loss
-// of power leaves.
+// New returns the journal of a disk on which all files are synced. The seed
+// determines the results of power failures.
 func New(seed uint64) *Journal {
 	return &Journal{safe: map[string]content{}, synced: map[string]bool{}, rnd: rand.New(rand.NewPCG(seed, 2))}
 }
 
-// Note is told of each step before it is taken: by what [durable.Guard] calls.
+// Note receives each step before it is made, from [durable.Guard].
 func (j *Journal) Note(c durable.Change) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -57,7 +58,7 @@ func (j *Journal) Note(c durable.Change) {
 	}
 }
 
-// touch keeps what is safe of a file before its first change.
+// touch records the synced content of a file before its first change.
 func (j *Journal) touch(path string) {
 	if _, known := j.safe[path]; !known {
 		j.safe[path] = read(path)
@@ -69,9 +70,9 @@ func read(path string) content {
 	return content{there: err == nil, data: b}
 }
 
-// LosePower leaves of every change that was not synced what a disk may leave: each file is
-// as it was, as it is, or, if its own content was not synced, empty. No step may be under
-// way, and what was written by others than package durable stays.
+// LosePower simulates a power failure. Each file with an unsynced change has its
+// old content, its new content, or, if the content was not synced, none. No step
+// may be running. Files that other code than package durable has written stay.
 func (j *Journal) LosePower() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

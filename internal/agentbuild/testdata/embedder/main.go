@@ -1,6 +1,6 @@
-// Command embedder is a node agent as somebody outside of the repository writes one, with a
-// container runtime of its own. It runs until the pods of its configuration are ready, says so,
-// and takes back what it made.
+// Command embedder is a node agent in a module outside of the repository, with its
+// own container runtime. It runs until the pods of its configuration are ready,
+// prints that, and removes everything that it made.
 package main
 
 import (
