@@ -23,7 +23,7 @@ func TestReadOrders(t *testing.T) {
 		``:                                 "no list of orders: EOF",
 		`null`:                             "no list of orders: null",
 		`{}`:                               "no list of orders: json: cannot unmarshal object",
-		`[] []`:                            "more follows",
+		`[] []`:                            "data after the list",
 		`[{"name": "a", "imgae": "i"}]`:    `unknown field "imgae"`,
 		`[{"name": "../a", "image": "i"}]`: `order 1: name "../a"`,
 		`[{"name": "a", "image": " "}]`:    `order 1: image " "`,

@@ -37,7 +37,7 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{func(o *options) { o.nodes = 0 }, "--nodes=0: want 1 or more"},
 		{func(o *options) { o.podsPerNode = 111 }, "--pods-per-node=111: want 0 to the 110 of --max-pods"},
-		{func(o *options) { o.kubeconfig = "/k" }, "--pods-per-node=5: want 0 beside --kubeconfig"},
+		{func(o *options) { o.kubeconfig = "/k" }, "--pods-per-node=5: want 0 with --kubeconfig"},
 		{func(o *options) { o.every = 0 }, "--report=0s"},
 		{func(o *options) { o.memory = "much" }, "--memory=much"},
 		{func(o *options) { o.cpus = 3 }, "Config.CPUs is 3 and NUMANodes 2"},
