@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func parseFieldCase(file string, text []byte) (fieldCase, error) {
 var fieldPatience = flag.Duration("field.patience", 2*time.Minute, "how long a case of TestField waits for what must come")
 
 // atATime is how many cases run at a time. Most of the time they wait.
-const atATime = 6
+const atATime = 4
 
 // TestField runs the cases of the directory field, each on the runtimes that it names.
 func TestField(t *testing.T) {
@@ -215,6 +216,7 @@ type fieldNode struct {
 	cri     *containerdtest.Containerd // nil for the agent's own runtime
 	address string                     // of its Kubernetes API
 	cmd     *exec.Cmd
+	ended   chan error // of cmd
 	api     *local.Client
 	roots   []string // root directories, of which the last is the agent's
 
@@ -334,28 +336,34 @@ func (n *fieldNode) start(flags []string, config string) error {
 	if err := n.cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func(cmd *exec.Cmd) { ended <- cmd.Wait() }(n.cmd)
-	n.cmd.Cancel = func() error { return <-ended } // for end
-	err = within("the agent answers", func() error {
-		select {
-		case err := <-ended:
-			ended <- err
-			return giveUp{fmt.Errorf("the agent ended: %w", err)}
-		default:
-		}
+	n.ended = make(chan error, 1)
+	go func(cmd *exec.Cmd, ended chan<- error) { ended <- cmd.Wait() }(n.cmd, n.ended)
+	err = n.comes("the agent answers", func() error {
 		_, err := n.api.Pods(context.Background())
 		return err
 	})
+	if err == nil {
+		err = n.comes("a kubeconfig", n.login)
+	}
 	if err != nil {
 		b, _ := os.ReadFile(n.logFile())
-		n.end(syscall.SIGKILL)
+		n.kill()
 		return fmt.Errorf("%w; it said last:\n%s", err, tail(string(b), 5))
 	}
-	if err := n.login(); err != nil {
-		return err
-	}
 	return n.load(busyboxImage(n.t))
+}
+
+// comes is within, for as long as the agent runs.
+func (n *fieldNode) comes(what string, ask func() error) error {
+	return within(what, func() error {
+		select {
+		case err := <-n.ended:
+			n.ended <- err // for end
+			return giveUp{fmt.Errorf("the agent has ended: %w", cmp.Or(err, errors.New("without an error")))}
+		default:
+			return ask()
+		}
+	})
 }
 
 // environ has the programs that were built for the agent in the PATH.
@@ -365,15 +373,13 @@ func (n *fieldNode) path() string {
 	return filepath.Dir(program(n.t, "agent")) + ":" + os.Getenv("PATH")
 }
 
-// login makes a kubeconfig once the API has an authority.
+// login makes a kubeconfig. There is none before the API has an authority.
 func (n *fieldNode) login() error {
-	return within("a kubeconfig", func() error {
-		out, err := exec.Command(program(n.t, "agent"), "kubeconfig", "--root-dir", n.root()).Output()
-		if err != nil {
-			return err
-		}
-		return os.WriteFile(n.kubeconfig(), out, 0o600)
-	})
+	out, err := exec.Command(program(n.t, "agent"), "kubeconfig", "--root-dir", n.root()).Output()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(n.kubeconfig(), out, 0o600)
 }
 
 // end sends a signal to the agent and waits for its end.
@@ -382,7 +388,7 @@ func (n *fieldNode) end(sig syscall.Signal) {
 		return
 	}
 	_ = n.cmd.Process.Signal(sig)
-	_ = n.cmd.Cancel()
+	<-n.ended
 	n.cmd = nil
 }
 
