@@ -2,22 +2,28 @@ package localapi
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // prepareCreate fills in what a new object of a kind gets, and what nobody may choose.
 func (s *Server) prepareCreate(k *kind, o object) error {
 	switch o := o.(type) {
 	case *v1.Pod:
+		if err := admitPriority(k, o); err != nil {
+			return err
+		}
 		newPod(o)
 	case *v1.Namespace:
 		newNamespace(o)
@@ -27,6 +33,19 @@ func (s *Server) prepareCreate(k *kind, o object) error {
 		o.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}
 	}
 	defaults(o)
+	return nil
+}
+
+// admitPriority refuses a new pod of a priority class that is not there, of which there are
+// two, and one that chooses a number itself: a number would have it evict others.
+func admitPriority(k *kind, p *v1.Pod) error {
+	n, ok := podmeta.PriorityOf(p.Spec.PriorityClassName)
+	if p.Spec.PriorityClassName != "" && !ok {
+		return apierrors.NewForbidden(k.groupResource(), p.Name, fmt.Errorf("no PriorityClass with name %s was found; a node alone has system-node-critical and system-cluster-critical", p.Spec.PriorityClassName))
+	}
+	if p.Spec.Priority != nil && *p.Spec.Priority != n {
+		return apierrors.NewForbidden(k.groupResource(), p.Name, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; the class %q has %d", *p.Spec.Priority, p.Spec.PriorityClassName, n))
+	}
 	return nil
 }
 
@@ -102,6 +121,9 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 		if p, ok := o.(*v1.Pod); ok {
 			was := old.(*v1.Pod)
 			p.Spec.NodeName = cmp.Or(p.Spec.NodeName, was.Spec.NodeName)
+			if p.Spec.Priority == nil && p.Spec.PriorityClassName == was.Spec.PriorityClassName {
+				p.Spec.Priority = was.Spec.Priority
+			}
 			if p.Spec.Resources == nil { // which older clients do not know
 				p.Spec.Resources = was.Spec.Resources.DeepCopy()
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi/store"
@@ -59,4 +60,45 @@ func TestValidation(t *testing.T) {
 	// A claim that has its volume may ask for more.
 	must[metav1.PartialObjectMetadata](a, "PATCH", claims+"/c", "application/merge-patch+json", `{"spec":{"volumeName":"v"}}`)
 	must[metav1.PartialObjectMetadata](a, "PATCH", claims+"/c", "application/merge-patch+json", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+}
+
+// The two classes that every cluster has make a pod critical; nobody chooses a number.
+func TestPriorities(t *testing.T) {
+	a := start(t, &store.Memory{})
+	for _, c := range []struct {
+		name, spec string
+		want       int32
+		says       string
+	}{
+		{"node", `"priorityClassName":"system-node-critical"`, 2000001000, ""},
+		{"cluster", `"priorityClassName":"system-cluster-critical"`, 2000000000, ""},
+		{"both", `"priorityClassName":"system-cluster-critical","priority":2000000000`, 2000000000, ""},
+		{"none", `"dnsPolicy":"Default"`, 0, ""},
+		{"unknown", `"priorityClassName":"high"`, 0, "no PriorityClass with name high was found"},
+		{"chosen", `"priority":5`, 0, "must not be provided"},
+		{"other", `"priorityClassName":"system-node-critical","priority":5`, 0, "must not be provided"},
+	} {
+		body := `{"metadata":{"name":"` + c.name + `"},"spec":{"containers":[{"name":"c","image":"localhost/app:1"}],` + c.spec + `}}`
+		if c.says != "" {
+			a.refused("POST", pods, asJSON, body, 403, metav1.StatusReasonForbidden, c.says)
+			continue
+		}
+		p := must[v1.Pod](a, "POST", pods, asJSON, body)
+		if got := deref(p.Spec.Priority); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+	// Who writes a pod again without it leaves it as it was.
+	p := must[v1.Pod](a, "GET", pods+"/node", "", nil)
+	p.Spec.Priority = nil
+	if p = must[v1.Pod](a, "PUT", pods+"/node", asJSON, &p); deref(p.Spec.Priority) != 2000001000 {
+		t.Errorf("%v", p.Spec.Priority)
+	}
+}
+
+func deref(n *int32) int32 {
+	if n == nil {
+		return 0
+	}
+	return *n
 }

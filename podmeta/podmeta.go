@@ -144,6 +144,19 @@ func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
 // systemCritical is the least priority of the class system-cluster-critical.
 const systemCritical = 2000000000
 
+// PriorityOf returns the priority of one of the two classes that every cluster has,
+// system-cluster-critical and system-node-critical; false for any other class.
+func PriorityOf(class string) (priority int32, ok bool) {
+	switch class {
+	case "system-cluster-critical":
+		return systemCritical, true
+	case "system-node-critical":
+		return systemCritical + 1000, true
+	default:
+		return 0, false
+	}
+}
+
 // IsCritical reports whether the node should do without others before it does
 // without the pod: it is static, stands for a static one, or has the priority
 // of system pods.

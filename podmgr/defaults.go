@@ -20,6 +20,9 @@ func setDefaults(p *v1.Pod) {
 	setPtr(&s.TerminationGracePeriodSeconds, int64(v1.DefaultTerminationGracePeriodSeconds))
 	setPtr(&s.EnableServiceLinks, v1.DefaultEnableServiceLinks)
 	setPtr(&s.SecurityContext, v1.PodSecurityContext{})
+	if n, ok := podmeta.PriorityOf(s.PriorityClassName); ok { // as admission has it
+		setPtr(&s.Priority, n)
+	}
 	for i := range s.Volumes {
 		defaultVolume(&s.Volumes[i])
 	}
