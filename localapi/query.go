@@ -3,12 +3,15 @@ package localapi
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // query is what a request asks for, by its method and its path.
@@ -106,6 +109,11 @@ func (q *query) options(k *kind) error {
 	if err := k.selectable(q.fields); err != nil {
 		return err
 	}
+	if q.verb == "list" || q.verb == "watch" {
+		if errs := checkListOptions(q.values, q.verb == "watch"); len(errs) > 0 {
+			return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", errs)
+		}
+	}
 	for _, d := range q.values["dryRun"] {
 		if d != "All" {
 			return apierrors.NewBadRequest("dryRun is " + strconv.Quote(d) + "; want All")
@@ -124,6 +132,41 @@ func (q *query) options(k *kind) error {
 		return apierrors.NewBadRequest("fieldManager has more than 128 bytes")
 	}
 	return nil
+}
+
+// checkListOptions returns the mistakes of what a list, or a watch, is to begin with
+// (KEP-3157).
+func checkListOptions(v url.Values, watch bool) (errs field.ErrorList) {
+	const exact, notOlder = string(metav1.ResourceVersionMatchExact), string(metav1.ResourceVersionMatchNotOlderThan)
+	at, initial := field.NewPath("resourceVersionMatch"), v.Has("sendInitialEvents")
+	match, version := v.Get("resourceVersionMatch"), v.Get("resourceVersion")
+	allowed := []string{exact, notOlder}
+	if watch {
+		allowed = []string{notOlder}
+	}
+	switch {
+	case watch && initial && match != notOlder:
+		errs = append(errs, field.Forbidden(at, "sendInitialEvents requires setting resourceVersionMatch to "+notOlder))
+	case !watch && initial:
+		errs = append(errs, field.Forbidden(field.NewPath("sendInitialEvents"), "sendInitialEvents is forbidden for list"))
+	}
+	if match == "" {
+		return errs
+	}
+	switch {
+	case !slices.Contains(allowed, match):
+		errs = append(errs, field.NotSupported(at, match, allowed))
+	case watch && !initial:
+		errs = append(errs, field.Forbidden(at, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"))
+	case !watch && version == "":
+		errs = append(errs, field.Forbidden(at, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+	case match == exact && version == "0":
+		errs = append(errs, field.Forbidden(at, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""))
+	}
+	if v.Get("continue") != "" {
+		errs = append(errs, field.Forbidden(at, "resourceVersionMatch is forbidden when continue is provided"))
+	}
+	return errs
 }
 
 // fieldManager is who changes an object: as named, or by the program's name.

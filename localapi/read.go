@@ -21,6 +21,13 @@ func (s *Server) get(ctx context.Context, w http.ResponseWriter, k *kind, q *que
 	if err := s.fresh(ctx, k); err != nil {
 		return err
 	}
+	wanted, err := parseRevision(q.values.Get("resourceVersion"))
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if _, now := s.set.Bounds(); wanted > now {
+		return tooLarge(wanted, now)
+	}
 	it, ok := s.item(k, key{Namespace: q.objectNamespace(k), Name: q.name})
 	if !ok {
 		return notFound(k, q.name)
@@ -125,6 +132,9 @@ func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *
 	if token := q.values.Get("continue"); token != "" {
 		if from, err = parseNext(token); err != nil {
 			return err
+		}
+		if v := q.values.Get("resourceVersion"); v != "" && v != "0" {
+			return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 	}
 	objects, revision, err := s.snapshot(k, q, from)

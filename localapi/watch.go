@@ -86,12 +86,12 @@ func (st *stream) start() (initial bool, objects []object, err error) {
 	if err != nil {
 		return false, nil, apierrors.NewBadRequest(err.Error())
 	}
-	if m := v.Get("resourceVersionMatch"); m != "" && m != string(metav1.ResourceVersionMatchNotOlderThan) {
-		return false, nil, apierrors.NewBadRequest("resourceVersionMatch is " + strconv.Quote(m) + "; want NotOlderThan for a watch")
-	}
 	s := st.s
 	oldest, now := s.set.Bounds()
-	initial = from == 0 || flag(v, "sendInitialEvents")
+	initial = from == 0
+	if v.Has("sendInitialEvents") {
+		initial = flag(v, "sendInitialEvents")
+	}
 	switch {
 	case from > now:
 		return false, nil, tooLarge(from, now)
@@ -100,6 +100,9 @@ func (st *stream) start() (initial bool, objects []object, err error) {
 			values: nil, namespace: st.q.namespace, name: st.q.name, labels: st.q.labels, fields: st.q.fields,
 		}, next{})
 		return true, objects, err
+	case from == 0: // from now on
+		st.revision = now
+		return false, nil, nil
 	case from < oldest:
 		return false, nil, apierrors.NewResourceExpired("too old resource version: " + v.Get("resourceVersion"))
 	default:
