@@ -48,14 +48,6 @@ func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error
 	if err != nil {
 		return nil, nil, err
 	}
-	p.mu.Lock()
-	o := p.resolving
-	p.mu.Unlock()
-	if o != nil && !o.finished() { // a successor is about to come
-		if err := o.wait(ctx); err != nil {
-			return nil, nil, err
-		}
-	}
 	m, err := p.client(ctx)
 	if err != nil {
 		return nil, nil, coded(fmt.Errorf("monitor of container %s: %w", c.id, err))

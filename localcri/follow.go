@@ -16,8 +16,22 @@ import (
 
 var errMonitorGone = errors.New("the monitor ended")
 
-// client is the sandbox' monitor, which is started if there is none.
+// client is the sandbox' monitor, which is started if there is none. After the loss of one, its
+// successor takes first what runs.
 func (p *pod) client(ctx context.Context) (monitorConn, error) {
+	p.mu.Lock()
+	o := p.resolving
+	p.mu.Unlock()
+	if o != nil {
+		if err := o.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return p.launched(ctx)
+}
+
+// launched is client, for a recovery.
+func (p *pod) launched(ctx context.Context) (monitorConn, error) {
 	p.mu.Lock()
 	if m := p.monitor; m != nil {
 		p.mu.Unlock()
@@ -177,15 +191,16 @@ func (p *pod) lost(ctx context.Context, m monitorConn) {
 	if p.monitor == m {
 		p.monitor = nil
 	}
-	p.mu.Unlock()
-	defer m.Close()
 	if !wanted || ctx.Err() != nil {
+		p.mu.Unlock()
+		m.Close()
 		return
 	}
+	o := p.resolveLocked(m)
+	p.mu.Unlock()
+	defer m.Close()
 	p.rt.counts.successors.Add(1)
-	p.awaitAnswers(ctx, m)
 	p.rt.log.Warn("lost monitor of sandbox", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
-	o := p.resolve(m)
 	switch err := o.wait(ctx); {
 	case err == nil:
 		p.rt.log.Info("recovered sandbox that lost its monitor", zap.String("sandbox", p.id))
@@ -214,10 +229,17 @@ func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 func (p *pod) resolve(dead monitorConn) *op {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	return p.resolveLocked(dead)
+}
+
+func (p *pod) resolveLocked(dead monitorConn) *op {
 	before := p.resolving
 	p.resolving = p.rt.begin(func(ctx context.Context) error {
 		if before != nil {
 			_ = before.wait(ctx)
+		}
+		if dead != nil {
+			p.awaitAnswers(ctx, dead)
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()

@@ -36,6 +36,7 @@ func TestHistories(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &history{bench: newBench(t), r: rand.New(rand.NewPCG(seed, 1)), told: map[string]*told{}}
+				h.kill()
 				for range 4 {
 					h.round()
 				}
@@ -100,7 +101,6 @@ func (h *history) note(format string, args ...any) {
 
 // round is an agent's life: it ends by a kill before one of its changes, or without one.
 func (h *history) round() {
-	h.kill()
 	h.crash = &crash{after: h.rand(3) * h.rand(80), pause: func() { time.Sleep(time.Duration(h.rand(4)) * time.Millisecond) }}
 	release := durable.Guard(h.root, func(durable.Change) error { return h.crash.point() })
 	h.note("agent starts, to be killed before change %d", h.crash.after)
@@ -120,9 +120,9 @@ func (h *history) round() {
 	time.Sleep(20 * time.Minute) // what is done again is, and what nobody took is gone
 	h.check()
 	h.kill()
+	time.Sleep(time.Minute) // what it began when it was killed is over
 	release()
 	h.crash = nil
-	h.start()
 }
 
 // act does one thing. What is answered by an agent that is dead by then nobody hears.
@@ -265,6 +265,7 @@ func (h *history) failLocked(format string, args ...any) {
 
 // end removes everything.
 func (h *history) end() {
+	h.start()
 	time.Sleep(20 * time.Minute)
 	h.check()
 	pods, err := h.rt.ListPodSandbox(h.t.Context(), nil)

@@ -452,7 +452,7 @@ func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 		for _, c := range all {
 			c.keepRecord(ctx)
 		}
-		if m, err = p.client(ctx); err != nil {
+		if m, err = p.launched(ctx); err != nil {
 			return fmt.Errorf("start successor of monitor: %w", err)
 		}
 	}
