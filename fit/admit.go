@@ -42,17 +42,17 @@ func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 	return result, nil
 }
 
-// After is the node with a pod on it, where [Admit] of this node and pod placed it. n does not
+// After is the node with a pod on it, where [Admit] of this node and pod placed it. p does not
 // change.
-func (n *Node) After(pod *v1.Pod, r Result) *Node {
-	next := *n
-	if n.Placement != nil {
-		p := *n.Placement
-		p.State = r.State
-		next.Placement = &p
+func (p *Node) After(pod *v1.Pod, r Result) *Node {
+	next := *p
+	if p.Placement != nil {
+		placement := *p.Placement
+		placement.State = r.State
+		next.Placement = &placement
 	}
 	if len(r.given) > 0 {
-		next.Devices, next.taken = r.Devices, maps.Clone(n.taken)
+		next.Devices, next.taken = r.Devices, maps.Clone(p.taken)
 		if next.taken == nil {
 			next.taken = map[types.UID]map[string]map[int]int{}
 		}
@@ -62,16 +62,16 @@ func (n *Node) After(pod *v1.Pod, r Result) *Node {
 }
 
 // Without is the node after a pod gave back what [Node.After] gave it: CPUs, memory and
-// devices. A pod that has nothing changes nothing. n does not change.
-func (n *Node) Without(uid types.UID) *Node {
-	next := *n
-	if n.Placement != nil {
-		p := *n.Placement
-		p.State = p.Without(string(uid))
-		next.Placement = &p
+// devices. A pod that has nothing changes nothing. p does not change.
+func (p *Node) Without(uid types.UID) *Node {
+	next := *p
+	if p.Placement != nil {
+		placement := *p.Placement
+		placement.State = placement.Without(string(uid))
+		next.Placement = &placement
 	}
-	if given := n.taken[uid]; given != nil {
-		next.Devices, next.taken = n.Devices.less(given, -1), maps.Clone(n.taken)
+	if given := p.taken[uid]; given != nil {
+		next.Devices, next.taken = p.Devices.less(given, -1), maps.Clone(p.taken)
 		delete(next.taken, uid)
 	}
 	return &next
