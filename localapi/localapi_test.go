@@ -520,6 +520,15 @@ func TestCordon(t *testing.T) {
 	if p.Spec.NodeName != "" || len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Reason != v1.PodReasonUnschedulable {
 		t.Errorf("%+v", p)
 	}
+	// The node does not know the pod: its log is empty, and there is nothing to reach into.
+	kubelet := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Errorf("the node is asked for %s", r.URL) })
+	b := start(t, &store.Memory{}, func(c *localapi.Config) { c.Kubelet = kubelet })
+	must[v1.Node](b, "PATCH", node, strategic, `{"spec":{"unschedulable":true}}`)
+	must[v1.Pod](b, "POST", pods, asJSON, pod("web"))
+	if code, text := b.do("GET", pods+"/web/log", "", ""); code != 200 || text != "" {
+		t.Errorf("log: %d %q", code, text)
+	}
+	b.refused("POST", pods+"/web/exec?command=true&stdout=1", "", "", 400, metav1.StatusReasonBadRequest, "does not have a host assigned")
 	must[v1.Node](a, "PATCH", node, strategic, `{"spec":{"unschedulable":false}}`)
 	if p := must[v1.Pod](a, "GET", pods+"/web", "", nil); p.Spec.NodeName != "node-1" || len(p.Status.Conditions) != 0 {
 		t.Errorf("%+v", p)

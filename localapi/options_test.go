@@ -20,6 +20,7 @@ func TestListOptions(t *testing.T) {
 	} {
 		a.refused("GET", configMaps+"?"+query, "", "", 422, metav1.StatusReasonInvalid, "")
 	}
+	a.refused("PATCH", configMaps+"/one?force=true", "application/merge-patch+json", `{"data":{"k":"2"}}`, 422, metav1.StatusReasonInvalid, "may not be specified for non-apply patch")
 	list := must[metav1.PartialObjectMetadataList](a, "GET", configMaps+"?limit=1", "", nil)
 	must[metav1.PartialObjectMetadata](a, "POST", configMaps, asJSON, configMap("two", "1"))
 	if list = must[metav1.PartialObjectMetadataList](a, "GET", configMaps+"?limit=1", "", nil); list.Continue == "" {

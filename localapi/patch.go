@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
 	"github.com/nodewright/nodewright/localapi/internal/patch"
@@ -27,6 +28,11 @@ func (s *Server) patch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	default:
 		return generic(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, fmt.Sprintf(
 			"Content-Type is %.100q; want %s, %s, %s or %s", media, types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType))
+	}
+	if q.values.Has("force") {
+		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("PatchOptions").GroupKind(), "", field.ErrorList{
+			field.Forbidden(field.NewPath("force"), "may not be specified for non-apply patch"),
+		})
 	}
 	raw, _, err := toJSON(data, typeJSON)
 	if err != nil {

@@ -22,6 +22,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	if r.Method != http.MethodGet && r.Method != http.MethodPost {
 		return notAllowed(q.verb, "a stream is opened by GET or POST")
 	}
+	if p, ok := it.Object.(*v1.Pod); ok && p.Spec.NodeName == "" { // which the node does not know
+		if q.subresource == "log" {
+			w.Header().Set("Content-Type", "text/plain")
+			return nil
+		}
+		return apierrors.NewBadRequest("pod " + p.Name + " does not have a host assigned")
+	}
 	if !s.streams.enter() {
 		return tooMany("there are too many streams")
 	}
