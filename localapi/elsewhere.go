@@ -24,7 +24,9 @@ func elsewhere(gvk schema.GroupVersionKind, resource, short, instead string) com
 	if short != "" {
 		c.short = []string{short}
 	}
-	c.serve = c.none
+	c.serve = func(s *Server, _ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
+		return s.none(w, r, q, &c)
+	}
 	return c
 }
 
@@ -52,7 +54,7 @@ func newElsewhere() []computed {
 }
 
 // none answers for a kind that is elsewhere.
-func (c computed) none(s *Server, _ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
+func (s *Server) none(w http.ResponseWriter, r *http.Request, q *query, c *computed) error {
 	var err error
 	switch q.verb {
 	case "get":

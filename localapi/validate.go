@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	names "k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -70,7 +70,12 @@ func checkMeta(k *kind, o, old object) field.ErrorList {
 	case "namespaces":
 		name = apivalidation.NameIsDNSLabel
 	case "events": // which nobody makes a path of
-		name = path.ValidatePathSegmentName
+		name = func(name string, prefix bool) []string {
+			if prefix {
+				return names.IsPathSegmentPrefix(name)
+			}
+			return names.IsPathSegmentName(name)
+		}
 	}
 	errs := apivalidation.ValidateObjectMetaAccessor(o, k.namespaced, name, meta)
 	if old != nil && old.GetDeletionTimestamp() != nil {
