@@ -53,6 +53,14 @@ const (
 	Surplus Kind = "SurplusInstance"
 )
 
+// Why a container waits for its start.
+const (
+	// CrashLoop means that the container ended too often, or too soon.
+	CrashLoop Kind = "CrashLoopBackOff"
+	// StartFailed means that an attempt to make or start it failed a moment ago.
+	StartFailed Kind = "StartFailed"
+)
+
 // Cause is why a pod or a container ends, is rejected or waits. It is plain data. The
 // zero Cause is gentle: it leaves the status alone and gives the pod its own time.
 type Cause struct {

@@ -2,6 +2,7 @@ package podlife
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -22,6 +23,9 @@ type Knowledge struct {
 	// for another definition, or for a resource that cannot change while it runs. Nil
 	// means that it is not.
 	Changed, Resized func(*v1.Container, *observed.Container) bool
+	// Waits returns until when a container may not be started after its newest instance,
+	// nil if there is none, and why; the zero time if it may now. Nil means that none waits.
+	Waits func(*v1.Container, *observed.Container) (until time.Time, why Kind)
 }
 
 // Do is what is to become of a container.
@@ -35,6 +39,8 @@ const (
 	Keep
 	// Start means that an instance is to be made and started.
 	Start
+	// Wait means that an instance is to be made and started, but not yet.
+	Wait
 	// End means that the container runs, or may, and is to end.
 	End
 	// Never means that no instance is made any more.
@@ -44,14 +50,18 @@ const (
 // Act is the decision about one container.
 type Act struct {
 	Do Do
-	// Why is the cause of an End.
+	// Why is the cause of an End or a Wait.
 	Why Kind
+	// Until is when a Wait is over.
+	Until time.Time
 	// Again means that another instance follows an End.
 	Again bool
 }
 
 // Comes reports whether another instance of the container is to be made, now or later.
-func (a Act) Comes() bool { return a.Do == Start || a.Do == NotYet || a.Do == End && a.Again }
+func (a Act) Comes() bool {
+	return a.Do == Start || a.Do == Wait || a.Do == NotYet || a.Do == End && a.Again
+}
 
 // Sandbox is the decision about a pod's sandbox.
 type Sandbox struct {
@@ -171,6 +181,17 @@ func (d *Decision) over() {
 	}
 }
 
+// Begin decides about a container that is to be started after its instance o, nil if there
+// is none: it is started now, or when its wait is over.
+func (k *Knowledge) Begin(c *v1.Container, o *observed.Container) Act {
+	if k.Waits != nil {
+		if until, why := k.Waits(c, o); !until.IsZero() {
+			return Act{Do: Wait, Why: why, Until: until}
+		}
+	}
+	return Act{Do: Start}
+}
+
 // starts reports whether a container that does not run is to be started, as soon as it
 // is its turn. It is Maybe until it is known how the container ended.
 func (k *Knowledge) starts(c *v1.Container) observed.Answer {
@@ -264,7 +285,7 @@ func (k *Knowledge) withoutSandbox(d *Decision) {
 		}
 		switch answer {
 		case observed.Yes:
-			d.Regular[i], starts = Act{Do: Start}, true
+			d.Regular[i], starts = k.Begin(c, o), true
 		case observed.Maybe:
 			d.Regular[i], waits = Act{}, true
 		default:
@@ -280,9 +301,9 @@ func (k *Knowledge) withoutSandbox(d *Decision) {
 	}
 	d.Sandbox.Make = true
 	if len(d.Init) > 0 {
-		d.Init[0] = Act{Do: Start}
-		for i := range d.Regular { // they follow when the init containers are done
-			if d.Regular[i].Do == Start {
+		d.Init[0] = k.Begin(&k.Pod.Spec.InitContainers[0], nil) // those of the sandbox before are removed
+		for i := range d.Regular {                              // they follow when the init containers are done
+			if d.Regular[i].Comes() {
 				d.Regular[i] = Act{}
 			}
 		}
@@ -321,7 +342,7 @@ func (k *Knowledge) regular(c *v1.Container) Act {
 		if o != nil && o.State == observed.Unknown {
 			return Act{Do: End, Why: StateUnknown, Again: true}
 		}
-		return Act{Do: Start}
+		return k.Begin(c, o)
 	}
 	// Exit-code rules judge how a container ended by itself; after a kill the
 	// policy alone decides, as with the kubelet.
@@ -359,7 +380,7 @@ func (k *Knowledge) initialized(d *Decision) (done bool) {
 		switch {
 		// Sidecars run for as long as the pod does.
 		case o == nil && later && sidecar:
-			d.Init[i] = Act{Do: Start}
+			d.Init[i] = k.Begin(c, nil)
 		case o == nil && later, o != nil && later && !sidecar: // once is enough
 			d.Init[i] = Act{Do: Never}
 		case o == nil: // not due yet, unless the one before it says so
@@ -368,12 +389,10 @@ func (k *Knowledge) initialized(d *Decision) (done bool) {
 			d.Init[i], started = k.runningSidecar(c, o)
 			done = done || started && last
 			if started && !last && !later {
-				d.Init[i+1] = Act{Do: Start}
+				d.Init[i+1] = k.Begin(&list[i+1], nil)
 			}
-		case sidecar && o.State != observed.Unknown:
-			d.Init[i] = Act{Do: Start}
-		case o.State == observed.Created:
-			d.Init[i] = Act{Do: Start}
+		case sidecar && o.State != observed.Unknown, o.State == observed.Created:
+			d.Init[i] = k.Begin(c, o)
 		case o.State == observed.Running && k.resized(c, o):
 			d.Init[i] = Act{Do: End, Why: Resized, Again: true}
 		case o.State == observed.Running:
@@ -387,11 +406,11 @@ func (k *Knowledge) initialized(d *Decision) (done bool) {
 				d.over()
 				return false
 			}
-			d.Init[i] = Act{Do: Start}
+			d.Init[i] = k.Begin(c, o)
 		case o.State == observed.Exited:
 			d.Init[i] = Act{Do: Never}
 			if done = done || last; !last {
-				d.Init[i+1] = Act{Do: Start}
+				d.Init[i+1] = k.Begin(&list[i+1], nil)
 			}
 		// It cannot be known that it succeeded, and it may not run twice.
 		case !sidecar && podmeta.RestartPolicy(k.Pod, c) == v1.RestartPolicyNever:
@@ -404,7 +423,7 @@ func (k *Knowledge) initialized(d *Decision) (done bool) {
 	}
 	// A new pod, or one of which nothing is left.
 	if !seen && !done {
-		d.Init[0] = Act{Do: Start}
+		d.Init[0] = k.Begin(&list[0], nil)
 	}
 	return done
 }

@@ -3,6 +3,7 @@ package podlife
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -179,6 +180,30 @@ func TestDecideIsPure(t *testing.T) {
 		a, b := Decide(s.k), Decide(s.k)
 		if fmt.Sprintf("%+v", a) != fmt.Sprintf("%+v", b) || fmt.Sprintf("%+v %+v", *s.k.Pod, *s.k.Runtime) != before {
 			t.Fatal(s.name())
+		}
+	})
+}
+
+// A wait takes the place of a start, and changes nothing else.
+func TestDecideWaits(t *testing.T) {
+	at := time.Unix(1, 0)
+	situations(func(s situation) {
+		free := Decide(s.k)
+		s.k.Waits = func(*v1.Container, *observed.Container) (time.Time, Kind) { return at, CrashLoop }
+		held := Decide(s.k)
+		for i, acts := range [][]Act{held.Init, held.Regular} {
+			for j, act := range acts {
+				want := [][]Act{free.Init, free.Regular}[i][j]
+				if want.Do == Start {
+					want = Act{Do: Wait, Why: CrashLoop, Until: at}
+				}
+				if act != want {
+					t.Fatalf("%s: %+v, want %+v", s.name(), act, want)
+				}
+			}
+		}
+		if free.Over != held.Over || free.Sandbox != held.Sandbox {
+			t.Fatalf("%s: %+v, without waits %+v", s.name(), held, free)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package podruntime
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -33,6 +34,8 @@ type PlanInput struct {
 	Liveness, Startup func(containerID string) ProbeResult
 	// Resources lets running containers be resized; nil leaves them be.
 	Resources *Resources
+	// Waits is that of [podlife.Knowledge].
+	Waits func(*v1.Container, *observed.Container) (until time.Time, why podlife.Kind)
 	// Unsure means that Pod may be older than what its containers were made from: none
 	// that runs is ended for having been made from another definition.
 	Unsure bool
@@ -46,6 +49,13 @@ type Kill struct {
 	Why     podlife.Kind
 }
 
+// Wait is one container that may not be started yet.
+type Wait struct {
+	Name  string
+	Until time.Time
+	Why   podlife.Kind
+}
+
 // Actions is what brings a pod closer to its spec.
 type Actions struct {
 	// KillPod ends everything there is. With CreateSandbox a new sandbox
@@ -55,6 +65,8 @@ type Actions struct {
 	Attempt                uint32
 	// Containers to start, as indexes into the spec's lists, in order.
 	Init, Regular, Ephemeral []int
+	// Wait lists those that are to be started and have to wait.
+	Wait []Wait
 	// Kill lists single containers to kill first.
 	Kill []Kill
 	// Reset lists the instances to remove, in that order, because one that
@@ -84,7 +96,12 @@ func Plan(in PlanInput) Actions {
 		// Ephemeral containers start once and never again, so that any instance, also
 		// a dead one, will do. They do not wait for init.
 		for i := range in.Pod.Spec.EphemeralContainers {
-			if in.Observed.Newest(in.Pod.Spec.EphemeralContainers[i].Name) == nil {
+			c := v1.Container(in.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			if in.Observed.Newest(c.Name) != nil {
+				continue
+			}
+			k := in.knowledge()
+			if in.act(&a, &c, "", k.Begin(&c, nil)) {
 				a.Ephemeral = append(a.Ephemeral, i)
 			}
 		}
@@ -115,7 +132,7 @@ func Plan(in PlanInput) Actions {
 func (in *PlanInput) knowledge() podlife.Knowledge {
 	return podlife.Knowledge{
 		Pod: in.Pod, Runtime: in.Observed, Started: answers(in.Startup), Alive: answers(in.Liveness),
-		Changed: in.changed,
+		Changed: in.changed, Waits: in.Waits,
 		Resized: func(c *v1.Container, o *observed.Container) bool {
 			restart, _ := in.Resources.resize(c, o)
 			return restart
@@ -153,6 +170,8 @@ func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Ac
 	switch do.Do {
 	case podlife.Start:
 		return true
+	case podlife.Wait:
+		a.Wait = append(a.Wait, Wait{Name: c.Name, Until: do.Until, Why: do.Why})
 	case podlife.Keep:
 		if o != nil {
 			_, updates := in.Resources.resize(c, o)

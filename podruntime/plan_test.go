@@ -3,9 +3,11 @@ package podruntime
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -326,5 +328,17 @@ func TestUnsurePlan(t *testing.T) {
 	fails := func(string) ProbeResult { return ProbeFailure }
 	if a := Plan(PlanInput{Pod: w.pod, Observed: w.obs, Unsure: true, Liveness: fails}); len(a.Kill) != 3 || a.Kill[1].Why != podlife.LivenessFailed {
 		t.Errorf("%+v", a.Kill)
+	}
+}
+
+// While containers wait there is nothing to do for them, and the plan says until when.
+func TestPlanOfWaitingContainers(t *testing.T) {
+	at := time.Unix(1, 0)
+	w := build(v1.RestartPolicyAlways, nil, "a", "b").sandbox(observed.Running, "10.0.0.1").all(observed.Running, 0, "b").all(observed.Exited, 1, "a").ephemeral("e")
+	a := Plan(PlanInput{Pod: w.pod, Observed: w.obs, Waits: func(c *v1.Container, _ *observed.Container) (time.Time, podlife.Kind) {
+		return at, podlife.CrashLoop
+	}})
+	if want := []Wait{{"e", at, podlife.CrashLoop}, {"a", at, podlife.CrashLoop}}; !a.Empty() || !slices.Equal(a.Wait, want) {
+		t.Errorf("%+v", a)
 	}
 }

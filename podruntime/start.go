@@ -26,21 +26,67 @@ import (
 
 // start starts one container and notes how that went.
 func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) error {
-	err := s.startContainer(ctx, c)
+	return s.outcome(ctx, c, g, s.startContainer(ctx, c))
+}
+
+// waits returns until when a container that ended as last, or failed to start, may not be
+// started, and why. It is asked while planning.
+func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.Time, why podlife.Kind) {
+	now := time.Now()
+	delete(s.held, c.Name)
+	if until, delay := s.m.crash.heldUntil(s.pod, c, last, now); !until.IsZero() {
+		s.held[c.Name] = &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
+		return until, podlife.CrashLoop
+	}
+	if err := s.m.tries.held(s.pod.UID, c.Name, now); err != nil {
+		s.held[c.Name] = err
+		return err.until, podlife.StartFailed
+	}
+	return time.Time{}, ""
+}
+
+// wait reports the containers that are to be started and have to wait, once in a sync.
+func (s *syncing) wait(list []Wait) {
+	for _, w := range list {
+		if s.tried[w.Name] {
+			continue
+		}
+		s.tried[w.Name] = true
+		err := s.held[w.Name]
+		if w.Why == podlife.CrashLoop { // other failures were reported when they happened
+			s.m.containerEvent(s.pod, w.Name, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", w.Name, podName(s.pod))
+			s.m.noteStart(s.pod.UID, w.Name, err)
+			err = fmt.Errorf("container %q: %w", w.Name, err)
+		}
+		s.result(w.Name, err)
+	}
+}
+
+// waitAfter has a container wait that was ended a moment ago: the plan could not know when.
+func (s *syncing) waitAfter(name string) {
+	c, _, _, err := podspec.Find(s.pod, name)
+	if err != nil {
+		return // of an older spec
+	}
+	if until, why := s.waits(c, s.obs.Newest(name)); !until.IsZero() {
+		s.wait([]Wait{{Name: name, Until: until, Why: why}})
+	}
+}
+
+// outcome notes how the start of a container went.
+func (s *syncing) outcome(ctx context.Context, c *v1.Container, g podspec.Group, err error) error {
 	// The values of the label container_type are the kubelet's, in the order of
 	// podspec.Group.
 	kind := [...]string{"container", "init_container", "ephemeral_container"}[g]
 	switch {
 	case errors.As(err, new(*heldError)):
-		s.result("StartContainer", c.Name, err)
+		s.result(c.Name, err)
 		return err // it was noted when it happened
 	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		// Interrupted to make way for the pod's end; nothing failed.
-		s.result("StartContainer", c.Name, ctx.Err())
+		s.result(c.Name, ctx.Err())
 		return err
-	// A restart that has to wait is no start: the metrics count starts that were
-	// tried.
-	case !errors.As(err, new(*crashLoopError)):
+	default:
 		s.m.met.startedContainer(kind, s.imageVolumesOf(c), err)
 	}
 	// Success is noted too: it ends the reason for which the container was shown
@@ -49,7 +95,7 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	if err != nil {
 		err = fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	s.result("StartContainer", c.Name, err)
+	s.result(c.Name, err)
 	return err
 }
 
@@ -60,14 +106,7 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
-	// Reasons to wait come before the image: a container that may not start yet
-	// must not cost a pull. Only the last of them may ask the runtime.
-	if err := s.crashLoop(c, last); err != nil {
-		return err
-	}
-	if err := m.tries.held(pod.UID, c.Name, time.Now()); err != nil {
-		return err
-	}
+	// Before the image: a container that may not start yet must not cost a pull.
 	if err := s.another(ctx, c); err != nil {
 		return err
 	}

@@ -45,7 +45,8 @@ type syncing struct {
 	prefetched map[string]*imageFuture
 	imageErrs  map[string]error // of the image volumes that were asked for, by the volume's name
 	alive      map[string]bool  // containers that could not be killed
-	tried      map[string]bool  // containers whose start failed
+	tried      map[string]bool  // containers whose start failed, or has to wait
+	held       map[string]error // why containers wait, as the last plan asked
 
 	mu  sync.Mutex // guards obs.Containers and res while containers start
 	res Result
@@ -55,7 +56,7 @@ type syncing struct {
 // did makes more possible. An error is in the result; what did not depend on
 // it was done nevertheless.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
-	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}}
+	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}, held: map[string]error{}}
 	s.obs = copyPod(req.Observed, s.pod)
 	// Both before the first plan: resources applied to instances that are gone
 	// must not count, and successes that the observation shows are borne out.
@@ -65,7 +66,10 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	// beginning, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
 	for range rounds {
-		a := Plan(m.planInput(req, s.obs))
+		in := m.planInput(req, s.obs)
+		in.Waits = s.waits
+		a := Plan(in)
+		s.wait(a.Wait)
 		// The pod's cgroup may be all that differs: pods can have resources of
 		// their own (KEP-5419).
 		pool, known := m.poolDiffers(req.Spec, s.obs)
@@ -196,6 +200,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 		s.res.add("KillContainer", k.Name, errs[i])
 		if errs[i] == nil {
 			s.markStopped(k.ID)
+			s.waitAfter(k.Name)
 			continue
 		}
 		// It may still run: another instance must not be started beside it.
@@ -470,11 +475,6 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	// Copies: the addresses and the attempt are written while images come.
 	in, conf := s.in, proto.Clone(s.sandboxConf).(*runtimeapi.PodSandboxConfig)
 	for _, c := range cs {
-		// A container in its back-off will not start in this sync: its image is not
-		// needed yet.
-		if until, _ := s.m.crash.heldUntil(s.pod, c, s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
-			continue
-		}
 		f := &imageFuture{done: make(chan struct{})}
 		s.prefetched[c.Name] = f
 		go func() {
@@ -561,11 +561,11 @@ func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPla
 	}}, s.obs.Containers...)
 }
 
-// result notes an action from any of the goroutines that start containers.
-func (s *syncing) result(action, target string, err error) {
+// result notes the start of a container, from any of the goroutines that start some.
+func (s *syncing) result(target string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.res.add(action, target, err)
+	s.res.add("StartContainer", target, err)
 }
 
 // newest is the container's newest instance before this sync's own starts.

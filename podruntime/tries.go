@@ -37,7 +37,7 @@ func newTries() *tries { return &tries{entries: map[types.UID]map[string]try{}} 
 
 // held returns the last error, as one that says when to try again, for as long
 // as that is to come.
-func (t *tries) held(uid types.UID, name string, now time.Time) error {
+func (t *tries) held(uid types.UID, name string, now time.Time) *heldError {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e, ok := t.entries[uid][name]; ok && now.Before(e.until) {
