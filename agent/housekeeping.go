@@ -3,9 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"maps"
-	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,10 +13,8 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
-	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // housekeeping compares what is wanted with what the workers, the runtime and the
@@ -75,10 +70,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			RuntimePod: &podworker.RuntimePod{UID: l.UID, Name: l.Name, Namespace: l.Namespace},
 		})
 	}
-	isKnown := func(uid types.UID) bool { return known[uid] }
-	a.statuses.Retain(known)
-	a.probes.Retain(isKnown)
-	a.events.Retain(isKnown)
+	a.forget(known)
 	if sweep {
 		a.takeBack(ctx)
 		a.beginSweep(ctx, known)
@@ -179,33 +171,6 @@ func (a *Agent) revives(pod *v1.Pod) (begins func()) {
 	return a.hooks.Revives(a.guard, pod, &st)
 }
 
-// sweep removes what is left of pods that nothing knows. It runs beside the loop
-// and may block on disks. Each step sees pods that came after known was made. Every
-// step is tried, whatever becomes of the others; their errors, which it returns as well, are
-// logged.
-func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) error {
-	var errs []error
-	failed := func(what string, err error, fields ...zap.Field) {
-		a.logged(what, err, fields...)
-		errs = append(errs, err)
-	}
-	keep := func(uid types.UID) bool { return known[uid] || a.wanted(uid) }
-	failed("failed to remove cgroups of pods that are gone", a.sweepCgroups(ctx, keep)) // it goes by the directories
-	// A volume that will not go keeps its directory. Those of pods that were rejected after a
-	// restart have nobody else who takes them down, and others wait for their devices.
-	failed("failed to remove directories of pods that are gone", a.volumes.Sweep(ctx, func(uid types.UID) bool {
-		return keep(uid) && !a.rejectedAtRest(uid)
-	}))
-	for _, h := range a.hooks.Sweepers {
-		err := a.guard.Call(h.Name, func() error { return h.Hook.Sweep(ctx, keep) })
-		failed("failed to sweep", err, zap.String("part", h.Name))
-	}
-	failed("failed to remove statuses of pods that are gone", a.pruneSink(known))
-	a.runtime.Retain(keep)
-	a.images.Retain(keep)
-	return errors.Join(append(errs, a.finish(ctx, keep))...)
-}
-
 // rejectedAtRest reports whether a pod was rejected and nothing of it runs.
 func (a *Agent) rejectedAtRest(uid types.UID) bool {
 	if a.book.Get(uid).Stage != book.Rejected {
@@ -215,68 +180,6 @@ func (a *Agent) rejectedAtRest(uid types.UID) bool {
 		return false
 	}
 	return a.pleg.View(uid).Stopped()
-}
-
-// finish informs the parts of pods of which nothing is left, and forgets those. One
-// that a part cannot finish is told of again with the next sweep.
-func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) error {
-	var errs []error
-	for uid, e := range a.book.At(book.Unknown, book.Waiting, book.Admitted, book.Rejected) {
-		if keep(uid) || a.mayHaveDir(uid) {
-			continue
-		}
-		// A pod that was never admitted was given nothing that a part could take
-		// back.
-		if e.Stage == book.Admitted && len(a.hooks.Finishers) > 0 {
-			if err := hooks.InTurn(a.guard, a.hooks.Finishers, func(f part.Finisher) error { return f.Gone(ctx, e.Ref) }); err != nil {
-				a.logged("failed to finish a pod that is gone", err, zap.String("uid", string(uid)))
-				errs = append(errs, err)
-				continue
-			}
-		}
-		// Unless the entry has changed since it was read: the pod may be back.
-		a.book.ForgetIf(uid, e.Changes)
-	}
-	return errors.Join(errs...)
-}
-
-// mayHaveDir reports whether a pod may have a directory. One with a UID that would
-// lead elsewhere never got any.
-func (a *Agent) mayHaveDir(uid types.UID) bool {
-	if podcheck.UID(uid) != nil {
-		return false
-	}
-	_, err := os.Lstat(a.podDir(uid))
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// pruneSink has the sink drop the statuses of pods that nothing knows. The list is
-// at its largest when the sink gets it: a status too many does no harm.
-func (a *Agent) pruneSink(known map[types.UID]bool) error {
-	p, ok := a.cfg.Status.Sink.(statusmgr.Pruner)
-	if !ok {
-		return nil
-	}
-	keep := maps.Clone(known)
-	for _, p := range a.pods.Pods() { // those that came since
-		keep[p.UID] = true
-	}
-	return a.guard.Call("sink", func() error { return p.Prune(keep) })
-}
-
-// sweepCgroups removes the cgroups of pods that are gone. Only those that this
-// agent has a directory of were its own.
-func (a *Agent) sweepCgroups(ctx context.Context, keep func(types.UID) bool) error {
-	if a.cfg.Cgroups == nil {
-		return nil
-	}
-	gone, err := a.cfg.Cgroups.Sweep(ctx, func(uid types.UID) bool {
-		return keep(uid) || !a.mayHaveDir(uid)
-	})
-	for _, uid := range gone {
-		a.log.Info("removed the cgroup of a pod that is gone", zap.String("uid", string(uid)))
-	}
-	return err
 }
 
 func isCanceled(err error) bool { return errors.Is(err, context.Canceled) }

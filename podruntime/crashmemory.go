@@ -219,6 +219,7 @@ func (m *Manager) remembered() []types.UID {
 	note(&m.mu, m.fails, all)
 	note(&m.crash.mu, m.crash.pods, all)
 	note(&m.tries.mu, m.tries.entries, all)
+	note(&m.stopping.mu, m.stopping.pods, all)
 	note(&m.promises.mu, m.promises.pods, all)
 	note(&m.applied.mu, m.applied.pods, all)
 	return slices.Collect(maps.Keys(all))

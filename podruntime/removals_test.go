@@ -27,6 +27,7 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 		_ = m.tries.note(uid, "c", boom, now)
 		m.promises.made(uid, "c", "id", now)
 		m.noteStart(uid, "c", boom)
+		m.stopping.since(uid, now)
 		m.applied.set(uid, "id", v1.ResourceCPU, &runtimeapi.LinuxContainerResources{})
 		m.crash.restarted(&v1.Pod{}, c, nil)
 		m.crash.pod(uid)
@@ -34,6 +35,10 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 	m.Retain(func(uid types.UID) bool { return uid == "u7" })
 	if left := m.remembered(); len(left) != 1 || left[0] != "u7" {
 		t.Errorf("%d pods are remembered", len(left))
+	}
+	m.stopping.since("ending", now) // nothing else is known of it
+	if m.Retain(func(uid types.UID) bool { return uid == "u7" }); len(m.stopping.pods) != 1 {
+		t.Errorf("ends that failed are remembered of %d pods", len(m.stopping.pods))
 	}
 	if err := m.tries.held("u7", "c", now); err == nil {
 		t.Error("the pod that stays is forgotten")
