@@ -4,8 +4,11 @@ package localcri
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -233,5 +236,24 @@ func TestNothingRunsOfWhatIsRemovedAtOnce(t *testing.T) {
 	delete(refused, "StartAsked")
 	if len(refused) > 0 {
 		t.Errorf("steps that cannot be: %v", refused)
+	}
+}
+
+// Whoever removes a container for the sake of space finds it free.
+func TestRemovalReturnsWhenTheFilesAreGone(t *testing.T) {
+	b := newBench(t)
+	id := b.container(b.sandbox("p"), "c")
+	dir := b.rt.rootPath(containersDir, id)
+	if err := os.WriteFile(filepath.Join(dir, upperDir, "large"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.rt.RemoveContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its directory: %v, want it gone", err)
+	}
+	if owners, err := b.rt.cfg.Images.Owners(t.Context()); err != nil || len(owners) > 0 {
+		t.Errorf("its image is used by %v, %v", owners, err)
 	}
 }

@@ -185,8 +185,8 @@ func (c *container) kill(ctx context.Context, process life.Process) error {
 	return errorf(codes.DeadlineExceeded, "container %s has not ended %v after SIGKILL: process %d is in state %s: %v", c.id, killPatience, process.PID, state, why)
 }
 
-// RemoveContainer removes a container, which is killed if it runs. One that is
-// not there is no error. Its files go afterwards.
+// RemoveContainer removes a container, which is killed if it runs, and returns when its
+// files are gone. One that is not there is no error.
 func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 	c, err := r.goingContainer(ctx, id)
 	if isNotFound(err) || err == nil && !c.visible() && !c.going() {
@@ -205,7 +205,7 @@ func (c *container) remove(ctx context.Context) error {
 	return c.awaitRemoval(ctx)
 }
 
-// awaitRemoval waits until callers take a container for removed that is to be. Its
+// awaitRemoval waits until a container is removed that is to be. Its
 // making, its start and its end come first.
 func (c *container) awaitRemoval(ctx context.Context) error {
 	if c.claim != nil {
@@ -230,7 +230,9 @@ func (c *container) removed(ctx context.Context) error {
 	return o.wait(ctx)
 }
 
-// withdraw has it gone for callers; the rest goes in the background.
+// withdraw has it gone for callers, with its files: whoever removes a container for the
+// sake of space looks at the space next. What cannot be removed at once is tried again in
+// the background.
 func (c *container) withdraw(ctx context.Context) error {
 	r := c.rt()
 	err := c.save(ctx)
@@ -244,7 +246,7 @@ func (c *container) withdraw(ctx context.Context) error {
 	}
 	c.forget()
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, 0)
-	r.do(func(ctx context.Context) { r.persistFrom(ctx, "failed to remove container", c.id, c.erase) })
+	r.persistFrom(ctx, "failed to remove container", c.id, c.erase)
 	return err
 }
 
