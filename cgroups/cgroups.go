@@ -56,8 +56,8 @@ type podEntry struct {
 	class v1.PodQOSClass
 }
 
-// New checks cfg and returns a Manager at rest. It touches neither the kernel
-// nor systemd: the first call for a pod, or Run, does. The error names every
+// New checks cfg and returns a Manager, which Run starts. It touches neither the
+// kernel nor systemd: the first call for a pod, or Run, does. The error names every
 // invalid field of cfg.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()

@@ -18,8 +18,8 @@ import (
 // systemd.
 type Host struct {
 	FS FS // the machine's
-	// Kernel reports whether pid is a kernel thread, which cannot be moved. Nil
-	// looks for /proc/PID/exe, which kernel threads lack.
+	// Kernel reports whether pid is a kernel thread, which cannot be moved. The
+	// default checks for /proc/PID/exe, which kernel threads lack.
 	Kernel func(pid int) bool
 }
 

@@ -71,14 +71,14 @@ func (l *Lazy) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), cmp.Or(max(l.cfg.Timeout, 0), defaultTimeout))
 }
 
-// Read is [Store.Read].
+// Read reads a record, like [Store.Read].
 func (l *Lazy) Read(key string) ([]byte, error) {
 	ctx, cancel := l.bound()
 	defer cancel()
 	return l.ReadContext(ctx, key)
 }
 
-// ReadContext is [Store.ReadContext].
+// ReadContext reads a record, like [Store.ReadContext].
 func (l *Lazy) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	s, err := l.open(ctx, false)
 	if err != nil {
@@ -90,14 +90,14 @@ func (l *Lazy) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	return s.ReadContext(ctx, key)
 }
 
-// Write is [Store.Write].
+// Write writes a record, like [Store.Write].
 func (l *Lazy) Write(key string, value []byte) error {
 	ctx, cancel := l.bound()
 	defer cancel()
 	return l.WriteContext(ctx, key, value)
 }
 
-// WriteContext is [Store.WriteContext].
+// WriteContext writes a record, like [Store.WriteContext].
 func (l *Lazy) WriteContext(ctx context.Context, key string, value []byte) error {
 	s, err := l.open(ctx, true)
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *Lazy) WriteContext(ctx context.Context, key string, value []byte) error
 	return s.WriteContext(ctx, key, value)
 }
 
-// SetAside is [Store.SetAside].
+// SetAside sets a record aside, like [Store.SetAside].
 func (l *Lazy) SetAside(key string, cause error) error {
 	ctx, cancel := l.bound()
 	defer cancel()
@@ -117,14 +117,14 @@ func (l *Lazy) SetAside(key string, cause error) error {
 	return s.SetAside(key, cause)
 }
 
-// Delete is [Store.Delete].
+// Delete deletes a record, like [Store.Delete].
 func (l *Lazy) Delete(key string) error {
 	ctx, cancel := l.bound()
 	defer cancel()
 	return l.DeleteContext(ctx, key)
 }
 
-// DeleteContext is [Store.DeleteContext].
+// DeleteContext deletes a record, like [Store.DeleteContext].
 func (l *Lazy) DeleteContext(ctx context.Context, key string) error {
 	s, err := l.open(ctx, false)
 	if s == nil {
@@ -133,14 +133,14 @@ func (l *Lazy) DeleteContext(ctx context.Context, key string) error {
 	return s.DeleteContext(ctx, key)
 }
 
-// Keys is [Store.Keys].
+// Keys returns the keys, like [Store.Keys].
 func (l *Lazy) Keys() ([]string, error) {
 	ctx, cancel := l.bound()
 	defer cancel()
 	return l.KeysContext(ctx)
 }
 
-// KeysContext is [Store.KeysContext].
+// KeysContext returns the keys, like [Store.KeysContext].
 func (l *Lazy) KeysContext(ctx context.Context) ([]string, error) {
 	s, err := l.open(ctx, false)
 	if s == nil {

@@ -83,8 +83,9 @@ type driver struct {
 	calls sync.WaitGroup
 }
 
-// New checks cfg and returns a Manager at rest. Drivers may register and volumes
-// may be mounted before Run; only the node's objects are not written until then.
+// New checks cfg and returns a Manager, which Run starts. Drivers may register and
+// volumes may be mounted before Run; only the node's objects are not written until
+// then.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

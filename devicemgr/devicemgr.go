@@ -172,8 +172,8 @@ type resource struct {
 	expiry *time.Timer // of the grace, while lost
 }
 
-// New checks cfg and returns a Manager at rest. It touches neither disk nor
-// sockets. The error names every invalid field.
+// New checks cfg and returns a Manager, which Run starts. It touches neither disk
+// nor sockets. The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

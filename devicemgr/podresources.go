@@ -117,7 +117,7 @@ type PodResources struct {
 	limit *rate.Limiter
 }
 
-// NewPodResources checks cfg and returns a server at rest.
+// NewPodResources checks cfg and returns a server, which Run starts.
 func NewPodResources(cfg PodResourcesConfig) (*PodResources, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxSocketPath {

@@ -283,8 +283,9 @@ func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(checkResource(name), checkVersions(versions))
 }
 
-// Register adds the plugin behind a socket, an absolute path. Unlike at the
-// registration socket, it may be in any directory.
+// Register adds the plugin that serves at a socket. endpoint is the absolute path of
+// the socket, in any directory. (At the registration socket it is a name in the
+// directory of that socket.)
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	if err := r.Validate(name, endpoint, versions); err != nil {
 		return err

@@ -144,7 +144,7 @@ type Manager struct {
 	told   chan struct{}
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager, which Run starts.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

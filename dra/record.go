@@ -54,9 +54,9 @@ func (c *claim) record(boot string) record {
 	return r
 }
 
-// parseRecord reads a claim's value. It takes nothing that cannot have been written
-// so, and the error has everything that is wrong. uid is the one in the key: a file
-// that was copied to another name is not believed.
+// parseRecord parses a stored claim. It returns an error with all faults for a value
+// that this package cannot have written. uid is the UID in the key: a value with
+// another UID, such as a copied file, is an error.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	dec := json.NewDecoder(bytes.NewReader(value))

@@ -42,8 +42,8 @@ const (
 // boundedAnswers ends an answer that goes on without end.
 type boundedAnswers struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. client-go limits the events of a watch
-// one by one.
+// RoundTrip limits the body of an answer, except that of a watch: client-go limits
+// each event of a watch.
 func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(req)
 	if err == nil && req.URL.Query().Get("watch") != "true" {

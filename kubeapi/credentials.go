@@ -129,8 +129,8 @@ type Credentials struct {
 	asked *asked // the last request; nil: the next one is new. Used only by Run.
 }
 
-// NewCredentials checks cfg, reads the store, and returns Credentials at rest. A
-// pair that cannot be read is logged, and a new one requested.
+// NewCredentials checks cfg, reads the store, and returns Credentials, which Run
+// starts. A pair that cannot be read is logged, and a new one requested.
 func NewCredentials(cfg CredentialsConfig) (*Credentials, error) {
 	var errs []error
 	if cfg.Store == nil || cfg.Store.Dir == "" || cfg.Store.Prefix == "" {

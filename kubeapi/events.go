@@ -133,7 +133,7 @@ func (r *EventRecorder) Counts() EventCounts {
 	return r.counts
 }
 
-// NewEventRecorder checks cfg and returns a Recorder at rest.
+// NewEventRecorder checks cfg and returns a Recorder, which Run starts.
 func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

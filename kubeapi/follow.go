@@ -115,7 +115,7 @@ type Follower[T FollowedObject] struct {
 	wait      retry.Backoff
 }
 
-// NewFollower checks cfg and returns a Follower at rest.
+// NewFollower checks cfg and returns a Follower, which Run starts.
 func NewFollower[T FollowedObject](cfg FollowConfig[T]) (*Follower[T], error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("follow: %w", err)

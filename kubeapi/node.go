@@ -138,7 +138,7 @@ type NodeManager struct {
 	telling sync.Mutex
 }
 
-// NewNodeManager checks cfg and returns a Manager at rest.
+// NewNodeManager checks cfg and returns a Manager, which Run starts.
 func NewNodeManager(cfg NodeConfig) (*NodeManager, error) {
 	var errs []error
 	if cfg.Name == "" {

@@ -61,7 +61,7 @@ type SliceWiper struct {
 	changed chan struct{} // capacity 1
 }
 
-// NewSliceWiper checks cfg and returns a SliceWiper at rest.
+// NewSliceWiper checks cfg and returns a SliceWiper, which Run starts.
 func NewSliceWiper(cfg SliceWiperConfig) (*SliceWiper, error) {
 	var errs []error
 	if cfg.Client == nil {

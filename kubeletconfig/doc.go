@@ -44,8 +44,8 @@
 // hours with larger ones. At most a hundred errors and warnings are listed, each in one line,
 // whatever the files contain.
 //
-// There is no state: all functions are safe for concurrent use while nobody changes the Flags
-// or the Config. Files are not watched; load them again to find changes.
+// There is no state: all functions are safe for concurrent use unless the Flags or the
+// Config are changed at the same time. Files are not watched; load them again to find changes.
 //
 // Tier: stable.
 package kubeletconfig

@@ -73,5 +73,5 @@ func (None) Hints(State, numa.Pod, int) numa.Hints {
 // Allocate returns s.
 func (None) Allocate(s State, _ numa.Pod, _ int, _ numa.Hint) (State, error) { return s, nil }
 
-// Release is [State.Without].
+// Release returns the state without a pod, like [State.Without].
 func (None) Release(s State, podUID, container string) State { return s.Without(podUID, container) }

@@ -71,8 +71,8 @@ func (s State) Containers(pod string) []string {
 	return names
 }
 
-// Nodes returns the nodes for a container's cpuset.mems. It is 0, any node, for a
-// container without an assignment.
+// Nodes returns the nodes for a container's cpuset.mems. For a container
+// without an assignment the set is empty: it may use any node.
 func (s State) Nodes(pod, container string) numa.NodeSet {
 	var nodes numa.NodeSet
 	for _, b := range s.find(pod, container).blocks {

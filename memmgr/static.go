@@ -116,7 +116,7 @@ func (p *Static) Allocatable() []Block {
 	return blocks
 }
 
-// Release is [State.Without].
+// Release returns the state without a pod, like [State.Without].
 func (p *Static) Release(s State, podUID, container string) State {
 	return s.Without(podUID, container)
 }

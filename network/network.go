@@ -111,8 +111,8 @@ func (p *pending) finish(r Result, err error) {
 	}
 }
 
-// New checks cfg and returns a Network at rest. It reads and creates nothing before
-// [Network.Run].
+// New checks cfg and returns a Network, which Run starts. It reads and creates
+// nothing before [Network.Run].
 func New(cfg Config) (*Network, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {

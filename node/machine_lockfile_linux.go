@@ -14,9 +14,9 @@ import (
 // lockFilePause is the pause between two tries to lock a file.
 const lockFilePause = 100 * time.Millisecond
 
-// FileLock is the lock of a file by which programs pass a node to each other: its
-// owner notices when another program opens the file. Its methods may be called from
-// any goroutine.
+// FileLock is a lock on a file, with which a node is handed over between programs:
+// its owner is notified when another program opens the file. Its methods may be
+// called from any goroutine.
 type FileLock struct {
 	file, events *os.File
 }

@@ -80,8 +80,8 @@ func (l *LogLevel) SetLogLevel(v int) error {
 	return nil
 }
 
-// NewLogger returns a Logger, and its variable verbosity. The Logger's Sync writes
-// the buffer.
+// NewLogger returns a Logger, and its LogLevel, with which the verbosity can be
+// changed. The Logger's Sync writes the buffer.
 func NewLogger(cfg LogOptions) (*zap.Logger, *LogLevel, error) {
 	var errs []error
 	var enc zapcore.Encoder

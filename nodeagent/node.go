@@ -39,9 +39,9 @@ type Node struct {
 	begun atomic.Bool
 }
 
-// New makes a Node at rest. The package documentation has the order and the side
-// effects. ctx limits only New. The node's directories are locked until the end of
-// Run, or until Close: if another agent has one of them, the error is
+// New returns a Node, which Run starts. The package documentation has the order and
+// the side effects. ctx limits only New. The node's directories are locked until
+// the end of Run, or until Close: if another agent has one of them, the error is
 // node.ErrLocked, and nothing in them was changed. A lock file is locked before,
 // and waited for until ctx ends.
 func New(ctx context.Context, o Options) (*Node, error) {

@@ -57,7 +57,8 @@ type Options struct {
 	Settings
 
 	// KubernetesVersion is the Kubernetes version that the node reports to its
-	// cluster and in metrics; the result of the function of this name.
+	// cluster and in metrics. The default is the result of the function
+	// KubernetesVersion.
 	KubernetesVersion string
 
 	Log *zap.Logger // silent

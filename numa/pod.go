@@ -31,7 +31,7 @@ const (
 	Sidecar
 )
 
-// Resources are requests, and whether the limits equal them.
+// Resources are the requests of a container or a pod.
 type Resources struct {
 	// MilliCPU is the request in thousandths of a CPU.
 	MilliCPU int64

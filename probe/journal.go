@@ -107,7 +107,7 @@ func (j *journal) put(uid types.UID, r record) <-chan struct{} {
 }
 
 // wait waits for a write, but not for long.
-// A slow disk must not hold back a readiness that everybody waits for.
+// A slow disk must not delay the status of a pod.
 func (j *journal) wait(done <-chan struct{}) {
 	if done == nil {
 		return

@@ -35,7 +35,7 @@ type Manager struct {
 	wg   sync.WaitGroup // of publish
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager, which Run starts.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

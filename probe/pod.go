@@ -249,7 +249,7 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		}
 		r := p.t.initial()
 		switch {
-		// A failure that would end the container is not believed from a file.
+		// A stored failure must not end the container.
 		case c.journaled && before[p.t] != Unknown && !(p.t != Readiness && before[p.t] == Failure):
 			r = before[p.t]
 		// A new instance, or one whose earlier process had not found out anything

@@ -45,9 +45,10 @@ type Config struct {
 	// environment variable.
 	DisableHTTP2 bool
 
-	// The kubelet's switches, whose default is true in the kubelet for all but
-	// EnableSystemLogQuery. Without EnableDebuggingHandlers there are no exec,
-	// attach, portForward, run, logs and profiles, whatever the others are.
+	// EnableDebuggingHandlers and the following fields are the kubelet's fields of
+	// these names. In the kubelet all but EnableSystemLogQuery are true by default.
+	// Without EnableDebuggingHandlers there are no exec, attach, portForward, run,
+	// logs and profiles, whatever the others are.
 	EnableDebuggingHandlers bool
 	EnableProfilingHandler  bool
 	EnableSystemLogHandler  bool

@@ -34,8 +34,8 @@ type Server struct {
 	end context.CancelFunc
 }
 
-// New checks cfg and returns a Server at rest. It opens nothing and starts no
-// goroutine.
+// New checks cfg and returns a Server, which Run starts. It opens nothing and
+// starts no goroutine.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -16,8 +16,7 @@
 // Each volume of a pod, and each device that is shared by volumes of several pods, has a
 // record and at most one operation in flight; a mount excludes all other operations on the
 // same device. A pure function of the record (decide) chooses the next operation. There is
-// a goroutine for each running operation, and a timer for each pending retry or expiry: a
-// node at rest has neither.
+// a goroutine for each running operation, and a timer for each pending retry or expiry.
 //
 // A failed operation is retried after 500 ms, then with doubled delays up to two minutes.
 // [Manager.Mount] does not wait for retries: it returns when each volume is mounted or has

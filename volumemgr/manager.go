@@ -51,8 +51,8 @@ type Manager struct {
 	wg       sync.WaitGroup // operations
 }
 
-// New checks cfg and returns a Manager at rest. It does not access the disk. The
-// error names every invalid field.
+// New checks cfg and returns a Manager, which Run starts. It does not access the
+// disk. The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -230,7 +230,7 @@ func (m *Manager) wake(v *volume) {
 		m.wakeAfter(v, act.wait)
 	case forget:
 		m.forget(v)
-	// Content that expires is the one reason for a timer at rest.
+	// A volume without an operation has a timer only if its content expires.
 	case nothing:
 		if v.desired && v.has == present && !v.expires.IsZero() {
 			m.wakeAfter(v, v.expires.Sub(now))
@@ -238,8 +238,8 @@ func (m *Manager) wake(v *volume) {
 	}
 }
 
-// wakeAfter wakes v after d. A node whose volumes are all at rest has no such
-// timers.
+// wakeAfter wakes v after d. A volume that waits for nothing has no
+// such timer.
 func (m *Manager) wakeAfter(v *volume, d time.Duration) {
 	v.timer = time.AfterFunc(d, func() {
 		m.mu.Lock()

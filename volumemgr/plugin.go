@@ -131,8 +131,8 @@ var (
 	// ErrUncertain means that the volume may be mounted, or may be mounted later.
 	// An operation whose context has ended counts as uncertain whatever it returns.
 	ErrUncertain = errors.New("the volume may be mounted")
-	// ErrTransient means that the operation changed nothing: an uncertain volume is
-	// still uncertain, and one that was not mounted is not.
+	// ErrTransient means that the operation changed nothing: the volume is as
+	// uncertain, or as unmounted, as before.
 	ErrTransient = errors.New("the volume is as it was")
 	// ErrNoDevice, only of SetUp and MapDevice, means that the device is not
 	// mounted although MountDevice succeeded: MountDevice is called again before

@@ -68,12 +68,13 @@ func New() *Server {
 	}
 }
 
-// Config connects to the server without a socket and without a rate limit.
+// Config returns the configuration of a client that connects to the server without a
+// socket and without a rate limit.
 func (s *Server) Config() *rest.Config {
 	return &rest.Config{Host: "http://kubeapitest", QPS: -1, Transport: s.Transport()}
 }
 
-// Transport calls the server without a socket.
+// Transport returns a transport that calls the server without a socket.
 func (s *Server) Transport() http.RoundTripper { return transport{s} }
 
 // Requests returns the calls so far, including refused ones.

@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// BundlesMemory stores values over a restart: a
-// [github.com/nodewright/nodewright/checkpoint.Store].
+// BundlesMemory stores values over a restart.
+// [github.com/nodewright/nodewright/checkpoint.Store] implements it.
 type BundlesMemory interface {
 	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
@@ -93,7 +93,7 @@ type Bundles struct {
 
 var _ plugins.Bundles = (*Bundles)(nil)
 
-// NewBundles checks cfg and returns Bundles at rest.
+// NewBundles checks cfg and returns Bundles, which Run starts.
 func NewBundles(cfg BundlesConfig) (*Bundles, error) {
 	var errs []error
 	if cfg.Client == nil {

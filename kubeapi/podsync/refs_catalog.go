@@ -20,8 +20,8 @@ import (
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
-// CatalogMemory stores values over a restart: a
-// [github.com/nodewright/nodewright/checkpoint.Store].
+// CatalogMemory stores values over a restart.
+// [github.com/nodewright/nodewright/checkpoint.Store] implements it.
 type CatalogMemory interface {
 	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
@@ -76,7 +76,7 @@ type Catalog struct {
 	changed bool
 }
 
-// NewCatalog checks cfg and returns a Catalog at rest.
+// NewCatalog checks cfg and returns a Catalog, which Run starts.
 func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
 	var errs []error
 	if cfg.Client == nil {

@@ -29,8 +29,8 @@ type StorageClient interface {
 	Delete(ctx context.Context, r kubeapi.Resource, k kubeapi.Key, opts metav1.DeleteOptions) error
 }
 
-// StorageMemory stores values over a restart: a
-// [github.com/nodewright/nodewright/checkpoint.Store].
+// StorageMemory stores values over a restart.
+// [github.com/nodewright/nodewright/checkpoint.Store] implements it.
 type StorageMemory interface {
 	// Read returns fs.ErrNotExist for a missing value.
 	Read(key string) ([]byte, error)
@@ -87,7 +87,7 @@ type Storage struct {
 
 var _ plugins.StorageCluster = (*Storage)(nil)
 
-// NewStorage checks cfg and returns a Storage at rest.
+// NewStorage checks cfg and returns a Storage, which Run starts.
 func NewStorage(cfg StorageConfig) (*Storage, error) {
 	var errs []error
 	if cfg.Client == nil {

@@ -163,7 +163,7 @@ type entry struct {
 	held      time.Time // the end of WipeGrace, if a wiped server lacks it
 }
 
-// NewSource checks cfg and returns a Source at rest.
+// NewSource checks cfg and returns a Source, which Run starts.
 func NewSource(cfg SourceConfig) (*Source, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

@@ -92,7 +92,7 @@ func (s *Source) remove(p *v1.Pod) {
 func (s *Source) set(p *v1.Pod) {
 	k := keyOf(p)
 	e := s.pods[k]
-	// Another UID under the same name: the old pod has ended, whoever deleted it.
+	// Another UID under the same name: the old pod has ended.
 	if e != nil && e.pod.UID != p.UID {
 		s.drop(k, e)
 		e = nil

@@ -17,7 +17,7 @@ type Config struct {
 	// StateDir is a directory of this plugin alone for the chosen subnet and the
 	// settings made on the machine. It is created when needed. Required.
 	StateDir string
-	// Name is the bridge's; nw0. Names have at most 15 of [a-zA-Z0-9_-].
+	// Name is the name of the bridge: at most 15 characters of [a-zA-Z0-9_-]; nw0.
 	Name string
 	// Subnet is the pods' IPv4 subnet, of 8 to 29 bits. With the zero value, the
 	// plugin chooses the first /24 of 10.214.0.0/16, and then of 192.168.192.0/18,

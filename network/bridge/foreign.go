@@ -12,7 +12,7 @@ import (
 )
 
 // maxForeign limits the chains reported by Advice.
-const maxForeign = 16 // chains that are told of
+const maxForeign = 16 // chains
 
 // dropping is a base chain of another program that drops packets that none of its
 // rules accepts. In nftables a packet has to pass all base chains of a hook: an

@@ -30,8 +30,9 @@ type Subject struct {
 	// namespaces; the texts are compared. Without it, that is not tested. The test
 	// waits a moment for the kernel to clean up after a namespace.
 	State func(t *testing.T) string
-	// Patience limits a call on a slow machine, and is twice the limit of a call
-	// that must not wait, or whose context has ended; 0 is 2 minutes.
+	// Patience is the time limit of a call on a slow machine; 0 is 2 minutes. Half
+	// of it is the limit of calls that must not wait, and of calls whose context has
+	// ended.
 	Patience time.Duration
 }
 

@@ -69,7 +69,7 @@ type Watcher struct {
 	toldOf    string // the last logged failure of the fallback
 }
 
-// New checks cfg and returns a Watcher at rest.
+// New checks cfg and returns a Watcher, which Run starts.
 func New(cfg Config) (*Watcher, error) {
 	if cfg.Open == nil {
 		cfg.Open = openKmsg

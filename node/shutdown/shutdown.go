@@ -107,7 +107,7 @@ type Manager struct {
 	callOff context.CancelFunc // ends the termination of groups; nil if there is none
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager, which Run starts.
 func New(cfg Config) (*Manager, error) {
 	errs := []error{validateGroups(cfg.Requested, cfg.Critical, cfg.Groups)}
 	groups := cfg.Groups

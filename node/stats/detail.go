@@ -111,7 +111,8 @@ type Detail struct {
 	Cgroup
 	Disks      []DiskIO
 	Interfaces []Interface // of a sandbox with its own network, or of its pod if sandboxes have no cgroup
-	// Usage is set for sandboxes; a Summary has those of containers and pods.
+	// Usage is the usage of a sandbox; nil for containers and pods, whose usage is in
+	// the Summary.
 	Usage *statsapi.ContainerStats
 }
 

@@ -15,8 +15,8 @@ import (
 // decision by an old value may kill the wrong pod.
 
 // Memory reads the memory of the node and of the cgroup of all pods now, only from
-// files, so that no hanging runtime or disk delays it. Nil, with an error, means
-// not known.
+// files, so that no hanging runtime or disk delays it. A nil value
+// with an error means that the value is unknown.
 func (m *Collector) Memory() (node, pods *Usage, err error) {
 	c := newCgroups(m.cfg.Cgroups)
 	var errs failures

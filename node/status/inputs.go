@@ -89,7 +89,8 @@ type Inputs struct {
 	FactsErr     error // why Facts is empty
 	Devices      Devices
 
-	// Version is the agent's, as in "v1.37.2"; Port that of its server.
+	// Version is the version of the agent, such as "v1.37.2". Port is the port of its
+	// server.
 	Version string
 	Port    int32
 
@@ -98,12 +99,14 @@ type Inputs struct {
 	ImagesErr error
 	MaxImages int
 
-	// While a runtime is silent they are those of its last answer.
-	RuntimeName, RuntimeVersion string // of one that does not answer: "" is Unknown
+	// RuntimeName and the following fields are the runtime's last answer. Before the
+	// first answer name and version are "", which the status shows as Unknown.
+	RuntimeName, RuntimeVersion string
 	Handlers                    []v1.NodeRuntimeHandler
 	Features                    *v1.NodeFeatures
 
-	// These come from the eviction manager, with its transition periods applied.
+	// MemoryPressure, DiskPressure and PIDPressure are conditions of the eviction
+	// manager, with its transition periods applied.
 	MemoryPressure, DiskPressure, PIDPressure bool
 	Problems                                  Problems
 	// Warnings are soft requirements that are not met.

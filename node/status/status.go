@@ -142,8 +142,8 @@ type Manager struct {
 	last    *Inputs // those of the last Fill
 }
 
-// New checks cfg and returns a Manager at rest. It makes no call. The error names
-// every invalid field.
+// New checks cfg and returns a Manager, which Run starts. It makes no call. The
+// error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if cfg.Hostname == "" {

@@ -20,8 +20,8 @@ type Node struct {
 	Runtime *critest.Runtime
 }
 
-// New makes a Node at rest. ctx limits only New. The node's directory is locked
-// until the end of Run, or Close.
+// New returns a Node, which Run starts. ctx limits only New. The node's directory
+// is locked until the end of Run, or Close.
 func New(ctx context.Context, cfg Config) (*Node, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

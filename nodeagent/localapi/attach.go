@@ -177,7 +177,7 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Address)
 	if err != nil {
-		return nodeagent.Vital(fmt.Errorf("local API at %s: %w", a.cfg.Address, err)) // somebody asked for it by name
+		return nodeagent.Vital(fmt.Errorf("local API at %s: %w", a.cfg.Address, err)) // the address was configured explicitly
 	}
 	host, port, err := net.SplitHostPort(l.Addr().String())
 	if err != nil {

@@ -100,7 +100,7 @@ type Scheduled struct {
 	tally   tally
 }
 
-// NewEngine checks cfg and returns an Engine at rest.
+// NewEngine checks cfg and returns an Engine, which Run starts.
 func NewEngine(cfg EngineConfig) (*Engine, error) {
 	if cfg.Parallel == 0 {
 		cfg.Parallel = 256

@@ -139,9 +139,9 @@ func (p *Content) object(ctx context.Context, v *volumemgr.Volume, kind, name st
 // unchanged.
 const lookAgain = time.Second
 
-// SetUp publishes the files. If the objects cannot be read now, files that an
-// earlier process published are used, as they would be if the agent had not
-// restarted; the next SetUp, which reports the failure, is a remount.
+// SetUp publishes the files. If the objects cannot be read, but an earlier process of
+// the agent has published the files, SetUp succeeds with those files, as if the agent
+// had not restarted. The error is returned by the next SetUp, which is a remount.
 func (p *Content) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	f, again, err := p.collect(ctx, v)
 	if err != nil && v.Found && p.whole(v) {

@@ -32,7 +32,7 @@ type lunTarget struct {
 	Lock string `json:"lock,omitempty"`
 	// Block says that pods have the disk as a device, and not its files.
 	Block bool `json:"block,omitempty"`
-	// Detail is the network's. It has no secrets.
+	// Detail is data of the lunNetwork. It has no secrets.
 	Detail json.RawMessage `json:"detail"`
 }
 

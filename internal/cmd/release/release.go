@@ -17,10 +17,10 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
-// program is the agent's name where it is installed: "agent" is everybody's.
+// program is the name of the installed agent: "agent" is too general.
 const program = "nodewright-agent"
 
-// A release is made of a clone of the repository into one directory.
+// release builds the files of a release from a clone of the repository.
 type release struct {
 	clone, out string
 	files      []string // names of the files, in order
