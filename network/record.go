@@ -20,8 +20,8 @@ type record struct {
 	Netns      string     `json:"netns"`
 	Boot       string     `json:"boot"`
 	Created    time.Time  `json:"created"`
-	// Token distinguishes attempts with the same ID: a progress of another one is
-	// none.
+	// Token distinguishes attempts with the same ID: a progress with another token
+	// is ignored.
 	Token string `json:"token"`
 }
 

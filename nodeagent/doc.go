@@ -61,7 +61,7 @@
 // New inspects the machine, asks the runtime for its cgroup driver (two seconds at most),
 // and, on the machine's own hardware, getsubids(1), where installed, for the user IDs of pods
 // (ten seconds at most). It moves no process and starts none that outlives it. [Node.Run]
-// owns every goroutine, and closes the runtime client that New created. It stops no
+// starts all goroutines, and closes the runtime client that New created. It stops no
 // container.
 //
 // # Without the kernel

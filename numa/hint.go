@@ -4,8 +4,8 @@ package numa
 type Hint struct {
 	// Nodes are the nodes; 0 means any.
 	Nodes NodeSet
-	// Preferred reports that the request needs at least as many nodes of this
-	// machine.
+	// Preferred reports that fewer nodes of this machine could not serve the
+	// request, even if they were idle.
 	Preferred bool
 }
 

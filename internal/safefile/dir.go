@@ -138,8 +138,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.root.Lstat(name)
 }
 
-// Exists is [Exists] below the open directory, for many names. Only this method
-// accepts names of several elements.
+// Exists reports whether name exists below the open directory, like the function
+// [Exists]. Only this method accepts names of several elements.
 func (d *Dir) Exists(name string) (bool, error) {
 	if err := local(name); err != nil {
 		return false, err

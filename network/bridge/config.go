@@ -14,8 +14,9 @@ import (
 
 // Config configures the network. Only StateDir is required.
 type Config struct {
-	// StateDir is a directory of this plugin alone for the chosen subnet and the
-	// settings made on the machine. It is created when needed. Required.
+	// StateDir is the directory in which the plugin stores the chosen subnet and the
+	// settings that it makes on the machine. Other programs must not use it. It is
+	// created when needed. Required.
 	StateDir string
 	// Name is the name of the bridge: at most 15 characters of [a-zA-Z0-9_-]; nw0.
 	Name string

@@ -19,8 +19,8 @@
 // Counters finds the pods whose oom_kill count has grown. Such kills have no
 // process and no limit, and processes outside pods are not reported.
 //
-// [Watcher.Run] owns every goroutine. Config.OnKill is called by one of them, one
-// kill after the other; meanwhile further kills wait in the kernel's log.
+// [Watcher.Run] starts all goroutines, and returns when they have ended. Calls of
+// Config.OnKill do not overlap; during a call further kills stay in the kernel's log.
 //
 // # Pure parts
 //

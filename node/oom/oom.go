@@ -55,7 +55,7 @@ type Config struct {
 // longest wait before the next try, in Config.Retry.
 const longest = 60
 
-// Watcher reports OOM kills to Config.OnKill. It owns every goroutine.
+// Watcher reports OOM kills to Config.OnKill, while Run runs.
 type Watcher struct {
 	cfg Config
 	met *metrics
