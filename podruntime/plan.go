@@ -86,13 +86,15 @@ func (a *Actions) Empty() bool {
 // carried out. It is pure.
 func Plan(in PlanInput) Actions {
 	in.Observed = in.Observed.Settled()
-	d := podlife.Decide(in.knowledge())
+	updates := map[string][]Update{} // by container ID
+	k := in.knowledge(updates)
+	d := podlife.Decide(k)
 	a := Actions{Attempt: d.Sandbox.Attempt, SandboxID: d.Sandbox.ID, Reset: d.Reset}
 	if len(a.Reset) > 0 {
 		return a
 	}
 	a.KillPod, a.CreateSandbox = d.Over || d.Sandbox.Make, d.Sandbox.Make
-	if d.Sandbox.Lack == "" {
+	if d.Sandbox.Lack == "" && !d.Over {
 		// Ephemeral containers start once and never again, so that any instance, also
 		// a dead one, will do. They do not wait for init.
 		for i := range in.Pod.Spec.EphemeralContainers {
@@ -100,8 +102,7 @@ func Plan(in PlanInput) Actions {
 			if in.Observed.Newest(c.Name) != nil {
 				continue
 			}
-			k := in.knowledge()
-			if in.act(&a, &c, "", k.Begin(&c, nil)) {
+			if in.act(&a, &c, "", k.Begin(&c, nil), nil) {
 				a.Ephemeral = append(a.Ephemeral, i)
 			}
 		}
@@ -112,29 +113,28 @@ func Plan(in PlanInput) Actions {
 	}
 	// Init containers end from the last to the first.
 	for i := len(d.Init) - 1; i >= 0; i-- {
-		if in.act(&a, &in.Pod.Spec.InitContainers[i], "Init container", d.Init[i]) && !d.Over {
+		if in.act(&a, &in.Pod.Spec.InitContainers[i], "Init container", d.Init[i], updates) {
 			a.Init = append(a.Init, i)
 		}
 	}
 	slices.Reverse(a.Init)
 	for i := range d.Regular {
-		if in.act(&a, &in.Pod.Spec.Containers[i], "Container", d.Regular[i]) && !d.Over {
+		if in.act(&a, &in.Pod.Spec.Containers[i], "Container", d.Regular[i], updates) {
 			a.Regular = append(a.Regular, i)
 		}
-	}
-	if d.Over {
-		a.Update = nil
 	}
 	return a
 }
 
-// knowledge is what a decision about the pod depends on.
-func (in *PlanInput) knowledge() podlife.Knowledge {
+// knowledge is what a decision about the pod depends on. While it is asked for resizes, it
+// notes in updates what changes without a restart.
+func (in *PlanInput) knowledge(updates map[string][]Update) podlife.Knowledge {
 	return podlife.Knowledge{
 		Pod: in.Pod, Runtime: in.Observed, Started: answers(in.Startup), Alive: answers(in.Liveness),
 		Changed: in.changed, Waits: in.Waits,
 		Resized: func(c *v1.Container, o *observed.Container) bool {
-			restart, _ := in.Resources.resize(c, o)
+			restart, now := in.Resources.resize(c, o)
+			updates[o.ID] = now
 			return restart
 		},
 	}
@@ -165,18 +165,15 @@ var endings = map[podlife.Kind]string{
 
 // act plans what is decided about one container, and reports whether it is to be started.
 // what begins the text of the event.
-func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Act) (start bool) {
+func (in *PlanInput) act(a *Actions, c *v1.Container, what string, do podlife.Act, updates map[string][]Update) (start bool) {
 	o := in.Observed.Newest(c.Name)
 	switch do.Do {
+	case podlife.Keep:
+		a.Update = append(a.Update, updates[o.ID]...)
 	case podlife.Start:
 		return true
 	case podlife.Wait:
 		a.Wait = append(a.Wait, Wait{Name: c.Name, Until: do.Until, Why: do.Why})
-	case podlife.Keep:
-		if o != nil {
-			_, updates := in.Resources.resize(c, o)
-			a.Update = append(a.Update, updates...)
-		}
 	case podlife.End:
 		if do.Why == podlife.StateUnknown {
 			a.kill(o, do.Why, fmt.Sprintf("%s is in %q state, try killing it before restart", what, o.State), true)
