@@ -77,7 +77,7 @@ func (o source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 func (s *Server) delivered() []object {
 	var out []object
 	for _, k := range s.kinds {
-		if k == s.nodes || k == s.namespaces || k == s.events || k.Group == leasesV1.Group {
+		if k == s.nodes || k == s.namespaces || k.memory || k.Group == leasesV1.Group {
 			continue
 		}
 		from := len(out)

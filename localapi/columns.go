@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var configMapColumns = []column{
@@ -67,11 +68,14 @@ var resourceClaimColumns = []column{
 var eventColumns = []column{
 	{name: "Last Seen", kind: "string", cell: func(o object, now time.Time) any {
 		e := o.(*v1.Event)
-		last := e.LastTimestamp
-		if last.IsZero() {
-			last.Time = e.EventTime.Time
+		switch {
+		case e.Series != nil:
+			return age(metav1.NewTime(e.Series.LastObservedTime.Time), now)
+		case !e.LastTimestamp.IsZero():
+			return age(e.LastTimestamp, now)
+		default:
+			return age(firstSeen(e), now)
 		}
-		return age(last, now)
 	}},
 	text("Type", func(o object) any { return o.(*v1.Event).Type }),
 	text("Reason", func(o object) any { return o.(*v1.Event).Reason }),
@@ -81,13 +85,30 @@ var eventColumns = []column{
 	}),
 	wide(text("Subobject", func(o object) any { return o.(*v1.Event).InvolvedObject.FieldPath })),
 	wide(text("Source", func(o object) any {
-		s := o.(*v1.Event).Source
-		return strings.Trim(s.Component+", "+s.Host, ", ")
+		e := o.(*v1.Event)
+		if e.Source.Component == "" {
+			return strings.Trim(e.ReportingController+", "+e.ReportingInstance, ", ")
+		}
+		return strings.Trim(e.Source.Component+", "+e.Source.Host, ", ")
 	})),
 	text("Message", func(o object) any { return strings.TrimSpace(o.(*v1.Event).Message) }),
-	wide(column{name: "First Seen", kind: "string", cell: func(o object, now time.Time) any { return age(o.(*v1.Event).FirstTimestamp, now) }}),
-	wide(number("Count", func(o object) any { return int64(max(o.(*v1.Event).Count, 1)) })),
+	wide(column{name: "First Seen", kind: "string", cell: func(o object, now time.Time) any { return age(firstSeen(o.(*v1.Event)), now) }}),
+	wide(number("Count", func(o object) any {
+		e := o.(*v1.Event)
+		if e.Series != nil {
+			return int64(e.Series.Count)
+		}
+		return int64(max(e.Count, 1))
+	})),
 	wide(nameColumn),
+}
+
+// firstSeen is when an event was first, in either form of events.
+func firstSeen(e *v1.Event) metav1.Time {
+	if e.FirstTimestamp.IsZero() {
+		return metav1.NewTime(e.EventTime.Time)
+	}
+	return e.FirstTimestamp
 }
 
 func modes(list []v1.PersistentVolumeAccessMode) string {

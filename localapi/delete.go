@@ -66,10 +66,10 @@ func (s *Server) delete(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		return err
 	}
 	if !gone || k == s.pods {
-		return s.answer(w, k, q, http.StatusOK, o)
+		return s.answer(w, q, http.StatusOK, o)
 	}
 	done := &metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess}
-	done.Details = &metav1.StatusDetails{Name: q.name, Group: k.Group, Kind: k.resource, UID: o.GetUID()}
+	done.Details = &metav1.StatusDetails{Name: q.name, Group: q.form.Group, Kind: k.resource, UID: o.GetUID()}
 	s.codecs.respond(w, q.accept, http.StatusOK, done)
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.R
 			return err
 		}
 	}
-	out, err := s.shaped(k, q, objects, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, false, true)
+	out, err := s.shaped(q, objects, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, false, true)
 	if err != nil {
 		return err
 	}

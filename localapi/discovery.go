@@ -100,7 +100,7 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 		}
 		out = append(out, metav1.APIResource{
 			Name: k.resource, SingularName: k.singular, Namespaced: k.namespaced, Kind: k.Kind, Verbs: k.verbs(), ShortNames: k.short, Categories: k.categories,
-			StorageVersionHash: storageHash(k.GroupVersionKind),
+			StorageVersionHash: storageHash(k.kept().GroupVersionKind),
 		})
 		for _, sub := range k.subresources {
 			verbs := metav1.Verbs{"get", "patch", "update"}

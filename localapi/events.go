@@ -120,7 +120,11 @@ func (s *Server) trim() {
 
 func lastSeen(e *v1.Event) time.Time {
 	last := e.CreationTimestamp.Time
-	for _, t := range []time.Time{e.LastTimestamp.Time, e.EventTime.Time} {
+	times := []time.Time{e.LastTimestamp.Time, e.EventTime.Time}
+	if e.Series != nil {
+		times = append(times, e.Series.LastObservedTime.Time)
+	}
+	for _, t := range times {
 		if t.After(last) && t.Before(time.Now()) {
 			last = t
 		}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -21,17 +22,21 @@ import (
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
-// restClient is client-go's.
-func restClient(t *testing.T, url, media string) *rest.RESTClient {
+// restClient is client-go's, of one version of a group.
+func restClient(t *testing.T, url, media string, gv schema.GroupVersion, add func(*runtime.Scheme) error) *rest.RESTClient {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	if err := v1.AddToScheme(scheme); err != nil {
+	if err := add(scheme); err != nil {
 		t.Fatal(err)
 	}
+	path := "/apis"
+	if gv.Group == "" {
+		path = "/api"
+	}
 	c, err := rest.RESTClientFor(&rest.Config{
-		Host: url, APIPath: "/api", QPS: -1,
+		Host: url, APIPath: path, QPS: -1,
 		ContentConfig: rest.ContentConfig{
-			GroupVersion: &v1.SchemeGroupVersion, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(), ContentType: media, AcceptContentTypes: media,
+			GroupVersion: &gv, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(), ContentType: media, AcceptContentTypes: media,
 		},
 	})
 	if err != nil {
@@ -56,7 +61,7 @@ func TestInformers(t *testing.T) {
 	for _, media := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
 		t.Run(media, func(t *testing.T) {
 			a := start(t, &store.Memory{})
-			c := restClient(t, a.url, media)
+			c := restClient(t, a.url, media, v1.SchemeGroupVersion, v1.AddToScheme)
 			made := &v1.Pod{}
 			if err := c.Post().Namespace("default").Resource("pods").Body(pod("first")).Do(t.Context()).Into(made); err != nil || made.UID == "" || made.Spec.NodeName != "node-1" {
 				t.Fatalf("%+v, %v", made, err)

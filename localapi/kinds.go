@@ -5,6 +5,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,8 +30,10 @@ type kind struct {
 	memory bool
 	// fixed says why objects are neither made nor deleted.
 	fixed string
-	// columns are for kubectl's tables.
+	// columns are for kubectl's tables, of objects as they are kept.
 	columns []column
+	// view makes it another version of a kind; nil for one of its own.
+	view *view
 }
 
 func (k *kind) groupResource() schema.GroupResource {
@@ -51,21 +54,23 @@ func (k *kind) verbs() metav1.Verbs {
 
 var (
 	coreV1     = schema.GroupVersion{Version: "v1"}
+	eventsV1   = eventsv1.SchemeGroupVersion
 	leasesV1   = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
 	resourceV1 = schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}
 )
 
 // newKinds lists what is served, in the order of discovery.
 func newKinds() []*kind {
+	events := &kind{
+		GroupVersionKind: coreV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
+		empty: &v1.Event{}, list: &v1.EventList{}, columns: eventColumns,
+	}
 	return []*kind{
 		{
 			GroupVersionKind: coreV1.WithKind("ConfigMap"), resource: "configmaps", singular: "configmap", short: []string{"cm"}, namespaced: true,
 			empty: &v1.ConfigMap{}, list: &v1.ConfigMapList{}, columns: configMapColumns,
 		},
-		{
-			GroupVersionKind: coreV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
-			empty: &v1.Event{}, list: &v1.EventList{}, columns: eventColumns,
-		},
+		events,
 		{
 			GroupVersionKind: coreV1.WithKind("Namespace"), resource: "namespaces", singular: "namespace", short: []string{"ns"},
 			empty: &v1.Namespace{}, list: &v1.NamespaceList{}, subresources: []string{"status", "finalize"}, columns: namespaceColumns,
@@ -97,6 +102,10 @@ func newKinds() []*kind {
 			empty: &coordinationv1.Lease{}, list: &coordinationv1.LeaseList{}, columns: leaseColumns,
 		},
 		{
+			GroupVersionKind: eventsV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
+			empty: &eventsv1.Event{}, list: &eventsv1.EventList{}, columns: eventColumns, view: viewOfEvents(events),
+		},
+		{
 			GroupVersionKind: resourceV1.WithKind("ResourceClaim"), resource: "resourceclaims", singular: "resourceclaim", namespaced: true,
 			empty: &resourcev1.ResourceClaim{}, list: &resourcev1.ResourceClaimList{}, subresources: []string{"status"}, columns: resourceClaimColumns,
 		},
@@ -107,7 +116,7 @@ func newKinds() []*kind {
 func newScheme(kinds []*kind) *runtime.Scheme {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, coreV1) // v1 is also where Status is
-	for _, gv := range []schema.GroupVersion{leasesV1, resourceV1} {
+	for _, gv := range []schema.GroupVersion{leasesV1, eventsV1, resourceV1} {
 		metav1.AddToGroupVersion(s, gv)
 	}
 	for _, k := range kinds {

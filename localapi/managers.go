@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ type managerKey struct {
 
 func newManagers(kinds []*kind) managers {
 	var types []any
+	kinds = slices.DeleteFunc(slices.Clone(kinds), func(k *kind) bool { return k.view != nil })
 	for _, k := range kinds {
 		types = append(types, k.empty)
 	}

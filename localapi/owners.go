@@ -94,9 +94,9 @@ func (s *Server) owner(o object, r metav1.OwnerReference) (*kind, key) {
 		}
 		switch {
 		case !k.namespaced:
-			return k, key{Name: r.Name}
+			return k.kept(), key{Name: r.Name}
 		case o.GetNamespace() != "":
-			return k, key{Namespace: o.GetNamespace(), Name: r.Name}
+			return k.kept(), key{Namespace: o.GetNamespace(), Name: r.Name}
 		}
 	}
 	return nil, key{}

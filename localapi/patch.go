@@ -42,27 +42,27 @@ func (s *Server) patch(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		if old == nil {
 			return nil, notFound(k, q.name)
 		}
-		o, unknown, err := patched(k, old, raw, types.PatchType(media))
+		o, unknown, err := patched(q.form, old, raw, types.PatchType(media))
 		if err != nil {
 			return nil, err
 		}
 		if err := validated(w, q, unknown); err != nil {
 			return nil, err
 		}
-		if err := s.named(k, q, o); err != nil {
+		if err := q.named(o); err != nil {
 			return nil, err
 		}
-		return s.managed(k, q, old, o)
+		return s.managed(k, q, old, q.form.stored(o))
 	})
 	if err != nil {
 		return err
 	}
-	return s.answer(w, k, q, http.StatusOK, out)
+	return s.answer(w, q, http.StatusOK, out)
 }
 
-// patched is an object with a patch applied.
+// patched is an object with a patch of a version applied, as that version has it.
 func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []string, error) {
-	before, err := content(old)
+	before, err := content(k.shown(old))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,7 +121,7 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 	if err != nil {
 		return err
 	}
-	o := k.new()
+	o := q.form.new()
 	unknown, err := decodeJSON(raw, o) // for its bounds, and for what it does not know
 	if err != nil {
 		return err
@@ -129,10 +129,10 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 	if err := validated(w, q, append(twice, unknown...)); err != nil {
 		return err
 	}
-	if err := s.named(k, q, o); err != nil {
+	if err := q.named(o); err != nil {
 		return err
 	}
-	applied, err := appliedOf(k, raw)
+	applied, err := appliedOf(q.form, raw)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 			return notFound(k, q.name)
 		}
 		code = http.StatusCreated
-		out, err = s.made(ctx, k, q, k.named(q, o), func(prepared object) (object, error) {
+		out, err = s.made(ctx, k, q, k.named(q, q.form.stored(o)), func(prepared object) (object, error) {
 			live := map[string]any{"apiVersion": k.GroupVersion().String(), "kind": k.Kind, "metadata": map[string]any{"name": q.name}}
 			owned, err := s.managers.merged(k, "", live, nil, applied, q.manager, force)
 			if err != nil {
@@ -177,10 +177,10 @@ func (s *Server) apply(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 	if err != nil {
 		return err
 	}
-	return s.answer(w, k, q, code, out)
+	return s.answer(w, q, code, out)
 }
 
-// appliedOf is what somebody applies, without what its type does not have, and what is
+// appliedOf is what somebody applies, by the names of what is kept, without what its type does not have, and what is
 // nobody's field.
 func appliedOf(k *kind, raw []byte) (out map[string]any, err error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &out); err != nil {
@@ -195,7 +195,7 @@ func appliedOf(k *kind, raw []byte) (out map[string]any, err error) {
 			delete(meta, name)
 		}
 	}
-	return out, nil
+	return k.storedFields(out), nil
 }
 
 // errNew says that there is nothing yet to apply to.

@@ -20,6 +20,7 @@ type query struct {
 	group, version        string
 	namespace, name       string
 	resource, subresource string
+	form                  *kind  // that the client reads and writes: a kind, or a view of it
 	rest                  string // of the path, below proxy
 	values                url.Values
 	user                  *User
@@ -98,7 +99,7 @@ func flag(v url.Values, name string) bool {
 }
 
 // options reads what the verbs of objects have in common.
-func (q *query) options(k *kind) error {
+func (q *query) options() error {
 	var err error
 	if q.labels, err = labels.Parse(q.values.Get("labelSelector")); err != nil {
 		return apierrors.NewBadRequest("labelSelector: " + err.Error())
@@ -106,7 +107,7 @@ func (q *query) options(k *kind) error {
 	if q.fields, err = fields.ParseSelector(q.values.Get("fieldSelector")); err != nil {
 		return apierrors.NewBadRequest("fieldSelector: " + err.Error())
 	}
-	if err := k.selectable(q.fields); err != nil {
+	if q.fields, err = q.form.selectable(q.fields); err != nil {
 		return err
 	}
 	if q.verb == "list" || q.verb == "watch" {

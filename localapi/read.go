@@ -32,7 +32,7 @@ func (s *Server) get(ctx context.Context, w http.ResponseWriter, k *kind, q *que
 	if !ok {
 		return notFound(k, q.name)
 	}
-	return s.answer(w, k, q, http.StatusOK, it.Object)
+	return s.answer(w, q, http.StatusOK, it.Object)
 }
 
 // objectNamespace is the namespace of what a query is about; "" for kinds without.
@@ -48,8 +48,8 @@ func (s *Server) item(k *kind, name key) (item, bool) {
 }
 
 // answer writes one object as a client wants it.
-func (s *Server) answer(w http.ResponseWriter, k *kind, q *query, code int, o object) error {
-	out, err := s.shaped(k, q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, true)
+func (s *Server) answer(w http.ResponseWriter, q *query, code int, o object) error {
+	out, err := s.shaped(q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, true)
 	if err != nil {
 		return err
 	}
@@ -58,26 +58,26 @@ func (s *Server) answer(w http.ResponseWriter, k *kind, q *query, code int, o ob
 }
 
 // shaped is one object, or a list, as a client wants it.
-func (s *Server) shaped(k *kind, q *query, objects []object, meta metav1.ListMeta, single, headers bool) (runtime.Object, error) {
+func (s *Server) shaped(q *query, objects []object, meta metav1.ListMeta, single, headers bool) (runtime.Object, error) {
 	switch q.accept.as {
 	case "Table":
 		include := metav1.IncludeObjectPolicy(q.values.Get("includeObject"))
-		return tableOf(k, objects, meta, include, headers, time.Now())
+		return tableOf(q.form, objects, meta, include, headers, time.Now())
 	case "PartialObjectMetadata", "PartialObjectMetadataList":
 		if single {
-			return metadataOf(objects[0]), nil
+			return metadataOf(q.form.shown(objects[0])), nil
 		}
 		list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: []metav1.PartialObjectMetadata{}}
 		list.TypeMeta = metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadataList"}
 		for _, o := range objects {
-			list.Items = append(list.Items, *metadataOf(o))
+			list.Items = append(list.Items, *metadataOf(q.form.shown(o)))
 		}
 		return list, nil
 	}
 	if single {
-		return objects[0], nil
+		return q.form.shown(objects[0]), nil
 	}
-	return listOf(k, objects, meta), nil
+	return listOf(q.form, objects, meta), nil
 }
 
 // listOf is a list of a kind's own type.
@@ -87,7 +87,7 @@ func listOf(k *kind, objects []object, m metav1.ListMeta) runtime.Object {
 	items.Set(reflect.MakeSlice(items.Type(), len(objects), len(objects)))
 	for i, o := range objects {
 		v := items.Index(i)
-		v.Set(reflect.ValueOf(o).Elem()) // shares all but the object itself
+		v.Set(reflect.ValueOf(k.shown(o)).Elem()) // shares all but the object itself
 		v.FieldByName("TypeMeta").SetZero()
 	}
 	list.GetObjectKind().SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
@@ -152,7 +152,7 @@ func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *
 		last := objects[limit-1]
 		m.Continue = next{revision, last.GetNamespace(), last.GetName()}.String()
 	}
-	out, err := s.shaped(k, q, objects, m, false, true)
+	out, err := s.shaped(q, objects, m, false, true)
 	if err != nil {
 		return err
 	}

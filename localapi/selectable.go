@@ -3,6 +3,7 @@ package localapi
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,15 +42,20 @@ func fieldsOf(o object) fields.Set {
 	return set
 }
 
-// selectable refuses a selector of fields that a kind does not have.
-func (k *kind) selectable(s fields.Selector) error {
-	set := fieldsOf(k.empty)
-	for _, r := range s.Requirements() {
-		if _, ok := set[r.Field]; !ok {
-			return apierrors.NewBadRequest(fmt.Sprintf("fieldSelector: %.100q is no field that %s are selected by", r.Field, k.resource))
+// selectable is a selector by the fields of what is kept. It refuses fields that a kind does not have.
+func (k *kind) selectable(s fields.Selector) (fields.Selector, error) {
+	set := fieldsOf(k.kept().empty)
+	return s.Transform(func(name, value string) (string, string, error) {
+		top, rest, _ := strings.Cut(name, ".")
+		stored := k.storedName(top)
+		if rest != "" {
+			stored += "." + rest
 		}
-	}
-	return nil
+		if _, ok := set[stored]; !ok {
+			return "", "", apierrors.NewBadRequest(fmt.Sprintf("fieldSelector: %.100q is no field that %s are selected by", name, k.resource))
+		}
+		return stored, value, nil
+	})
 }
 
 // selects reports whether a query is about an object.

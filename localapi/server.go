@@ -102,7 +102,7 @@ type Server struct {
 	cfg    Config
 	scheme *runtime.Scheme
 	codecs *codecs
-	kinds  []*kind
+	kinds  []*kind // all versions
 	// computed are the resources that are made for each answer.
 	computed []computed
 	// Kinds that something special is about.
@@ -154,7 +154,7 @@ func New(cfg Config) (*Server, error) {
 		case "namespaces":
 			s.namespaces = k
 		case "events":
-			s.events = k
+			s.events = k.kept()
 		}
 	}
 	s.set = objects.New(objects.Config{
@@ -284,12 +284,13 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request, q *query) error
 	if err != nil {
 		return err
 	}
+	q.form, k = k, k.kept()
 	if q.namespace != "" && k.namespaced {
 		if msgs := validation.IsDNS1123Label(q.namespace); len(msgs) > 0 {
 			return apierrors.NewBadRequest(fmt.Sprintf("namespace is %.100q: %s", q.namespace, msgs[0]))
 		}
 	}
-	if err := q.options(k); err != nil {
+	if err := q.options(); err != nil {
 		return err
 	}
 	if q.accept, err = s.codecs.accept(r); err != nil {

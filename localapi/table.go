@@ -68,7 +68,7 @@ func tableOf(k *kind, objects []object, meta metav1.ListMeta, include metav1.Inc
 		for _, c := range k.columns {
 			row.Cells = append(row.Cells, c.cell(o, now))
 		}
-		if err := rowObject(&row, o, include); err != nil {
+		if err := rowObject(&row, k.shown(o), include); err != nil {
 			return nil, err
 		}
 		t.Rows = append(t.Rows, row)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -228,6 +229,61 @@ func checkEvent(e *v1.Event) (errs field.ErrorList) {
 	}
 	if len(e.Message) > maxMessage {
 		errs = append(errs, field.TooLong(field.NewPath("message"), "", maxMessage))
+	}
+	return errs
+}
+
+// checkNewEvent checks what events.k8s.io/v1 wants of an event beside checkEvent.
+func checkNewEvent(now, before object) (errs field.ErrorList) {
+	e := now.(*v1.Event)
+	at := field.NewPath
+	if old, ok := before.(*v1.Event); ok {
+		if !equality.Semantic.DeepEqual(e.Series, old.Series) {
+			errs = checkSeries(e.Series)
+		}
+		if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
+			errs = append(errs, apivalidation.ValidateImmutableField(e.EventTime, old.EventTime, at("eventTime"))...)
+		}
+		for _, f := range []struct {
+			name    string
+			is, was any
+		}{
+			{"involvedObject", e.InvolvedObject, old.InvolvedObject}, {"reason", e.Reason, old.Reason}, {"message", e.Message, old.Message},
+			{"source", e.Source, old.Source}, {"firstTimestamp", e.FirstTimestamp, old.FirstTimestamp}, {"lastTimestamp", e.LastTimestamp, old.LastTimestamp},
+			{"count", e.Count, old.Count}, {"type", e.Type, old.Type}, {"action", e.Action, old.Action}, {"related", e.Related, old.Related},
+			{"reportingController", e.ReportingController, old.ReportingController}, {"reportingInstance", e.ReportingInstance, old.ReportingInstance},
+		} {
+			errs = append(errs, apivalidation.ValidateImmutableField(f.is, f.was, at(f.name))...)
+		}
+		return errs
+	}
+	errs = append(apivalidation.ValidateObjectMetaAccessor(e, true, apivalidation.NameIsDNSSubdomain, at("metadata")), checkSeries(e.Series)...)
+	if e.EventTime.IsZero() {
+		errs = append(errs, field.Required(at("eventTime"), ""))
+	}
+	if e.Type != v1.EventTypeNormal && e.Type != v1.EventTypeWarning {
+		errs = append(errs, field.NotSupported(at("type"), e.Type, []string{v1.EventTypeNormal, v1.EventTypeWarning}))
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"firstTimestamp", !e.FirstTimestamp.IsZero()}, {"lastTimestamp", !e.LastTimestamp.IsZero()}, {"count", e.Count != 0}, {"source", e.Source != v1.EventSource{}},
+	} {
+		if f.set {
+			errs = append(errs, field.Invalid(at(f.name), "", "needs to be unset"))
+		}
+	}
+	return errs
+}
+
+func checkSeries(s *v1.EventSeries) (errs field.ErrorList) {
+	p := field.NewPath("series")
+	if s != nil && s.Count < 2 {
+		errs = append(errs, field.Invalid(p.Child("count"), s.Count, "should be at least 2"))
+	}
+	if s != nil && s.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(p.Child("lastObservedTime"), ""))
 	}
 	return errs
 }

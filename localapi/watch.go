@@ -185,12 +185,12 @@ func (st *stream) bookmark(end bool) bool {
 	if st.q.accept.as != "Table" {
 		return st.send(watch.Bookmark, o)
 	}
-	t, err := tableOf(st.k, nil, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, metav1.IncludeNone, st.headers, time.Now())
+	t, err := tableOf(st.q.form, nil, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, metav1.IncludeNone, st.headers, time.Now())
 	return err == nil && st.encode(watch.Bookmark, t)
 }
 
 func (st *stream) send(t watch.EventType, o object) bool {
-	out, err := st.s.shaped(st.k, st.q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, st.headers)
+	out, err := st.s.shaped(st.q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, st.headers)
 	st.headers = false
 	return err == nil && st.encode(t, out)
 }

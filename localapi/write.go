@@ -31,13 +31,13 @@ func validated(w http.ResponseWriter, q *query, unknown []string) error {
 	return nil
 }
 
-// read decodes the body of a request into an object of a kind.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, k *kind, q *query) (object, error) {
+// read decodes the body of a request into an object as it is kept.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, q *query) (object, error) {
 	data, media, err := body(w, r)
 	if err != nil {
 		return nil, err
 	}
-	o := k.new()
+	o := q.form.new()
 	unknown, err := s.codecs.decode(data, media, o)
 	if err != nil {
 		return nil, err
@@ -45,11 +45,12 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, k *kind, q *query)
 	if err := validated(w, q, unknown); err != nil {
 		return nil, err
 	}
-	return o, s.named(k, q, o)
+	return q.form.stored(o), q.named(o)
 }
 
 // named checks that an object is what its path says.
-func (s *Server) named(k *kind, q *query, o object) error {
+func (q *query) named(o object) error {
+	k := q.form
 	if gvk := o.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != k.GroupVersionKind {
 		return apierrors.NewBadRequest(fmt.Sprintf("the object is a %s of %s; the path is that of a %s of %s", gvk.Kind, gvk.GroupVersion(), k.Kind, k.GroupVersion()))
 	}
@@ -74,7 +75,7 @@ func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if k.fixed != "" {
 		return notAllowed(q.verb, k.fixed)
 	}
-	o, err := s.read(w, r, k, q)
+	o, err := s.read(w, r, q)
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return err
 	}
-	return s.answer(w, k, q, http.StatusCreated, made)
+	return s.answer(w, q, http.StatusCreated, made)
 }
 
 // made makes a new object. manage notes who has its fields.
@@ -119,7 +120,7 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
 		s.place(p)
 	}
-	if errs := s.check(k, o, nil); len(errs) > 0 {
+	if errs := append(s.check(k, o, nil), q.form.checked(o, nil)...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
 	if err := t.inNamespace(k, ch); err != nil {
@@ -161,7 +162,7 @@ func newUID() types.UID {
 }
 
 func (s *Server) update(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
-	o, err := s.read(w, r, k, q)
+	o, err := s.read(w, r, q)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func (s *Server) update(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if err != nil {
 		return err
 	}
-	return s.answer(w, k, q, http.StatusOK, out)
+	return s.answer(w, q, http.StatusOK, out)
 }
 
 // managed notes who has the fields of an object that takes the place of another, after
@@ -219,7 +220,8 @@ func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old
 	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && p.DeletionTimestamp == nil && q.subresource == "" {
 		s.place(p)
 	}
-	if errs := append(s.check(k, o, old.Object), checkPodChange(o, old.Object, wayOf(q.subresource))...); len(errs) > 0 {
+	errs := append(s.check(k, o, old.Object), checkPodChange(o, old.Object, wayOf(q.subresource))...)
+	if errs = append(errs, q.form.checked(o, old.Object)...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
 	ch.Object = o

@@ -1,0 +1,146 @@
+package localapi
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// view makes a kind another version of a kind: clients read and write the same objects, with other names of some fields
+// at the top.
+type view struct {
+	of *kind
+	// names are the fields of of that have another name here, by their names here.
+	names map[string]string
+	// check returns further mistakes of an object of of that is written by this version.
+	check func(o, old object) field.ErrorList
+}
+
+// kept is the kind that objects are kept as.
+func (k *kind) kept() *kind {
+	if k.view == nil {
+		return k
+	}
+	return k.view.of
+}
+
+// shown is an object that is kept as this version has it. It shares what its fields point to.
+func (k *kind) shown(o object) object {
+	if k.view == nil {
+		return o
+	}
+	return k.view.converted(o, k.view.of, k)
+}
+
+// stored is what is kept of an object of this version. It shares what its fields point to.
+func (k *kind) stored(o object) object {
+	if k.view == nil {
+		return o
+	}
+	return k.view.converted(o, k, k.view.of)
+}
+
+// checked returns the mistakes of an object that is kept, and was written by this version.
+func (k *kind) checked(o, old object) field.ErrorList {
+	if k.view == nil {
+		return nil
+	}
+	return k.view.check(o, old)
+}
+
+// storedName is the name that a field of this version has in what is kept; "" for one that is not of this version.
+func (k *kind) storedName(name string) string {
+	if k.view == nil {
+		return name
+	}
+	if k.view.named(name, k) != name {
+		return ""
+	}
+	return k.view.named(name, k.view.of)
+}
+
+// storedFields is an object of this version, as JSON makes one, with the names of what is kept.
+func (k *kind) storedFields(content map[string]any) map[string]any {
+	if k.view == nil {
+		return content
+	}
+	out := map[string]any{}
+	for name, v := range content {
+		out[k.view.named(name, k.view.of)] = v
+	}
+	out["apiVersion"], out["kind"] = k.view.of.GroupVersion().String(), k.view.of.Kind
+	return out
+}
+
+// named is the name that a field of the other version has in to.
+func (v *view) named(name string, to *kind) string {
+	for here, there := range v.names {
+		switch {
+		case to == v.of && name == here:
+			return there
+		case to != v.of && name == there:
+			return here
+		}
+	}
+	return name
+}
+
+func (v *view) converted(o object, from, to *kind) object {
+	out := to.new()
+	in, is := reflect.ValueOf(o).Elem(), reflect.ValueOf(out).Elem()
+	at := map[string]int{}
+	for i := range is.NumField() {
+		at[jsonName(is.Type().Field(i))] = i
+	}
+	for i := range in.NumField() {
+		f := is.Field(at[v.named(jsonName(in.Type().Field(i)), to)])
+		f.Set(in.Field(i).Convert(f.Type()))
+	}
+	out.GetObjectKind().SetGroupVersionKind(to.GroupVersionKind)
+	notes := slices.Clone(o.GetManagedFields())
+	for i := range notes {
+		if notes[i].APIVersion == from.GroupVersion().String() {
+			notes[i].APIVersion, notes[i].FieldsV1 = to.GroupVersion().String(), v.convertedFields(notes[i].FieldsV1, to)
+		}
+	}
+	out.SetManagedFields(notes)
+	return out
+}
+
+// convertedFields is a set of fields. One that cannot be read stays.
+func (v *view) convertedFields(set *metav1.FieldsV1, to *kind) *metav1.FieldsV1 {
+	var in map[string]json.RawMessage
+	if set == nil || json.Unmarshal(set.GetRawBytes(), &in) != nil {
+		return set
+	}
+	out := map[string]json.RawMessage{}
+	for name, within := range in {
+		if f, ok := strings.CutPrefix(name, "f:"); ok {
+			name = "f:" + v.named(f, to)
+		}
+		out[name] = within
+	}
+	text, err := json.Marshal(out)
+	if err != nil {
+		return set
+	}
+	return metav1.NewFieldsV1(string(text))
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name // "" for TypeMeta
+}
+
+// viewOfEvents is events.k8s.io/v1, which has core's events by newer names. Each event of it has a time in microseconds,
+// and none has what the older form had in place of that; of one that is there the series alone may change.
+func viewOfEvents(of *kind) *view {
+	return &view{of: of, check: checkNewEvent, names: map[string]string{
+		"note": "message", "regarding": "involvedObject", "reportingController": "reportingComponent", "deprecatedSource": "source",
+		"deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count",
+	}}
+}
