@@ -155,6 +155,7 @@ func (s *Server) Prune(keep map[types.UID]bool) error {
 	for _, it := range s.set.List(s.pods, "") {
 		if uid := it.Object.GetUID(); it.Origin == objects.Mirrored && it.Phase() == objects.Ending && !keep[uid] {
 			s.note(change{Kind: s.pods, Key: keyOf(it.Object), Actor: objects.Agent, Verb: objects.Gone, UID: uid})
+			s.soon()
 		}
 	}
 	return nil
@@ -214,6 +215,14 @@ func (s *Server) asRestored(o object) {
 func (s *Server) note(ch change) {
 	if _, err := s.set.Note(ch); err != nil {
 		s.cfg.Log.Debug("a change came too late", zap.String("name", ch.Key.Namespace+"/"+ch.Key.Name), zap.Error(err))
+	}
+}
+
+// soon has followLater look again.
+func (s *Server) soon() {
+	select {
+	case s.later <- struct{}{}:
+	default:
 	}
 }
 
@@ -304,6 +313,7 @@ func (s *Server) show(name string, static bool, snap *podmgr.Snapshot) {
 			s.showOne(name, k, o)
 		}
 	}
+	s.soon()
 }
 
 func each[T any](list []*T, f func(*T)) {
@@ -328,10 +338,6 @@ func (s *Server) showOne(name string, k *kind, o object) {
 	if _, ok := s.item(s.namespaces, key{Name: o.GetNamespace()}); !ok && k.namespaced {
 		n := madeNamespace(o.GetNamespace())
 		s.note(change{Kind: s.namespaces, Key: keyOf(n), Actor: objects.Agent, Verb: objects.Create, Object: n})
-		select {
-		case s.unkept <- struct{}{}:
-		default:
-		}
 	}
 	s.note(change{Kind: k, Key: keyOf(o), Actor: objects.File, Verb: objects.Show, Object: o, Source: name})
 }

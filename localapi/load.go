@@ -132,8 +132,9 @@ func (s *Server) load(ctx context.Context) error {
 	return nil
 }
 
-// keepNamespaces writes namespaces that were made for what manifests have in them: they are the same after a restart.
-func (s *Server) keepNamespaces(ctx context.Context) {
+// followLater does what follows from manifests. Namespaces that were made for what manifests have in them are written: they are
+// the same after a restart. What their pods used, and was deleted, ends with them.
+func (s *Server) followLater(ctx context.Context) {
 	for {
 		t, err := s.turn(ctx)
 		if err != nil {
@@ -144,9 +145,10 @@ func (s *Server) keepNamespaces(ctx context.Context) {
 				s.cfg.Log.Warn("failed to keep a namespace", zap.String("namespace", it.Object.GetName()), zap.Error(err))
 			}
 		}
+		t.release()
 		t.End()
 		select {
-		case <-s.unkept:
+		case <-s.later:
 		case <-ctx.Done():
 			return
 		}

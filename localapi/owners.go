@@ -51,9 +51,11 @@ func (t *turn) relatives(c outcome) {
 				t.unblock(objects.Ref{Kind: k, Key: name})
 			}
 		}
-	case c.Phase == objects.Ending && waits(c.Object):
-		for _, at := range t.s.set.Dependents(uid) {
-			t.logged(at, t.collect(at, ""))
+	case c.Phase == objects.Ending:
+		if waits(c.Object) {
+			for _, at := range t.s.set.Dependents(uid) {
+				t.logged(at, t.collect(at, ""))
+			}
 		}
 		t.unblock(objects.Ref{Kind: c.k, Key: keyOf(c.Object)})
 	case c.Phase == objects.Live && len(c.Object.GetOwnerReferences()) > 0:
@@ -158,20 +160,31 @@ func (t *turn) disown(o object) error {
 	return nil
 }
 
-// unblock has an object go on ending that waits for dependents, if none is left that it has to wait for.
+// unblock has an object go on ending that waits for dependents, or for who uses it, if none is left that it has to wait
+// for.
 func (t *turn) unblock(at objects.Ref) {
 	e, ok := t.s.set.Get(at.Kind, at.Key)
-	if !ok || e.Phase() != objects.Ending || !waits(e.Object) {
+	if !ok || e.Phase() != objects.Ending {
 		return
 	}
-	uid := e.Object.GetUID()
+	left := slices.DeleteFunc(slices.Clone(e.Object.GetFinalizers()), func(f string) bool {
+		return f == metav1.FinalizerDeleteDependents && !t.blocked(at, e.Object.GetUID()) || f == protection(e.Object) && !t.s.mayBeUsed(e.Object)
+	})
+	if len(left) == len(e.Object.GetFinalizers()) {
+		return
+	}
+	o := e.Object.DeepCopyObject().(object)
+	o.SetFinalizers(left)
+	t.attempt(change{Kind: at.Kind, Key: at.Key, Verb: objects.Update, Object: o})
+}
+
+// blocked reports whether an object has a dependent that it has to wait for.
+func (t *turn) blocked(at objects.Ref, uid types.UID) bool {
 	blocks := func(r metav1.OwnerReference) bool { return r.UID == uid && deref(r.BlockOwnerDeletion) }
 	for _, d := range t.s.set.Dependents(uid) {
 		if dep, ok := t.s.set.Get(d.Kind, d.Key); ok && d != at && dep.Origin != objects.Mirrored && slices.ContainsFunc(dep.Object.GetOwnerReferences(), blocks) {
-			return
+			return true
 		}
 	}
-	o := e.Object.DeepCopyObject().(object)
-	o.SetFinalizers(slices.DeleteFunc(o.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
-	t.attempt(change{Kind: at.Kind, Key: at.Key, Verb: objects.Update, Object: o})
+	return false
 }

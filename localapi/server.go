@@ -106,7 +106,7 @@ type Server struct {
 	// computed are the resources that are made for each answer.
 	computed []computed
 	// Kinds that something special is about.
-	pods, nodes, namespaces, events *kind
+	pods, nodes, namespaces, events, claims *kind
 
 	managers managers
 	openapi  openapi
@@ -116,7 +116,7 @@ type Server struct {
 	ending                     chan struct{} // closed when Run ends
 	wanted                     chan struct{} // signals that the agent is to hear of something
 	looking                    chan struct{} // held by who looks at the node
-	unkept                     chan struct{} // signals that a namespace has no file
+	later                      chan struct{} // signals that what is in memory alone has changed, and something has to be kept for that
 
 	set *objects.Set
 
@@ -140,7 +140,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
 		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
-		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), unkept: make(chan struct{}, 1),
+		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), later: make(chan struct{}, 1),
 		shown: map[string]map[*kind]map[key]bool{},
 	}
 	s.codecs = newCodecs(s.scheme)
@@ -153,6 +153,8 @@ func New(cfg Config) (*Server, error) {
 			s.nodes = k
 		case "namespaces":
 			s.namespaces = k
+		case "persistentvolumeclaims":
+			s.claims = k
 		case "events":
 			s.events = k.kept()
 		}
@@ -177,7 +179,7 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.loaded)
 	var keeping sync.WaitGroup
 	defer keeping.Wait()
-	keeping.Go(func() { s.keepNamespaces(ctx) })
+	keeping.Go(func() { s.followLater(ctx) })
 	defer s.set.Close()
 	defer s.stopExpiry()
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })

@@ -52,6 +52,7 @@ func (s *Server) turn(ctx context.Context) (*turn, error) {
 
 // apply has a change take effect, and what follows from it.
 func (t *turn) apply(ch change) (objects.Result, error) {
+	ch = t.s.protected(ch)
 	if err := t.ahead(ch); err != nil {
 		return objects.Result{}, err
 	}
@@ -99,6 +100,9 @@ func (t *turn) followed(c outcome) {
 		t.empty(c.Object.GetName())
 	}
 	t.relatives(c)
+	if releases(c) {
+		t.release()
+	}
 	if c.Phase == objects.Absent {
 		t.emptied(c.Object.GetNamespace())
 	}

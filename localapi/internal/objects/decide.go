@@ -265,6 +265,9 @@ func deleted(cur Entry, ch Change, now time.Time) (Entry, effects, error) {
 	}
 	grace := graceOf(cur.Object, ch.Grace)
 	waits := waiting(cur.Object.GetFinalizers(), Policy(cur.Object, ch.Policy))
+	if ch.Wait != "" && cur.Phase() == Live && !slices.Contains(waits, ch.Wait) {
+		waits = append(waits, ch.Wait)
+	}
 	next := cur
 	if was := cur.Object.GetDeletionGracePeriodSeconds(); cur.Phase() != Ending || was == nil || grace < *was {
 		next.Object = ending(cur.Object, grace, now)

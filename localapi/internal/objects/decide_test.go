@@ -132,6 +132,8 @@ func TestDecide(t *testing.T) {
 		{"a client lengthens", owned(pod(endingIn(30))), Live, Change{Verb: Delete, Grace: new(int64(60))}, Ending, "", ""},
 		{"a client deletes one of a manifest", mirrored(pod()), Live, Change{Verb: Delete}, Live, "", metav1.StatusReasonForbidden},
 		{"a client deletes what is not there", none, Live, Change{Verb: Delete}, Absent, "", metav1.StatusReasonNotFound},
+		{"a client deletes one that is used", owned(pod(phase(v1.PodFailed))), Live, Change{Verb: Delete, Wait: "a/b"}, Ending, "sw", ""},
+		{"a client deletes one that is used again", owned(pod(endingIn(0), finalizers("c/d"))), Live, Change{Verb: Delete, Wait: "a/b"}, Ending, "", ""},
 		{"a client waits for dependents", owned(pod(phase(v1.PodFailed))), Live, Change{Verb: Delete, Policy: metav1.DeletePropagationForeground}, Ending, "sw", ""},
 		{"a client waits no more for dependents", owned(pod(endingIn(0), finalizers(metav1.FinalizerDeleteDependents))), Live, Change{Verb: Delete, Policy: metav1.DeletePropagationBackground}, Absent, "se", ""},
 		{"a client asks again to wait for them", owned(pod(endingIn(0), finalizers(metav1.FinalizerDeleteDependents))), Live, Change{Verb: Delete}, Ending, "", ""},

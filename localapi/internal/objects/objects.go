@@ -150,6 +150,8 @@ type Change struct {
 	Grace *int64
 	// Policy is how a Delete goes on with the dependents; "" is what the object's finalizers say.
 	Policy metav1.DeletionPropagation
+	// Wait is a finalizer that a Delete gives the object, as somebody uses it; "" is none.
+	Wait string
 	// By is who its file is to name.
 	By string
 	// Read is the file that Actor File has read, and its revision.

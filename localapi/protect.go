@@ -1,0 +1,101 @@
+package localapi
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/localapi/internal/objects"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// protection is the finalizer by which an object that is used waits for the end of its users; "" for objects that
+// do not wait. The names are Kubernetes' own.
+func protection(o object) string {
+	switch o.(type) {
+	case *v1.PersistentVolumeClaim:
+		return "kubernetes.io/pvc-protection"
+	case *v1.PersistentVolume:
+		return "kubernetes.io/pv-protection"
+	case *resourcev1.ResourceClaim:
+		return resourcev1.Finalizer
+	default:
+		return ""
+	}
+}
+
+// mayBeUsed is used, as long as not all pods of manifests are there.
+func (s *Server) mayBeUsed(o object) bool { return !s.allShown() || s.used(o) }
+
+// used reports whether something that is there uses an object: pods on the node use claims, and claims use volumes. A
+// pod that has come to its end has given its devices back, but not its volumes.
+func (s *Server) used(o object) bool {
+	switch o := o.(type) {
+	case *v1.PersistentVolumeClaim:
+		return s.podUses(o, func(p *v1.Pod) bool {
+			return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == o.Name ||
+					v.Ephemeral != nil && p.Name+"-"+v.Name == o.Name && metav1.IsControlledBy(o, p)
+			})
+		})
+	case *resourcev1.ResourceClaim:
+		return s.podUses(o, func(p *v1.Pod) bool {
+			return !podmeta.IsTerminal(p.Status.Phase) && (slices.ContainsFunc(p.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool {
+				return deref(c.ResourceClaimName) == o.Name
+			}) || slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(c v1.PodResourceClaimStatus) bool {
+				return deref(c.ResourceClaimName) == o.Name
+			}))
+		})
+	case *v1.PersistentVolume:
+		ref := o.Spec.ClaimRef
+		return slices.ContainsFunc(s.set.List(s.claims, ""), func(it item) bool {
+			c := it.Object.(*v1.PersistentVolumeClaim)
+			return c.Spec.VolumeName == o.Name ||
+				ref != nil && ref.Namespace == c.Namespace && ref.Name == c.Name && (ref.UID == "" || ref.UID == c.UID)
+		})
+	default:
+		return false
+	}
+}
+
+// podUses reports whether a pod on the node, in the namespace of an object, uses it.
+func (s *Server) podUses(o object, uses func(*v1.Pod) bool) bool {
+	return slices.ContainsFunc(s.set.List(s.pods, o.GetNamespace()), func(it item) bool {
+		p := it.Object.(*v1.Pod)
+		return p.Spec.NodeName != "" && uses(p)
+	})
+}
+
+// protected is a Delete that has an object wait which is used.
+func (s *Server) protected(ch change) change {
+	if it, ok := s.set.Get(ch.Kind, ch.Key); ok && ch.Verb == objects.Delete && protection(it.Object) != "" && s.mayBeUsed(it.Object) {
+		ch.Wait = protection(it.Object)
+	}
+	return ch
+}
+
+// release has objects go on ending that nobody uses any more.
+func (t *turn) release() {
+	for _, k := range t.s.kinds {
+		if protection(k.empty) == "" {
+			continue
+		}
+		for _, it := range t.s.set.List(k, "") {
+			t.unblock(objects.Ref{Kind: k, Key: keyOf(it.Object)})
+		}
+	}
+}
+
+// releases reports whether an object may have been the last that used another one.
+func releases(c outcome) bool {
+	switch o := c.Object.(type) {
+	case *v1.Pod:
+		return c.Phase == objects.Absent || podmeta.IsTerminal(o.Status.Phase)
+	case *v1.PersistentVolumeClaim:
+		return c.Phase == objects.Absent
+	default:
+		return false
+	}
+}
