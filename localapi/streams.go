@@ -1,11 +1,15 @@
 package localapi
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
@@ -15,7 +19,14 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	if s.cfg.Kubelet == nil {
 		return notAllowed(q.verb, "this server has no access to containers")
 	}
-	it, ok := s.item(k, key{Namespace: q.objectNamespace(k), Name: q.name})
+	name := q.name
+	if k == s.nodes {
+		var err error
+		if name, err = s.proxied(r.Context(), name); err != nil {
+			return err
+		}
+	}
+	it, ok := s.item(k, key{Namespace: q.objectNamespace(k), Name: name})
 	if !ok {
 		return notFound(k, q.name)
 	}
@@ -52,6 +63,31 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	}
 	plain.finish()
 	return nil
+}
+
+// kubeletPort is where a node's own API is that names no port, in Kubernetes.
+const kubeletPort = 10250
+
+// proxied is the node of a proxy's name: NAME, NAME:PORT or SCHEME:NAME:PORT. The port is that of the node's own API; there
+// is no way to others.
+func (s *Server) proxied(ctx context.Context, id string) (string, error) {
+	_, name, port, ok := utilnet.SplitSchemeNamePort(id)
+	if !ok {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("invalid node request %.100q; want NAME, NAME:PORT or https:NAME:PORT", id))
+	}
+	if err := s.fresh(ctx, s.nodes); err != nil {
+		return "", err
+	}
+	own := strconv.Itoa(kubeletPort)
+	if it, ok := s.item(s.nodes, key{Name: name}); ok {
+		if n := it.Object.(*v1.Node).Status.DaemonEndpoints.KubeletEndpoint.Port; n > 0 {
+			own = strconv.Itoa(int(n))
+		}
+	}
+	if port != "" && port != own {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("the proxy is asked for %.100q; want the node's own API, which is https:%s:%s", id, name, own))
+	}
+	return name, nil
 }
 
 // podPath is where the node's own API has a pod's stream.
