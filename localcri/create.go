@@ -124,7 +124,7 @@ func (r *Runtime) makeContainer(ctx context.Context, c *container) {
 	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, c.created)
 }
 
-// forget takes a container out of the tables.
+// forget takes a container out of the tables. It is to be erased then.
 func (c *container) forget() {
 	r, p := c.rt(), c.pod
 	r.mu.Lock()
@@ -132,6 +132,7 @@ func (c *container) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(r.containers, c.id)
+	r.erasing[c.id] = true
 	delete(p.containers, c.id)
 	if p.names[c.key] == c {
 		delete(p.names, c.key)

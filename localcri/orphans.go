@@ -32,18 +32,21 @@ func orphans(ids map[string]int64, known map[string]bool) []string {
 // undoOrphans removes what a crash left without a record: containers first, since
 // they use what sandboxes have.
 func (r *Runtime) undoOrphans(ctx context.Context) {
-	there := r.leftContainers(ctx)
-	for _, id := range orphans(there, r.known()) {
-		if ctx.Err() != nil {
-			return
+	for _, left := range []struct {
+		kind string
+		list func(context.Context) map[string]int64
+		undo func(context.Context, string) error
+	}{{"container", r.leftContainers, r.undoContainer}, {"sandbox", r.leftSandboxes, r.undoSandbox}} {
+		// What is removed while the list is made has its own removal.
+		known := r.known()
+		there := left.list(ctx)
+		maps.Copy(known, r.known())
+		for _, id := range orphans(there, known) {
+			if ctx.Err() != nil {
+				return
+			}
+			r.undoOrphan(ctx, left.kind, id, left.undo)
 		}
-		r.undoOrphan(ctx, "container", id, r.undoContainer)
-	}
-	for _, id := range orphans(r.leftSandboxes(), r.known()) {
-		if ctx.Err() != nil {
-			return
-		}
-		r.undoOrphan(ctx, "sandbox", id, r.undoSandbox)
 	}
 }
 
@@ -61,7 +64,7 @@ func (r *Runtime) undoOrphan(ctx context.Context, kind, id string, undo func(con
 	}
 }
 
-// known are the IDs of all objects.
+// known are the IDs of all objects, and of containers that are being erased.
 func (r *Runtime) known() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,6 +75,7 @@ func (r *Runtime) known() map[string]bool {
 	for id := range r.containers {
 		out[id] = true
 	}
+	maps.Copy(out, r.erasing)
 	return out
 }
 
@@ -104,7 +108,7 @@ func (r *Runtime) leftContainers(ctx context.Context) map[string]int64 {
 			out[id] += 0
 		}
 	}
-	sandboxes := r.leftSandboxes()
+	sandboxes := r.leftSandboxes(ctx)
 	note(out, r.statePath(streamsDir))
 	for name := range r.cfg.Handlers {
 		note(out, r.statePath(executorsDir, name))
@@ -114,7 +118,7 @@ func (r *Runtime) leftContainers(ctx context.Context) map[string]int64 {
 }
 
 // leftSandboxes are all IDs that something of a sandbox has.
-func (r *Runtime) leftSandboxes() map[string]int64 {
+func (r *Runtime) leftSandboxes(context.Context) map[string]int64 {
 	out := map[string]int64{}
 	note(out, r.rootPath(sandboxesDir))
 	note(out, r.statePath(monitorsDir))

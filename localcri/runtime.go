@@ -48,6 +48,7 @@ type Runtime struct {
 	pods       map[string]*pod
 	names      map[string]*pod       // by the key of their metadata
 	containers map[string]*container // of all pods
+	erasing    map[string]bool       // containers that are out of the tables, and have files yet
 	podCIDR    string                // as UpdateRuntimeConfig told
 }
 
@@ -61,7 +62,7 @@ func New(cfg Config) (*Runtime, error) {
 	r := &Runtime{
 		cfg: cfg, parts: cfg.parts, log: cfg.Log,
 		loaded: make(chan struct{}), whole: make(chan struct{}), over: make(chan struct{}),
-		pods: map[string]*pod{}, names: map[string]*pod{}, containers: map[string]*container{},
+		pods: map[string]*pod{}, names: map[string]*pod{}, containers: map[string]*container{}, erasing: map[string]bool{},
 	}
 	r.events = newBroadcaster()
 	r.counts.refused = newRefused()

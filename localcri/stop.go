@@ -279,6 +279,9 @@ func (c *container) erase(ctx context.Context) error {
 	if err := p.rt.eraseContainer(ctx, c.id, c.saver); err != nil {
 		return err
 	}
+	p.rt.mu.Lock()
+	delete(p.rt.erasing, c.id)
+	p.rt.mu.Unlock()
 	return c.apply(life.Erased{})
 }
 
