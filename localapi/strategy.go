@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -46,7 +47,33 @@ func admitPriority(k *kind, p *v1.Pod) error {
 	if p.Spec.Priority != nil && *p.Spec.Priority != n {
 		return apierrors.NewForbidden(k.groupResource(), p.Name, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; the class %q has %d", *p.Spec.Priority, p.Spec.PriorityClassName, n))
 	}
+	if got := p.Spec.PreemptionPolicy; got != nil && *got != v1.PreemptLowerPriority {
+		return apierrors.NewForbidden(k.groupResource(), p.Name, fmt.Errorf("the string value of PreemptionPolicy (%.100s) must not be provided in pod spec; the class %q has %s", *got, p.Spec.PriorityClassName, v1.PreemptLowerPriority))
+	}
 	return nil
+}
+
+// admit fills in what the API server's admission does of a new pod: its priority, and how long it stays on a node that
+// is lost. These fields are nobody's, as is the node.
+func admit(p *v1.Pod) {
+	n, _ := podmeta.PriorityOf(p.Spec.PriorityClassName)
+	setPtr(&p.Spec.Priority, n)
+	setPtr(&p.Spec.PreemptionPolicy, v1.PreemptLowerPriority)
+	tolerate(p)
+}
+
+// tolerate has a pod stay for five minutes on a node that is not ready, or is out of reach, if it does not say itself
+// how long.
+func tolerate(p *v1.Pod) {
+	for _, taint := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
+		if !slices.ContainsFunc(p.Spec.Tolerations, func(t v1.Toleration) bool {
+			return (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "")
+		}) {
+			p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
+				Key: taint, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: new(int64(300)),
+			})
+		}
+	}
 }
 
 // defaults fills in what the API has defaults for.
@@ -124,6 +151,10 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 			if p.Spec.Priority == nil && p.Spec.PriorityClassName == was.Spec.PriorityClassName {
 				p.Spec.Priority = was.Spec.Priority
 			}
+			if p.Spec.PreemptionPolicy == nil {
+				p.Spec.PreemptionPolicy = was.Spec.PreemptionPolicy
+			}
+			tolerate(p)
 			if p.Spec.Resources == nil { // which older clients do not know
 				p.Spec.Resources = was.Spec.Resources.DeepCopy()
 			}

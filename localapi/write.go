@@ -117,8 +117,11 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	if o, err = manage(o); err != nil {
 		return nil, err
 	}
-	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
-		s.place(p)
+	if p, ok := o.(*v1.Pod); ok {
+		admit(p)
+		if p.Spec.NodeName == "" {
+			s.place(p)
+		}
 	}
 	if errs := append(s.check(k, o, nil), q.form.checked(o, nil)...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
