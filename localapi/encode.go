@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,13 +57,14 @@ func newCodecs(scheme *runtime.Scheme) *codecs {
 type accepted struct {
 	info runtime.SerializerInfo
 	as   string // Table, PartialObjectMetadata, PartialObjectMetadataList, or "" for the object itself
+	gzip bool   // the client reads it
 }
 
 // accept reads what a client wants, and takes the first that there is.
 func (c *codecs) accept(r *http.Request) (accepted, error) {
-	header := r.Header.Get("Accept")
+	header, zip := r.Header.Get("Accept"), takesGzip(r.Header.Get("Accept-Encoding"))
 	if header == "" {
-		return accepted{info: c.infos[typeJSON]}, nil
+		return accepted{info: c.infos[typeJSON], gzip: zip}, nil
 	}
 	for part := range strings.SplitSeq(header, ",") {
 		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
@@ -79,16 +81,31 @@ func (c *codecs) accept(r *http.Request) (accepted, error) {
 		}
 		switch as {
 		case "", "PartialObjectMetadata", "PartialObjectMetadataList":
-			return accepted{info, as}, nil
+			return accepted{info, as, zip}, nil
 		case "Table":
 			if media != typeProtobuf {
-				return accepted{info, as}, nil
+				return accepted{info, as, zip}, nil
 			}
 		}
 	}
 	return accepted{}, generic(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		fmt.Sprintf("Accept is %.200q; want %s, %s or %s", header, typeJSON, typeYAML, typeProtobuf))
 }
+
+// takesGzip reports whether a header Accept-Encoding has gzip (RFC 9110, 12.5.3).
+func takesGzip(header string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, params, err := mime.ParseMediaType(part)
+		weight, notNumber := strconv.ParseFloat(params["q"], 64)
+		if err == nil && name == "gzip" && (params["q"] == "" || notNumber == nil && weight > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// minGzip is from how many bytes on answers are compressed; the API server's.
+const minGzip = 128 << 10
 
 // respond answers with an object.
 func (c *codecs) respond(w http.ResponseWriter, a accepted, code int, o runtime.Object) {
@@ -99,6 +116,15 @@ func (c *codecs) respond(w http.ResponseWriter, a accepted, code int, o runtime.
 	}
 	w.Header().Set("Content-Type", a.info.MediaType)
 	w.Header().Set("Cache-Control", "no-cache, private")
+	if a.gzip && b.Len() >= minGzip {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Add("Vary", "Accept-Encoding")
+		w.WriteHeader(code)
+		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that there is
+		_, _ = z.Write(b.Bytes())                      // the client has gone if this fails
+		_ = z.Close()
+		return
+	}
 	w.WriteHeader(code)
 	_, _ = w.Write(b.Bytes()) // the client has gone if this fails
 }
