@@ -77,9 +77,10 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	}
 }
 
-// takeBack has the parts take back what pods had that were rejected after a restart: they have
-// no worker that would tell the parts of their end, and the sources name them for as long as
-// they like. The kubelet lets others have what belongs to no active pod. A part that cannot is told again with the next sweep.
+// takeBack calls part.Stopper for pods that were rejected after a restart: they may hold devices
+// or CPUs from before it, and have no worker that would call it. Their sources may name them
+// for any time. As in the kubelet, resources of pods that are not active go to others. After
+// an error the next sweep calls it again.
 func (a *Agent) takeBack(ctx context.Context) {
 	if len(a.hooks.Stoppers) == 0 {
 		return

@@ -299,7 +299,9 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 		return
 	}
 	if st, ok := a.statuses.Get(pod.UID); ok && (verdict.WasRejected(&st) || a.book.Get(pod.UID).Why != nil && !verdict.Ran(&st)) {
-		a.statuses.Forget(pod.UID) // that it was rejected once, or waited, is over; what it did before is not
+		// The status only says that the pod was rejected or waited. A status of a pod that has run
+		// is kept.
+		a.statuses.Forget(pod.UID)
 	}
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stopped = false })
 	a.begin(a.hooks.Allocated(a.guard, pod))

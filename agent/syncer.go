@@ -337,7 +337,7 @@ func (a *Agent) networkNotReady(ctx context.Context, pod *v1.Pod, err error) err
 	return err
 }
 
-// reasonError gives an error the name under which people meet it.
+// reasonError attaches to an error the reason that Kubernetes shows for it.
 type reasonError struct {
 	reason string
 	err    error

@@ -223,11 +223,16 @@ func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
 	return p.orphaned[mirror.UID]
 }
 
-// outlived reports whether a mirror says that its pod is over, which is not so: the pod went
-// and came back before the cluster had deleted the mirror, as this agent knows or the containers that run say, or an agent
-// before this one rejected the pod, or ended it for the machine's sake, as when that went
-// down, and this one admits it anew, as the kubelet does. The phase of a pod of the API does not go back, so that it takes another mirror. A pod
-// that had run and ended is not run again: its mirror may be all that is left of it.
+// outlived reports whether the terminal phase of a mirror is out of date. The phase of a pod
+// of the API does not go back, so that such a mirror has to be replaced. It is out of date if
+//   - the pod was removed and came back before the cluster had deleted the mirror,
+//   - the agent has a status of the pod that is not terminal,
+//   - the agent has no status of the pod, and one of its containers runs,
+//   - the agent has no status of the pod, and the mirror shows that an earlier process of the
+//     agent rejected the pod, or ended it for the node's sake, as at a shutdown: the pod is
+//     admitted again, as by the kubelet.
+//
+// The mirror of a pod that ran and ended by itself stays: it may be all that is left of it.
 func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	if !podmeta.IsTerminal(mirror.Status.Phase) {
 		return false
@@ -237,7 +242,8 @@ func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
 	}
 	st, known := p.host.Status(pod.UID)
 	if !known || st.Phase == "" {
-		// No container runs of a pod that is over: one that does was begun by an agent before this one.
+		// A pod that has ended has no running container: an earlier process of the agent started
+		// this one.
 		if p.host.Observed(pod.UID).ContainersRun() == observed.Yes {
 			return true
 		}

@@ -18,7 +18,7 @@ type Part interface {
 	Name() string
 }
 
-// Joiner is a Part that asks something of its agent.
+// Joiner is a Part that calls its agent's Host.
 type Joiner interface {
 	// Join is called once, by agent.New, in the order of the parts, when the
 	// agent is complete and at rest. An error keeps the agent from being made. A
@@ -26,67 +26,67 @@ type Joiner interface {
 	Join(Host) error
 }
 
-// Runner is a Part with work of its own.
+// Runner is a Part with goroutines of its own.
 type Runner interface {
 	// Run works until ctx ends, and returns when every goroutine of the part
-	// has ended. It begins before the first pod is admitted, beside Restore, and
-	// ctx ends after the last pod worker has. Returning nil early means that
-	// nothing is left to do; an error that is not the context's ends the agent.
+	// has ended. It is called before the first pod is admitted, concurrently with
+	// Restore; ctx ends after the last pod worker has. It may return nil early if
+	// nothing is left to do. An error that is not the context's ends the agent.
 	Run(ctx context.Context) error
 }
 
-// Restorer is a Part that takes over what ran before the agent did.
+// Restorer is a Part that restores its state after a restart of the agent.
 type Restorer interface {
 	// Restore is called once, off the loop, when the runtime has been listed.
-	// The parts are restored side by side, and no pod is admitted before all
-	// are, or [RestorePatience] has passed. An error is logged: an agent always
-	// starts.
+	// Parts are restored concurrently. No pod is admitted before all calls have
+	// returned, or [RestorePatience] has passed. An error is logged and does not
+	// keep the agent from starting.
 	Restore(ctx context.Context) error
 }
 
 // RestorePatience is how long admission waits for Restore. A part whose Restore
-// takes longer (a disk hangs) is asked about pods nevertheless; it lets those
-// wait that it cannot decide on.
+// takes longer (as when a disk hangs) gets calls about pods nevertheless; it lets
+// pods wait that it cannot decide on yet.
 const RestorePatience = 30 * time.Second
 
-// Housekeeper is a Part that compares what is wanted with what there is.
+// Housekeeper is a Part that compares the wanted pods with its own state.
 type Housekeeper interface {
-	// Housekeep is called on the loop after anything has changed, a burst of
-	// changes once, and every minute. It must not block. desired are the pods
-	// that the sources want, shared and read-only.
+	// Housekeep is called on the loop after any change (once for a burst of
+	// changes) and every minute. It must not block. desired lists the pods that
+	// the sources want; they are shared and read-only.
 	Housekeep(desired []*v1.Pod)
 }
 
-// Sweeper is a Part that keeps something of pods.
+// Sweeper is a Part with state for each pod, which has to be removed when the pod is gone.
 type Sweeper interface {
-	// Sweep drops, off the loop, what is kept of pods that known does not
-	// report. It is called only when every source has spoken and the runtime has
-	// been listed. Sweeps never overlap.
+	// Sweep removes, off the loop, the state of pods that known does not
+	// report. It is called only after every source has delivered its pods and the
+	// runtime has been listed. Sweeps never overlap.
 	Sweep(ctx context.Context, known func(types.UID) bool) error
 }
 
 // Explainer is a Part that knows why a pod waits.
 type Explainer interface {
-	// Explain says in one line what the pod waits for, as seen by this part, or
-	// "". It stands in "agent why" before the error with which the part has the pod
-	// wait.
+	// Explain returns in one line what the pod waits for in this part, or "" for
+	// nothing. "agent why" shows it before the error with which the part lets the
+	// pod wait.
 	Explain(pod *v1.Pod) string
 }
 
-// NodeExplainer is a Part that knows how the node fares.
+// NodeExplainer is a Part that reports on the state of the node.
 type NodeExplainer interface {
-	// ExplainNode adds to why, the answer to "agent why node", what this part knows. It
-	// answers from memory.
+	// ExplainNode adds the part's report to why, the answer to "agent why node". It
+	// reads memory only.
 	ExplainNode(why *local.NodeWhy)
 }
 
-// RuntimeWatcher is a Part that follows what happens in the runtime.
+// RuntimeWatcher is a Part that follows the events of containers and sandboxes.
 type RuntimeWatcher interface {
-	// Happened takes one event, on the loop. It must not block.
+	// Happened is called on the loop for each event. It must not block.
 	Happened(ev pleg.Event)
 }
 
-// Ref names a pod that is ending or gone. Pod is nil for one that only the
+// Ref identifies a pod that is ending or gone. Pod is nil for a pod that only the
 // runtime knew.
 type Ref struct {
 	UID             types.UID
@@ -94,7 +94,7 @@ type Ref struct {
 	Pod             *v1.Pod // shared and read-only
 }
 
-// RefOf is the Ref of a pod.
+// RefOf returns the Ref of a pod.
 func RefOf(pod *v1.Pod) Ref {
 	return Ref{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Pod: pod}
 }
@@ -102,44 +102,45 @@ func RefOf(pod *v1.Pod) Ref {
 // Starter is a Part that acts at the beginning of each sync of a pod.
 type Starter interface {
 	// Syncing is called in the pod's worker at the start of each sync of a pod
-	// that has not come to its end. It must not wait for anybody.
+	// that has not ended. It must not block.
 	Syncing(pod *v1.Pod)
 }
 
-// Preparer is a Part that has to be done with something before a pod's
-// containers are made.
+// Preparer is a Part with work that has to be done before a pod's containers are
+// created.
 type Preparer interface {
-	// Prepare is called in the pod's worker in each sync, after its volumes and
-	// its cgroup are there, and before its sandbox is. It is idempotent and may
-	// block until ctx ends, which holds up this pod alone. An error fails the
-	// sync, which is made again after a back-off; one with a method Reason()
-	// string shows under that name.
+	// Prepare is called in the pod's worker in each sync, after the pod's volumes
+	// and cgroup are made and before its sandbox is. It must be idempotent. It may
+	// block until ctx ends, which delays this pod only. An error fails the sync,
+	// which is repeated after a back-off; its reason is shown if it has a method
+	// Reason() string.
 	Prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) error
 }
 
-// Claimer is a Preparer of the ResourceClaims that pods name. Without one, pods
-// that name some do not start.
+// Claimer is a Preparer that prepares the ResourceClaims of pods. Without a Claimer,
+// pods with ResourceClaims do not start.
 type Claimer interface {
 	Preparer
 	PreparesClaims()
 }
 
-// Stopper is a Part that gives back what a pod's containers had.
+// Stopper is a Part that releases the resources of a pod whose containers have stopped.
 type Stopper interface {
-	// Stopped is called in the pod's worker when every container of it has been
-	// proven to have stopped, before its final status is shown. It is called
-	// again after an error, and may be after a restart of the agent, so it is
-	// idempotent. Pods that only the runtime knows have one too. For one that was rejected,
-	// which may have something of before a restart, it is called without a worker, after
-	// its status.
+	// Stopped is called in the pod's worker when all containers of the pod are
+	// proven to have stopped, before its final status is shown. It must be
+	// idempotent: it is called again after an error, and may be called again after
+	// a restart of the agent. It is called, too, for pods that only the runtime
+	// knows, and for rejected pods, which may hold resources from before a restart.
+	// Rejected pods have no worker: for them it is called off the loop, after their
+	// status is shown.
 	Stopped(ctx context.Context, pod Ref) error
 }
 
-// Finisher is a Part that acts at the very end of a pod.
+// Finisher is a Part that acts when nothing of a pod is left.
 type Finisher interface {
-	// Gone is called off the loop, once nothing of a pod that this process of
-	// the agent has admitted is left on the node: no container, no volume, no
-	// directory. It is called again after an error, about a minute later at the
-	// latest. Of pods that went while there was no agent [Sweeper] hears.
+	// Gone is called off the loop when no container, volume or directory of a pod
+	// is left on the node. After an error it is called again within about a minute.
+	// It is called only for pods that this process of the agent has admitted; pods
+	// that were removed while no agent ran are for [Sweeper].
 	Gone(ctx context.Context, pod Ref) error
 }

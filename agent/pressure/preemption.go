@@ -198,8 +198,8 @@ func (p *Preemption) Begins(pod *v1.Pod, _ podlife.Cause) {
 	p.cfg.Log.Info("pod begins again after its preemption", zap.String("pod", pod.Namespace+"/"+pod.Name))
 }
 
-// settled reports whether all pods are known that run: one that ended in an earlier life
-// of the agent is not to take a place that is taken.
+// settled reports whether all running pods are known. Before that, a pod that was preempted
+// before a restart of the agent could take resources that are in use.
 func (p *Preemption) settled() bool {
 	select {
 	case <-p.host.Settled():
@@ -209,7 +209,7 @@ func (p *Preemption) settled() bool {
 	}
 }
 
-// wanted reports whether the pod that one ended for still has its place.
+// wanted reports whether the pod that caused a preemption is still wanted and has not finished.
 func (p *Preemption) wanted(c cause) bool {
 	if _, ok := p.host.Pod(c.uid); !ok {
 		return false

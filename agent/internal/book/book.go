@@ -17,14 +17,14 @@ import (
 type Stage uint8
 
 // The stages. A pod goes from Unknown to Admitted, Waiting or Rejected, by way of
-// Reserving and Reserved if somebody has to be waited for.
+// Reserving and Reserved if a part has to wait for a plugin, a disk or a server.
 const (
 	Unknown   Stage = iota // not decided on
-	Waiting                // not admitted for now; asked about again
+	Waiting                // not admitted for now; decided on again later
 	Reserving              // the parts reserve for it, off the loop
-	Reserved               // they have, or have rejected it; the loop is to conclude
-	Undoing                // it went meanwhile, and what they reserved is being released
-	Undone                 // that is over
+	Reserved               // the parts have reserved or rejected; the loop is to conclude
+	Undoing                // the pod was removed meanwhile; its reservations are being released
+	Undone                 // its reservations are released
 	Admitted
 	Rejected
 )
@@ -37,26 +37,25 @@ func (s Stage) String() string {
 type Entry struct {
 	Stage Stage
 	Ref   part.Ref
-	// Why is the answer that a pod was given last, which its status shows; nil
-	// if it was admitted, or not answered.
+	// Why is the last decision on the pod, which its status shows; nil if the pod was
+	// admitted, or not decided on.
 	Why *part.Rejection
 	// Seen is how much of the pod had been seen when Why was given.
 	Seen observed.Depth
-	// Quiet is when a waiting pod may be reserved for again; Asked means that
-	// somebody wanted to before, or wanted to decide on one of Stopping.
+	// Quiet is when a waiting pod may be reserved for again. Asked means that a decision was
+	// postponed: a waiting pod is decided on at Quiet, a rejected one when Stopping ends.
 	Quiet time.Time
 	Asked bool
-	// Since is when its reservation began and Cancel ends it; Verdict is what
-	// the parts said, and Held what they reserved.
+	// Since is when the pod's reservation began, and Cancel cancels it. Verdict is the
+	// decision of the parts, and Held what they reserved.
 	Since   time.Time
 	Cancel  context.CancelFunc
 	Verdict *part.Rejection
 	Held    []part.Reservation
-	// Stopped means that the parts know of its containers' end, and have taken back
-	// what was reserved for it.
+	// Stopped means that part.Stopper succeeded for the pod: nothing is reserved for it.
 	Stopped bool
-	// Stopping means that they are being told of that, beside the loop, of a pod that was
-	// rejected: it is not decided on anew before that is over.
+	// Stopping means that part.Stopper is being called, off the loop, for a rejected pod,
+	// which is not decided on again before the call ends.
 	Stopping bool
 	// Changes counts the changes of the entry.
 	Changes int

@@ -129,8 +129,8 @@ func pullWhy(p images.Pull, now time.Time) string {
 	return fmt.Sprintf("%s: the runtime pulls it, for %v", what, since)
 }
 
-// containersWhy lists the containers that do not simply run, or have ended
-// well where they should.
+// containersWhy lists the containers that wait or have terminated, except for init containers
+// that exited with 0.
 func containersWhy(st *v1.PodStatus) []local.ContainerWhy {
 	var out []local.ContainerWhy
 	add := func(list []v1.ContainerStatus, init bool) {

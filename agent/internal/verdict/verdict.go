@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 )
 
-// Why is the answer to a pod that was rejected, or waits, as a cause.
+// Why returns the Cause for a pod that was rejected, or waits.
 func Why(r part.Rejection) podlife.Cause {
 	kind := podlife.Rejected
 	if r.Waits() {
@@ -25,10 +25,9 @@ func Why(r part.Rejection) podlife.Cause {
 	return podlife.Cause{Kind: kind, Reason: r.Reason, Message: r.Message}
 }
 
-// Waiting is the status of a pod that waits to be admitted. One that ran in an
-// earlier process of the agent, which previous and seen show, is still Running then: its
-// history is not taken back. previous may be nil. Containers that have not been inspected
-// keep their previous statuses.
+// Waiting returns the status of a pod that waits to be admitted: Pending, or Running if
+// previous or seen show that it ran in an earlier process of the agent. previous may be nil.
+// Containers that have not been inspected keep their previous statuses.
 func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observed.View) v1.PodStatus {
 	in := podstatus.Input{Pod: pod, SandboxNotReady: podlife.SandboxOf(pod, nil).Lack, Now: time.Now(), Previous: previous}
 	if seen.Depth == observed.Whole {
@@ -43,14 +42,16 @@ func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, seen observe
 		st.InitContainerStatuses, st.ContainerStatuses = was.InitContainerStatuses, was.ContainerStatuses
 	}
 	if st.Phase != v1.PodPending {
-		st.Phase = v1.PodRunning // it has not come to its end as long as nobody has looked after it
+		// Not terminal, even if all containers have exited: a waiting pod has no worker, which
+		// would end it.
+		st.Phase = v1.PodRunning
 	}
 	Why(r).Apply(&st)
 	return st
 }
 
-// runtimeOf is the runtime's name in the IDs of a status's containers, or "". The loop
-// that asks here may not wait for the runtime to tell its name.
+// runtimeOf returns the runtime's name from the container IDs of a status, or "". It is for
+// the loop, which must not wait for a call to the runtime.
 func runtimeOf(st *v1.PodStatus) string {
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if name, _, ok := strings.Cut(c.ContainerID, "://"); ok {
@@ -60,7 +61,7 @@ func runtimeOf(st *v1.PodStatus) string {
 	return ""
 }
 
-// Ended reports whether a status is that of a pod that came to its end, and not of one that was rejected.
+// Ended reports whether a status is that of a pod that ended and was not rejected.
 func Ended(st *v1.PodStatus) bool { return podmeta.IsTerminal(st.Phase) && !WasRejected(st) }
 
 // Ran reports whether a status is that of a pod of which a container has run.
