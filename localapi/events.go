@@ -18,7 +18,7 @@ import (
 // maxMessage is how much of an event's message is kept, in bytes; the API server's.
 const maxMessage = 1 << 10
 
-// Event records an event of a pod. The same one again counts.
+// Event records an event of a pod. A repeated event raises the count of the first.
 func (s *Server) Event(pod *v1.Pod, eventType, reason, message string) {
 	s.record(podReference(pod, ""), nil, eventType, reason, message)
 }

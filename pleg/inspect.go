@@ -44,9 +44,9 @@ func (m *Manager) addRecord(uid types.UID) *record {
 	return r
 }
 
-// look has r inspected, after the inspection on its way if there is one, or when
-// whoever holds the pod is done with it. Marked as dirty first: whatever delays the
-// look, it is owed.
+// look requests an inspection of r. It begins now, or after the inspection under way, the
+// release of the last hold (see Hold), or the pace of r. dirty is set before any of these can
+// delay the inspection, so that it is not lost.
 func (m *Manager) look(r *record) {
 	r.dirty = true
 	switch {

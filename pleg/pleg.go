@@ -217,14 +217,14 @@ func (m *Manager) Pods() []observed.Listed {
 	return out
 }
 
-// HungPod is a pod that the runtime does not tell of.
+// HungPod is a pod whose inspection has not returned for Config.HungAfter.
 type HungPod struct {
 	UID   types.UID
 	Since time.Time
 }
 
-// Hung lists the pods whose inspection has not come back for HungAfter, or
-// has been given up for that reason since it last succeeded.
+// Hung lists the pods whose inspection has not returned for Config.HungAfter, or was
+// given up for that reason and has not succeeded since.
 func (m *Manager) Hung() []HungPod {
 	m.mu.Lock()
 	defer m.mu.Unlock()

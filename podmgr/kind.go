@@ -2,32 +2,33 @@ package podmgr
 
 import "github.com/nodewright/nodewright/podmeta"
 
-// Kind is what the pods of a source are.
+// Kind says who owns the pods of a source: the node (Static), another program (Managed), or
+// an API server (API).
 type Kind int
 
 const (
-	// Static pods are this node's alone, like those of manifests: they end when
-	// their source does not name them any more, and begin anew when it does
-	// again. A sink hears of them as long as they are wanted.
+	// Static pods are owned by this node, like those of manifests: they end when
+	// their source drops them, and start anew when it names them again. Their
+	// statuses are published as long as the source names them.
 	Static Kind = iota
-	// Managed pods are somebody else's, who follows what becomes of them: each
-	// comes to its end once, by a DeletionTimestamp or by not being named any
-	// more, and the sink hears of its last status and then of its deletion. The sink
-	// is not told of a pod that its source stopped naming while no agent ran.
+	// Managed pods are owned by another program, which follows their statuses: each
+	// ends once, by a DeletionTimestamp or because its source drops it. The sink
+	// then gets its last status and after that its deletion. The sink gets
+	// nothing for a pod that its source dropped while no agent ran.
 	Managed
-	// API pods are Managed by an API server, which has given them defaults and
-	// validated them. One that is not named any more is gone there already.
+	// API pods are Managed by an API server, which has set their defaults and
+	// validated them. A pod that the source drops is already deleted there.
 	API
 )
 
-// Kinder is a Source that says of which Kind its pods are. Those of any other
-// Source are Static, but for one that is named podmeta.SourceAPI.
+// Kinder is a Source that states the Kind of its pods. The pods of any other Source are
+// Static, or API if it is named podmeta.SourceAPI.
 type Kinder interface {
-	// Kind never changes.
+	// Kind returns the same Kind for the life of the Source.
 	Kind() Kind
 }
 
-// KindOf returns of which Kind the pods of a source are.
+// KindOf returns the Kind of the pods of a source.
 func KindOf(s Source) Kind {
 	if k, ok := s.(Kinder); ok {
 		return k.Kind()

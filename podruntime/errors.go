@@ -65,7 +65,7 @@ const (
 	reasonPullBackOff = "ImagePullBackOff" // as package images has it
 )
 
-// reasonError gives an error the name under which Kubernetes shows it.
+// reasonError attaches to an error the reason that Kubernetes shows for it.
 type reasonError struct {
 	reason string
 	err    error
@@ -83,7 +83,7 @@ type crashLoopError struct {
 	until time.Time
 }
 
-// Error has the words of the kubelet, which people search for.
+// Error returns the kubelet's text, which people search for.
 func (e *crashLoopError) Error() string {
 	return fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", e.delay, e.name, e.pod)
 }
@@ -91,12 +91,12 @@ func (e *crashLoopError) Reason() string       { return ReasonCrashLoop }
 func (e *crashLoopError) RetryAt() time.Time   { return e.until }
 func (e *crashLoopError) Is(target error) bool { return target == errUndone }
 
-// reasonOf finds the name that an error bears.
+// reasonOf returns the reason in the tree of an error.
 func reasonOf(err error) string {
 	var named interface{ Reason() string }
 	if errors.As(err, &named) {
 		return named.Reason()
 	}
-	// The most general of the names, for errors that bear none.
+	// The most general reason, for errors without one.
 	return ReasonRunContainer
 }

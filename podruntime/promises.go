@@ -227,8 +227,8 @@ func (p *promises) goes(obs *observed.Pod, now time.Time) error {
 	return err
 }
 
-// anotherSandbox returns nil if a sandbox may be made: the last one is known
-// to be gone, and did not go too fast.
+// anotherSandbox returns an error while the previous sandbox may still run. If that sandbox
+// vanished, or failed soon after it was made, the next attempt has to wait, too.
 func (s *syncing) anotherSandbox(ctx context.Context) error {
 	e, ok := s.m.promises.owed(s.obs, "")
 	if !ok {
@@ -275,8 +275,8 @@ func (s *syncing) struckSandbox(e *promise, runs bool, err error) error {
 	return err
 }
 
-// found is err unless it says that there is nothing.
-// Stops and removals of what is gone have reached their aim.
+// found returns nil for NotFound, and any other err as it is: to stop or remove an object that
+// does not exist is no failure.
 func found(err error) error {
 	if cri.IsNotFound(err) {
 		return nil
@@ -284,8 +284,8 @@ func found(err error) error {
 	return err
 }
 
-// another returns nil if an instance of a container may be made: of the last
-// one it is known that it ended, or that it is gone and did not go too fast.
+// another returns an error while the previous instance of a container may still run. If that
+// instance vanished or never ran, the next attempt has to wait, too.
 func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	e, ok := s.m.promises.owed(s.obs, c.Name)
 	if !ok {

@@ -130,9 +130,9 @@ func (m *Manager) NeedsResize(req Request) bool {
 	return a.resizes() || known
 }
 
-// poolDiffers reports whether the cgroup of a pod with a sandbox is to have something else
-// than it was given last, and whether that is known. Of a pod without resources of its
-// own, only what is known counts: its containers' differ otherwise.
+// poolDiffers reports whether the cgroup of a pod with a sandbox needs an update. known is
+// false if the values applied last are not known, as after a restart of the agent. Then only
+// a pod with pod-level resources needs an update.
 func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, known bool) {
 	for _, name := range resized {
 		if _, d, k := m.pool(in, name); d && (k || in.Pod.Spec.Resources != nil) {
@@ -147,11 +147,10 @@ func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, kno
 	return differs, known
 }
 
-// pool is what the cgroup of a pod is to have of a resource: together what its containers
-// have, or what it has itself (KEP-5419). differs reports that it was given something else
-// last, or that nothing is known of it, as after a restart of the agent.
+// pool returns the values of one resource that the cgroup of a pod is to have: the sum of its
+// containers, or the pod-level resources (KEP-5419). differs reports that other values were
+// applied last, or that these are not known, as after a restart of the agent.
 func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.LinuxContainerResources, differs, known bool) {
-	// Nobody could change it.
 	if m.cfg.Cgroups == nil || m.cfg.Resizer == nil {
 		return nil, false, false
 	}

@@ -167,16 +167,16 @@ type ContainerOptions struct {
 	TargetID string
 }
 
-// ImageFacts are what the image service reports an image that is there.
+// ImageFacts describes an image on the node, as the image service reports it.
 type ImageFacts struct {
-	// Ref is what to run it by.
+	// Ref is the reference that containers of the image are created with.
 	Ref string
 	// UID is the image's user if it is a number, User its name if not.
 	UID  *int64
 	User string
 }
 
-// ContainerPlan is what it takes to make a container.
+// ContainerPlan holds everything needed to create a container.
 type ContainerPlan struct {
 	// Config is the caller's, to be changed before it is used.
 	Config *runtimeapi.ContainerConfig

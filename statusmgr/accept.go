@@ -29,8 +29,8 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished, held
 	if e != nil {
 		old = e.status
 	}
-	// A status that was held is nobody's past: a transition of it would be news to those who
-	// count from its time, as a Deployment does with minReadySeconds.
+	// Transition times are compared with the published status, not with one that was held
+	// (see Hold): a Deployment counts minReadySeconds from them.
 	if seen == nil || seen.Phase == "" {
 		seen = old
 	}

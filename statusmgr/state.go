@@ -43,11 +43,11 @@ type state struct {
 	urgent bool // phase, readiness or deletion changed since the last write
 	slow   bool // the write under way takes long
 
-	// unsure: the newest status is a stored one of before a restart, and nobody says that it
-	// is what is so: it may be older than what the sink has. A final one is what is so.
+	// unsure: the newest status was stored before a restart and may be older than the
+	// published one. Final statuses never are.
 	unsure bool
 
-	held     bool // the sink has a status whose terminal phase was held back
+	held     bool // the published status lacks its terminal phase, which was withheld
 	mirrored bool // the sink's object is a mirror
 	deleted  bool // the sink has deleted the pod
 
@@ -80,7 +80,7 @@ func (s *state) busy() bool { return s.stage == writing || s.stage == rewriting 
 // anything else was written by somebody else.
 func (s *state) comparable() bool { return s.sink != nothing && !s.news() && !s.busy() }
 
-// failing reports whether the sink has trouble with the status.
+// failing reports whether writes of the status fail or take long.
 func (s *state) failing() bool { return s.failures > 0 || s.slow }
 
 // class is the queue that the pod belongs in. A phase that was held back and a

@@ -96,11 +96,11 @@ type slotted struct {
 	waited time.Duration
 }
 
-// readier is a body that knows whether a read would wait.
+// readier is a blob that can report whether the next read returns without waiting.
 type readier interface{ ready() bool }
 
-// Read implements io.Reader. Blobs that are no readier, if any, are taken for slow
-// ones.
+// Read implements io.Reader. A blob that does not implement readier is read as if every read
+// may wait.
 func (s *slotted) Read(p []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, context.Cause(s.ctx)
