@@ -38,7 +38,7 @@ type Manager struct {
 const firstSyncLimit = 10 * time.Second
 
 // New checks cfg and returns a Manager at rest. Updates may come before Run;
-// they are worked off once it is called.
+// Run handles them.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -65,8 +65,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run works until ctx ends, cancels the calls in flight, and returns nil when
-// all have returned. No pod is killed by it. It may be called once.
+// Run syncs pods until ctx ends. Then it cancels the calls in flight, and returns nil when
+// all have returned. Pods continue to run. Run may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	// Pods that were held are let go in one go with the opening: no update comes
 	// in between.
@@ -106,8 +106,8 @@ func (m *Manager) feedAll(e event) {
 	}
 }
 
-// Update informs the pod's worker of news. It returns at once; the pod's syncer
-// runs later, with this update or a newer one.
+// Update passes u to the pod's worker, which is made for a new pod. It returns at once; the
+// Syncer is called later, with this update or a newer one.
 func (m *Manager) Update(u Update) {
 	uid, ok := identify(&u)
 	if !ok {
@@ -144,9 +144,8 @@ func closeDone(k *KillOptions) {
 	}
 }
 
-// Resync has the pod looked at again with what is known of it, and reports
-// whether there is such a pod. A pod that waits after an error is tried again
-// at once.
+// Resync requests a sync of the pod with its last spec, and reports whether the pod has a
+// worker. A back-off after an error ends.
 func (m *Manager) Resync(uid types.UID) bool {
 	m.workers.Lock()
 	defer m.workers.Unlock()
@@ -157,10 +156,10 @@ func (m *Manager) Resync(uid types.UID) bool {
 	return ok
 }
 
-// SyncKnownPods compares the workers with the pods that are wanted. Those not
-// wanted are terminated, records that have come to their end are dropped, and
-// what remains is returned with its stage. From the first call on, a UID without a record is
-// known to have nothing left. It does not wait for the pods that it ends.
+// SyncKnownPods compares the workers with the desired pods. It terminates the other pods,
+// drops the records of those that have finished, and returns the stages of the remaining
+// ones. It does not wait for the terminations. From the first call on, a UID without a
+// record counts as a pod of which nothing is left.
 func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]Kind {
 	want := make(map[types.UID]bool, len(desired))
 	for _, p := range desired {
@@ -344,14 +343,14 @@ func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, 
 	return m.jitter(b.Delay(failures)), reason
 }
 
-// RetryAter is an error of a [Syncer] that knows when the next try makes sense. The
-// earliest time among all wrapped errors counts; the zero time is none.
+// RetryAter is an error of a [Syncer] with a time for the next try. The earliest time among
+// all wrapped errors is used, but no later than Config.Resync from now. A zero time is ignored.
 type RetryAter interface {
 	RetryAt() time.Time
 }
 
-// Reasoner is an error of a [Syncer] with a name for people and metrics, such as
-// ImagePullBackOff. The outermost of all wrapped errors counts.
+// Reasoner is an error of a [Syncer] with a reason for statuses and metrics, such as
+// ImagePullBackOff. Of several wrapped ones the outermost is used.
 type Reasoner interface {
 	Reason() string
 }

@@ -17,8 +17,8 @@ import (
 // UpdateType describes why a pod is to be synced.
 type UpdateType int
 
-// The types of update. SyncUpdate, the zero value, is a look at a pod of which
-// nothing is known to have changed.
+// The types of update. SyncUpdate, the zero value, syncs a pod without a known
+// change.
 const (
 	SyncUpdate UpdateType = iota
 	ConfigUpdate
@@ -26,7 +26,7 @@ const (
 	KillUpdate
 )
 
-// String returns the type as the kubelet's metrics label it.
+// String returns the type's label in the kubelet's metrics: sync, update, create or kill.
 func (t UpdateType) String() string {
 	switch t {
 	case ConfigUpdate:
@@ -43,7 +43,7 @@ func (t UpdateType) String() string {
 // Kind is the stage of a pod's life that a worker is in.
 type Kind int
 
-// The stages, in order. None is ever left backwards.
+// The stages, in order. A worker never returns to an earlier one.
 const (
 	Sync Kind = iota
 	Terminating
@@ -59,27 +59,28 @@ type RuntimePod struct {
 	Name, Namespace string
 }
 
-// KillOptions say how a pod is to end. They count with a KillUpdate, and with
-// any update that makes its pod terminate.
+// KillOptions says how to terminate a pod. It takes effect with a KillUpdate, and with
+// any other update that makes the pod terminate.
 type KillOptions struct {
 	// Done, if not nil, is closed when the pod's containers are proven to
-	// have stopped, or as soon as it is certain that this manager will not
-	// stop them (the pod is unknown or finished, or Run has ended). It is
-	// closed exactly once whatever happens.
+	// have stopped, or when it is certain that this Manager will not stop
+	// them: the pod is unknown or finished, or Run has ended. In every case
+	// it is closed exactly once.
 	Done chan<- struct{}
-	// Why is the cause of the end; the zero Cause leaves the pod its own time. A
-	// grace period never grows; below 1 s counts as 1 s.
+	// Why is the cause of the termination. With the zero Cause the pod has the grace
+	// period of its spec. A later request can shorten the grace period, not extend it;
+	// the minimum is 1 s.
 	Why podlife.Cause
 }
 
-// Update is news of one pod. Either Pod or RuntimePod is set; with both,
-// RuntimePod is ignored. The objects are shared with the syncer from then on
-// and must not be changed.
+// Update is a change of one pod, or a request to sync or terminate it. Either Pod or
+// RuntimePod is set; if both are, RuntimePod is ignored. The objects are shared with the
+// syncer after the call and must not be changed.
 type Update struct {
 	Type       UpdateType
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
-	// Start is when the cause was seen; it only feeds a latency metric.
+	// Start is when the cause of the update was observed. Only a latency metric uses it.
 	Start time.Time
 	Kill  *KillOptions
 }
@@ -90,77 +91,77 @@ type Work struct {
 	Type       UpdateType
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
-	// NewerThan is the end of the last call that acted on the runtime: what
-	// was observed before it is out of date. The zero time accepts anything.
+	// NewerThan is when the last call that changed the runtime ended: older
+	// observations are out of date. With the zero time any observation will do.
 	NewerThan time.Time
-	// GracePeriodSeconds is set when the pod terminates on request; nil
-	// when it came to its end by itself, or only the runtime knows it.
+	// GracePeriodSeconds is set if the termination was requested. It is nil if
+	// the pod ended by itself, or only the runtime knows it.
 	GracePeriodSeconds *int64
-	// Causes are those that were given for the end so far, in that order.
+	// Causes lists the causes of the termination so far, oldest first.
 	Causes []podlife.Cause
-	// Evicted reports that what the pod holds on the node may be removed although it
-	// stays wanted (see [podlife.Cause.Evicts]).
+	// Evicted reports that the pod's content on the node may be removed although a
+	// source still wants the pod (see [podlife.Cause.Evicts]).
 	Evicted bool
 }
 
-// Outcome is what a sync came to. The zero value means that the pod runs on,
-// and that nothing was changed.
+// Outcome is the result of a sync. The zero value means that the pod continues to run
+// and the runtime was not changed.
 type Outcome struct {
-	// Terminal reports that the pod has reached its end and is to be
-	// terminated. It is ignored beside an error.
+	// Terminal reports that the pod has ended by itself and is to be terminated. It is
+	// ignored if the sync returns an error.
 	Terminal bool
-	// Acted reports that the runtime was changed, so that the next call wants
-	// a newer observation. An error implies it. It does not bring that call: an event
-	// of the runtime does, by [Manager.Resync], or Again.
+	// Acted reports that the runtime was changed, so that the next call needs a
+	// newer observation (Work.NewerThan). An error implies it. Acted does not cause
+	// another call: that takes [Manager.Resync], as after an event of the runtime, or
+	// Again.
 	Acted bool
-	// Again is the time until the next sync; after Config.Resync if it is 0 or longer than
-	// that. A syncer that makes one step in each sync sets it to the least that
-	// is worth waiting, such as 1 ms. It is ignored beside an error, which has its back-off.
+	// Again is the time until the next sync. If it is 0, or longer than Config.Resync,
+	// Config.Resync is used. A syncer that makes one step in each sync sets it to a
+	// short time, such as 1 ms. It is ignored if the sync returns an error: the back-off
+	// decides.
 	Again time.Duration
-	// After, if not nil, is called when the worker has taken note. It runs without
-	// locks, in the worker's goroutine, and may call the Manager.
+	// After, if not nil, is called when the Manager has recorded the outcome. It is
+	// called in the worker's goroutine without a lock and may call the Manager.
 	After func()
 }
 
-// Syncer does the work. All of its methods must be idempotent, and should
-// return soon after ctx ends. Calls for one UID never overlap; those for
+// Syncer starts, stops and cleans up pods. All of its methods must be idempotent, and
+// should return soon after ctx ends. Calls for one UID never overlap; calls for
 // different UIDs do. A panic counts as an error of that call.
 //
-// An error may tell, anywhere in its tree, when to try again (a method
-// RetryAt() time.Time; the earliest counts) and what it is called (a method
-// Reason() string). ErrNetworkNotReady has a short delay of its own.
+// An error, or any error that it wraps, may be a [RetryAter] or a [Reasoner].
+// ErrNetworkNotReady is retried after Config.NetworkBackoff.
 type Syncer interface {
-	// SyncPod makes what runs match the spec.
+	// SyncPod changes the running pod to match its spec.
 	SyncPod(ctx context.Context, w Work) (Outcome, error)
-	// SyncTerminatingPod ends all containers and returns nil only when none
-	// can be running.
+	// SyncTerminatingPod stops all containers. It returns nil only when no
+	// container can be running.
 	SyncTerminatingPod(ctx context.Context, w Work) error
-	// SyncTerminatingRuntimePod does that, and all clean-up, for a pod that
-	// only the runtime knows.
+	// SyncTerminatingRuntimePod stops and cleans up a pod that only the runtime
+	// knows.
 	SyncTerminatingRuntimePod(ctx context.Context, w Work) error
-	// SyncTerminatedPod frees what a pod without containers still holds.
+	// SyncTerminatedPod cleans up a pod whose containers have stopped.
 	SyncTerminatedPod(ctx context.Context, w Work) error
 }
 
-// ErrNetworkNotReady means, in the tree of a syncer's error, that the node's
-// network is what is missing.
+// ErrNetworkNotReady is wrapped in a Syncer's error if the node's network is not ready.
 var ErrNetworkNotReady = errors.New("network is not ready")
 
 // Config holds what a Manager needs. Syncer is required; the zero value of
 // every other field means the default named beside it.
 type Config struct {
 	Syncer Syncer
-	// Idle reports, without blocking, that the runtime is known to run nothing
-	// of a pod; never. It spares a pod that is first seen in a terminal
-	// phase the stage of terminating.
+	// Idle reports that the runtime is known to run no container of a pod. It must not
+	// block. A pod whose first update has a terminal phase then skips the stage
+	// Terminating. Default: false for every pod.
 	Idle func(types.UID) bool
 
-	Resync         time.Duration // between looks at a pod at rest; 1m
+	Resync         time.Duration // between syncs of a pod without changes; 1m
 	Backoff        time.Duration // after a first error, doubled by each further one; 1s
 	MaxBackoff     time.Duration // its limit; 1m
 	NetworkBackoff time.Duration // after ErrNetworkNotReady; 1s
-	// FirstSyncs is how many pods may be in their first sync at a time, for
-	// as long as each takes less than 10 s; 4.
+	// FirstSyncs is the number of pods that may be in their first sync at a time. A
+	// first sync that takes 10 s or more no longer counts. Default: 4.
 	FirstSyncs int
 
 	Log     *zap.Logger           // silent

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
-// Status is what one worker is doing.
+// Status describes one worker and its pod.
 type Status struct {
 	UID             types.UID
 	Namespace, Name string
@@ -21,27 +21,27 @@ type Status struct {
 	Kind     Kind
 	Static   bool
 	Finished bool
-	// Doing says what the syncer was called for, "" while it is not called;
-	// Since is when that began or ended.
+	// Doing describes the syncer's call in flight, "" if there is none. Since is when
+	// the call began or, without a call, when the last one ended or the worker was made.
 	Doing string
 	Since time.Time
-	// WaitingFor says what has to happen before the worker may go on.
+	// WaitingFor describes what the worker waits for before its next call.
 	WaitingFor string
-	// NextAt is when the worker acts by itself, and NextReason why; zero and
-	// "" if it only waits to be told.
+	// NextAt is when the worker's timer makes the next call, and NextReason why. They
+	// are zero and "" if no timer is set.
 	NextAt     time.Time
 	NextReason string
-	// LastError is the last call's, "" if it succeeded; Failures counts
-	// those in a row.
+	// LastError is the error of the last call, "" if it succeeded. Failures counts
+	// the failed calls in a row.
 	LastError string
 	Failures  int
-	// TerminatingAt is when the pod's end was asked for, or came.
+	// TerminatingAt is when the termination was requested, or the pod ended by itself.
 	TerminatingAt time.Time
-	// EndsBy is when its containers should have ended; zero until its end is asked for.
+	// EndsBy is when the grace period ends; zero until termination is requested.
 	EndsBy time.Time
 }
 
-// State returns what the worker of a pod is doing, and whether there is one.
+// State returns the Status of a pod's worker, and whether the pod has one.
 func (m *Manager) State(uid types.UID) (Status, bool) {
 	m.workers.Lock()
 	defer m.workers.Unlock()
@@ -52,8 +52,7 @@ func (m *Manager) State(uid types.UID) (Status, bool) {
 	return m.status(p), true
 }
 
-// List returns what every worker is doing, ordered by namespace, name and UID.
-// The order is made without the lock, which workers need.
+// List returns the Status of every worker, ordered by namespace, name and UID.
 func (m *Manager) List() []Status {
 	m.workers.Lock()
 	all := make([]Status, 0, len(m.core.pods))
@@ -103,9 +102,8 @@ func (s *state) doing() string {
 	}
 }
 
-// ask answers a question about a pod, and unknown if there is none. It blocks
-// for no longer than another call of the Manager. The functions are called with
-// the workers locked.
+// ask calls known for the pod, or unknown if the pod has no worker. The functions are called
+// with the workers locked.
 func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool) bool {
 	m.workers.Lock()
 	defer m.workers.Unlock()
@@ -115,33 +113,34 @@ func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool)
 	return unknown()
 }
 
-// never is the answer for an unknown pod of which nothing may be concluded.
+// never answers false for an unknown pod.
 func never() bool { return false }
 
-// afterSync is the answer for an unknown pod: it has nothing left, once the
-// wanted pods have been told.
+// afterSync answers for an unknown pod: after the first SyncKnownPods nothing of it is left.
 func (m *Manager) afterSync() bool { return m.synced }
 
-// KnownTerminated reports whether the pod's containers are proven stopped. An
-// unknown pod is not known to be: its containers may run from before a restart.
+// KnownTerminated reports whether the pod's containers are proven to have stopped. It is
+// false for a pod without a worker: its containers may run since before a restart.
 func (m *Manager) KnownTerminated(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage.kind() == Terminated }, never)
 }
 
 // CouldHaveRunningContainers reports whether containers of the pod may run, or may
-// be started. An unknown pod may have them until SyncKnownPods was called.
+// be started. For a pod without a worker it is true until the first SyncKnownPods.
 func (m *Manager) CouldHaveRunningContainers(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage.kind() != Terminated }, func() bool { return !m.synced })
 }
 
-// TerminationRequested reports whether the pod is to end, or has ended.
+// TerminationRequested reports whether the pod's termination was requested, or the pod has
+// ended by itself. It is false for a pod without a worker.
 func (m *Manager) TerminationRequested(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage > live }, never)
 }
 
-// ShouldContentBeRemoved reports whether all the pod keeps on the node may go.
-// A pod that ended by itself keeps its content until it is deleted: its logs
-// are still to be read.
+// ShouldContentBeRemoved reports whether the pod's directories, logs and dead containers may
+// be removed: the pod is evicted, or it is deleted and its containers have stopped. A pod that
+// ended by itself keeps them until it is deleted, so that its logs can be read. For a pod
+// without a worker it is true from the first SyncKnownPods on.
 func (m *Manager) ShouldContentBeRemoved(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool {
 		return p.why.evicted || (p.why.deleted && p.stage.kind() == Terminated)
@@ -149,7 +148,7 @@ func (m *Manager) ShouldContentBeRemoved(uid types.UID) bool {
 }
 
 // TerminatingByFullName reports whether the static pod that has this full name
-// (name_namespace) is to end and has not ended yet.
+// (name_namespace) is terminating: its containers are not proven to have stopped yet.
 func (m *Manager) TerminatingByFullName(fullName string) bool {
 	m.workers.Lock()
 	defer m.workers.Unlock()
