@@ -10,42 +10,38 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// Backoff is a policy for containers that keep ending. Its methods must be
-// functions of their argument: the same crash may be asked about more than
-// once, also after a restart of the agent. They may be called from any
-// goroutine.
+// Backoff is the policy for restarts of containers in a crash loop. Its methods must depend
+// on their argument alone: they may be called more than once for a crash, also after a
+// restart of the agent. They may be called from any goroutine.
 type Backoff interface {
-	// Delay is how long the container waits, counted from its end, before
-	// it is started again; 0 or less is not at all.
+	// Delay returns the time from the container's end to its restart. With 0 or less
+	// it is restarted at once.
 	Delay(c Crash) time.Duration
-	// Recovered reports that the container had come out of its loop before it
-	// ended: the crash is then the first of another one.
+	// Recovered reports that the container ran well before this crash, which is then
+	// the first of a new crash loop.
 	Recovered(c Crash) bool
 }
 
-// Crash is the end of a container that its restart policy wants started again.
+// Crash describes the end of a container that has to be restarted by its restart policy.
 type Crash struct {
 	Pod       *v1.Pod       // shared: read-only
 	Container *v1.Container // its spec; shared: read-only
 
-	// ExitCode and Reason (Error, OOMKilled, Completed, ...) are what the
-	// runtime reports. Of a container that was killed a moment ago they are
-	// UnknownExit and "".
+	// ExitCode and Reason (Error, OOMKilled, Completed, ...) come from the runtime.
+	// For a container that was just killed they are UnknownExit and "".
 	ExitCode int32
 	Reason   string
-	// Lived is the time from its start to its end, by the wall clock; 0 if
-	// it never started.
+	// Lived is the wall-clock time from the container's start to its end; 0 if it
+	// never started.
 	Lived time.Duration
 
-	// Restarts counts those in this loop so far; it is 0 at the loop's first
-	// crash.
+	// Restarts is the number of restarts in this crash loop; 0 at its first crash.
 	Restarts int
-	// Last is the delay before the latest of them.
+	// Last is the delay before the latest restart.
 	Last time.Duration
 }
 
-// UnknownExit is the exit code of a container that the runtime has not told of
-// yet.
+// UnknownExit stands for an exit code that the runtime has not reported yet.
 const UnknownExit = podlife.UnknownExit
 
 // DoublingBackoff is the kubelet's policy: the first restart is immediate, the
@@ -69,7 +65,8 @@ func (d DoublingBackoff) withDefaults() DoublingBackoff {
 	return d
 }
 
-// Delay is twice the last one.
+// Delay returns 0 for the first crash of a loop, then First, then twice the last delay, up to
+// Max.
 func (d DoublingBackoff) Delay(c Crash) time.Duration {
 	d = d.withDefaults()
 	if c.Restarts == 0 {

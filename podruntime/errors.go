@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// ErrCreateSandbox is in the tree of the error of a sandbox that could not be
-// made.
+// ErrCreateSandbox is wrapped in the error of a sandbox that could not be created.
 var ErrCreateSandbox = errors.New("create pod sandbox")
 
 // errUndone marks failures that left the runtime as it was.
@@ -49,17 +48,16 @@ func (e *imageError) Is(target error) bool { return target == errUndone }
 // Reasons of failed starts, as the waiting state of a container shows them and
 // the kubelet's metrics count them.
 const (
-	// ReasonCrashLoop is that of a restart that has to wait.
+	// ReasonCrashLoop means that a restart waits for the crash-loop back-off.
 	ReasonCrashLoop = "CrashLoopBackOff"
-	// ReasonContainerConfig is that of a spec that cannot be compiled, or whose
-	// files and mounts cannot be made.
+	// ReasonContainerConfig means that the runtime's configuration of the container
+	// could not be made from the spec, or its files and mounts could not be made.
 	ReasonContainerConfig = "CreateContainerConfigError"
-	// ReasonCreateContainer and ReasonRunContainer are those of the runtime's two
-	// calls.
+	// ReasonCreateContainer and ReasonRunContainer mean that the runtime's call
+	// CreateContainer or StartContainer failed.
 	ReasonCreateContainer = "CreateContainerError"
 	ReasonRunContainer    = "RunContainerError"
-	// ReasonPostStart is that of a container that ran until its postStart hook
-	// failed.
+	// ReasonPostStart means that the postStart hook of a started container failed.
 	ReasonPostStart = "PostStartHookError"
 
 	reasonPullBackOff = "ImagePullBackOff" // as package images has it

@@ -12,10 +12,10 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// ProbeResult is what a probe has found out about a container so far.
+// ProbeResult is the latest result of a probe of a container.
 type ProbeResult int
 
-// The results. ProbeNone, the zero value, means that there is none yet.
+// The results. ProbeNone, the zero value, means that the probe has no result yet.
 const (
 	ProbeNone ProbeResult = iota
 	ProbeUnknown
@@ -23,21 +23,21 @@ const (
 	ProbeFailure
 )
 
-// PlanInput is all that a plan depends on.
+// PlanInput is the complete input of [Plan].
 type PlanInput struct {
-	// Pod and Observed are read only. A nil Observed is a pod of which the
-	// runtime has nothing.
+	// Pod and Observed are only read. Observed is nil if the runtime has nothing of
+	// the pod.
 	Pod      *v1.Pod
 	Observed *observed.Pod
-	// Liveness and Startup tell the results of probes by container ID; nil
-	// means that there are no probes.
+	// Liveness and Startup return the results of probes by container ID. Nil means
+	// that the pod has no such probes.
 	Liveness, Startup func(containerID string) ProbeResult
-	// Resources lets running containers be resized; nil leaves them be.
+	// Resources enables resizes of running containers. Nil plans none.
 	Resources *Resources
-	// Waits is that of [podlife.Knowledge].
+	// Waits has the meaning of the field of [podlife.Knowledge].
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why podlife.Kind)
-	// Unsure means that Pod may be older than what its containers were made from: none
-	// that runs is ended for having been made from another definition.
+	// Unsure means that Pod may be older than the spec that its containers were made
+	// from. A running container is then not restarted for a different definition.
 	Unsure bool
 }
 
@@ -56,28 +56,30 @@ type Wait struct {
 	Why   podlife.Kind
 }
 
-// Actions is what brings a pod closer to its spec.
+// Actions lists the next steps that change a pod to match its spec.
 type Actions struct {
-	// KillPod ends everything there is. With CreateSandbox a new sandbox
-	// follows, numbered Attempt; otherwise SandboxID is the one in use.
+	// KillPod stops all containers and sandboxes of the pod. CreateSandbox then creates
+	// a sandbox with the number Attempt. Without CreateSandbox, SandboxID is the
+	// sandbox in use.
 	KillPod, CreateSandbox bool
 	SandboxID              string
 	Attempt                uint32
-	// Containers to start, as indexes into the spec's lists, in order.
+	// Init, Regular and Ephemeral are the containers to start, in order, as indexes
+	// into the spec's lists.
 	Init, Regular, Ephemeral []int
-	// Wait lists those that are to be started and have to wait.
+	// Wait lists containers whose start has to wait.
 	Wait []Wait
-	// Kill lists single containers to kill first.
+	// Kill lists containers to kill before any start.
 	Kill []Kill
-	// Reset lists the instances to remove, in that order, because one that
-	// ended wants the whole pod to start over. Nothing else is planned then.
+	// Reset lists the container instances to remove, in order, because the restart
+	// rule of an ended container restarts all containers of the pod. No other action
+	// is planned then.
 	Reset []string
-	// Update lists what of running containers is to change in place.
+	// Update lists the in-place resizes of running containers.
 	Update []Update
 }
 
-// Empty reports that there is nothing to do.
-// A sandbox ID and an attempt alone are no actions.
+// Empty reports that there is no action. SandboxID, Attempt and Wait are no actions.
 func (a *Actions) Empty() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset)+len(a.Update) == 0
 }

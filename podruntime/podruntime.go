@@ -83,43 +83,43 @@ type ImageRequest struct {
 	Secrets []*v1.Secret
 }
 
-// Images makes sure that an image is on the node. Its errors may bear a
-// reason (Reason() string) and a time (RetryAt() time.Time).
+// Images provides images on the node. Its errors may have a reason (a method Reason()
+// string) and a time for the next try (a method RetryAt() time.Time).
 type Images interface {
-	// Ensure blocks until the image is there or cannot be had, or ctx ends. It is
-	// called from several goroutines, also for one pod.
+	// Ensure returns when the image is on the node, or with an error when it cannot be
+	// provided or ctx ends. It may be called concurrently, also for one pod.
 	Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error)
 }
 
-// Events takes what is worth telling about a pod.
+// Events records Kubernetes events of pods.
 type Events interface {
-	// Event is called from any goroutine, several at a time for one pod.
+	// Event may be called concurrently, also for one pod.
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// ContainerEvents is what [Events] may be beside: it takes the events of containers,
-// which else are those of their pods.
+// ContainerEvents is an optional interface of [Events] for the events of containers. Without
+// it they are recorded as events of their pods.
 type ContainerEvents interface {
 	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// SubPaths gives containers parts of volumes.
+// SubPaths provides the subPaths of volumes for containers to mount.
 type SubPaths interface {
-	// Bind makes a part of a volume ready and returns the path on the node that
-	// the container mounts. What it made before it uses again.
+	// Bind prepares a subPath and returns the path on the node that the container
+	// mounts. A subPath that is prepared already is used again.
 	Bind(ctx context.Context, podDir, container string, s podspec.SubPath) (hostPath string, err error)
 }
 
-// Lifecycle is called around what the runtime is asked to do with containers, in
-// the goroutine of the call.
+// Lifecycle has hooks around the runtime's calls for containers. They are called in the
+// goroutine of the runtime's call.
 type Lifecycle interface {
-	// Creating is called right before a container is created. It may change
-	// conf, and may block until ctx ends; an error keeps the container from being
-	// created this time. created is called with the container's ID, or with the
-	// error of its creation, unless it is nil.
+	// Creating is called before CreateContainer. It may change conf, and may
+	// block until ctx ends. An error keeps the container from being created in this
+	// sync. created, if not nil, is called with the container's ID, or with the
+	// error of CreateContainer.
 	Creating(ctx context.Context, pod *v1.Pod, container string, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error)
-	// Started is called when a container has been started, Removed when one
-	// has been removed. Neither may block.
+	// Started is called after a container was started, Removed after one was
+	// removed. They must not block.
 	Started(pod *v1.Pod, container, id string)
 	Removed(id string)
 }
@@ -140,42 +140,45 @@ type Config struct {
 	// Runtime and Images are called from any goroutine.
 	Runtime Runtime
 	Images  Images
-	// PodLogsDir is the absolute path of the directory of all pods' logs. Nothing
-	// outside of it is taken for a log, whatever path a runtime reports.
+	// PodLogsDir is the absolute path of the directory of all pods' logs. A log path
+	// that the runtime reports outside of it is ignored.
 	PodLogsDir string
-	// ContainerLogsDir gets a link to each container's log, as log collectors
-	// look for them; none are made.
+	// ContainerLogsDir gets a link to each container's log, for log collectors. ""
+	// makes no links.
 	ContainerLogsDir string
-	Events           Events // nobody is told
-	// Lifecycle is called around the creation, start and removal of containers;
-	// nobody.
+	Events           Events // nil records none
+	// Lifecycle is called around the creation, start and removal of containers. Nil
+	// means no hooks.
 	Lifecycle Lifecycle
-	// Reap kills the processes of a container that the runtime has lost
-	// sight of, and says how many there were; nobody does.
+	// Reap kills the processes of a container that the runtime no longer knows, and
+	// returns how many it killed. It is called if the runtime refuses to remove a
+	// container or sandbox. Nil kills nothing.
 	Reap func(containerID string) (killed int, err error)
-	// SubPaths mounts parts of volumes safely for containers to mount; without
-	// it the runtime mounts them by their paths, which a pod that changes its
-	// volume meanwhile can have lead elsewhere.
+	// SubPaths prepares subPaths so that a container cannot redirect them. Nil has
+	// the runtime mount them by path: a container that replaces a part of the path
+	// by a link can then mount other directories of the node.
 	SubPaths SubPaths
-	// Resizer changes the resources of running containers; nobody does, they
-	// stay as they were made.
+	// Resizer changes the resources of running containers. Nil leaves them as
+	// they were created.
 	Resizer Resizer
-	// Cgroups are resized with the containers; pods have none.
+	// Cgroups changes the cgroup of a pod together with its containers. Nil means
+	// that pods have no cgroups.
 	Cgroups PodCgroups
 
-	// KeepDead is how many dead instances of each container a sync leaves; 1.
-	// Below 0 it leaves all, for somebody else to remove.
+	// KeepDead is the number of dead instances of each container that a sync keeps.
+	// Default: 1. Below 0 it keeps all, and the caller has to remove them.
 	KeepDead int
 
-	// Backoff delays restarts; nil is the kubelet's, which these two tune.
+	// Backoff delays restarts. Nil is the kubelet's DoublingBackoff, with the next two
+	// fields as First and Max.
 	Backoff         Backoff
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
 	MaxCrashBackoff time.Duration // its limit; 5m
-	// HTTPHook makes the requests of lifecycle hooks, for pods that no network of this
-	// machine leads to; connections are made. It returns when ctx ends.
+	// HTTPHook makes the HTTP requests of lifecycle hooks, for pods that the node's
+	// network cannot reach. It has to return when ctx ends. Nil connects from the node.
 	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
-	// Memory remembers crash loops over restarts of the agent; without it
-	// they are worked out from the restart counts.
+	// Memory stores crash loops over restarts of the agent. Nil computes them from
+	// restart counts and exit times.
 	Memory Memory
 
 	Log     *zap.Logger           // silent
@@ -188,7 +191,7 @@ const (
 	defaultMaxCrashBackoff = 5 * time.Minute
 )
 
-// Manager brings pods into the state that their specs ask for.
+// Manager changes pods in the runtime to match their specs.
 type Manager struct {
 	// cfg has its defaults filled in, and does not change after New.
 	cfg Config
@@ -213,12 +216,11 @@ type Manager struct {
 	fails map[types.UID]map[string]StartError
 }
 
-// StartError is why a container did not start.
-// Reason is the one of the container's waiting state, Message its text; both
-// are shown to users as they are.
+// StartError is the error of a container's last start: Reason and Message of its waiting
+// state, which users see unchanged.
 type StartError struct{ Reason, Message string }
 
-// New checks cfg and returns a Manager. It owns no goroutine beyond its calls.
+// New checks cfg and returns a Manager. A Manager has goroutines only during its calls.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Lifecycle == nil {
 		cfg.Lifecycle = nobody{}
@@ -273,8 +275,8 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// StartErrors reports, by container name, of the starts that failed last. The
-// map is the caller's.
+// StartErrors returns, by container name, the errors of containers whose last start failed.
+// The map is the caller's.
 func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -301,10 +303,10 @@ func (m *Manager) noteStart(uid types.UID, name string, err error) {
 	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: callerror.Shown(err)}
 }
 
-// Forget drops what is remembered of a pod that is gone.
-// The pod must be at rest: a sync under way would remember it again. Each
-// record has a lock of its own, and none is held while another is taken.
+// Forget drops all records of a pod that is gone. No call for the pod may be under way: it
+// could make a new record.
 func (m *Manager) Forget(uid types.UID) {
+	// Each record has its own lock. No two are held at a time.
 	m.mu.Lock()
 	delete(m.fails, uid)
 	m.mu.Unlock()
@@ -332,35 +334,35 @@ func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, form
 	m.event(pod, eventType, reason, format, args...)
 }
 
-// Request asks for one pod to be synced.
+// Request is the input of [Manager.Sync].
 type Request struct {
-	// Spec is the compiler's input; its PodIPs may be empty.
+	// Spec is the pod with everything its containers are made from. Its PodIPs may
+	// be empty.
 	Spec podspec.Input
-	// Observed is what the runtime shows; nil is nothing. A sync does not change
-	// it.
+	// Observed is the pod as last seen in the runtime; nil if the runtime has nothing
+	// of it. A sync does not change it.
 	Observed *observed.Pod
-	// Liveness and Startup tell the results of probes by container ID; nil
-	// means that there are none.
+	// Liveness and Startup return the results of probes by container ID. Nil means
+	// that the pod has no such probes.
 	Liveness, Startup func(containerID string) ProbeResult
-	// Unsure is that of [PlanInput].
+	// Unsure has the meaning of [PlanInput.Unsure].
 	Unsure bool
 }
 
-// ActionResult is one thing that was done, or not.
+// ActionResult is the result of one action of a sync.
 type ActionResult struct {
 	Action string // KillContainer, CreatePodSandbox, StartContainer, ...
 	Target string // the container's or the pod's name
-	// Err is nil for what was done. One that matches errUndone left the runtime
-	// as it was.
+	// Err is nil if the action succeeded.
 	Err error
 }
 
-// Result is what a sync did.
+// Result is the result of a sync.
 type Result struct {
-	// Actions are in the order in which they ended. Containers that start side by
-	// side may end in any order.
+	// Actions lists the actions in the order in which they ended. Starts of
+	// containers run in parallel and may end in any order.
 	Actions []ActionResult
-	// Resizes reports that there were running containers to be resized.
+	// Resizes reports that the sync had running containers to resize.
 	Resizes bool
 }
 
@@ -376,8 +378,7 @@ func (r *Result) Err() error {
 }
 
 // Changed reports whether anything in the runtime was changed, or may have been.
-// A failed call counts as a change: nobody knows how far the runtime came with
-// it.
+// A failed call of the runtime counts as a change, since it may have had an effect.
 func (r *Result) Changed() bool {
 	for _, a := range r.Actions {
 		if !errors.Is(a.Err, errUndone) {

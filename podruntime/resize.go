@@ -23,15 +23,16 @@ import (
 // Update changes how much of one resource a running container may use
 // (KEP-1287).
 type Update struct {
-	// ID is the instance's, Name the container's in the spec.
+	// ID is the container ID in the runtime, Name the container's name in the spec.
 	ID, Name string
 	Resource v1.ResourceName // cpu or memory
-	// From and To hold that resource's values alone. A value of To that is 0
-	// stays as it is. Quotas of CPU are of the same period.
+	// From and To have the values of Resource alone. A 0 in To leaves the value
+	// unchanged. CPU quotas in both are for the same period.
 	From, To *runtimeapi.LinuxContainerResources
 }
 
-// Lowers reports that a limit, or if that stays a request, is lowered or is new.
+// Lowers reports that a limit is lowered or new, or that the limit does not change and a
+// request is lowered.
 func (u *Update) Lowers() bool {
 	if u.Resource == v1.ResourceMemory {
 		return u.limitsMemory()
@@ -46,22 +47,22 @@ func (u *Update) Lowers() bool {
 	return u.To.GetCpuShares() < u.From.GetCpuShares()
 }
 
-// limitsMemory reports that there is less memory than before.
+// limitsMemory reports that the memory limit is lowered or new.
 func (u *Update) limitsMemory() bool {
 	from, to := u.From.GetMemoryLimitInBytes(), u.To.GetMemoryLimitInBytes()
 	return to > 0 && (from <= 0 || to < from)
 }
 
-// Resources is what a plan knows of containers' resources.
+// Resources returns the resources of containers to [Plan].
 type Resources struct {
-	// Wanted are those that a container of the spec is to have, given the
-	// resources that it asks for.
+	// Wanted returns the runtime's values for the requirements r of a container of
+	// the spec.
 	Wanted func(c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources
-	// Applied is what the instance with that ID was given of one resource
-	// last; nil if that is not known.
+	// Applied returns the values of one resource that the container was last given;
+	// nil if they are not known.
 	Applied func(containerID string, name v1.ResourceName) *runtimeapi.LinuxContainerResources
-	// Pooled reports whether a container of the spec has no limit of its own of a
-	// resource, but that of its pod (KEP-5419); no container, if it is nil.
+	// Pooled reports whether a container has no limit of a resource and its pod has one
+	// (KEP-5419). Nil means no container.
 	Pooled func(c *v1.Container, name v1.ResourceName) bool
 }
 
@@ -136,8 +137,8 @@ func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.Resour
 	return out
 }
 
-// MadeWith reads what a container was made with. known is false if it was made
-// by somebody who did not write it down.
+// MadeWith returns the resources that a container was created with, from its annotation.
+// known is false if it has none that can be read, as when another program created it.
 func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 	written := o.Annotations[cri.AnnotationResources]
 	// Annotations are in the hands of whoever runs containers on the node: their
@@ -265,9 +266,9 @@ func inPeriod(r *runtimeapi.LinuxContainerResources, period int64) *runtimeapi.L
 	return r
 }
 
-// CheckResize returns why a pod's resources cannot become those of another
-// version of it while it runs, whatever the node has; nil means that they can.
-// The rules are the API's for the resize subresource (KEP-1287).
+// CheckResize returns an error if a running pod cannot be resized in place from one version to
+// another, whatever the node's capacity. The rules are those of the API's resize subresource
+// (KEP-1287).
 func CheckResize(from, to *v1.Pod) error {
 	// Pod-level resources change by the same rules (KEP-5419).
 	if err := checkRequirements(podLevel(from), podLevel(to)); err != nil {

@@ -20,32 +20,32 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Resizer is the part of a runtime that changes what running containers may
-// use; *cri.Client has it.
+// Resizer has the runtime's calls for resizes of running containers. *cri.Client implements
+// it.
 type Resizer interface {
-	// UpdateContainerResources changes a running container; a value of 0 stays as
-	// it is.
+	// UpdateContainerResources changes the resources of a running container. A 0
+	// leaves the value unchanged.
 	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error
-	// UpdatePodSandboxResources informs the runtime of the sum, before or after
-	// the agent changes the pod's cgroup. It may be unimplemented.
+	// UpdatePodSandboxResources tells the runtime the sum of the pod's resources,
+	// before or after the agent changes the pod's cgroup. It may return
+	// Unimplemented.
 	UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error)
-	// ContainerStats is asked for the memory in use before a limit is lowered.
+	// ContainerStats is called for the memory usage before a memory limit is lowered.
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 }
 
-// PodCgroups are the cgroups that hold all containers of a pod. Both methods
-// are for one resource, cpu or memory, and do nothing where nothing is to be
-// done.
+// PodCgroups changes the cgroup of a pod, the parent of its containers' cgroups. resource is
+// cpu or memory. The methods do nothing if no value has to change.
 type PodCgroups interface {
-	// Raise raises what the pod's cgroup has less of than the pod is to
-	// have: the limit, then the request.
+	// Raise raises values that are below those of the pod: the limit, then the
+	// request.
 	Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error
-	// Lower lowers what it has more of: the request, then the limit. It
-	// refuses a memory limit below what is in use.
+	// Lower lowers values that are above those of the pod: the request, then the
+	// limit. It returns an error for a memory limit below the current usage.
 	Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error
 }
 
-// ReasonResize is the reason of a resize that failed; it is tried again.
+// ReasonResize is the reason of a failed resize. The next sync repeats it.
 const ReasonResize = "ResizeError"
 
 // applied remembers what running containers were given last.
@@ -99,7 +99,7 @@ func (a *applied) forget(uid types.UID) {
 	delete(a.pods, uid)
 }
 
-// planInput is what the next step of a pod is planned by.
+// planInput returns the input of Plan for the pod's next step.
 func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 	in := PlanInput{Pod: req.Spec.Pod, Observed: obs, Liveness: req.Liveness, Startup: req.Startup, Unsure: req.Unsure}
 	if m.cfg.Resizer != nil {
@@ -121,8 +121,8 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 	return in
 }
 
-// NeedsResize reports whether running containers of the pod, or its cgroup, do not have
-// the resources yet that the spec gives them.
+// NeedsResize reports whether running containers of the pod, or its cgroup, have other
+// resources than its spec.
 func (m *Manager) NeedsResize(req Request) bool {
 	// It plans from the observation as it is, and does nothing.
 	a := Plan(m.planInput(req, req.Observed))
@@ -159,7 +159,7 @@ func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.L
 	return to, !proto.Equal(to, last), last != nil
 }
 
-// madePool notes that the pod's cgroup was made with what the pod is to have.
+// madePool records that the pod's cgroup was made with the values of its spec.
 func (m *Manager) madePool(in podspec.Input) {
 	for _, name := range resized {
 		if to, differs, known := m.pool(in, name); differs && !known {
@@ -219,8 +219,9 @@ func ofResource(updates []Update, name v1.ResourceName) []Update {
 	return out
 }
 
-// resizeOf changes one resource. Without updates the pod's cgroup alone may have to have
-// something else, which the sandbox is told of if it is known to.
+// resizeOf changes one resource of containers, and of the pod's cgroup. updates may be empty.
+// Then the runtime's sandbox is only updated if known, which reports that the values applied
+// last to the cgroup are known.
 func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update, known bool) error {
 	fail := func(target string, err error) error {
 		if ctx.Err() != nil {
