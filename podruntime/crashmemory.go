@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Memory keeps small values over restarts of the agent; a *checkpoint.Store
-// is one. Keys are UIDs of pods. Its methods may be called from any goroutine.
+// Memory stores small values, which survive restarts of the agent. A *checkpoint.Store
+// implements it. Keys are UIDs of pods. Its methods may be called from any goroutine.
 type Memory interface {
 	// Read returns an error that is fs.ErrNotExist for what is not there.
 	Read(key string) ([]byte, error)
@@ -25,9 +25,9 @@ type Memory interface {
 	Keys() ([]string, error)
 }
 
-// savePause is the shortest time between two writes for one pod. A policy with
-// longer delays has every restart written; of one with shorter delays the last
-// few restarts may be forgotten.
+// savePause is the shortest time between two writes for one pod. With a Backoff of longer
+// delays every restart is stored; with shorter delays a restart of the agent may lose the last
+// few.
 const savePause = 10 * time.Second
 
 // memoryVersion is that of the format below. There are no times in it: a clock
@@ -188,8 +188,8 @@ func (b *crashLoops) left() []string {
 	return slices.Collect(maps.Keys(b.stale))
 }
 
-// Retain forgets the pods that keep denies: those that went without [Manager.Forget],
-// as one that had nothing in the runtime any more, or while the agent was away.
+// Retain drops all records of pods for which keep returns false, as Forget does. It is for pods
+// that were removed while no agent ran, or without a call of [Manager.Forget].
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	// What is in memory goes first, and its records with it.
 	for _, uid := range m.remembered() {

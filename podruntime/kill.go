@@ -30,12 +30,14 @@ import (
 // and KILL (the kubelet's value).
 const minGrace = 2
 
-// Kill ends all containers of a pod, in order, and then its sandboxes. pod may
-// be nil for one whose spec is unknown: what is needed of it is taken from the
-// containers' annotations. grace, in seconds, goes before the period of the spec. It
-// returns nil when the runtime has said of each that it stopped. A sandbox whose
-// containers could not be stopped is stopped only when their time is over since
-// the first call that the runtime heard, as that ends them at once.
+// Kill stops the containers of a pod, in order, and then its sandboxes. pod is nil if its spec
+// is not known; hooks and grace periods then come from the containers' annotations. grace, in
+// seconds, overrides the grace period of the spec. Kill returns nil when the runtime has
+// confirmed every stop.
+//
+// StopPodSandbox kills the containers in a sandbox at once. If a container could not be stopped,
+// its sandbox is stopped only after the grace period, which begins with the first Kill of the
+// pod that reached the runtime.
 func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grace *int64) error {
 	// An instance that was only created, or has ended, needs no grace: it goes
 	// with its sandbox. One in an unknown state may run.
@@ -93,17 +95,17 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	return err
 }
 
-// heard reports whether the runtime was there for a call with that error.
+// heard reports whether a call with that error reached the runtime.
 func heard(err error) bool { return !cri.IsUnavailable(err) }
 
-// stopping is when pods were first asked to end whose end has failed since.
+// stopping has the times of the first Kill of pods for which no Kill has succeeded yet.
 type stopping struct {
 	// mu guards pods. An entry goes when the pod's end succeeds, or with Forget.
 	mu   sync.Mutex
 	pods map[types.UID]time.Time
 }
 
-// since is when that was, and whether it is now.
+// since returns the time of the first Kill of a pod. If this one is the first, it records now.
 func (s *stopping) since(uid types.UID, now time.Time) (t time.Time, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,16 +317,15 @@ func restored(o *observed.Container) *v1.Container {
 	return c
 }
 
-// ErrLeftBehind is the error of a removal that the runtime refuses for a
-// container of which nothing runs: it was interrupted at starting it, and lost
-// sight of it. Only a restart of the runtime has helped against that, so whoever
-// waits for the pod need not wait for its remains.
+// ErrLeftBehind is returned by [Manager.Remove] if the runtime refuses to remove a container
+// that has no process: the runtime was interrupted while it started the container, and no
+// longer tracks it. Only a restart of the runtime helps. Callers may treat the pod as gone.
 var ErrLeftBehind = errors.New("the runtime lost a container while starting it")
 
-// Remove removes every sandbox, container and log of a pod whose containers
-// have stopped. What is gone already is no error; what the runtime has removed
-// before, and shows again, is. The error is ErrLeftBehind if all is gone but
-// what the runtime itself has lost.
+// Remove removes every sandbox, container and log of a pod whose containers have stopped. It
+// ignores objects that do not exist. It returns an error if the runtime lists an object again
+// whose removal it has confirmed, and ErrLeftBehind if nothing is left but containers that the
+// runtime cannot remove.
 func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	var ids []string
 	// left is a refusal for what the runtime itself has lost. It is kept apart so
@@ -425,17 +426,17 @@ func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) er
 	return m.removeLogs(ctx, c)
 }
 
-// After a reaping the runtime is asked again this often, with these pauses: it
-// has to hear of the processes' end first.
+// After Config.Reap the removal is repeated up to insistTimes, with insistPause between: the
+// runtime has to notice first that the processes have exited.
 const (
 	insistTimes = 10
 	insistPause = 100 * time.Millisecond
 )
 
-// insist removes what is dead. Where the runtime refuses, a process that it
-// was once interrupted at starting may be why: containerd then says that the
-// container has exited, and will neither stop nor remove it. It is killed, and
-// the runtime is asked again. What is gone already is no error.
+// insist calls remove for dead containers or their sandbox. If the runtime refuses, it kills
+// processes that the runtime no longer tracks (Config.Reap) and calls remove again: containerd,
+// if it was interrupted while it started a container, reports that container as exited and
+// neither stops nor removes it. NotFound is no error.
 func (m *Manager) insist(ctx context.Context, remove func() error, containers ...string) error {
 	err := remove()
 	if err == nil || cri.IsNotFound(err) {

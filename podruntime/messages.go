@@ -23,12 +23,11 @@ const (
 	maxMessageLines = 80   // of the log
 )
 
-// WithMessages returns obs with the termination messages of its ended
-// containers, which are in files of the pod's directory podDir or, if the spec
-// says so, at the end of their logs below Config.PodLogsDir. obs itself is not
-// changed. Containers write these files: nothing but the end of a regular file
-// is read, and no link is followed to it. Where a file system does not answer
-// within 5 seconds there are no messages from it.
+// WithMessages returns obs, or a changed copy, with the messages of ended containers. They
+// are read from files in the pod's directory podDir or, by terminationMessagePolicy, from the
+// end of the container's log below Config.PodLogsDir. Containers control these files: only the
+// end of a regular file is read, and no link is followed. A file system that does not answer
+// within 5 s yields no messages.
 func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *observed.Pod {
 	files, logs := m.messageTails(pod, podDir, obs)
 	messages := m.readTails(pod, inPodDir, files)
@@ -113,7 +112,7 @@ func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]s
 	return messages
 }
 
-// read returns "" for whatever cannot be read: a message is a courtesy.
+// read returns "" for a message that cannot be read.
 func (t tail) read() string {
 	if !t.log {
 		b, _ := fileEnd(t.dir, t.name, maxMessage)

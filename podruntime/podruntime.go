@@ -20,66 +20,65 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// Runtime is what this package asks of a container runtime; *cri.Client has
-// it. Stopping and removing what is not there must fail with the gRPC code
-// NotFound, or succeed.
+// Runtime has the calls of a container runtime that this package makes. *cri.Client implements
+// it. For an object that does not exist, stop and remove must succeed or fail with the gRPC
+// code NotFound.
 type Runtime interface {
 	SandboxRuntime
 	ContainerRuntime
 }
 
-// SandboxRuntime is the part of a Runtime about sandboxes.
+// SandboxRuntime has the calls of a [Runtime] for sandboxes.
 type SandboxRuntime interface {
-	// RunPodSandbox makes and starts a sandbox and returns its ID. It returns
-	// when the sandbox has its network, which can take as long as CNI plugins do.
-	// handler is that of the pod's runtime class; "" is the runtime's default.
+	// RunPodSandbox creates and starts a sandbox and returns its ID. It waits for the
+	// sandbox's network, and so for CNI plugins. handler is the handler of the pod's
+	// runtime class; "" is the runtime's default.
 	RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error)
-	// PodSandboxStatus is asked for the addresses of a new sandbox, and about a
-	// sandbox that is not in a list that it should be in.
+	// PodSandboxStatus is called for the addresses of a new sandbox, and for a
+	// sandbox that is missing from the runtime's list.
 	PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
-	// StopPodSandbox kills what still runs in a sandbox, without any grace, and
-	// gives its addresses back. The CRI has it succeed when it is repeated.
+	// StopPodSandbox kills the processes in a sandbox without a grace period, and
+	// releases its addresses. It is idempotent, as the CRI requires.
 	StopPodSandbox(ctx context.Context, id string) error
 	// RemovePodSandbox removes a sandbox together with the containers in it.
 	RemovePodSandbox(ctx context.Context, id string) error
 }
 
-// ContainerRuntime is the part of a Runtime about containers.
+// ContainerRuntime has the calls of a [Runtime] for containers.
 type ContainerRuntime interface {
-	// CreateContainer makes a container without starting it, and returns its ID.
-	// sandboxConf repeats the configuration of the container's sandbox, as the
-	// CRI asks for.
+	// CreateContainer creates a container without starting it, and returns its ID.
+	// sandboxConf is the configuration of its sandbox, as the CRI requires.
 	CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
-	// StopContainer sends the container's stop signal, kills what is left after
-	// timeout seconds, and returns once the container has ended.
+	// StopContainer sends the container's stop signal, kills the container after
+	// timeout seconds, and returns when it has exited.
 	StopContainer(ctx context.Context, id string, timeout int64) error
-	// RemoveContainer removes a container that has ended, but not its logs, which
-	// are the agent's.
+	// RemoveContainer removes an exited container. Its logs stay: the agent removes
+	// them.
 	RemoveContainer(ctx context.Context, id string) error
-	// ContainerStatus is asked about a container that is not in a list that
-	// it should be in.
+	// ContainerStatus is called for a container that is missing from the runtime's
+	// list.
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
-	// ExecSync runs the command of a lifecycle hook in a container and waits for
-	// its end; a timeout of 0 is none.
+	// ExecSync runs the command of a lifecycle hook in a container and waits until it
+	// exits. A timeout of 0 means no timeout.
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
-// ImageRequest asks for a container's image.
+// ImageRequest describes an image that a container or an image volume needs.
 type ImageRequest struct {
 	// Pod is shared: read-only.
 	Pod *v1.Pod
-	// Container is whose image it is, "" for that of a volume.
+	// Container is the name of the container, "" for an image volume.
 	Container string
-	// Image is the reference as the spec writes it: it may lack a tag.
+	// Image is the reference from the spec, possibly without a tag.
 	Image  string
 	Policy v1.PullPolicy
-	// RuntimeHandler is that of the pod's runtime class, or "".
+	// RuntimeHandler is the handler of the pod's runtime class, or "".
 	RuntimeHandler string
-	// Sandbox is the configuration of the sandbox that the image is for: some
-	// runtimes choose by it where images go (CRI, PullImageRequest).
+	// Sandbox is the configuration of the pod's sandbox: some runtimes choose by it
+	// where to store the image (CRI, PullImageRequest).
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Secrets are the pod's pull secrets that exist, in the order of its spec.
+	// Secrets lists the existing pull secrets of the pod, in the order of its spec.
 	Secrets []*v1.Secret
 }
 

@@ -52,9 +52,9 @@ type syncing struct {
 	res Result
 }
 
-// Sync does what brings the pod closer to its spec, and goes on while what it
-// did makes more possible. An error is in the result; what did not depend on
-// it was done nevertheless.
+// Sync changes the pod in the runtime to match its spec: it executes a plan, and plans again
+// until the next step depends on time or on an event. Errors are in the result. An error does
+// not keep independent actions from being executed.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}, held: map[string]error{}}
 	s.obs = copyPod(req.Observed, s.pod)

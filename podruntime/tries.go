@@ -73,8 +73,8 @@ func (t *tries) forget(uid types.UID) {
 	delete(t.entries, uid)
 }
 
-// Retry lets what failed be tried again without waiting: something it depends
-// on has changed.
+// Retry ends the back-offs of failed creations and starts of the pod, since something that they
+// depend on has changed. Crash-loop back-offs stay.
 func (m *Manager) Retry(uid types.UID) { m.tries.forget(uid) }
 
 // triedError is a failure with the time of the next try.
