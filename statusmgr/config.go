@@ -12,43 +12,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Sink publishes statuses. Calls for one pod never overlap; those for different
-// pods do. They must end when ctx does. A call that returns an error is made
-// again later, except for [ErrGone].
+// Sink publishes statuses. Calls for one pod never overlap; calls for different pods do. They
+// must return when ctx ends. A call that returns an error is repeated with back-off, except
+// for [ErrGone].
 type Sink interface {
-	// Update publishes a pod's status. pod and status are shared: they must
-	// not be changed. After a restart, pod may be no more than its metadata.
+	// Update publishes a pod's status. pod and status are shared and must not be
+	// changed. After a restart, pod may have its metadata only.
 	Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error
-	// Delete deletes a pod whose deletion was requested, and of which nothing
-	// is left on the node.
+	// Delete deletes a pod whose deletion was requested and of which nothing is left
+	// on the node.
 	Delete(ctx context.Context, pod *v1.Pod) error
 }
 
-// ErrGone is for a [Sink] that finds that the pod does not exist, or has another
-// UID: nothing is published until its status changes.
+// ErrGone is returned by a [Sink] if the pod does not exist or has another UID. The pod is then
+// published again only when its status changes.
 var ErrGone = errors.New("the pod is not there")
 
-// Config holds what a Manager needs. The zero value of every field means the
-// default named beside it. Its functions are called without any lock held.
+// Config configures a Manager. A comment after a field names the default for its zero value.
+// The functions are called without any lock held.
 type Config struct {
-	// Sink publishes every status; nothing is published.
+	// Sink publishes the statuses. Nil publishes nothing.
 	Sink Sink
-	// Store keeps statuses that the sink has not taken over a crash of the
-	// agent; nothing is kept.
+	// Store keeps unpublished statuses over a crash of the agent. Nil keeps
+	// nothing.
 	Store Store
-	// CouldHaveRunning reports whether containers of a pod may run; never.
+	// CouldHaveRunning reports whether containers of a pod may run: a terminal phase is
+	// withheld while they may. Default: false for every pod.
 	CouldHaveRunning func(types.UID) bool
-	// Reclaimed reports whether nothing is left of a pod on the node, so that
-	// the sink can delete it; always.
+	// Reclaimed reports whether nothing of a pod is left on the node: only then the
+	// sink deletes it. Default: true for every pod.
 	Reclaimed func(types.UID) bool
-	// PublishAs is the object under which a pod's status is published, which
-	// for a static pod is its mirror; the pod itself. False means that there
-	// is none now: call [Manager.Republish] when there is.
+	// PublishAs returns the object under which a pod's status is published: the mirror
+	// for a static pod. False means that there is none now; call [Manager.Republish]
+	// when there is. Default: the pod itself.
 	PublishAs func(*v1.Pod) (*v1.Pod, bool)
-	// Known reports whether the object of PublishAs is as the sink has it, and not
-	// only remembered from before a restart; always. Nothing is published meanwhile,
-	// since what goes out is the difference to that object: call [Manager.Republish]
-	// when it is known.
+	// Known reports whether the object of PublishAs is the one that the sink has now, and
+	// not one stored before a restart. The status is published as a difference to this
+	// object, so nothing is published while Known is false; call [Manager.Republish] when
+	// it becomes true. Default: true for every pod.
 	Known func(*v1.Pod) bool
 
 	Parallel   int           // writes to the sink at a time; 8

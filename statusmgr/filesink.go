@@ -17,15 +17,15 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// FileSinkConfig holds what a [FileSink] needs. Dir is required; the zero value of every
-// other field means the default named beside it.
+// FileSinkConfig configures a [FileSink]. Dir is required.
 type FileSinkConfig struct {
-	// Dir is made if it is not there. It is the Sink's alone.
+	// Dir is made if it does not exist. No other program may write in it.
 	Dir string
-	// Sync has each write outlast a failure of the power; it need not.
+	// Sync makes each write durable over a power failure. Without it only a crash of the
+	// process is safe.
 	Sync bool
-	// OnCorrupt is told of each damaged file and where it was set aside (""
-	// if not even that was possible); nobody.
+	// OnCorrupt is called for each damaged file with the path to which it was renamed,
+	// "" if that failed. Nil ignores it.
 	OnCorrupt func(file, setAside string, err error)
 
 	// files is the operating system; tests put another in its place.

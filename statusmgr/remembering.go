@@ -8,9 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Remembering is a Sink of one's own that is also a [Loader] and a [Pruner]: what sink has taken
-// is kept in memory as well, so that start times, transition times and ages survive a restart
-// of the agent. A write that memory does not take is tried again with sink, whose calls are repeatable.
+// Remembering returns a Sink that is also a [Loader] and a [Pruner], for a sink that cannot read
+// its statuses back. It writes each status to sink and then to memory, so that start times,
+// transition times and ages survive a restart of the agent. If memory fails, both writes are
+// repeated: calls of sink must be idempotent.
 //
 //	memory, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: "/var/lib/edge/status"})
 //	if err != nil {

@@ -5,11 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Republish notes that something other than a pod's status has changed that
-// its publication depends on: Config.PublishAs gives an object now, or another
-// one, or that is known, or the answer of Config.CouldHaveRunning or Config.Reclaimed is
-// different. It publishes what this makes due; for a pod that has nothing due
-// it does nothing.
+// Republish has to be called for a pod when the result of Config.PublishAs, Config.Known,
+// Config.CouldHaveRunning or Config.Reclaimed changes. It publishes the status under a new object,
+// or the status or deletion that had to wait. If there is none, it does nothing.
 func (m *Manager) Republish(uid types.UID) {
 	m.mu.Lock()
 	e := m.entries[uid]
@@ -32,10 +30,9 @@ func (m *Manager) Republish(uid types.UID) {
 	m.advance(e, input{event: onRepublish, replaced: ok && as.UID != e.sentTo && !e.restored})
 }
 
-// Reconcile compares the status of the API's object with the one that was
-// published, and publishes it again if somebody changed it. It reports whether
-// that is so. Fractions of seconds and the fields of other writers do not
-// count. The pod is kept and must not be changed.
+// Reconcile compares the status of the API's object with the published one. If another writer
+// changed it, Reconcile publishes the status again and returns true. Fractions of seconds and
+// the fields of other writers are not compared. The Manager keeps pod, which must not be changed.
 func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 	as, ok := m.cfg.PublishAs(pod)
 	if !ok || as.Status.Phase == "" {

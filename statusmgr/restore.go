@@ -19,27 +19,27 @@ import (
 // was published, and the store, what was not yet. Both are adopted as entries that
 // the first Set of each pod is compared with.
 
-// Loader is a [Sink] that knows the statuses published before a restart of the
-// agent, by the UIDs of the objects that they were published under. An error may
-// come with those statuses that could be read.
+// Loader is a [Sink] that can read the statuses published before a restart of the agent. Load
+// returns them by the UIDs of the objects that they were published under. With an error it may
+// return the statuses that could be read.
 type Loader interface {
 	Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 }
 
-// Pruner is a [Sink] that keeps statuses, and can be told to drop those of all pods
-// but the ones that are kept. The manager does not call it: whoever knows all pods
-// does.
+// Pruner is a [Sink] that stores statuses. Prune drops those of pods that are not in keep. The
+// Manager does not call it: the caller has to know all pods.
 type Pruner interface {
 	Prune(keep map[types.UID]bool) error
 }
 
-// Restore reads the statuses of before a restart: those that the sink had not
-// taken, which are published again, and those that it can load. Until the first
-// [Manager.Set] of a pod, [Manager.Get] returns them. The first status of a pod
-// is compared with them: start times, transition times, restart counts and a
-// terminal phase stay. The agent calls it before it adopts any pod;
-// [Manager.Run] does if nobody has, and again after an error, until it succeeds. If
-// it returns an error, whatever could be read is in effect. A value that cannot be parsed is removed and logged.
+// Restore reads the statuses from before a restart: the unpublished ones from Config.Store, and
+// the published ones if the sink is a [Loader]. [Manager.Get] returns them until the first
+// [Manager.Set] of the pod, which keeps their start times, transition times, restart counts and
+// terminal phase. With an error, the statuses that could be read are in effect. A value that
+// cannot be parsed is removed and logged.
+//
+// The agent calls it before the first [Manager.Adopt]. [Manager.Run] calls it if that has not
+// happened, and repeats it after an error until it succeeds.
 func (m *Manager) Restore(ctx context.Context) error {
 	// Run calls Restore as well: the second caller waits, and finds the work done.
 	m.restoring.Lock()
@@ -173,8 +173,8 @@ func (m *Manager) begin(uid types.UID, e *entry) {
 	}
 }
 
-// Adopt notes that there is a pod, before its first status is computed. A stored status of
-// it that the API's object has a newer one than is dropped.
+// Adopt is called for a pod before its first status is computed. It drops a stored status from
+// before a restart if the API's object has a newer one.
 func (m *Manager) Adopt(pod *v1.Pod) {
 	as, ok := m.cfg.PublishAs(pod)
 	if !ok {
@@ -187,8 +187,8 @@ func (m *Manager) Adopt(pod *v1.Pod) {
 	}
 }
 
-// isNewer reports whether a status is surely newer than a stored one of the pod: restart
-// counts and generations do not go back. Nothing is concluded from times, as clocks do.
+// isNewer reports whether a status is newer than a stored one of the pod, by restart counts and
+// observed generations, which never decrease. Times are not compared: a clock may be set back.
 func isNewer(st, stored *v1.PodStatus) bool {
 	if st.ObservedGeneration != stored.ObservedGeneration {
 		return st.ObservedGeneration > stored.ObservedGeneration
@@ -206,10 +206,9 @@ func isNewer(st, stored *v1.PodStatus) bool {
 	return false
 }
 
-// PreviousReady returns a container's readiness and startup by the last status,
-// for whoever computes the next one while no probe has a result: a restart of
-// the agent does not make a container unready. known is false for a container
-// that did not run.
+// PreviousReady returns Ready and Started of a container from the last status. A caller uses them
+// in the next status until probes have results, so that a restart of the agent does not make a
+// container unready. known is false for a container that did not run.
 func (m *Manager) PreviousReady(uid types.UID, containerID string) (ready, started, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,8 +218,8 @@ func (m *Manager) PreviousReady(uid types.UID, containerID string) (ready, start
 	return false, false, false
 }
 
-// ReadyIn returns a container's readiness and startup by a status. known is false for a
-// container that did not run.
+// ReadyIn returns Ready and Started of a container from a status. known is false for a container
+// that did not run.
 func ReadyIn(st *v1.PodStatus, containerID string) (ready, started, known bool) {
 	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {

@@ -75,9 +75,8 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// Run publishes until ctx ends, and returns nil when no call of the sink is
-// under way and every status that it has not taken is stored. It may be called
-// once.
+// Run publishes statuses until ctx ends. It returns nil when the calls of the sink have returned
+// and unpublished statuses are stored. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	// Statuses that cannot be restored are no reason to publish nothing.
 	err := m.Restore(ctx)
@@ -113,7 +112,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Get returns a pod's status. It is the caller's own.
+// Get returns a copy of a pod's status.
 func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
 	e := m.entries[uid]
@@ -139,11 +138,10 @@ func (m *Manager) Phase(uid types.UID) (v1.PodPhase, bool) {
 	return "", false
 }
 
-// Set takes a freshly computed status of a pod, and reports whether it is
-// different from the previous one. The pod is kept and must not be changed. The
-// status is the manager's from then on: values that its lists and pointers
-// refer to must not be changed either. Conditions that others write are kept as
-// given, and never count as a difference.
+// Set stores a newly computed status of a pod, and reports whether it differs from the previous
+// one. The Manager keeps pod and status: neither they nor the values that status refers to may
+// be changed after the call. Conditions of other writers are kept as given, and are not
+// compared.
 func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	// The status was computed from this pod: KEP-5067.
 	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
@@ -152,9 +150,9 @@ func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	return m.accept(pod, before, &status, false, false)
 }
 
-// Hold is Set for a status that is not to be published yet, since its author knows that it
-// may be wrong in what matters to others: it is seen here alone, as are the changes that
-// [Manager.SetReady] and [Manager.SetStarted] make of it. The next Set ends that.
+// Hold is Set for a status that must not be published yet, as it may be wrong. The status is
+// visible in this process only, and so are changes of it by [Manager.SetReady] and
+// [Manager.SetStarted]. The next Set ends the hold.
 func (m *Manager) Hold(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
 	before := m.lock(pod)
@@ -162,7 +160,7 @@ func (m *Manager) Hold(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	return m.accept(pod, before, &status, false, true)
 }
 
-// Held reports whether a pod's status is that of Hold.
+// Held reports whether a pod's status was set by Hold.
 func (m *Manager) Held(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,9 +168,9 @@ func (m *Manager) Held(uid types.UID) bool {
 	return e != nil && e.held
 }
 
-// lock locks m.mu. For a pod that the manager does not know, or whose status is held, it
-// returns the status of the API's object: others see no other one. Config.PublishAs is called without the lock, which is why an
-// entry may have come meanwhile; accept looks again.
+// lock locks m.mu. For a pod without an entry, or whose status is held, it returns the published
+// status, that of the API's object. It calls Config.PublishAs without the lock, so that an entry
+// may be added meanwhile: accept reads the entry again.
 func (m *Manager) lock(pod *v1.Pod) *v1.PodStatus {
 	m.mu.Lock()
 	if e := m.entries[pod.UID]; e != nil && !e.held {
@@ -187,9 +185,9 @@ func (m *Manager) lock(pod *v1.Pod) *v1.PodStatus {
 	return before
 }
 
-// Terminate notes that a pod is over and nothing of it is left on the node.
-// Started containers that have not terminated get exit code 137, and the phase
-// becomes terminal, except for that of static pods.
+// Terminate sets the last status of a pod of which nothing is left on the node. Started
+// containers that have not terminated get exit code 137. The phase becomes terminal, except
+// for static pods.
 func (m *Manager) Terminate(pod *v1.Pod) {
 	before := m.lock(pod)
 	defer m.mu.Unlock()
@@ -200,7 +198,7 @@ func (m *Manager) Terminate(pod *v1.Pod) {
 	m.accept(pod, before, terminatedStatus(pod, st.DeepCopy()), true, false)
 }
 
-// SetReady notes that a container became ready, or unready.
+// SetReady changes the readiness of a container, and with it that of its pod.
 func (m *Manager) SetReady(uid types.UID, containerID string, ready bool) {
 	m.change(uid, containerID, func(c *v1.ContainerStatus, st *v1.PodStatus, pod *v1.Pod) bool {
 		if c.Ready == ready {
@@ -212,7 +210,7 @@ func (m *Manager) SetReady(uid types.UID, containerID string, ready bool) {
 	})
 }
 
-// SetStarted notes that a container has started up, or has not yet.
+// SetStarted changes whether a container counts as started (ContainerStatus.Started).
 func (m *Manager) SetStarted(uid types.UID, containerID string, started bool) {
 	m.change(uid, containerID, func(c *v1.ContainerStatus, _ *v1.PodStatus, _ *v1.Pod) bool {
 		if c.Started != nil && *c.Started == started {
@@ -223,8 +221,8 @@ func (m *Manager) SetStarted(uid types.UID, containerID string, started bool) {
 	})
 }
 
-// change changes one container's status, if it is known. Statuses of before a
-// restart do not count: there is no spec yet to judge the pod by.
+// change changes one container's status, if it is known. Statuses from before a restart are not
+// changed: readiness of the pod depends on its spec, which is not known yet.
 func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.ContainerStatus, *v1.PodStatus, *v1.Pod) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -244,9 +242,8 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 	}
 }
 
-// Retain drops every pod that is not in keep, but for those whose deletion the sink
-// has still to hear of. Those stay until the sink has deleted them, and are dropped
-// by a later call.
+// Retain drops every pod that is not in keep, except for pods that the sink has still to
+// delete. They are dropped by a later call, after the sink has deleted them.
 func (m *Manager) Retain(keep map[types.UID]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -257,8 +254,8 @@ func (m *Manager) Retain(keep map[types.UID]bool) {
 	}
 }
 
-// Forget drops one pod: the next status that is Set is its first, and any is
-// accepted.
+// Forget drops a pod's status. The next Set of the pod counts as its first and is not compared
+// with the dropped one.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

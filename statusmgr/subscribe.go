@@ -5,18 +5,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Change is an accepted status. Pod and Status are shared: do not change them.
+// Change is a change of a pod's status. Pod and Status are shared and must not be changed.
 type Change struct {
 	UID    types.UID
 	Pod    *v1.Pod
 	Status *v1.PodStatus
-	// Added: it is the pod's first status. Finished: nothing is left of the
-	// pod. Removed: the status was dropped; Pod and Status are nil.
+	// Added means that this is the pod's first status. Finished means that nothing of
+	// the pod is left on the node. Removed means that the status was dropped; Pod and
+	// Status are nil then.
 	Added, Finished, Removed bool
 }
 
-// Subscribe calls fn for every status accepted from now on, in order, until
-// cancel is called or Run ends, which waits for fn to have seen all of them.
-// fn runs on a goroutine of its own and may call the manager; a slow fn delays
-// nobody else. A call may be under way when cancel returns; no other follows.
+// Subscribe calls fn for every later change of a status, in order, until cancel is called or Run
+// ends. Run returns after fn has been called for all changes. fn is called in a goroutine of its
+// own and may call the Manager. A slow fn delays no other subscriber. When cancel returns, one
+// call of fn may still be under way.
 func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }
