@@ -18,15 +18,15 @@ type Rejection = fit.Rejection
 // Admitter is a Part that decides whether a pod may run on this node.
 type Admitter interface {
 	// Admit returns nil, or why pod may not run beside others, which are the
-	// pods that run or were admitted already. It is called on the loop and must
-	// not block: what it needs from elsewhere it keeps in memory, lets the pod
-	// wait until it has it, and calls Host.Readmit when the answer changes. It
-	// may be asked about the same pod several times, with different others, and
-	// from any goroutine; admitting is no promise that the pod comes.
+	// running and the admitted pods. It must not block. A part that needs data from
+	// elsewhere keeps it in memory, returns a Rejection that lets the pod wait until
+	// the data is there, and calls Host.Readmit when the answer changes. Admit may be
+	// called several times for a pod, with different others, and from any goroutine.
+	// A pod may be admitted and never start.
 	Admit(pod *v1.Pod, others []*v1.Pod) *Rejection
 }
 
-// AdmitFunc makes a Part of a function that admits.
+// AdmitFunc returns a Part with this name, whose Admit is the function.
 func AdmitFunc(name string, admit func(pod *v1.Pod, others []*v1.Pod) *Rejection) Part {
 	return admitFunc{name, admit}
 }
@@ -40,80 +40,80 @@ func (f admitFunc) Name() string { return f.name }
 
 func (f admitFunc) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection { return f.admit(pod, others) }
 
-// Reserver is a Part that gives a pod what it has for itself alone: CPUs,
-// devices, a licence. After all Admitters have admitted the pod, the parts
-// reserve in their order; then they commit in that order. If one rejects, what
-// was reserved is released in reverse order.
+// Reserver is a Part that assigns exclusive resources to a pod: CPUs, devices, a licence.
+// After all Admitters have admitted the pod, the Reservers reserve in the order of the
+// parts, and then commit in that order. If one rejects the pod, the reservations are
+// released in reverse order.
 type Reserver interface {
-	// Adopt takes over a pod that runs already, before any other pod of the
-	// same change is admitted. The pod keeps what it has. It is called on the
-	// loop and must not block.
+	// Adopt is called for a pod that runs already, before any other pod of the same
+	// change is admitted. The pod keeps its resources. It is called on the loop and
+	// must not block.
 	Adopt(pod *v1.Pod)
-	// Waits reports whether Reserve or Commit would have to wait for somebody: a
-	// plugin, a disk, a server. Pods for which no part waits are admitted at once
-	// and in their order; the others off the loop, side by side, while they count
-	// as admitted. It is called on the loop, or by the worker of a pod that came back while
-	// it was being ended, before each Reserve that is no dry run, and must not block.
+	// Waits reports whether Reserve or Commit would have to wait for a plugin, a disk
+	// or a server. If no part waits, pods are admitted on the loop, in their order.
+	// Otherwise reservations are made off the loop, concurrently, and the pods count as
+	// admitted meanwhile. Waits is called before each Reserve that is no dry run: on
+	// the loop, or in the worker of a pod that came back while it was terminated. It
+	// must not block.
 	Waits(pod *v1.Pod) bool
-	// Reserve sets aside what the pod asks for. It returns a nil Reservation if
-	// the pod asks for nothing. If Waits reported false it must not block;
-	// otherwise it may until ctx ends. For a dry run it may return a Reservation
-	// beside a Rejection, for what it can show.
+	// Reserve reserves the resources that the pod requests. It returns a nil
+	// Reservation if the pod requests none. If Waits returned false it must not block;
+	// otherwise it may block until ctx ends. For a dry run it may return a Reservation
+	// together with a Rejection.
 	Reserve(ctx context.Context, r Request) (Reservation, *Rejection)
 }
 
-// Request is what a Reserver is asked.
+// Request is the input of Reserver.Reserve.
 type Request struct {
 	Pod *v1.Pod // shared and read-only
-	// DryRun asks what would be reserved. Nothing may be taken, not even for a
-	// moment: neither Commit nor Release follows.
+	// DryRun asks what would be reserved. Reserve must not reserve anything, not even
+	// for a moment: neither Commit nor Release follows.
 	DryRun bool
-	// Before are the reservations of the parts before this one, for the same
-	// pod. One that is [Aligned] takes part in a decision about NUMA nodes.
+	// Before lists the reservations of earlier parts for the same pod. One that is
+	// [Aligned] takes part in a decision about NUMA nodes.
 	Before []Reservation
 }
 
-// Reservation is what one part has set aside for one pod.
+// Reservation holds the resources that a part has reserved for a pod.
 type Reservation interface {
-	// Commit makes it the pod's own. An error that is a *Rejection rejects the
-	// pod with it, [ErrChanged] has everything reserved anew, and any other
-	// rejects the pod as UnexpectedAdmissionError.
+	// Commit assigns the resources to the pod. An error that is a *Rejection rejects
+	// the pod with it. After [ErrChanged] all parts reserve again. Any other error
+	// rejects the pod with the reason UnexpectedAdmissionError.
 	Commit(ctx context.Context) error
-	// Release gives it back, committed or not.
+	// Release releases the resources, committed or not.
 	Release()
 }
 
-// ErrChanged means that what a reservation was made on has changed since.
+// ErrChanged is returned by Commit if the reserved resources have been taken since Reserve.
 var ErrChanged = errors.New("what was reserved has been taken meanwhile")
 
-// Aligned is a Reservation whose resources are tied to NUMA nodes. The first
-// part after it that decides on NUMA nodes lets it take part.
+// Aligned is a Reservation of resources on NUMA nodes. The next part that decides on NUMA
+// nodes includes it in its decision.
 type Aligned interface {
 	Reservation
-	// Provider is the resource as topology knows it, before the pod took
-	// anything.
+	// Provider returns the resource for the topology decision, without what the pod
+	// takes.
 	Provider() topology.Provider
-	// Align hands back the provider with what the pod takes of it.
+	// Align is called with the provider after the decision: it has what the pod takes.
 	Align(chosen topology.Provider)
 }
 
-// Forecaster is a Reserver that can tell the future.
+// Forecaster is a Reserver that can tell whether a preemption would help.
 type Forecaster interface {
-	// FitsWithout reports whether the pod could be given what it asks for if
-	// the pods of these UIDs were gone. It is called on the loop and must not
-	// block.
+	// FitsWithout reports whether Reserve would succeed for the pod if the pods of
+	// these UIDs were gone. It is called on the loop and must not block.
 	FitsWithout(pod *v1.Pod, gone []types.UID) bool
 }
 
-// Reviver is a Part that has ended or rejected pods that nobody else would make
-// again.
+// Reviver is a Part that terminates or rejects pods, and starts them again, such as static pods
+// after an eviction: no controller would replace them.
 type Reviver interface {
-	// Over reports whether the cause for which a pod ended, or was rejected, is over, so
-	// that the pod is to begin again now. It is called on the loop, for pods that the
-	// sources still want, that may return for that cause ([podlife.Cause.Returns]) and
-	// whose worker has finished, and must not block. It may be asked several times.
+	// Over reports whether the cause of a pod's termination or rejection is over, so that
+	// the pod can start again now. It is called on the loop and must not block. It may be
+	// called several times. It is called for pods that the sources still want, whose worker
+	// has finished, and which may start again after that cause ([podlife.Cause.Returns]).
 	Over(pod *v1.Pod, why podlife.Cause) bool
-	// Begins tells the part that reported so that the pod begins again. It is called on
-	// the loop and must not block.
+	// Begins is called when the pod starts again, for the part whose Over returned true. It
+	// is called on the loop and must not block.
 	Begins(pod *v1.Pod, why podlife.Cause)
 }

@@ -15,88 +15,87 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Host is what a part may ask of its agent. Its methods may be called from any
-// goroutine and from any hook, and do not block unless they take a ctx. Pods are
-// shared and read-only.
+// Host has the calls of a part to its agent. They may be made from any goroutine and
+// from any hook, and do not block unless they take a ctx. Pods are shared and read-only.
 type Host interface {
 	Pods
 	Runtime
-	// Resync has the pod's worker look at it soon. It reports whether there is
-	// one.
+	// Resync requests a sync of the pod. It reports whether the pod has a worker.
 	Resync(uid types.UID) bool
-	// Retry is Resync, and drops the pod's back-offs: what it lacked may be
-	// there now.
+	// Retry is Resync, and ends the back-offs of failed creations and starts, whose
+	// cause may be gone. Crash-loop back-offs stay.
 	Retry(uid types.UID)
-	// Readmit asks again, at once, about the pods that wait to be admitted.
+	// Readmit repeats the admission of all waiting pods at once.
 	Readmit()
-	// Housekeep has the loop compare what is wanted with what there is, soon:
-	// something was given back.
+	// Housekeep requests a call of every [Housekeeper], as after resources were
+	// released.
 	Housekeep()
 	// Event records an event of a pod, and NodeEvent one of the node.
 	// Annotations may be nil.
 	Event(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
 	NodeEvent(eventType, reason, message string)
-	// End ends a pod and returns when its containers are proven to have
-	// stopped. The pod's statuses show the cause from now on.
+	// End terminates a pod and returns when its containers are proven to have
+	// stopped. The pod's status shows the cause from the call on.
 	End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 }
 
-// Pods is the part of a [Host] about pods.
+// Pods has the calls of a [Host] for pods.
 type Pods interface {
-	// Pods lists the pods that the sources want, and Pod returns one of them.
+	// Pods lists the pods that the sources want. Pod returns one of them.
 	Pods() []*v1.Pod
 	Pod(uid types.UID) (*v1.Pod, bool)
-	// ActivePods are those that hold or will hold resources of the node, with
-	// the resources that they have been allocated.
+	// ActivePods lists the pods that hold or will hold resources of the node, with
+	// the resources allocated to them.
 	ActivePods() []*v1.Pod
-	// Status is a pod's status as last computed.
+	// Status returns a copy of a pod's last computed status.
 	Status(uid types.UID) (v1.PodStatus, bool)
-	// Phase is that of Status. It copies nothing, for those who ask about every pod.
+	// Phase returns the phase of Status without a copy, for loops over all pods.
 	Phase(uid types.UID) (v1.PodPhase, bool)
-	// Worker is what a pod's worker does.
+	// Worker returns the status of a pod's worker.
 	Worker(uid types.UID) (podworker.Status, bool)
-	// AllReady reports whether every source has spoken; Settled is closed when
-	// the agent has taken notice of that.
+	// AllReady reports whether every source has delivered its pods. Settled is
+	// closed when the loop has seen that.
 	AllReady() bool
 	Settled() <-chan struct{}
-	// Want is what the sources say of a pod, and how certain that is.
+	// Want returns whether the sources want a pod, and how certain that is.
 	Want(uid types.UID) podmgr.Want
-	// Dir is where the agent keeps the files of a pod.
+	// Dir returns the agent's directory for the files of a pod.
 	Dir(uid types.UID) string
 }
 
-// Runtime is the part of a [Host] about what the runtime shows.
+// Runtime has the calls of a [Host] for the state of pods in the runtime.
 type Runtime interface {
-	// Listed is closed when the runtime has been listed.
+	// Listed is closed after the first list of the runtime's sandboxes and containers.
 	Listed() <-chan struct{}
 	// RuntimePods lists the pods that the runtime knows.
 	RuntimePods() []observed.Listed
-	// Observed is what was seen of a pod last, and how well. Observe looks again.
+	// Observed returns the last observation of a pod, and how complete it is. Observe
+	// makes a new one.
 	Observed(uid types.UID) observed.View
 	Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 }
 
-// The interfaces below are what single parts of this module need beyond a
-// [Host]. The agent's Host has them all; a part asserts what it needs in Join.
+// These interfaces have further calls for single parts of this module. The agent's Host
+// implements all of them. A part gets one by a type assertion in Join.
 type (
-	// Resizes is for a part that allocates other resources to pods that run.
+	// Resizes is for a part that changes the allocated resources of running pods.
 	Resizes interface {
-		// CheckResize reports why a pod may not have what it asks for: a reason
-		// of the condition PodResizePending, or "". Detail is a word that
-		// metrics count by where it may never have it.
+		// CheckResize returns why a resize is not possible: a reason and message of
+		// the condition PodResizePending, "" if it is. detail is the label for
+		// metrics if the resize will never be possible.
 		CheckResize(has, asks *v1.Pod) (reason, message, detail string)
-		// Update hands the pod to its worker as it has been allocated now.
+		// Update passes the pod with its newly allocated resources to its worker.
 		Update(pod *v1.Pod)
 	}
-	// Mirrors is for a part that keeps mirrors of static pods.
+	// Mirrors is for a part that creates and deletes mirrors of static pods.
 	Mirrors interface {
 		PodByName(namespace, name string) (*v1.Pod, bool)
 		Mirror(namespace, name string) (*v1.Pod, bool)
 		Mirrors() []*v1.Pod
-		// Terminating reports whether a pod of that full name is ending.
+		// Terminating reports whether a static pod of that full name is terminating.
 		Terminating(fullName string) bool
-		// Republish hands a pod's status to the sink again, Reconcile if the
-		// sink shows another one.
+		// Republish publishes a pod's status after its mirror was created or replaced.
+		// Reconcile publishes it if another writer changed the mirror's status.
 		Republish(uid types.UID)
 		Reconcile(pod *v1.Pod)
 	}
@@ -106,29 +105,31 @@ type (
 	}
 	// VolumeMeter is for a part that reports what volumes use.
 	VolumeMeter interface {
-		// VolumeStats measures the volumes of a pod; what could be measured is
-		// there beside an error. There are none if the agent's volumes are not
-		// measured.
+		// VolumeStats measures the volumes of a pod. With an error it returns the
+		// volumes that could be measured. It returns none if the agent does not
+		// measure volumes.
 		VolumeStats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 	}
-	// Storage is for a part that makes volumes.
+	// Storage is for a part that provides volumes.
 	Storage interface {
-		// Secrets are those of a namespace by name, Claim and Volume what the
-		// sources have of these names; all are shared and read-only.
+		// Secrets returns the Secrets of a namespace by name. Claim and Volume return
+		// the object of a name from the sources. All are shared and read-only.
 		Secrets(namespace string) map[string]*v1.Secret
 		Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool)
 		Volume(name string) (*v1.PersistentVolume, bool)
-		// VolumesChanged has volumes go on that wait for an object, or show it.
+		// VolumesChanged retries volumes that wait for the object, and updates those
+		// that have its content.
 		VolumesChanged(r volumemgr.Ref)
 	}
 	// Garbage is for a part that removes images and dead containers.
 	Garbage interface {
-		// KnownTerminated reports whether a pod's containers have stopped for
-		// good, ContentRemovable whether all that is left of it may go.
+		// KnownTerminated reports whether a pod's containers are proven to have stopped.
+		// ContentRemovable reports whether its directories, logs and dead containers may
+		// be removed.
 		KnownTerminated(uid types.UID) bool
 		ContentRemovable(uid types.UID) bool
-		// PruneImages drops what is recorded of images that are not present and
-		// were not seen since.
+		// PruneImages drops the records of images that are not in present and were not
+		// seen after since.
 		PruneImages(ctx context.Context, present []string, since time.Time) error
 	}
 )

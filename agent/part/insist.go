@@ -9,11 +9,11 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Insist calls read until it succeeds or ctx ends, and returns its last error. It is
-// for what Restore cannot do without: a [Store] gives up a disk that hangs after half a
-// minute, and a part that went on without its records would give away what running
-// pods have, and would never take back what others left. Pods that need the part wait
-// meanwhile, others do not (see [RestorePatience]). Each error is logged once.
+// Insist calls read until it succeeds or ctx ends, and returns its last error. It is for
+// records that Restore requires: a [Store] returns an error if a disk hangs for half a minute,
+// and a part without its records would assign resources of running pods to others, and
+// would not release those of removed pods. Meanwhile pods that need the part wait, others do
+// not (see [RestorePatience]). Each error is logged once.
 func Insist(ctx context.Context, log *zap.Logger, read func() error) error {
 	wait := retry.Backoff{First: time.Second, Max: time.Minute}
 	said := ""

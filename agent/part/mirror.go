@@ -6,18 +6,17 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// Publisher is a Part that shows the statuses of pods under other objects. An
-// agent has at most one.
+// Publisher is a Part that publishes the statuses of pods under other objects, such as
+// mirrors. An agent has at most one.
 type Publisher interface {
-	// PublishAs returns the object under which a pod's status goes to the sink;
-	// false if there is none yet. It reads memory only.
+	// PublishAs returns the object under which a pod's status is published, or
+	// false if there is none now. It reads memory only.
 	PublishAs(pod *v1.Pod) (*v1.Pod, bool)
 }
 
-// MirrorWatcher is a Part that follows the pods that stand in a cluster for
-// static ones.
+// MirrorWatcher is a Part that follows mirror pods. Without one, mirror pods are ignored.
 type MirrorWatcher interface {
-	// MirrorChanged takes a change of a mirror pod, on the loop. It must not
-	// block. Without such a part mirrors are ignored.
+	// MirrorChanged is called on the loop for each change of a mirror pod. It must not
+	// block.
 	MirrorChanged(op podmgr.Op, mirror *v1.Pod)
 }

@@ -6,19 +6,20 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// Preempter is a Part that ends pods for the sake of one that does not fit beside
-// them.
+// Preempter is a Part that terminates pods so that another pod fits.
 type Preempter interface {
-	// Victims returns which of others are to end so that pod has what is missing,
-	// by resource, or none; pods count as 1 of the resource "pods". It is called on
-	// the loop, for a pod that nothing but what others have keeps from running, and
-	// must not block. others are those that run or were admitted, and are not
-	// ending; all are shared and read-only.
+	// Victims returns the pods of others to terminate so that pod gets the missing
+	// resources, or none. missing has the amount by resource; a pod counts as 1 of the
+	// resource "pods". Victims is called on the loop, for a pod that is kept from
+	// running only by resources of others, and must not block. others lists the
+	// running and admitted pods that are not terminating. All pods are shared and
+	// read-only.
 	Victims(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList) []*v1.Pod
-	// Preempt returns the cause of a victim's end, once all would be admitted without
-	// them: the agent begins to end it at once, and pod waits for that. It is called on the
-	// loop, for each victim, and must not block. ended, if it is not nil, is called
-	// beside the loop when the victim's containers have stopped, or with what kept
-	// them from it. missing is that of Victims.
+	// Preempt returns the cause of a victim's termination. It is called on the loop for
+	// each victim, after it is certain that pod would be admitted without the victims,
+	// and must not block. The agent then terminates the victim at once, and pod waits
+	// for that. ended, if not nil, is called off the loop when the victim's containers
+	// have stopped, or with the error if they could not be stopped. missing is the
+	// same as for Victims.
 	Preempt(pod, victim *v1.Pod, missing v1.ResourceList) (why podlife.Cause, ended func(error))
 }

@@ -14,39 +14,41 @@ type Count = fit.Count
 
 // Provider is a Part that offers extended resources.
 type Provider interface {
-	// Resources counts what is offered, from memory. The map is the caller's.
+	// Resources returns the counts of its extended resources. It reads memory only. The
+	// map is the caller's.
 	Resources() map[v1.ResourceName]Count
 }
 
-// Allocator is a Part that decides which version of a pod runs: the resources
-// that it has been allocated may differ from those that it asks for (KEP-1287).
-// An agent has at most one. All methods are called on the loop or with it
-// waiting, read memory only, and never block.
+// Allocator is a Part that decides about resizes of pods: the resources that are allocated
+// to a pod may differ from those of its spec (KEP-1287). An agent has at most one. All
+// methods are called on the loop, or while the loop waits for the call. They read memory
+// only and never block.
 type Allocator interface {
-	// Recall takes note of a pod that is new to this process of the agent, with
-	// what runs of it.
+	// Recall is called for a pod that is new to this process of the agent, with its
+	// observation.
 	Recall(pod *v1.Pod, obs *observed.Pod)
-	// Learn says what runs of a pod that was recalled before that was known.
+	// Learn is called with the first observation of a pod that had none at Recall.
 	Learn(uid types.UID, obs *observed.Pod)
-	// Allocated returns pod with the resources that it has been allocated:
-	// itself, if these are what it asks for.
+	// Allocated returns pod with its allocated resources, or pod itself if they are
+	// those of its spec.
 	Allocated(pod *v1.Pod) *v1.Pod
-	// Changed takes a new version of a pod, and returns the one that is to run.
+	// Changed is called with a new version of a pod, and returns it with the resources
+	// that are allocated now.
 	Changed(pod *v1.Pod) *v1.Pod
-	// Conditions are those of a pod's resizes.
+	// Conditions returns the conditions of a pod's resizes.
 	Conditions(uid types.UID) []v1.PodCondition
 }
 
-// SyncWatcher is a Part that wants to know what a sync did.
+// SyncWatcher is a Part that gets the result of each sync.
 type SyncWatcher interface {
-	// Synced is called in the pod's worker after each sync. It reports whether
-	// the pod's status is to be computed anew. needsResize reports whether
-	// containers have other resources than their specs still.
+	// Synced is called in the pod's worker after each sync. It returns true if the
+	// pod's status has to be computed again. needsResize reports whether containers
+	// still have other resources than their specs.
 	Synced(pod *v1.Pod, res *podruntime.Result, needsResize func() bool) (news bool)
 }
 
-// ResizeError is an error with a word that kubelet_pod_infeasible_resizes_total
-// counts it by, one of a few.
+// ResizeError is an error with a label value for kubelet_pod_infeasible_resizes_total. Detail
+// must be one of a few values.
 type ResizeError struct {
 	Detail string
 	Err    error
@@ -55,11 +57,10 @@ type ResizeError struct {
 func (e *ResizeError) Error() string { return e.Err.Error() }
 func (e *ResizeError) Unwrap() error { return e.Err }
 
-// ResizeChecker is a Part that may refuse to change the resources of a pod that
-// runs.
+// ResizeChecker is a Part that may refuse resizes of running pods.
 type ResizeChecker interface {
-	// CheckResize returns nil, or why a pod that has one version's resources can
-	// never have the other's. It is called on the loop and must not block. The
-	// error may be a [ResizeError].
+	// CheckResize returns an error if a pod with the resources of has can never be
+	// resized to those of asks. It is called on the loop and must not block. The error
+	// may be a [ResizeError].
 	CheckResize(has, asks *v1.Pod) error
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// RunningContainers are the names of the containers that run, or may, by pod, as
-// far as the runtime was seen. Of a pod that could not be observed none count,
-// with a line in the log.
+// RunningContainers returns, by pod, the names of the containers that run or may run, from the
+// last observations. A pod that could not be observed is logged and has none.
 func RunningContainers(rt Runtime, log *zap.Logger) map[types.UID][]string {
 	out := map[types.UID][]string{}
 	for _, l := range rt.RuntimePods() {

@@ -9,43 +9,42 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 )
 
-// Store keeps small values over a restart of the agent; see
-// [checkpoint.Lazy]. A part calls it off the loop, and under no lock that the
-// loop wants: a disk may hang, and is given up after half a minute.
+// Store keeps small values over a restart of the agent; see [checkpoint.Lazy]. A part must not
+// call it on the loop, or with a lock that the loop takes: a call can take half a minute
+// until it gives up a disk that hangs.
 type Store interface {
-	// Read returns an error that is fs.ErrNotExist if there is no value.
+	// Read returns an error that wraps fs.ErrNotExist if there is no value.
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
 	Delete(key string) error
 	Keys() ([]string, error)
 }
 
-// AsideStore is a [Store] that can put a value out of the way. Whoever means a store
-// of their own to be one says so to the compiler:
+// AsideStore is a [Store] that can set a value aside. An implementation can assert that it is
+// one at compile time:
 //
 //	var _ part.AsideStore = (*Mine)(nil)
 type AsideStore interface {
 	SetAside(key string, cause error) error
 }
 
-// ContextWriter is a [Store] whose writes end with a context.
+// ContextWriter is a [Store] whose writes can be cancelled by a context.
 type ContextWriter interface {
 	WriteContext(ctx context.Context, key string, value []byte) error
 }
 
-// ContextDeleter is a [Store] whose deletions end with a context.
+// ContextDeleter is a [Store] whose deletions can be cancelled by a context.
 type ContextDeleter interface {
 	DeleteContext(ctx context.Context, key string) error
 }
 
-// DirStore is a [Store] that is a directory, which is there from the first value on.
+// DirStore is a [Store] in a directory, which is made with the first value.
 type DirStore interface {
 	Dir() string
 }
 
-// SetAside puts a value out of the way that its reader does not understand, so that
-// a person can look at it: see [checkpoint.Store.SetAside]. A store that is no
-// [AsideStore] keeps the value.
+// SetAside sets aside a value that cannot be decoded, so that a person can look at it: see
+// [checkpoint.Store.SetAside]. It does nothing if the store is no [AsideStore].
 func SetAside(s Store, key string, cause error) error {
 	if a, ok := s.(AsideStore); ok {
 		return a.SetAside(key, cause)
@@ -53,8 +52,8 @@ func SetAside(s Store, key string, cause error) error {
 	return nil
 }
 
-// Write is the Write of a store, until ctx ends: see
-// [checkpoint.Store.WriteContext]. A store without that waits for its disk.
+// Write writes a value to a store, and returns when ctx ends if the store is a [ContextWriter].
+// Another store waits for its disk. See [checkpoint.Store.WriteContext].
 func Write(ctx context.Context, s Store, key string, value []byte) error {
 	if c, ok := s.(ContextWriter); ok {
 		return c.WriteContext(ctx, key, value)
@@ -62,7 +61,8 @@ func Write(ctx context.Context, s Store, key string, value []byte) error {
 	return s.Write(key, value)
 }
 
-// Delete is the Delete of a store, until ctx ends, as [Write].
+// Delete deletes a value from a store, and returns when ctx ends if the store is a
+// [ContextDeleter].
 func Delete(ctx context.Context, s Store, key string) error {
 	if c, ok := s.(ContextDeleter); ok {
 		return c.DeleteContext(ctx, key)
@@ -74,8 +74,8 @@ func Delete(ctx context.Context, s Store, key string) error {
 // written. A value that is found damaged is set aside with a line in the log.
 func OpenStore(dir string, log *zap.Logger) *checkpoint.Lazy { return openStore(dir, log, false) }
 
-// OpenVolatileStore is [OpenStore] for values that need not outlast a failure of
-// the machine: nothing is synced.
+// OpenVolatileStore is [OpenStore] without fsync, for values that need not survive a power
+// failure.
 func OpenVolatileStore(dir string, log *zap.Logger) *checkpoint.Lazy {
 	return openStore(dir, log, true)
 }
