@@ -9,9 +9,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// core is the state of all pods and of what they share, their names. As step, it reads no
-// clock, takes no lock and starts nothing. The Manager calls it with the workers locked,
-// and applies what it returns before it calls it again.
+// core is the state of all pods and of their shared names. Like step, it has no clock, lock or
+// goroutine. The Manager calls it with the workers locked, and executes the returned effects
+// before the next call.
 type core struct {
 	pods  map[types.UID]*pod
 	names names
@@ -32,13 +32,13 @@ func newCore(idle func(types.UID) bool) *core {
 	return &core{pods: map[types.UID]*pod{}, names: names{}, idle: idle}
 }
 
-// update informs a pod of news, its first included, and returns what is to be done.
+// update applies an update to a pod, which is added if it is new, and returns the effects.
 func (c *core) update(uid types.UID, u Update, now time.Time) []podEffect {
 	c.accept(uid, u, time.Time{}, now)
 	return c.share(now)
 }
 
-// feed informs a pod of anything else, and returns what is to be done.
+// feed applies any other event to a pod, and returns the effects.
 func (c *core) feed(p *pod, e event, now time.Time) []podEffect {
 	c.step(p, e, now)
 	return c.share(now)
@@ -51,8 +51,8 @@ func (c *core) step(p *pod, e event, now time.Time) {
 	}
 }
 
-// accept takes an update. newerThan is that of the pod's life before, if there was one:
-// what the cache knew of that must not count for this one.
+// accept applies an update. newerThan is that of the previous pod of the UID, if there was one:
+// observations of it are out of date for the new pod.
 func (c *core) accept(uid types.UID, u Update, newerThan, now time.Time) {
 	p := c.pods[uid]
 	e := updated{update: u, first: p == nil}
@@ -72,8 +72,8 @@ func (c *core) accept(uid types.UID, u Update, newerThan, now time.Time) {
 	c.step(p, e, now)
 }
 
-// share carries out the effects that concern other pods: names, and the next life of a
-// UID. They have effects in turn. It returns all.
+// share executes the effects on other pods: it passes on names, and restarts a UID after its pod
+// was forgotten. It returns all effects, including those of these steps.
 func (c *core) share(now time.Time) []podEffect {
 	for i := 0; i < len(c.effects); i++ {
 		p := c.effects[i].pod
@@ -93,7 +93,7 @@ func (c *core) share(now time.Time) []podEffect {
 	return all
 }
 
-// claimName asks for a pod's name and informs it of the answer.
+// claimName requests a pod's full name for it and applies the answer.
 func (c *core) claimName(p *pod, now time.Time) {
 	if ok, waitFor := c.names.claim(p.fullName(), p.uid, c.mayBegin); ok {
 		c.step(p, named{}, now)
@@ -102,13 +102,13 @@ func (c *core) claimName(p *pod, now time.Time) {
 	}
 }
 
-// mayBegin reports whether a pod in line will ever take its name.
+// mayBegin reports whether a pod that waits for its name may still start.
 func (c *core) mayBegin(uid types.UID) bool {
 	p := c.pods[uid]
 	return p != nil && p.stage == live
 }
 
-// forget drops a pod, and begins the next life of its UID if a create waits for that.
+// forget drops a pod. If a create of the same UID waits for that, it is applied.
 func (c *core) forget(p *pod, restart *Update, now time.Time) {
 	if c.pods[p.uid] == p {
 		delete(c.pods, p.uid)
@@ -118,18 +118,17 @@ func (c *core) forget(p *pod, restart *Update, now time.Time) {
 	}
 }
 
-// names describes which static pod has a full name, and who waits for it. It is
-// guarded by the lock of the workers, as all of core. A name that nobody has or
-// wants has no entry.
+// names maps each full name to the static pod that has it and to those that wait for it. Like
+// all of core it is guarded by the lock of the workers. A name without pods has no entry.
 type names map[string]*nameClaim
 
-// nameClaim is who has one full name, and who waits for it.
+// nameClaim has the pods of one full name: its holder, and those that wait.
 type nameClaim struct {
 	holder  types.UID   // "" if nobody
 	waiting []types.UID // in the order of their first update
 }
 
-// join puts a static pod in line for its name.
+// join appends a static pod to those that wait for its name.
 func (n names) join(fullName string, uid types.UID) {
 	c := n[fullName]
 	if c == nil {
@@ -140,7 +139,7 @@ func (n names) join(fullName string, uid types.UID) {
 	c.waiting = append(c.waiting, uid)
 }
 
-// holder is the pod that has a name, or "".
+// holder returns the UID of the pod that has a name, or "".
 func (n names) holder(fullName string) types.UID {
 	if c := n[fullName]; c != nil {
 		return c.holder

@@ -182,9 +182,8 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]Kind {
 	return known
 }
 
-// apply does what the core wants done, but for what concerns a call, which is
-// the business of begin and end. The workers are locked. None of it blocks:
-// channels are closed, and the workers only take note.
+// apply executes the core's effects, except for call and next, which begin and end execute. It is
+// called with the workers locked and does not block.
 func (m *Manager) apply(effects []podEffect) {
 	workers := m.workers.Locked()
 	for _, of := range effects {
@@ -219,18 +218,17 @@ func (m *Manager) apply(effects []podEffect) {
 // which the core has the state: updates of a pod never queue in the worker.
 type workerCall = serial.Call[types.UID, *pod]
 
-// begin makes the pod's turn, and reports whether the syncer is to be called.
-// It is called with the workers locked. A turn that has nothing to call for,
-// such as that of a pod that has finished meanwhile, ends at once.
+// begin prepares the pod's next call in p.turn, and reports whether there is one: there is none
+// for a pod that has finished meanwhile. It is called with the workers locked.
 func (m *Manager) begin(c *workerCall) (ok bool) {
 	effects := m.core.feed(c.Update, begun{}, c.Start)
 	m.apply(effects)
 	return slices.ContainsFunc(effects, func(of podEffect) bool { return of.effect == call{} })
 }
 
-// handle takes the pod's turn; end says what is next. It runs in the worker's goroutine
-// without a lock, and a panic is the worker's business. The turn does not change
-// meanwhile: only begun writes it, and calls of a pod never overlap.
+// handle calls the Syncer for the pod's stage. It runs in the worker's goroutine without a lock;
+// the worker recovers a panic. p.turn does not change meanwhile: only the event begun writes it,
+// and calls for a pod never overlap.
 func (m *Manager) handle(ctx context.Context, c *workerCall) (_ serial.Next, err error) {
 	s, p := m.cfg.Syncer, c.Update
 	t := &p.turn
@@ -247,15 +245,15 @@ func (m *Manager) handle(ctx context.Context, c *workerCall) (_ serial.Next, err
 	return serial.Rest(), err
 }
 
-// called counts a call, while nobody waits for the lock. It runs in the
-// worker's goroutine, before the lock is taken for end.
+// called counts a call in the metrics. It runs in the worker's goroutine, before the lock is
+// taken for end.
 func (m *Manager) called(c *workerCall, r *serial.Result) {
 	t := &c.Update.turn
 	m.met.took(t.kind, t.work.Type, r.At.Sub(c.Start))
 }
 
-// end notes what came of a call, and says how the worker goes on. It is called
-// with the workers locked.
+// end passes the result of a call to the core, and sets r.Next to the worker's next step. It is
+// called with the workers locked.
 func (m *Manager) end(c *workerCall, r *serial.Result) {
 	p := c.Update
 	// Taken before the outcome is cleared: the next call must not see it, and it
@@ -289,7 +287,7 @@ func (m *Manager) end(c *workerCall, r *serial.Result) {
 	}
 }
 
-// after calls what a syncer wants called after a call.
+// after calls Outcome.After and recovers a panic.
 func (m *Manager) after(fn func()) {
 	var err error
 	defer func() { m.logPanic("syncer panicked after a sync", err) }()

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// stage is how far a pod is in its life. None is ever left backwards.
+// stage is the stage of a pod's lifecycle. A pod never returns to an earlier one.
 type stage uint8
 
 const (
@@ -30,9 +30,8 @@ func (s stage) String() string {
 	return [...]string{"live", "ending", "stopping", "stopped", "finished"}[s]
 }
 
-// kind is the stage as the outside sees it. A pod that is ending counts as
-// Terminating although its syncer does not know yet: no new work is to begin
-// for it.
+// kind returns the stage for callers of the package. A pod that is ending counts as Terminating
+// even before SyncTerminatingPod is called: no new work may begin for it.
 func (s stage) kind() Kind {
 	switch s {
 	case live:
@@ -44,7 +43,7 @@ func (s stage) kind() Kind {
 	}
 }
 
-// activity is what is being done about a pod.
+// activity says whether the Syncer is called for a pod.
 type activity uint8
 
 const (
@@ -80,16 +79,16 @@ func (c claim) String() string {
 	return [...]string{"unclaimed", "in line for its name", "has its name", "name freed"}[c]
 }
 
-// reasons say why a pod ends. They only add up.
+// reasons are the reasons why a pod terminates. A reason is never removed.
 type reasons struct {
-	deleted bool // the API server, or whoever wants pods, wants it no more
-	evicted bool // what it holds on the node may go
-	runtime bool // the runtime runs it although nobody wants it
+	deleted bool // its deletion was requested, or its source dropped it
+	evicted bool // its content on the node may be removed
+	runtime bool // only the runtime knows it
 }
 
-// end is what is known of a pod's end.
+// end has the times and causes of a pod's termination.
 type end struct {
-	at    time.Time // it was asked for, or came
+	at    time.Time // when it was requested, or the pod ended by itself
 	grace int64     // seconds; 0 until termination is requested
 	by    time.Time // when grace is over; zero until then
 	// done are closed once the containers are proven stopped.
@@ -97,7 +96,7 @@ type end struct {
 	causes []podlife.Cause
 }
 
-// known is what the syncer was last told, merged.
+// known has the last spec and runtime pod that were passed to the Syncer.
 type known struct {
 	pod     *v1.Pod
 	runtime *RuntimePod
@@ -109,7 +108,7 @@ type turn struct {
 	work Work
 }
 
-// state is all that decides about a pod. step changes it. It is guarded by the
+// state is the complete input of decisions about a pod. Only step changes it. It is guarded by the
 // lock of the workers.
 type state struct {
 	stage    stage
@@ -162,7 +161,7 @@ func newPod(uid types.UID, u *Update) *pod {
 
 func (p *pod) fullName() string { return podmeta.FullName(p.namespace, p.name) }
 
-// event is something that happened to a pod: one of the types that follow.
+// event is an input of step: one of the types that follow.
 type event any
 
 type (
@@ -193,7 +192,7 @@ type (
 	shut struct{}
 )
 
-// effect is something that a step wants done: one of the types that follow.
+// effect is an output of step, for its caller to execute: one of the types that follow.
 type effect any
 
 type (
@@ -222,7 +221,7 @@ type (
 	forget struct{ restart *Update }
 )
 
-// then is how a worker goes on after a call.
+// then is a worker's next step after a call.
 type then int
 
 const (
