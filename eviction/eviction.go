@@ -24,8 +24,8 @@ import (
 // Calls for different pods are made at the same time.
 type KillFunc func(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 
-// Reclaimer frees disk without ending a pod. Both return when they are done
-// or ctx ends. What failed is logged, and what it freed counts all the same.
+// Reclaimer frees disk without terminating a pod. Both methods return when they are done or ctx
+// ends. An error is logged; the space that was freed nevertheless counts.
 type Reclaimer interface {
 	// Containers removes containers that have ended and their sandboxes.
 	Containers(ctx context.Context) error
@@ -33,8 +33,8 @@ type Reclaimer interface {
 	Images(ctx context.Context) error
 }
 
-// Events takes what users should see. It must not block. annotations may be nil;
-// they are those of the kubelet's events, for tools.
+// Events records Kubernetes events of pods and of the node. It must not block. annotations are
+// those of the kubelet's eviction events, and may be nil.
 type Events interface {
 	Pod(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
 	Node(eventType, reason, message string)
@@ -44,42 +44,43 @@ type Events interface {
 // zero value of every other field means the default named beside it.
 type Config struct {
 	Stats Stats
-	// Pods lists the pods that run or are to run, with the resources that
-	// were granted to them. Those that have come to an end are left out.
+	// Pods lists the pods that run or will run, with their allocated resources. Pods that
+	// have ended are left out.
 	Pods func() []*v1.Pod
 	Kill KillFunc
-	// Freed reports whether what a pod used is free again, once its containers have stopped: its volumes
-	// are gone, files and memory. Until then, for 30 s at most (the kubelet's time), nobody is evicted
-	// in place of what they will free. It must not block; nil: when Kill returns.
+	// Freed reports whether the volumes, files and memory of an evicted pod, whose containers
+	// have stopped, are free again. Until then, for 30 s at most (the kubelet's time), no further
+	// pod is evicted for the same amount. It must not block. Nil: they are free when Kill
+	// returns.
 	Freed func(uid types.UID) bool
-	// Critical reports pods that are never evicted, and that may always begin
-	// to run; podmeta.IsCritical: those that are static or of the system.
+	// Critical reports pods that are never evicted, and that are admitted under pressure,
+	// too. Default: podmeta.IsCritical, for static pods and those of a system priority.
 	Critical func(*v1.Pod) bool
 
 	// Thresholds, by rank.Parse, and those of Signals; none. Without any, only limits of
 	// local storage are watched.
 	Thresholds []rank.Threshold
-	// Signals are figures of one's own beside those of package rank; none.
+	// Signals are further signals beside those of package rank; none.
 	Signals []Signal
-	Reclaim Reclaimer  // nothing can be reclaimed
-	Notify  []Notifier // none: figures are looked at on time alone
+	Reclaim Reclaimer  // nil reclaims nothing
+	Notify  []Notifier // none: signals are read by Interval alone
 	Events  Events     // none
-	// Changed is called, without blocking, when a condition has changed.
+	// Changed is called when a condition has changed. It must not block.
 	Changed func()
 
-	Interval   time.Duration // the longest between looks at a figure; 10s
-	Transition time.Duration // for which a condition outlasts its cause; 5m
-	// MaxPodGraceSeconds bounds the time pods get at a soft threshold; 0,
-	// as the kubelet's. Below 0 it is no bound: pods get their own.
+	Interval   time.Duration // the longest time between reads of a signal; 10s
+	Transition time.Duration // how long a condition stays after its cause is over; 5m
+	// MaxPodGraceSeconds limits the grace period of pods evicted at a soft threshold. The
+	// default is 0, as the kubelet's. Below 0 there is no limit.
 	MaxPodGraceSeconds int64
 	// Victims is how many evictions for one resource may be under way at a
 	// time; 4. The kubelet has one.
 	Victims int
-	// IgnoreLimits leaves the limits of local storage alone.
+	// IgnoreLimits turns off evictions by limits of local storage.
 	IgnoreLimits bool
 
-	// StatsTimeout and ReclaimTimeout end a context: a call that ignores it holds
-	// up its lane, and no other.
+	// StatsTimeout and ReclaimTimeout end the context of a call. A call that ignores its
+	// context delays only its own lane.
 	StatsTimeout   time.Duration // of a call of Stats; 10s
 	ReclaimTimeout time.Duration // of a call of Reclaim; 1m
 	Records        int           // of decisions that are kept; 64

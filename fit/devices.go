@@ -12,21 +12,20 @@ import (
 // NoNUMANode stands for the NUMA node of devices that have none.
 const NoNUMANode = -1
 
-// DeviceCount is how many healthy devices of a resource a NUMA node has, and how many of
-// them no pod has.
+// DeviceCount has the number of healthy devices of a resource on a NUMA node, and how many of
+// them are not allocated.
 type DeviceCount struct{ Total, Free int }
 
-// Devices are the devices of plugins in numbers: by the name of the extended resource,
-// and by NUMA node, or [NoNUMANode]. It is for those who know a node by counts alone, as
-// schedulers do; an agent asks its device manager, which knows each device.
+// Devices has the numbers of devices by the name of the extended resource and by NUMA node, or
+// [NoNUMANode]. It is for programs that know only these numbers, as schedulers do; an agent
+// uses its device manager, which knows each device.
 //
-// A Devices is a value that nobody changes.
+// A Devices must not be changed.
 type Devices map[string]map[int]DeviceCount
 
-// Provider is what a pod can take of the devices on a machine. A container takes devices
-// near the nodes of its hint first. What an init container had may be used by those that
-// start after it, as the kubelet has it. Resources that are not among the devices are
-// not looked at.
+// Provider returns the devices that a pod can take on a machine. A container takes devices
+// near the NUMA nodes of its hint first. As in the kubelet, containers may reuse the devices of
+// init containers before them. Resources that d does not have are ignored.
 func (d Devices) Provider(m numa.Machine, pod numa.Pod) topology.Provider {
 	return devices{all: d, candidates: numa.Candidates(m), pod: pod}
 }

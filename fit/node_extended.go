@@ -21,13 +21,13 @@ func extended(name v1.ResourceName) bool {
 	return ok && !strings.HasSuffix(domain, "kubernetes.io")
 }
 
-// Count describes how many there are of an extended resource.
+// Count has the numbers of an extended resource on the node.
 type Count struct {
-	// Capacity are all, Allocatable those that are healthy, Used those that
-	// pods have, and Free those that are healthy and nobody's.
+	// Capacity counts all devices, Allocatable the healthy ones, Used those allocated
+	// to pods, and Free the healthy ones that are not allocated.
 	Capacity, Allocatable, Used, Free int
-	// Away means that nobody offers them at this moment, and pods may have to
-	// wait.
+	// Away means that no plugin offers the resource at this moment, and pods may have
+	// to wait for it.
 	Away bool
 }
 
@@ -52,7 +52,7 @@ func isScheduled(pod *v1.Pod) bool {
 	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
 }
 
-// declared is what others say that the node has of a resource.
+// declared returns the amount of a resource from Node.Declared.
 func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) {
 	if p.Declared == nil {
 		return q, false
@@ -61,8 +61,8 @@ func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) 
 	return q, known
 }
 
-// notOffered has a pod wait for a resource that nobody has offered yet, and that
-// a plugin may. It is rejected when that time has passed.
+// notOffered returns a Rejection that lets a pod wait for a resource that no plugin has offered
+// yet. After firstOffer the pod is rejected.
 func (p *Node) notOffered(name v1.ResourceName, known bool) *Rejection {
 	if p.Extended == nil || known || !extended(name) {
 		return nil

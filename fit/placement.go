@@ -55,16 +55,16 @@ func (c PlacementConfig) placesMemory() bool {
 	return c.MemoryPolicy != "" && c.MemoryPolicy != memmgr.NoneName
 }
 
-// State describes who was given what. It is an immutable value; see cpumgr.State and
-// memmgr.State.
+// State has the CPUs and memory assigned to each container. It is immutable; see cpumgr.State
+// and memmgr.State.
 type State struct {
 	CPU    cpumgr.State
 	Memory memmgr.State
 }
 
-// Placement is a machine with its policies, and who has what on it. Policies of your
-// own may take the place of those that [NewPlacement] makes. It is passed by value: a
-// decision makes a new State, and whoever wants to keep it stores it.
+// Placement is a machine with its policies and the State of its assignments. The policies that
+// [NewPlacement] makes may be replaced by others. It is passed by value: a decision returns a
+// new State, which the caller stores.
 type Placement struct {
 	CPU      cpumgr.Policy
 	Memory   memmgr.Policy

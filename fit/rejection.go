@@ -2,27 +2,26 @@ package fit
 
 import "time"
 
-// Rejection describes why a pod may not run here, or not yet. A nil *Rejection admits
-// it. Reason is a CamelCase word of the Kubernetes API, such as OutOfcpu or
-// NodePorts.
+// Rejection says why a pod may not run on the node, or has to wait. A nil *Rejection admits
+// the pod. Reason is the reason in the pod's status, such as OutOfcpu or NodePorts.
 type Rejection struct {
 	Reason  string
 	Message string
-	// RetryUntil, if not zero, lets the pod wait instead: it stays pending with
-	// this reason and message, is asked about again whenever something was given
-	// back, and is rejected at that time. The first time that a pod is given for
-	// a reason counts. Pods that would be admitted if others had ended that are
-	// ending wait without it.
+	// RetryUntil, if not zero, lets the pod wait: it stays Pending with this reason and
+	// message, its admission is repeated whenever resources were released, and it is
+	// rejected at that time. Of several values for the same reason the first is used.
+	// A pod that would fit without the pods that are terminating waits without
+	// RetryUntil.
 	RetryUntil time.Time
-	// Outside means that the pod waits for somebody outside of the node's pods,
-	// such as a plugin: the last RetryUntil counts, and not the first.
+	// Outside means that the pod waits for something other than the node's pods, such
+	// as a plugin. Then the last RetryUntil is used, not the first.
 	Outside bool
-	// Final means that room on the node would not help: the pod does not wait
-	// for others to end.
+	// Final means that free resources would not help: the pod does not wait for pods
+	// that are terminating.
 	Final bool
 }
 
-// Error makes a *Rejection an error.
+// Error returns "Reason: Message".
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
 // Waits reports whether the pod is to wait. A nil Rejection does not wait.

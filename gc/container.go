@@ -31,17 +31,17 @@ type ContainerRuntime interface {
 	RemoveSandbox(ctx context.Context, id string) error
 }
 
-// Pods reports pods. Its methods may be called from any goroutine.
+// Pods has the states of pods. Its methods may be called from any goroutine.
 type Pods interface {
-	// Ready reports whether all sources of pods have spoken. Before, no pod
-	// counts as gone.
+	// Ready reports whether all sources have delivered their pods. Before that, no pod
+	// counts as Deleted.
 	Ready() bool
-	// State reports how much of a pod is wanted; of one that nobody knows, Deleted. It is
-	// called often in a pass, so it should be cheap.
+	// State returns the state of a pod; Deleted for an unknown one. It is called often
+	// in a pass, so it should be cheap.
 	State(uid types.UID) PodState
 }
 
-// Events takes what is worth telling about the node.
+// Events records Kubernetes events of the node.
 type Events interface {
 	// Event is called during a pass, which waits for it. eventType is always Warning here.
 	Event(eventType, reason, message string)
@@ -59,14 +59,14 @@ type ContainerConfig struct {
 	Runtime ContainerRuntime
 	Pods    Pods
 	Policy  *ContainerPolicy // DefaultContainerPolicy()
-	// PodLogsDir has the log directories of pods, <namespace>_<name>_<uid>;
-	// ContainerLogsDir links to logs, which lead there. Absolute paths; ""
-	// leaves them alone.
+	// PodLogsDir has the log directories of pods, <namespace>_<name>_<uid>, and
+	// ContainerLogsDir the links to their logs. They are absolute paths; with "" the
+	// collector does not touch them.
 	PodLogsDir, ContainerLogsDir string
-	Events                       Events // nobody is told
-	// Removed is called when a container or a sandbox of a pod was removed, or
-	// its removal was tried, before Hold returns to who waits for the end of
-	// that: what it knew of the pod is out of date. It must not block.
+	Events                       Events // nil records none
+	// Removed is called after the removal of a container or sandbox of a pod, or a try
+	// of it: earlier observations of the pod are out of date. It is called before a
+	// Hold that waits for the removal returns. It must not block.
 	Removed func(types.UID)
 
 	Interval time.Duration // between passes over all pods; 5m
@@ -201,9 +201,9 @@ func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	return m, nil
 }
 
-// Died reports that a container of a pod has ended, or that the pod has. The pod is looked
-// at after ContainerConfig.Delay, once for all that is told until then. It does not block, and may be
-// called before Run.
+// Died reports that a container of a pod, or the pod, has ended. After ContainerConfig.Delay
+// there is one pass over the pods reported until then. It does not block, and may be called
+// before Run.
 func (m *ContainerCollector) Died(uid types.UID) {
 	m.mu.Lock()
 	m.died[uid] = true

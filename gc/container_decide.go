@@ -46,16 +46,16 @@ type Sandbox struct {
 	CreatedAt time.Time
 }
 
-// PodState describes how much of a pod is still wanted.
+// PodState says how much of a pod is still needed.
 type PodState uint8
 
 const (
-	// Live pods run, or may be started again: their status is still told from
-	// their containers.
+	// Live pods run or may be restarted. Their status is computed from their
+	// containers.
 	Live PodState = iota
-	// Terminated pods are over and not yet deleted: nothing of them runs again.
+	// Terminated pods are not deleted yet, but no container of them runs again.
 	Terminated
-	// Deleted pods are gone, or nobody knows of them.
+	// Deleted pods are gone or unknown.
 	Deleted
 )
 

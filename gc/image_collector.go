@@ -36,8 +36,8 @@ const (
 	reasonInvalidImageID  = "InvalidImageID"
 )
 
-// ErrNotEnough says that the images that may go are gone, and the disk is still
-// above Policy.Low.
+// ErrNotEnough means that all removable images were removed, and disk usage is still above
+// Policy.Low.
 var ErrNotEnough = errors.New("imagegc: not enough images may go")
 
 // ImageConfig holds what an [ImageCollector] needs. Store is required; the zero value of every
@@ -51,23 +51,22 @@ type ImageConfig struct {
 	Pins []string
 	// PinLabels are labels, key or key=value, of images that stay.
 	PinLabels []string
-	// Desired returns the names of images that stored pods, which are to run
-	// here and are not over, name. It is called in every pass, and must not begin
-	// one, which would wait for the other's end; nobody's.
+	// Desired returns the images named by the pods of this node that have not ended. It
+	// is called in every pass, and must not start a pass: that would be a deadlock. Nil
+	// means no images.
 	Desired func() []string
-	// Prune is called after a pass that removed an image, or found one gone,
-	// with the IDs of all that are left and the time at which the pass began:
-	// images.Manager.Prune drops its pull records so. Nothing is called.
+	// Prune is called after a pass that removed an image, or found that one is gone,
+	// with the IDs of all remaining images and the time at which the pass began.
+	// images.Manager.Prune drops its pull records by them. Nil is not called.
 	Prune func(ctx context.Context, present []string, since time.Time) error
-	// ImageMemory keeps when images were used last over restarts; they are
-	// forgotten.
+	// Memory keeps the times of images' last use over restarts. Nil keeps nothing.
 	Memory ImageMemory
-	Events Events // nobody is told
+	Events Events // nil records none
 
 	Interval time.Duration // between passes; 5m
 	Timeout  time.Duration // of each call of the Store; 2m
-	// Settle is how long a pass waits for the disk to show what was removed,
-	// before it removes more than should have been enough; 1s.
+	// Settle is how long a pass waits for the file system to show the freed space,
+	// before it removes more images than should be enough; 1s.
 	Settle time.Duration
 
 	Log     *zap.Logger           // silent

@@ -208,8 +208,8 @@ type backoff struct {
 	last  string
 }
 
-// New checks cfg and returns a Manager. It owns no goroutine but those of
-// pulls that somebody waits for.
+// New checks cfg and returns a Manager. A Manager has goroutines only for pulls that a caller
+// waits for.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Backoff == 0 {
 		cfg.Backoff = defaultBackoff
@@ -281,10 +281,10 @@ func normalize(image string) (string, error) {
 // need not look for nil. It is compared by address.
 var nobody = &v1.Pod{}
 
-// Ensure returns when the image is there, or cannot be had for now. It blocks
-// for as long as the pull takes, until ctx ends. The error is an *Error, or
-// that of ctx. It may be called from any goroutine; callers for the same image
-// with the same credentials share one pull.
+// Ensure returns when the image is on the node, or with an error when it cannot be pulled now. It
+// blocks for the time of the pull, or until ctx ends. The error is an *Error, or that of ctx. It
+// may be called from any goroutine; callers for the same image with the same credentials share
+// one pull.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Pod == nil {
 		r.Pod, r.Secrets = nobody, nil
