@@ -110,7 +110,7 @@ func New(cfg Config) (*Agent, error) {
 // blocks run. It does not wait for the runtime or for any pod.
 func (a *Agent) Ready() <-chan struct{} { return a.run.ready }
 
-// ErrStarted is what a second Run of an Agent returns.
+// ErrStarted is returned by a second Run of an Agent.
 var ErrStarted = errors.New("agent: Run has been called before; an Agent runs once")
 
 // endPatience is how long Run's end waits for calls that hang, such as those to a

@@ -111,8 +111,8 @@ func (b ByExitCode) of(c Crash) Backoff {
 	return DoublingBackoff{}
 }
 
-// Delay is that of the exit code's policy.
+// Delay returns the delay by the exit code's policy.
 func (b ByExitCode) Delay(c Crash) time.Duration { return b.of(c).Delay(c) }
 
-// Recovered is what the exit code's policy says.
+// Recovered returns the result of the exit code's policy.
 func (b ByExitCode) Recovered(c Crash) bool { return b.of(c).Recovered(c) }

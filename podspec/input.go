@@ -28,8 +28,8 @@ type Input struct {
 	PodIPs []string
 	// Volumes says where the pod's volumes are on the node, by name.
 	Volumes map[string]string
-	// ImageRefs are what the images of image volumes are mounted by, by the
-	// volume's name. One that is left out is mounted by the name in the spec.
+	// ImageRefs has the references by which image volumes are mounted, by the volume's
+	// name. A volume without one is mounted by the reference in the spec.
 	ImageRefs map[string]string
 	// ReadFile returns the content of a file of a volume, for variables that
 	// come from files (KEP-3721): dir is where the volume is on the node, path
@@ -40,23 +40,22 @@ type Input struct {
 	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
 	PodDir string
-	// RuntimeHandler is that of the pod's runtime class, and Handler what it
-	// can do.
+	// RuntimeHandler is the handler of the pod's runtime class, and Handler its
+	// features.
 	RuntimeHandler string
 	Handler        HandlerFeatures
-	// UserNamespace are the node's IDs that a pod with hostUsers: false has
-	// for its own.
+	// UserNamespace is the range of the node's IDs for a pod with hostUsers: false.
 	UserNamespace *IDRange
 	// VolumeGroups are groups that the files of the pod's volumes belong to.
 	VolumeGroups []int64
-	// Pinned says where containers run, by name. Others run where the runtime
-	// lets them.
+	// Pinned has the CPUs and memory nodes of containers, by name. A container without an
+	// entry runs on any.
 	Pinned map[string]Pinning
-	// Attached is what plugins add to containers, by the container's name.
+	// Attached has the additions of plugins to containers, by the container's name.
 	Attached map[string]Attachment
 }
 
-// HandlerFeatures is what a runtime handler says it can do.
+// HandlerFeatures has the features that the runtime reports for a handler.
 type HandlerFeatures struct {
 	UserNamespaces, RecursiveReadOnly bool
 	// SupplementalGroupsPolicy reports whether the runtime obeys that field, with
@@ -64,26 +63,24 @@ type HandlerFeatures struct {
 	SupplementalGroupsPolicy bool
 }
 
-// IDRange are consecutive user and group IDs of the node. They are the pod's
-// IDs from 0 on.
+// IDRange is a range of user and group IDs of the node. They are mapped to the pod's IDs from 0
+// on.
 type IDRange struct {
 	First, Length uint32
 }
 
-// Pinning describes where a container runs.
+// Pinning has the CPUs and memory nodes of a container.
 type Pinning struct {
 	// CPUs and MemoryNodes are lists as the kernel has them (cpuset(7)), such
 	// as "0-3,8"; "" means any.
 	CPUs, MemoryNodes string
-	// NoQuota lets the container use its CPUs up: they are nobody else's, and
-	// a quota would throttle it in vain (the kubelet's
-	// DisableCPUQuotaWithExclusiveCPUs).
+	// NoQuota leaves out the CPU quota, for exclusive CPUs: a quota would only throttle
+	// the container (the kubelet's DisableCPUQuotaWithExclusiveCPUs).
 	NoQuota bool
 }
 
-// Attachment is what a container gets of plugins: devices, and what it takes
-// to use them. The container's own settings go before its variables and
-// annotations.
+// Attachment has the additions of plugins to a container: devices, and the settings to use them.
+// Variables and annotations of the container itself override those of the Attachment.
 type Attachment struct {
 	Env         []v1.EnvVar // literal values
 	Mounts      []*runtimeapi.Mount
@@ -94,16 +91,16 @@ type Attachment struct {
 
 // Node holds the facts of the node that pods depend on.
 type Node struct {
-	// Name is the node's, as variables of the downward API show it.
+	// Name is the node's name in the downward API.
 	Name string
 	// IPs are the node's addresses, primary first.
 	IPs []string
-	// Capacity is all that the node has: out-of-memory scores, swap and page
-	// sizes go by it. Allocatable stands for limits that are not set.
+	// Capacity is the node's capacity: OOM scores, swap and huge page sizes depend on
+	// it. Allocatable replaces limits that are not set.
 	Capacity, Allocatable v1.ResourceList
 	CgroupV2              bool
-	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
-	// measured in, 0 means 100ms.
+	// NoCPUQuota turns off the CPU quota of CPU limits. CPUPeriod is the period of the
+	// quota; 0 means 100ms.
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
 	// SingleProcessOOMKill lets the kernel kill one process of a container
@@ -115,9 +112,8 @@ type Node struct {
 	// ResolvConf and HostsFile are the contents of the node's own files. A
 	// node without ResolvConf resolves by itself, at its loopback address.
 	ResolvConf, HostsFile string
-	// ClusterDomain is that of services' names, such as cluster.local, and
-	// ClusterDNS the addresses of servers that know them; a node alone has
-	// neither.
+	// ClusterDomain is the DNS domain of services, such as cluster.local. ClusterDNS has
+	// the addresses of the DNS servers for it. A standalone node has neither.
 	ClusterDomain string
 	ClusterDNS    []string
 	// PodLogsDir holds one directory for each pod.
@@ -126,8 +122,8 @@ type Node struct {
 	// name none, and SeccompDir is where localhost profiles are.
 	SeccompDefault bool
 	SeccompDir     string
-	// DefaultSysctls are those of pods that do not set them, by name; of each
-	// pod those whose namespace is its own (KEP-5996).
+	// DefaultSysctls has the values, by name, of sysctls that a pod does not set. A pod
+	// gets those of its own namespaces (KEP-5996).
 	DefaultSysctls map[string]string
 	// Swap says what containers may have of the node's swap; nil where
 	// cgroups do not account for swap.
@@ -147,8 +143,8 @@ type Swap struct {
 
 // MemoryQoS defines how memory requests and limits become cgroup v2 values.
 type MemoryQoS struct {
-	// Throttling is how far between request and limit a container is slowed
-	// down; 0: it is not.
+	// Throttling is the fraction of the way from request to limit at which a container
+	// is throttled; 0 turns it off.
 	Throttling float64
 	// Reserve protects what containers request.
 	Reserve bool
@@ -156,8 +152,7 @@ type MemoryQoS struct {
 	PageSize int64
 }
 
-// ContainerOptions are what is known only when a container is about to be
-// made.
+// ContainerOptions has the input that is known only right before a container is created.
 type ContainerOptions struct {
 	// RestartCount counts the instances before this one. It names the log file.
 	RestartCount int32
@@ -192,7 +187,7 @@ type ContainerPlan struct {
 	Warnings []Problem
 }
 
-// SandboxPlan is what it takes to make a sandbox.
+// SandboxPlan holds everything needed to create a sandbox.
 type SandboxPlan struct {
 	Config *runtimeapi.PodSandboxConfig
 	// Warnings are what was left out or changed, for events.

@@ -17,33 +17,33 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// EventRecorder takes the events of pods. It must not block for long. A panic of it
-// is logged, and the event counts as recorded.
+// EventRecorder records events of pods. It must not block for long. A panic is logged, and the
+// event counts as recorded.
 type EventRecorder interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// AnnotatedEventRecorder is what a [EventRecorder] may be beside: it takes the annotations
-// of events too. Evictions have some, by which tools know what the pod used.
+// AnnotatedEventRecorder is an optional interface of an [EventRecorder] for events with
+// annotations. Events of evictions have annotations with the resource usage of the pod.
 type AnnotatedEventRecorder interface {
 	AnnotatedEvent(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
 }
 
-// ContainerEventRecorder is what a [EventRecorder] may be beside: it takes the events of
-// containers, which others get as events of their pods.
+// ContainerEventRecorder is an optional interface of an [EventRecorder] for events of containers.
+// Without it they are recorded as events of their pods.
 type ContainerEventRecorder interface {
 	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
-// NodeEventRecorder is what a [EventRecorder] may be beside: it takes the events about the
-// node itself. It must not block for long.
+// NodeEventRecorder is an optional interface of an [EventRecorder] for events of the node. It must
+// not block for long.
 type NodeEventRecorder interface {
 	NodeEvent(eventType, reason, message string)
 }
 
-// EventRecorders hand each event to all of them, in this order, as the most that each
-// takes: an [AnnotatedEventRecorder] gets annotations, a [ContainerEventRecorder] the
-// container, a [NodeEventRecorder] the events of the node.
+// EventRecorders records each event with all of its recorders, in order. An
+// [AnnotatedEventRecorder] gets annotations, a [ContainerEventRecorder] the container, and a
+// [NodeEventRecorder] events of the node.
 type EventRecorders []EventRecorder
 
 var _ interface {

@@ -22,7 +22,8 @@ import (
 // collectionName is the name of the part.
 const collectionName = "collection"
 
-// CollectionRuntime is what is asked of a container runtime; *cri.Client has it.
+// CollectionRuntime has the calls of a container runtime for garbage collection. *cri.Client
+// implements it.
 type CollectionRuntime interface {
 	crigc.ContainerService
 	logrotate.Runtime

@@ -23,7 +23,7 @@ const statsName = "stats"
 // puts them.
 const NoCgroup = "-"
 
-// StatsRuntime is what is asked of a container runtime; *cri.Client has it.
+// StatsRuntime has the calls of a container runtime for stats. *cri.Client implements it.
 type StatsRuntime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
@@ -31,7 +31,7 @@ type StatsRuntime interface {
 	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
 }
 
-// ImageService is what is asked of an image service; *cri.Client has it.
+// ImageService has the calls of an image service for stats. *cri.Client implements it.
 type ImageService interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
