@@ -3,7 +3,7 @@
 # root, and what it changes on the machine outside of ./build and temporary directories. All but "nothing" may also install
 # packages of Debian that are missing.
 
-.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus clients suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api monitor release known cluster kubelet ginkgo
+.PHONY: fuzz clocks test-vm uml nightly parity takeover upgrade kubeadm controlplanes differential cost prometheus clients peers suite conformance conformance-v2 conformance-local storage critest bench hollow compare budgets api monitor release known cluster kubelet ginkgo
 
 # Which specs of Kubernetes' suites are run, and how.
 SPECS = $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
@@ -109,6 +109,15 @@ clients: tools build cluster ## Helm, a controller of controller-runtime and Pyt
 	go -C tools/controllerruntime build -ldflags '-s -w' -o $(BIN)/controller .
 	@/usr/bin/python3 -c 'import kubernetes' 2>/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-kubernetes; }
 	PATH=$(BIN):$$PATH go test -tags clients -count=1 -timeout 20m -v -run 'TestHelm|TestControllerRuntime|TestPython' ./examples/agent $(ARGS)
+
+# Two hours; root; nothing but packages of Debian.
+PEERS ?=
+peers: tools ## others' tests: CRI-O's and containerd's, of checkouts below PEERS=dir (cri-o, bats-core, containerd), critest, and those of `clients`
+	@for p in bash-static busybox-static jq netcat-openbsd; do dpkg -s $$p >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$p; }; done
+	$(GO) build -o $(BIN)/peers-crio ./internal/peers/crio
+	if [ -d '$(PEERS)/containerd' ]; then cd '$(PEERS)/containerd' && go test -c -o $(BIN)/containerd-integration ./integration; fi
+	PEERS='$(if $(PEERS),$(abspath $(PEERS)))' go test -count=1 -timeout 2h -v ./internal/peers $(ARGS)
+	$(MAKE) critest clients
 
 ## Kubernetes' own suites
 

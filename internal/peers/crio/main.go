@@ -1,0 +1,149 @@
+// Program crio stands in for CRI-O in CRI-O's own tests: it answers the commands that the
+// tests' helpers call, and serves localcri on the socket that they name.
+//
+//	crio config --default           # the default configuration
+//	crio --listen SOCKET ... config # the configuration with these options
+//	crio -c FILE -d DIR             # serve
+//
+// It knows the options and keys below and ignores all others. PEERS_IMAGES is a directory of
+// archives of images, which it loads at its start; PEERS_MIRROR is a registry, asked by plain HTTP,
+// that has the images of all others.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/localcri/image"
+	"github.com/nodewright/nodewright/network/cni"
+)
+
+// keys are the keys of the configuration that mean something here, by the options of crio
+// that set them.
+var keys = map[string]string{
+	"--listen": "listen", "-r": "root", "--cni-config-dir": "network_dir", "--cni-plugin-dir": "plugin_dir",
+	"--cgroup-manager": "cgroup_manager", "-c": "config", "-d": "config_dir",
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "crio:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	given := map[string]string{}
+	for i, arg := range args[:max(0, len(args)-1)] {
+		if key := keys[arg]; key != "" {
+			given[key] = args[i+1]
+		}
+	}
+	if slices.Contains(args, "config") {
+		fmt.Println("[crio]")
+		for key, value := range given {
+			fmt.Printf("%s = %q\n", key, value)
+		}
+		return nil
+	}
+	conf, err := read(given["config"], given["config_dir"])
+	if err != nil {
+		return err
+	}
+	return serve(conf)
+}
+
+// read returns the keys of a file and of the files of a directory, the later ones winning.
+func read(file, dir string) (map[string]string, error) {
+	conf := map[string]string{}
+	files, err := filepath.Glob(filepath.Join(dir, "*.conf")) //nolint:forbidigo // a directory of the test's
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range append([]string{file}, files...) {
+		b, err := os.ReadFile(name) //nolint:forbidigo // a file of the test's
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(b)) {
+			if key, value, ok := strings.Cut(line, "="); ok {
+				conf[strings.TrimSpace(key)] = strings.Trim(strings.TrimSpace(value), `"`)
+			}
+		}
+	}
+	for _, key := range []string{"listen", "root", "network_dir", "plugin_dir"} {
+		if conf[key] == "" {
+			return nil, fmt.Errorf("key %s is missing in %s and %s", key, file, dir)
+		}
+	}
+	return conf, nil
+}
+
+// serve runs the runtime until a signal comes. Containers go on then, as CRI-O's do.
+func serve(conf map[string]string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	log, err := zap.NewDevelopment()
+	if err != nil {
+		return err
+	}
+	driver := "cgroupfs"
+	if conf["cgroup_manager"] == "systemd" {
+		driver = "systemd"
+	}
+	var registries map[string]image.Registry
+	if mirror := os.Getenv("PEERS_MIRROR"); mirror != "" {
+		registries = map[string]image.Registry{"*": {Mirrors: []image.Mirror{{Host: mirror, Endpoint: image.Endpoint{PlainHTTP: true}}}}}
+	}
+	rt, err := localcri.NewInProcess(ctx, localcri.InProcessConfig{
+		RootDir: conf["root"], CgroupDriver: driver, Network: localcri.NetworkCNI,
+		CNI:        cni.Config{ConfDir: conf["network_dir"], BinDirs: []string{conf["plugin_dir"]}},
+		Registries: registries,
+		CDIDirs:    strings.FieldsFunc(conf["cdi_spec_dirs"], func(r rune) bool { return strings.ContainsRune(`[]", `, r) }), Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	s, err := localcri.NewServer(localcri.ServerConfig{Socket: conf["listen"], Runtime: rt.Runtime(), Images: rt.Images(), Log: log})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { defer cancel(); ended <- rt.Run(ctx) }()
+	// The tests look at the images as soon as somebody answers.
+	if err = load(ctx, rt, os.Getenv("PEERS_IMAGES")); err == nil {
+		err = s.Run(ctx)
+	}
+	cancel()
+	return errors.Join(err, <-ended)
+}
+
+// load imports the archives of images in dir.
+func load(ctx context.Context, rt *localcri.InProcess, dir string) error {
+	archives, err := filepath.Glob(filepath.Join(dir, "*.tar")) //nolint:forbidigo // a directory of the test's
+	if err != nil {
+		return err
+	}
+	for _, name := range archives {
+		f, err := os.Open(name) //nolint:forbidigo // an archive of the test's
+		if err != nil {
+			return err
+		}
+		_, err = rt.Import(ctx, f, "")
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+// Package peers runs other projects' tests against this repository's programs and judges
+// what fails.
+//
+// A checkout of each peer is below the directory that PEERS names: cri-o and bats-core for
+// [CRI-O's tests], containerd for its integration tests, kubernetes for kubectl's tests. What
+// is not there is skipped with the reason. `make peers` runs all of them.
+//
+// Each test of a peer that fails has a line in verdicts.txt, which says whose matter it is: of
+// the peer, if it asks for the peer's own files, options, words or annotations, or of the
+// environment, if this machine lacks something. A failure without a line is ours, and fails
+// the Go test. So does a line whose test passes.
+//
+// [CRI-O's tests]: https://github.com/cri-o/cri-o/tree/main/test
+package peers
+
+import (
+	"bufio"
+	_ "embed"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+//go:embed verdicts.txt
+var verdictsText string
+
+// Outcome is how a test of a peer ended.
+type Outcome string
+
+// Outcomes of tests.
+const (
+	Passed  Outcome = "ok"
+	Failed  Outcome = "not ok"
+	Skipped Outcome = "skipped"
+)
+
+// A Result is a test of a peer and how it ended.
+type Result struct {
+	Test    string
+	Outcome Outcome
+}
+
+// A Verdict says whose matter the failure of a test is.
+type Verdict struct {
+	Suite, Test string
+	Whose       string // peer or environment
+	Why         string
+}
+
+// Verdicts returns the lines of verdicts.txt.
+func Verdicts() ([]Verdict, error) { return parseVerdicts(verdictsText) }
+
+// parseVerdicts reads lines of four fields between bars: SUITE | TEST | WHOSE | WHY. Empty
+// lines and those that begin with # count for nothing.
+func parseVerdicts(text string) ([]Verdict, error) {
+	var all []Verdict
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		f := strings.SplitN(line, " | ", 4)
+		if len(f) != 4 || f[0] == "" || f[1] == "" || f[3] == "" || f[2] != "peer" && f[2] != "environment" {
+			return nil, fmt.Errorf("verdicts.txt:%d: %q: want SUITE | TEST | peer or environment | WHY", n, line)
+		}
+		v := Verdict{f[0], f[1], f[2], f[3]}
+		if slices.ContainsFunc(all, func(o Verdict) bool { return o.Suite == v.Suite && o.Test == v.Test }) {
+			return nil, fmt.Errorf("verdicts.txt:%d: %s %q is there twice", n, v.Suite, v.Test)
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// Judge writes a table of a suite's results to w, and returns what is wrong: failures
+// without a verdict, and verdicts of tests that passed.
+func Judge(w io.Writer, suite string, results []Result, verdicts []Verdict) (wrong []string) {
+	count := map[string]int{}
+	for _, r := range results {
+		i := slices.IndexFunc(verdicts, func(v Verdict) bool { return v.Suite == suite && v.Test == r.Test })
+		switch {
+		case r.Outcome == Failed && i < 0:
+			count["ours"]++
+			wrong = append(wrong, fmt.Sprintf("%s: %s: fails, and verdicts.txt does not say whose matter that is", suite, r.Test))
+		case r.Outcome == Failed:
+			count[verdicts[i].Whose]++
+		case r.Outcome == Passed && i >= 0:
+			wrong = append(wrong, fmt.Sprintf("%s: %s: passes; remove its line from verdicts.txt", suite, r.Test))
+			fallthrough
+		default:
+			count[string(r.Outcome)]++
+		}
+	}
+	fmt.Fprintf(w, "%-24s ran %d, passed %d, skipped %d; failed: ours %d, peer's %d, environment's %d\n",
+		suite, len(results), count[string(Passed)], count[string(Skipped)], count["ours"], count["peer"], count["environment"])
+	return wrong
+}
+
+var tapLine = regexp.MustCompile(`^(not )?ok \d+ (.*?)( # skip.*)?$`)
+
+// ParseTAP returns the results in a stream of the Test Anything Protocol, as bats writes it.
+func ParseTAP(r io.Reader) ([]Result, error) {
+	var all []Result
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		m := tapLine.FindStringSubmatch(lines.Text())
+		switch {
+		case m == nil:
+		case m[1] != "":
+			all = append(all, Result{m[2], Failed})
+		case m[3] != "":
+			all = append(all, Result{m[2], Skipped})
+		default:
+			all = append(all, Result{m[2], Passed})
+		}
+	}
+	return all, lines.Err()
+}
+
+var goLine = regexp.MustCompile(`^--- (PASS|FAIL|SKIP): (\S+) `)
+
+// ParseGo returns the results of the top-level tests in the output of a Go test program
+// with -test.v.
+func ParseGo(r io.Reader) ([]Result, error) {
+	var all []Result
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if m := goLine.FindStringSubmatch(lines.Text()); m != nil {
+			all = append(all, Result{m[2], map[string]Outcome{"PASS": Passed, "FAIL": Failed, "SKIP": Skipped}[m[1]]})
+		}
+	}
+	return all, lines.Err()
+}
