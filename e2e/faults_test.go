@@ -143,7 +143,7 @@ func TestRestoredStore(t *testing.T) {
 				}
 			}
 			l.until("the log has it", func() error {
-				if !strings.Contains(l.log.String(), "wiped or restored") {
+				if !strings.Contains(l.log.String(), "lost its store or restored a backup") {
 					return errors.New("it does not")
 				}
 				return nil
