@@ -104,7 +104,7 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 	}
 	for _, c := range containers {
 		if p := pod(c.GetId(), c.GetLabels()); p != nil {
-			p.Containers = append(p.Containers, observed.Item{ID: c.GetId(), State: containerState(c.GetState())})
+			p.Containers = append(p.Containers, observed.Item{ID: c.GetId(), State: StateOf(c.GetState())})
 		}
 	}
 	// Also before a list that is refused: it says what is gone all the same.
@@ -332,8 +332,9 @@ func sandboxState(s runtimeapi.PodSandboxState) observed.State {
 	return observed.Exited
 }
 
-// containerState reads a state; one that is not known here is Unknown.
-func containerState(s runtimeapi.ContainerState) observed.State {
+// StateOf returns the state of a container as a plain value. A state that this version
+// of the CRI does not have is Unknown.
+func StateOf(s runtimeapi.ContainerState) observed.State {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
 		return observed.Created
@@ -416,7 +417,7 @@ var signalNames = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-")
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
 		Name: oneName(s.GetMetadata().GetName(), maxName), Attempt: s.GetMetadata().GetAttempt(),
-		State: containerState(s.GetState()),
+		State: StateOf(s.GetState()),
 		Image: cut(s.GetImage().GetImage(), maxImage), ImageRef: cut(s.GetImageRef(), maxImage), ImageID: cut(s.GetImageId(), maxImage),
 		CreatedAt: unixNano(s.GetCreatedAt()), StartedAt: unixNano(s.GetStartedAt()),
 		Labels: ours(s.GetLabels()), Annotations: ours(s.GetAnnotations()),

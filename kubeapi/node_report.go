@@ -41,9 +41,8 @@ type reporter struct {
 
 // report registers the node, and then reports changes at once, and from time to
 // time that there are none. It calls asked once the API server has answered the
-// first request for the Node, or at once if there is none.
+// first request to create the Node, or at once without NodeConfig.Register.
 func (m *NodeManager) report(ctx context.Context, asked func()) {
-	defer asked()
 	select {
 	case <-ctx.Done():
 		return

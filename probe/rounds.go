@@ -126,7 +126,7 @@ func (m *Manager) lookedAt(p *prober, r check.Round) {
 	case p.blind && r.Errors == 0:
 		p.blind = false
 		m.met.blind.Dec()
-		m.cfg.Log.Info("made probe again", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
+		m.cfg.Log.Info("recreated probe", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
 			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t))
 	}
 }

@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/gc"
 	"github.com/nodewright/nodewright/gc/logrotate"
 	"github.com/nodewright/nodewright/internal/detached"
@@ -104,7 +103,7 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []g
 		}
 		oc := gc.Container{
 			ID: c.GetId(), Pod: types.UID(uid), Name: name, Sandbox: c.GetPodSandboxId(),
-			State: stateOf(c.GetState()), Attempt: c.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, c.GetCreatedAt()), LogPath: ended[c.GetId()].log,
+			State: cri.StateOf(c.GetState()), Attempt: c.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, c.GetCreatedAt()), LogPath: ended[c.GetId()].log,
 		}
 		if at := ended[c.GetId()].finished; at > 0 {
 			oc.FinishedAt = time.Unix(0, at)
@@ -112,21 +111,6 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []g
 		outC = append(outC, oc)
 	}
 	return outS, outC, nil
-}
-
-// stateOf reads a state; one that is not known here is Unknown, and the collector
-// stops such a container before it removes it.
-func stateOf(s runtimeapi.ContainerState) observed.State {
-	switch s {
-	case runtimeapi.ContainerState_CONTAINER_CREATED:
-		return observed.Created
-	case runtimeapi.ContainerState_CONTAINER_RUNNING:
-		return observed.Running
-	case runtimeapi.ContainerState_CONTAINER_EXITED:
-		return observed.Exited
-	default:
-		return observed.Unknown
-	}
 }
 
 // StopContainer ends a container at once: the collector asks for it where it cannot

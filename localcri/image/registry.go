@@ -546,7 +546,7 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 	ends := r.ends
 	if digest(ref).check() != nil {
 		if ends = r.tags; len(ends) == 0 {
-			return nil, "", fmt.Errorf("%w: no server may be asked what tag %s leads to", errInvalid, shown(ref))
+			return nil, "", fmt.Errorf("%w: no host of the registry may resolve tag %s", errInvalid, shown(ref))
 		}
 	}
 	err = r.each(ctx, ends, func(e *endpoint, _ bool) error {
