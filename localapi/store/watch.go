@@ -9,8 +9,9 @@ import (
 
 // Pauses of Watch.
 const (
-	// burst is how long after an event others are waited for: a copy of many files is
-	// one change.
+	// burst is how long after the first event others are waited for: a copy of many
+	// files is one change. Later events do not prolong it, or a program that writes all
+	// the time would hide the changes of others.
 	burst = 2 * time.Millisecond
 	// busyPoll is how soon a file is looked at again that is being written: the end of
 	// writing makes no event.
@@ -27,20 +28,30 @@ const (
 // until it is back. changed is called from the goroutine of Watch alone, without the
 // lock.
 func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
-	w := d.watcher()
+	return d.follow(ctx, d.watcher(), changed)
+}
+
+func (d *Dir) follow(ctx context.Context, w watcher, changed func([]Document)) error {
 	defer func() { w.close() }()
 	timer := time.NewTimer(burst) // what changed between Load and now
 	defer timer.Stop()
+	started := true // the timer runs for a burst
+	start := func() {
+		if !started {
+			timer.Reset(burst)
+			started = true
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-w.events:
-			timer.Reset(burst)
-		case err := <-w.lost:
-			_ = err // the next look finds what was lost
-			timer.Reset(burst)
+			start()
+		case <-w.lost:
+			start() // the next scan finds what was lost
 		case <-timer.C:
+			started = false
 			if w.events == nil {
 				// The watch begins before the scan: what changes between the two makes
 				// an event.
