@@ -235,7 +235,7 @@ func (i present) Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts
 	return podspec.ImageFacts{Ref: r.Image}, nil
 }
 
-func manager(t *testing.T, r *memory) *Manager {
+func manager(t testing.TB, r *memory) *Manager {
 	t.Helper()
 	m, err := New(Config{Runtime: r, Images: present{}, PodLogsDir: t.TempDir()})
 	if err != nil {
@@ -244,14 +244,14 @@ func manager(t *testing.T, r *memory) *Manager {
 	return m
 }
 
-func request(t *testing.T, w *world, obs *observed.Pod) Request {
+func request(t testing.TB, w *world, obs *observed.Pod) Request {
 	t.Helper()
 	links := false
 	w.pod.Spec.EnableServiceLinks = &links
 	return Request{Spec: podspec.Input{Pod: w.pod, PodDir: t.TempDir(), Node: podspec.Node{PodLogsDir: t.TempDir(), CgroupV2: true}}, Observed: obs}
 }
 
-func mustSync(t *testing.T, m *Manager, req Request) Result {
+func mustSync(t testing.TB, m *Manager, req Request) Result {
 	t.Helper()
 	res := m.Sync(t.Context(), req)
 	if err := res.Err(); err != nil {
