@@ -216,9 +216,8 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 // remembered are the pods of which anything is.
 func (m *Manager) remembered() []types.UID {
 	all := map[types.UID]bool{}
-	note(&m.mu, m.fails, all)
 	note(&m.crash.mu, m.crash.pods, all)
-	note(&m.tries.mu, m.tries.entries, all)
+	note(&m.runs.mu, m.runs.pods, all)
 	note(&m.stopping.mu, m.stopping.pods, all)
 	note(&m.promises.mu, m.promises.pods, all)
 	note(&m.applied.mu, m.applied.pods, all)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +14,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -199,20 +197,16 @@ type Manager struct {
 	// rt is cfg.Runtime.
 	rt  Runtime
 	met *metrics
-	// crash delays restarts of containers that ended, tries those of calls that
-	// failed.
+	// runs are what is known of starts.
+	runs *runs
+	// crash delays restarts of containers that ended.
 	crash *crashLoops
-	tries *tries
 	// stopping are the pods whose end has failed so far.
 	stopping stopping
 	// promises are what the runtime is to show.
 	promises *promises
 	// applied is empty without a Resizer.
 	applied applied
-
-	// mu guards fails: by pod and container name, why the last start failed.
-	mu    sync.Mutex
-	fails map[types.UID]map[string]StartError
 }
 
 // StartError is the error of a container's last start: Reason and Message of its waiting
@@ -268,49 +262,18 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met, disk: detached.Queue{Limit: maxHung},
-		crash: newCrashLoops(&cfg), tries: newTries(), promises: newPromises(),
+		crash: newCrashLoops(&cfg), promises: newPromises(),
 		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
-		fails:   map[types.UID]map[string]StartError{}, stopping: stopping{pods: map[types.UID]time.Time{}},
+		runs:    newRuns(), stopping: stopping{pods: map[types.UID]time.Time{}},
 	}, nil
-}
-
-// StartErrors returns, by container name, the errors of containers whose last start failed.
-// The map is the caller's.
-func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := make(map[string]StartError, len(m.fails[uid]))
-	for name, e := range m.fails[uid] {
-		out[name] = e
-	}
-	return out
-}
-
-// noteStart remembers how a container's last start ended, for StartErrors. A
-// nil err forgets the failure, so that the container is no longer shown as
-// waiting.
-func (m *Manager) noteStart(uid types.UID, name string, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err == nil {
-		delete(m.fails[uid], name)
-		return
-	}
-	if m.fails[uid] == nil {
-		m.fails[uid] = map[string]StartError{}
-	}
-	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: callerror.Shown(err)}
 }
 
 // Forget drops all records of a pod that is gone. No call for the pod may be under way: it
 // could make a new record.
 func (m *Manager) Forget(uid types.UID) {
 	// Each record has its own lock. No two are held at a time.
-	m.mu.Lock()
-	delete(m.fails, uid)
-	m.mu.Unlock()
+	m.runs.forget(uid)
 	m.crash.forget(uid)
-	m.tries.forget(uid)
 	m.stopping.forget(uid)
 	m.promises.forget(uid)
 	m.applied.forget(uid)

@@ -15,12 +15,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/callerror"
-	"github.com/nodewright/nodewright/internal/retry"
 )
-
-// steady is how long a sandbox or container has to last for the next failure to
-// count as the first again.
-const steady = lastRetry
 
 // promises are what the runtime said that it had done. A success that a later
 // look does not show is a failure: without a wait, a runtime that contradicts
@@ -67,7 +62,7 @@ func (p *promises) made(uid types.UID, key, id string, now time.Time) {
 	}
 	strikes := 0
 	// A new success does not end a row of failures: only one that lasts does
-	// (steady).
+	// (waits.Max).
 	if old := pod[key]; old != nil {
 		strikes = old.strikes
 	}
@@ -159,7 +154,7 @@ func (p *promises) strike(uid types.UID, key string, must bool, err error, now t
 		return nil
 	}
 	// It lasted before its first failure: the row of failures is over.
-	if e.until.IsZero() && now.Sub(e.at) >= steady {
+	if e.until.IsZero() && now.Sub(e.at) >= waits.Max {
 		e.strikes = 0
 	}
 	e.strikes++
@@ -173,7 +168,7 @@ func (p *promises) strike(uid types.UID, key string, must bool, err error, now t
 		return nil
 	}
 	// The wait doubles with each failure in a row, as those of tries do.
-	e.until = now.Add(retry.Backoff{First: firstRetry, Max: lastRetry}.After(failures))
+	e.until = now.Add(waits.After(failures))
 	return &heldError{err: err, until: e.until}
 }
 
@@ -340,7 +335,7 @@ func (s *syncing) struck(c *v1.Container, e *promise, must bool, err error) erro
 		// The event has the container's name in place of the ID: events of all
 		// instances are one, and are counted instead of listed.
 		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(callerror.Shown(err), e.id, c.Name))
-		s.m.noteStart(s.pod.UID, c.Name, err)
+		s.m.runs.note(s.pod.UID, c.Name, err)
 	}
 	return err
 }

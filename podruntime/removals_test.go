@@ -24,9 +24,8 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 	c := &v1.Container{Name: "c", Image: "i"}
 	for i := range 2000 {
 		uid := types.UID(fmt.Sprint("u", i))
-		_ = m.tries.note(uid, "c", boom, now)
+		_ = m.runs.fail(uid, "c", boom, now)
 		m.promises.made(uid, "c", "id", now)
-		m.noteStart(uid, "c", boom)
 		m.stopping.since(uid, now)
 		m.applied.set(uid, "id", v1.ResourceCPU, &runtimeapi.LinuxContainerResources{})
 		m.crash.restarted(&v1.Pod{}, c, nil)
@@ -40,7 +39,7 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 	if m.Retain(func(uid types.UID) bool { return uid == "u7" }); len(m.stopping.pods) != 1 {
 		t.Errorf("ends that failed are remembered of %d pods", len(m.stopping.pods))
 	}
-	if err := m.tries.held("u7", "c", now); err == nil {
+	if err := m.runs.held("u7", "c", now); err == nil {
 		t.Error("the pod that stays is forgotten")
 	}
 }

@@ -16,7 +16,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	// Not nil: the plan found the same by the same observation.
 	c, o := podlife.RestartsAll(s.pod, s.obs)
 	if err := s.crashLoop(c, o); err != nil {
-		s.m.noteStart(s.pod.UID, c.Name, err)
+		s.m.runs.note(s.pod.UID, c.Name, err)
 		s.res.add(action, s.pod.Name, err)
 		return false
 	}

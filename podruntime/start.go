@@ -38,7 +38,7 @@ func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.T
 		s.held[c.Name] = &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 		return until, podlife.CrashLoop
 	}
-	if err := s.m.tries.held(s.pod.UID, c.Name, now); err != nil {
+	if err := s.m.runs.held(s.pod.UID, c.Name, now); err != nil {
 		s.held[c.Name] = err
 		return err.until, podlife.StartFailed
 	}
@@ -55,7 +55,7 @@ func (s *syncing) wait(list []Wait) {
 		err := s.held[w.Name]
 		if w.Why == podlife.CrashLoop { // other failures were reported when they happened
 			s.m.containerEvent(s.pod, w.Name, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", w.Name, podName(s.pod))
-			s.m.noteStart(s.pod.UID, w.Name, err)
+			s.m.runs.note(s.pod.UID, w.Name, err)
 			err = fmt.Errorf("container %q: %w", w.Name, err)
 		}
 		s.result(w.Name, err)
@@ -91,7 +91,7 @@ func (s *syncing) outcome(ctx context.Context, c *v1.Container, g podspec.Group,
 	}
 	// Success is noted too: it ends the reason for which the container was shown
 	// as waiting.
-	s.m.noteStart(s.pod.UID, c.Name, err)
+	s.m.runs.note(s.pod.UID, c.Name, err)
 	if err != nil {
 		err = fmt.Errorf("container %q: %w", c.Name, err)
 	}
@@ -169,7 +169,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	// From here the runtime has promised that the container runs: an observation
 	// that does not show it is a failure, and not a reason to start another at
 	// once.
-	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
+	m.runs.succeed(pod.UID, c.Name)
 	m.promises.made(pod.UID, c.Name, id, time.Now())
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, plan, restarts)
@@ -329,7 +329,7 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string
 		message = strings.ReplaceAll(message, id, c.Name)
 	}
 	s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", message)
-	return s.m.tries.note(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
+	return s.m.runs.fail(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
 }
 
 // podName is a pod in the kubelet's messages: name_namespace(UID).

@@ -112,7 +112,7 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	if a.CreateSandbox {
 		// What delays the new sandbox delays the end of the old one as well: the
 		// pod keeps what runs until it can be replaced.
-		if err := s.m.tries.held(s.pod.UID, "", time.Now()); err != nil {
+		if err := s.m.runs.held(s.pod.UID, "", time.Now()); err != nil {
 			s.res.add("CreatePodSandbox", s.pod.Name, err)
 			return false
 		}
@@ -326,7 +326,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		s.failSandbox(err)
 		return false
 	}
-	_ = s.m.tries.note(s.pod.UID, "", nil, time.Now())
+	s.m.runs.succeed(s.pod.UID, "")
 	s.m.promises.made(s.pod.UID, "", id, time.Now())
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
@@ -381,7 +381,7 @@ func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error
 func (s *syncing) failSandbox(err error) {
 	s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 	err = &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)}
-	s.res.add("CreatePodSandbox", s.pod.Name, s.m.tries.note(s.pod.UID, "", err, time.Now()))
+	s.res.add("CreatePodSandbox", s.pod.Name, s.m.runs.fail(s.pod.UID, "", err, time.Now()))
 }
 
 // starts starts the plan's containers. more reports that init went on.
