@@ -218,8 +218,6 @@ func (m *Manager) remembered() []types.UID {
 	all := map[types.UID]bool{}
 	note(&m.crash.mu, m.crash.pods, all)
 	note(&m.runs.mu, m.runs.pods, all)
-	note(&m.stopping.mu, m.stopping.pods, all)
-	note(&m.promises.mu, m.promises.pods, all)
 	note(&m.applied.mu, m.applied.pods, all)
 	return slices.Collect(maps.Keys(all))
 }

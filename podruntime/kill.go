@@ -47,10 +47,6 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 			live = append(live, c)
 		}
 	}
-	// Each call of Kill would begin the grace period anew if the first one were
-	// not remembered: a sandbox whose containers cannot be stopped would never
-	// be.
-	since, first := m.stopping.since(obs.UID, time.Now())
 	turns := newTurns(pod, live)
 	errs := make([]error, len(live))
 	done := make(chan struct{}, len(live))
@@ -58,7 +54,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		go func() {
 			defer func() { done <- struct{}{} }()
 			defer turns.ended(c.Name) // also after a failure: the others must go on
-			errs[i] = m.killContainer(ctx, pod, obs.IPs(), c, podlife.Cause{Grace: grace}, "Stopping container "+c.Name, turns)
+			errs[i] = m.killContainer(ctx, pod, obs, c, podlife.Cause{Grace: grace}, "Stopping container "+c.Name, turns)
 		}()
 	}
 	for range live {
@@ -69,7 +65,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	spared := map[string]bool{}
 	for i, c := range live {
 		p, spec := specOf(pod, c)
-		if errs[i] != nil && time.Since(since) < podlife.Grace(p, spec, podlife.Cause{Grace: grace}) {
+		if errs[i] != nil && !m.overdue(obs.UID, c.ID, podlife.Grace(p, spec, podlife.Cause{Grace: grace})) {
 			spared[c.SandboxID] = true
 		}
 	}
@@ -84,43 +80,21 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		if err := m.rt.StopPodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
 			return fmt.Errorf("stop sandbox %s: %w", id, err)
 		}
+		m.runs.change(obs.UID, func(p *podRuns) { p.stopped("", id, time.Now()) })
 		return nil
 	})...)
-	err := errors.Join(errs...)
-	// Where the runtime heard none of the first requests, no container was asked
-	// to end, and the grace period has not begun.
-	if err == nil || first && !slices.ContainsFunc(errs[:len(live)], heard) {
-		m.stopping.forget(obs.UID)
-	}
-	return err
+	return errors.Join(errs...)
 }
 
-// heard reports whether a call with that error reached the runtime.
-func heard(err error) bool { return !cri.IsUnavailable(err) }
-
-// stopping has the times of the first Kill of pods for which no Kill has succeeded yet.
-type stopping struct {
-	// mu guards pods. An entry goes when the pod's end succeeds, or with Forget.
-	mu   sync.Mutex
-	pods map[types.UID]time.Time
-}
-
-// since returns the time of the first Kill of a pod. If this one is the first, it records now.
-func (s *stopping) since(uid types.UID, now time.Time) (t time.Time, first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t, ok := s.pods[uid]; ok {
-		return t, false
-	}
-	s.pods[uid] = now
-	return now, true
-}
-
-// forget ends the record of a pod: its next Kill is the first again.
-func (s *stopping) forget(uid types.UID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.pods, uid)
+// overdue reports whether a container has been ending for longer than its grace period. Each
+// call of Kill would begin that anew if the first one were not remembered: a sandbox whose
+// containers cannot be stopped would never be.
+func (m *Manager) overdue(uid types.UID, id string, grace time.Duration) (yes bool) {
+	m.runs.see(uid, func(p *podRuns) {
+		r := p.byID(id)
+		yes = r != nil && r.State == ending && time.Since(r.Since) >= grace
+	})
+	return yes
 }
 
 // turns orders the end of a pod with sidecars: each sidecar waits for the
@@ -203,18 +177,20 @@ func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 
 // killContainer runs the preStop hook, waits for its turn and stops the
 // container, all within its grace period.
-func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, o *observed.Container, why podlife.Cause, message string, t *turns) error {
+func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, obs *observed.Pod, o *observed.Container, why podlife.Cause, message string, t *turns) error {
 	p, c := specOf(pod, o)
 	grace := podlife.Grace(p, c, why)
 	m.containerEvent(pod, o.Name, v1.EventTypeNormal, "Killing", "%s", message)
 	start := time.Now()
+	var before run
+	m.runs.change(obs.UID, func(p *podRuns) { before = p.end(o.Name, o.ID, why.Kind, start) })
 	// Hook, turn and stop signal share one grace period, which began with the
 	// call.
 	left := func() time.Duration { return grace - time.Since(start) }
 	// Deferred: a hook that overruns its time goes on until the container is
 	// gone, as its command may wait for just that.
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 {
-		defer m.preStop(ctx, pod, ips, c, o.ID, grace)()
+		defer m.preStop(ctx, pod, obs.IPs(), c, o.ID, grace)()
 	}
 	if grace > 0 {
 		t.await(ctx, o.Name, left())
@@ -227,7 +203,17 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 	// The CRI counts whole seconds. Rounded down, the last part of a second would
 	// be a kill at once.
 	force := max(int64((left()+time.Second-1)/time.Second), minGrace)
-	if err := m.rt.StopContainer(ctx, o.ID, force); err != nil && !cri.IsNotFound(err) {
+	err := m.rt.StopContainer(ctx, o.ID, force)
+	m.runs.change(obs.UID, func(p *podRuns) {
+		switch {
+		case err == nil, cri.IsNotFound(err):
+			err = nil
+			p.stopped(o.Name, o.ID, time.Now())
+		case cri.IsUnavailable(err):
+			p.unheard(before)
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("stop container %s: %w", o.Name, err)
 	}
 	return nil
@@ -364,7 +350,7 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 		// Its sandbox is gone already, or the runtime did not say which one it was
 		// in.
 		if c := &obs.Containers[i]; !inSandbox[c.SandboxID] {
-			errs = append(errs, m.removeContainer(ctx, c))
+			errs = append(errs, m.removeContainer(ctx, obs.UID, c))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -373,7 +359,7 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	// The runtime has confirmed every removal: if it shows the same again, the
 	// next call reports it and its caller slows down.
 	if left.Load() == nil {
-		if err := m.promises.goes(obs, time.Now()); err != nil {
+		if err := m.runs.goes(obs, time.Now()); err != nil {
 			return err
 		}
 	}
@@ -408,18 +394,18 @@ func (m *Manager) podLogs(obs *observed.Pod) string {
 }
 
 // discard removes a dead container from the runtime.
-func (m *Manager) discard(ctx context.Context, id string) error {
+func (m *Manager) discard(ctx context.Context, uid types.UID, id string) error {
 	err := m.insist(ctx, func() error { return m.rt.RemoveContainer(ctx, id) }, id)
 	if err == nil {
-		m.promises.released(id)
+		m.runs.see(uid, func(p *podRuns) { p.discarded(id) })
 		m.cfg.Lifecycle.Removed(id)
 	}
 	return err
 }
 
 // removeContainer removes a dead container and its logs.
-func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) error {
-	err := m.discard(ctx, c.ID)
+func (m *Manager) removeContainer(ctx context.Context, uid types.UID, c *observed.Container) error {
+	err := m.discard(ctx, uid, c.ID)
 	if err != nil {
 		return fmt.Errorf("remove container %s: %w", c.ID, err)
 	}

@@ -199,7 +199,7 @@ func TestLogLinkOfALongName(t *testing.T) {
 		if got := leads(); len(l.read()) != 1 || got != "1.log" {
 			t.Errorf("%d links, to %s; want one to 1.log", len(l.read()), got)
 		}
-		if err := l.m.removeContainer(t.Context(), first); err != nil {
+		if err := l.m.removeContainer(t.Context(), l.w.pod.UID, first); err != nil {
 			t.Error(err)
 		}
 		if got := leads(); got != "1.log" {

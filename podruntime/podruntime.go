@@ -201,10 +201,6 @@ type Manager struct {
 	runs *runs
 	// crash delays restarts of containers that ended.
 	crash *crashLoops
-	// stopping are the pods whose end has failed so far.
-	stopping stopping
-	// promises are what the runtime is to show.
-	promises *promises
 	// applied is empty without a Resizer.
 	applied applied
 }
@@ -262,9 +258,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met, disk: detached.Queue{Limit: maxHung},
-		crash: newCrashLoops(&cfg), promises: newPromises(),
+		crash:   newCrashLoops(&cfg),
 		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
-		runs:    newRuns(), stopping: stopping{pods: map[types.UID]time.Time{}},
+		runs:    newRuns(),
 	}, nil
 }
 
@@ -274,8 +270,6 @@ func (m *Manager) Forget(uid types.UID) {
 	// Each record has its own lock. No two are held at a time.
 	m.runs.forget(uid)
 	m.crash.forget(uid)
-	m.stopping.forget(uid)
-	m.promises.forget(uid)
 	m.applied.forget(uid)
 }
 

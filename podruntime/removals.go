@@ -26,7 +26,7 @@ type removals struct {
 }
 
 // newRemovals returns an empty record. Its methods must not overlap;
-// promises.mu guards it.
+// runs.mu guards it.
 func newRemovals(now time.Time) removals {
 	return removals{seed: maphash.MakeSeed(), start: now, at: map[uint64]time.Duration{}, swept: now}
 }

@@ -25,8 +25,6 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 	for i := range 2000 {
 		uid := types.UID(fmt.Sprint("u", i))
 		_ = m.runs.fail(uid, "c", boom, now)
-		m.promises.made(uid, "c", "id", now)
-		m.stopping.since(uid, now)
 		m.applied.set(uid, "id", v1.ResourceCPU, &runtimeapi.LinuxContainerResources{})
 		m.crash.restarted(&v1.Pod{}, c, nil)
 		m.crash.pod(uid)
@@ -34,10 +32,6 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 	m.Retain(func(uid types.UID) bool { return uid == "u7" })
 	if left := m.remembered(); len(left) != 1 || left[0] != "u7" {
 		t.Errorf("%d pods are remembered", len(left))
-	}
-	m.stopping.since("ending", now) // nothing else is known of it
-	if m.Retain(func(uid types.UID) bool { return uid == "u7" }); len(m.stopping.pods) != 1 {
-		t.Errorf("ends that failed are remembered of %d pods", len(m.stopping.pods))
 	}
 	if err := m.runs.held("u7", "c", now); err == nil {
 		t.Error("the pod that stays is forgotten")
@@ -48,7 +42,7 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 // nothing of it is left when it is old.
 func TestRemovalsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPromises()
+		p := newRuns()
 		most := 0
 		for i := range 20_000 {
 			obs := &observed.Pod{

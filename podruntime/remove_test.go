@@ -38,7 +38,7 @@ func TestRemoveStaysInTheLogDirectory(t *testing.T) {
 		}
 	}
 	for _, path := range []string{logs + "/../victim/0.log", filepath.Join(root, "victim/0.log"), ""} {
-		if err := m.removeContainer(t.Context(), &observed.Container{ID: "x", LogPath: path}); err != nil {
+		if err := m.removeContainer(t.Context(), "u", &observed.Container{ID: "x", LogPath: path}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRemoveStaysInTheLogDirectory(t *testing.T) {
 	}
 	left("victim/0.log", "logs/ns_pod_u/c/0.log.20260101-000000")
 
-	if err := m.removeContainer(t.Context(), &observed.Container{ID: "x", LogPath: logs + "/ns_pod_u/c/0.log"}); err != nil {
+	if err := m.removeContainer(t.Context(), "u", &observed.Container{ID: "x", LogPath: logs + "/ns_pod_u/c/0.log"}); err != nil {
 		t.Error(err)
 	}
 	if e, err := os.ReadDir(filepath.Join(logs, "ns_pod_u/c")); err != nil || len(e) > 0 {

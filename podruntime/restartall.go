@@ -29,7 +29,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	// A grace of 0 seconds: what they do is to be repeated anyway. StopContainer
 	// still gives them minGrace.
 	errs := parallel(live, func(o *observed.Container) error {
-		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, podlife.Cause{Grace: new(int64)}, "Stopping container "+o.Name, nil)
+		return s.m.killContainer(ctx, s.pod, s.obs, o, podlife.Cause{Grace: new(int64)}, "Stopping container "+o.Name, nil)
 	})
 	for i, err := range errs {
 		if err != nil {
@@ -42,7 +42,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	// One by one and in this order: an interruption leaves the sources, which ask
 	// for the rest.
 	for _, id := range ids {
-		if err := s.m.discard(ctx, id); err != nil {
+		if err := s.m.discard(ctx, s.pod.UID, id); err != nil {
 			s.res.add(action, s.pod.Name, fmt.Errorf("remove container %s: %w", id, err))
 			return false
 		}

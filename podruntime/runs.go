@@ -1,56 +1,109 @@
 package podruntime
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // waits are those after failures of one container or sandbox in a row. What fails makes events
-// of its own: without a wait each failure would lead to the next at once.
+// of its own: without a wait each failure would lead to the next at once. What lasted for the
+// longest of them ends the row.
 var waits = retry.Backoff{First: time.Second, Max: time.Minute}
 
-// run is the newest attempt of one container of a pod, or of its sandbox. It is in memory
-// alone: an agent that begins learns of runs by what the runtime shows.
+// runState is how far a run is.
+type runState uint8
+
+const (
+	// planned means that the runtime has nothing of it: it was not made yet, or is gone.
+	planned runState = iota
+	// created means that it was made, and not that it was started.
+	created
+	// started means that it runs, or has to.
+	started
+	// ending means that its end was asked for, and not confirmed.
+	ending
+	// ended means that it does not run any more, or must not.
+	ended
+)
+
+func (s runState) String() string {
+	return [...]string{"planned", "created", "started", "ending", "ended"}[s]
+}
+
+// run is one attempt of one container of a pod, or of its sandbox. It is in memory alone: an
+// agent that begins learns of runs by what the runtime shows.
 type run struct {
-	// Next is when the container or sandbox may be tried again after a failure.
+	Name string // of the container; "" is the sandbox
+	ID   string // in the runtime; "" if it is planned
+	// State is what the runtime said last, in answer to a call or in a look.
+	State runState
+	// Since is when the runtime said so, or when the end of an ending run was asked for first.
+	// A look that began before it says nothing about State. Zero means that only looks have
+	// shown State: the runtime owes nothing then.
+	Since time.Time
+	// Seen reports that a look that began after Since has shown State.
+	Seen bool
+	// Ends is why an ending run is ended.
+	Ends podlife.Kind
+	// Next is when another attempt may be made, or when what was ended may be ended again.
+	// It is zero if nothing has failed since Since.
 	Next time.Time
-	// Err is why the last attempt came no further; nil after one that succeeded.
+	// Err is why the last attempt to start came no further, which may have ended before
+	// the runtime made anything; nil after one that succeeded.
 	Err error
-	// failed is the last wait after failed calls in a row, 0 if the last one succeeded.
-	failed time.Duration
+
+	history
+}
+
+// history is what a run takes over from the one before.
+type history struct {
+	failed time.Duration // the last wait after failed calls in a row; 0 if the last succeeded
+	broken int           // successes in a row that a look contradicted
 }
 
 // runs are the runs of all pods.
 type runs struct {
 	mu   sync.Mutex
-	pods map[types.UID]podRuns
+	pods map[types.UID]*podRuns
+	// removed are IDs of which the runtime said that it removed them. They outlive forget.
+	removed removals
 }
 
-// podRuns are the runs of one pod by container name; "" is the sandbox. Its methods have no
-// lock and no clock.
-type podRuns map[string]*run
+// podRuns are the runs of one pod. Its methods have neither lock nor clock.
+type podRuns struct {
+	newest map[string]*run // by the container's name
+	older  []*run          // those that were to end, and may not have
+}
 
-func newRuns() *runs { return &runs{pods: map[types.UID]podRuns{}} }
+func newRuns() *runs {
+	return &runs{pods: map[types.UID]*podRuns{}, removed: newRemovals(time.Now())}
+}
 
-// see calls do with the runs of a pod, nil if there are none, under the lock.
-func (r *runs) see(uid types.UID, do func(podRuns)) {
+// see calls do with the runs of a pod, if it has any, under the lock.
+func (r *runs) see(uid types.UID, do func(*podRuns)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	do(r.pods[uid])
+	if p := r.pods[uid]; p != nil {
+		do(p)
+	}
 }
 
-// change calls do with the runs of a pod, which it may change, under the lock.
-func (r *runs) change(uid types.UID, do func(podRuns)) {
+// change is see for a pod that may have no runs yet.
+func (r *runs) change(uid types.UID, do func(*podRuns)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.pods[uid]
 	if p == nil {
-		p = podRuns{}
+		p = newPodRuns()
 		r.pods[uid] = p
 	}
 	do(p)
@@ -63,79 +116,314 @@ func (r *runs) forget(uid types.UID) {
 	delete(r.pods, uid)
 }
 
-// of returns the run of a container, a new one if there is none.
-func (p podRuns) of(name string) *run {
-	r := p[name]
+func newPodRuns() *podRuns { return &podRuns{newest: map[string]*run{}} }
+
+// of returns the newest run of a container, a planned one if there is none.
+func (p *podRuns) of(name string) *run {
+	r := p.newest[name]
 	if r == nil {
-		r = &run{}
-		p[name] = r
+		r = &run{Name: name}
+		p.newest[name] = r
 	}
 	return r
 }
 
-// held returns why a container or sandbox may not be tried yet, and until when; nil if it may.
-func (p podRuns) held(name string, now time.Time) *heldError {
-	if r := p[name]; r != nil && now.Before(r.Next) {
-		return &heldError{err: r.Err, until: r.Next}
+// byID returns the run with that ID, or nil.
+func (p *podRuns) byID(id string) *run {
+	for _, r := range p.newest {
+		if r.ID == id && id != "" {
+			return r
+		}
+	}
+	for _, r := range p.older {
+		if r.ID == id {
+			return r
+		}
 	}
 	return nil
 }
 
+// instance is byID for an instance that was made by an earlier agent.
+func (p *podRuns) instance(name, id string) *run {
+	r := p.byID(id)
+	if r == nil {
+		r = &run{Name: name, ID: id, State: started}
+		p.older = append(p.older, r)
+	}
+	return r
+}
+
+// made notes that a container or sandbox was made: it is the newest now.
+func (p *podRuns) made(name, id string, state runState, now time.Time) {
+	r := p.of(name)
+	if old := *r; old.ends() {
+		p.older = append(p.older, &old)
+	}
+	r.settle()
+	*r = run{Name: name, ID: id, State: state, Since: now, Next: r.Next, Err: r.Err, history: r.history}
+}
+
+// ends reports that the run was to end, and that no look has shown that it did.
+func (r *run) ends() bool { return r.State == ending || r.State == ended && !r.Seen }
+
+// gone makes the next attempt of what the runtime has nothing of.
+func (r *run) gone() {
+	r.settle()
+	*r = run{Name: r.Name, Next: r.Next, Err: r.Err, history: r.history}
+}
+
+// settle ends a wait that was for this run: what it was for does not matter any more. A wait
+// after a failed call is for the next one.
+func (r *run) settle() {
+	if r.failed == 0 {
+		r.Next = time.Time{}
+	}
+}
+
 // fail notes that a call of an attempt failed, and returns err with the time of the next one.
-func (p podRuns) fail(name string, err error, now time.Time) error {
+func (p *podRuns) fail(name string, err error, now time.Time) error {
 	r := p.of(name)
 	r.failed = waits.Following(r.failed)
 	r.Next, r.Err = now.Add(r.failed), err
 	return &triedError{err: err, until: r.Next}
 }
 
-// succeed notes that the calls of an attempt succeeded.
-func (p podRuns) succeed(name string) {
+// started notes that a container or sandbox runs. Why it came no further before is over when
+// its hook has succeeded as well.
+func (p *podRuns) started(name, id string, now time.Time) {
+	if p.of(name).ID != id {
+		p.made(name, id, started, now)
+	}
 	r := p.of(name)
-	r.Next, r.failed = time.Time{}, 0
+	r.State, r.Since, r.Seen, r.Next, r.failed = started, now, false, time.Time{}, 0
+}
+
+// held returns why a container or sandbox may not be made or started yet, and until when; nil
+// if it may.
+func (p *podRuns) held(name string, now time.Time) *heldError {
+	if r := p.newest[name]; r != nil && !r.ends() && now.Before(r.Next) {
+		return &heldError{err: r.Err, until: r.Next}
+	}
+	return nil
 }
 
 // retry ends the waits after failed calls.
-func (p podRuns) retry() {
-	for _, r := range p {
+func (p *podRuns) retry() {
+	for _, r := range p.newest {
 		if r.failed > 0 {
 			r.Next, r.failed = time.Time{}, 0
 		}
 	}
 }
 
+// end notes that the end of an instance is asked for. It returns what was known before, for
+// [podRuns.unheard]. Its time to end goes on if it was asked for before, for the same reason.
+func (p *podRuns) end(name, id string, why podlife.Kind, now time.Time) (before run) {
+	r := p.instance(name, id)
+	before = *r
+	if r.State != ending || r.Ends != why {
+		r.State, r.Since, r.Seen, r.Ends = ending, now, false, why
+	}
+	return before
+}
+
+// unheard notes that the runtime did not hear that it should end an instance.
+func (p *podRuns) unheard(before run) {
+	if r := p.byID(before.ID); r != nil && r.State == ending {
+		*r = before
+	}
+}
+
+// stopped notes that the runtime said that an instance has ended.
+func (p *podRuns) stopped(name, id string, now time.Time) {
+	r := p.instance(name, id)
+	r.State, r.Since, r.Seen, r.Next = ended, now, false, time.Time{}
+}
+
+// discarded notes that the runtime said that it removed an instance.
+func (p *podRuns) discarded(id string) {
+	if r := p.byID(id); r != nil && p.newest[r.Name] == r {
+		r.gone()
+	}
+	p.older = slices.DeleteFunc(p.older, func(r *run) bool { return r.ID == id })
+}
+
+// learn merges a look at the pod into its runs. It returns the IDs of those that the look
+// contradicts: they were started, and neither run nor have ended, or were ended and run.
+//
+// The newest instance of a container is a run from its first look on. Of a sandbox it is not
+// said whether it is of use.
+func (p *podRuns) learn(look *observed.Pod, now time.Time) (broken []string) {
+	seen := map[string]bool{}
+	for i := range look.Containers {
+		o := &look.Containers[i]
+		if seen[o.Name] {
+			continue // not the newest
+		}
+		seen[o.Name] = true
+		if r := p.of(o.Name); r.ID != o.ID && !look.ObservedAt.Before(r.Since) && (r.Since.IsZero() || r.State == ended) {
+			p.made(o.Name, o.ID, created, time.Time{})
+		}
+	}
+	for _, r := range p.newest {
+		if r.learn(look, now) {
+			broken = append(broken, r.ID)
+		}
+	}
+	p.older = slices.DeleteFunc(p.older, func(r *run) bool {
+		if r.learn(look, now) {
+			broken = append(broken, r.ID)
+		}
+		return !r.ends()
+	})
+	return broken
+}
+
+// learn merges what a look shows of one run, and reports whether it contradicts the run.
+func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
+	c := byID(look, r.ID)
+	state, there := shown(look, r.ID)
+	switch {
+	case r.ID == "":
+	// A container does not come back from its end: any look that shows it is right.
+	case c != nil && state == observed.Exited:
+		if r.State != ended {
+			// What ended in the future, as it seems after the clock was put back, ended now.
+			r.State, r.Since = ended, now.Add(-max(now.Sub(c.FinishedAt), 0))
+		}
+		r.Seen = true
+		r.settle()
+	case look.ObservedAt.Before(r.Since): // too old
+	case state == observed.Running && r.ends():
+		return r.State == ended
+	case state == observed.Running && r.State == started:
+		r.Seen = true
+	case state == observed.Running:
+		r.State, r.Since, r.Seen = started, time.Time{}, true
+	case r.State == ended:
+		r.Seen = true
+		r.settle()
+	case r.State == started && !r.Since.IsZero():
+		return true
+	case !there:
+		r.gone()
+	case state == observed.Created && r.State == started:
+		r.State = created
+	}
+	return false
+}
+
+// shown is the state of a sandbox or container in a look, and whether it is there.
+func shown(look *observed.Pod, id string) (state observed.State, there bool) {
+	for i := range look.Sandboxes {
+		if look.Sandboxes[i].ID == id {
+			return look.Sandboxes[i].State, true
+		}
+	}
+	if c := byID(look, id); c != nil {
+		return c.State, true
+	}
+	return observed.Unknown, false
+}
+
+// strike counts that a look contradicted a run. It returns an error that says how long the same
+// must not be done again; nil if it may. What was seen before it went has its first failure
+// free, as it may have gone by the hand of a person, unless must is set.
+func (r *run) strike(must bool, err error, now time.Time) error {
+	// It lasted before its first failure: the row of failures is over. A success that does not
+	// last ends none.
+	if r.Next.IsZero() && now.Sub(r.Since) >= waits.Max {
+		r.broken = 0
+	}
+	r.broken++
+	failures := r.broken
+	if r.Seen && !must {
+		failures--
+	}
+	if r.Next = now; failures == 0 {
+		return nil
+	}
+	r.Next = now.Add(waits.After(failures))
+	return &heldError{err: err, until: r.Next}
+}
+
+// again returns an error while what was ended before, and runs, may not be ended again.
+func (p *podRuns) again(id, what string, now time.Time) error {
+	r := p.byID(id)
+	err := fmt.Errorf("%s still runs after a successful stop", what)
+	switch {
+	case r == nil || r.State != ended || r.Seen:
+		return nil
+	case now.Before(r.Next):
+		return &heldError{err: err, until: r.Next}
+	case r.Next.IsZero():
+		return r.strike(false, err, now)
+	default:
+		return nil // it has waited for this
+	}
+}
+
+// goes notes that the runtime said that it removed everything of a pod. It returns an error if
+// it had said so before of what was there nevertheless.
+func (r *runs) goes(look *observed.Pod, now time.Time) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Here, as nothing else makes the record grow.
+	r.removed.sweep(now)
+	var err error
+	note := func(what, id string) {
+		// The first one found is reported, and all are noted.
+		if at, ok := r.removed.when(id); ok && !look.ObservedAt.Before(at) && err == nil {
+			err = fmt.Errorf("%s %s was still there after a successful removal", what, id)
+		}
+		r.removed.add(id, now)
+	}
+	for i := range look.Sandboxes {
+		note("sandbox", look.Sandboxes[i].ID)
+	}
+	for i := range look.Containers {
+		note("container", look.Containers[i].ID)
+	}
+	return err
+}
+
+// newest returns a copy of the newest run of a container.
+func (r *runs) newest(uid types.UID, name string) (out run) {
+	r.see(uid, func(p *podRuns) {
+		if r := p.newest[name]; r != nil {
+			out = *r
+		}
+	})
+	return out
+}
+
 // held is [podRuns.held].
 func (r *runs) held(uid types.UID, name string, now time.Time) (err *heldError) {
-	r.see(uid, func(p podRuns) { err = p.held(name, now) })
+	r.see(uid, func(p *podRuns) { err = p.held(name, now) })
 	return err
 }
 
 // fail is [podRuns.fail].
 func (r *runs) fail(uid types.UID, name string, err error, now time.Time) error {
-	r.change(uid, func(p podRuns) { err = p.fail(name, err, now) })
+	r.change(uid, func(p *podRuns) { err = p.fail(name, err, now) })
 	return err
-}
-
-// succeed is [podRuns.succeed].
-func (r *runs) succeed(uid types.UID, name string) {
-	r.change(uid, func(p podRuns) { p.succeed(name) })
 }
 
 // note notes how the last attempt of a container went, for StartErrors.
 func (r *runs) note(uid types.UID, name string, err error) {
-	r.change(uid, func(p podRuns) { p.of(name).Err = err })
+	r.change(uid, func(p *podRuns) { p.of(name).Err = err })
 }
 
 // Retry ends the back-offs of failed creations and starts of the pod, since something that they
 // depend on has changed. Crash-loop back-offs stay.
-func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, podRuns.retry) }
+func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, (*podRuns).retry) }
 
 // StartErrors returns, by container name, the errors of containers whose last start failed.
 // The map is the caller's.
 func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
 	out := map[string]StartError{}
-	m.runs.see(uid, func(p podRuns) {
-		for name, r := range p {
+	m.runs.see(uid, func(p *podRuns) {
+		for name, r := range p.newest {
 			if name != "" && r.Err != nil {
 				out[name] = StartError{Reason: reasonOf(r.Err), Message: callerror.Shown(r.Err)}
 			}

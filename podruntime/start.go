@@ -158,6 +158,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		return s.failed(ctx, c, id, ReasonCreateContainer, err)
 	}
+	m.runs.change(pod.UID, func(p *podRuns) { p.made(c.Name, id, created, time.Now()) })
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	err = s.run(ctx, c.Name, id)
 	m.crash.restarted(pod, c, last) // as a start that fails is too
@@ -169,8 +170,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	// From here the runtime has promised that the container runs: an observation
 	// that does not show it is a failure, and not a reason to start another at
 	// once.
-	m.runs.succeed(pod.UID, c.Name)
-	m.promises.made(pod.UID, c.Name, id, time.Now())
+	m.runs.change(pod.UID, func(p *podRuns) { p.started(c.Name, id, time.Now()) })
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, plan, restarts)
 	s.linkLog(ctx, id, c.Name, plan.Config.GetLogPath())
@@ -184,7 +184,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 			// The hook's error is the one to show. If the kill fails, the next
 			// observation shows a container that runs, which is kept.
-			_ = m.killContainer(ctx, pod, s.in.PodIPs, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
+			_ = m.killContainer(ctx, pod, &observed.Pod{UID: pod.UID, Sandboxes: []observed.Sandbox{{IPs: s.in.PodIPs}}}, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
 				podlife.Cause{Kind: podlife.HookFailed}, "FailedPostStartHook", nil)
 			return &reasonError{ReasonPostStart, err}
 		}
@@ -201,7 +201,7 @@ func (s *syncing) replace(ctx context.Context, last *observed.Container, next *r
 	if err := s.m.removeLogs(ctx, last); err != nil {
 		return err
 	}
-	err := s.m.removeContainer(ctx, last)
+	err := s.m.removeContainer(ctx, s.pod.UID, last)
 	switch {
 	case err == nil:
 		s.drop(last.ID)

@@ -47,6 +47,7 @@ type syncing struct {
 	alive      map[string]bool  // containers that could not be killed
 	tried      map[string]bool  // containers whose start failed, or has to wait
 	held       map[string]error // why containers wait, as the last plan asked
+	broken     []string         // IDs of runs that the observation contradicted
 
 	mu  sync.Mutex // guards obs.Containers and res while containers start
 	res Result
@@ -61,7 +62,7 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	// Both before the first plan: resources applied to instances that are gone
 	// must not count, and successes that the observation shows are borne out.
 	m.applied.keep(s.obs)
-	m.promises.look(s.obs)
+	m.runs.see(s.pod.UID, func(p *podRuns) { s.broken = p.learn(s.obs, time.Now()) })
 	// Each round starts at least one container, clears the way for a new
 	// beginning, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
@@ -186,15 +187,10 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	// Side by side: one container with a long grace period must not hold back the
 	// others. No turns are kept, as the rest of the pod goes on.
 	errs := parallel(a.Kill, func(k Kill) error {
-		if err := s.m.promises.again(s.obs, k.ID, "container "+k.Name, time.Now()); err != nil {
+		if err := s.again(k.ID, "container "+k.Name); err != nil {
 			return err
 		}
-		o := byID(s.obs, k.ID)
-		err := s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, podlife.Cause{Kind: k.Why}, k.Message, nil)
-		if err == nil {
-			s.m.promises.made(s.pod.UID, ending(k.ID), k.ID, time.Now())
-		}
-		return err
+		return s.m.killContainer(ctx, s.pod, s.obs, byID(s.obs, k.ID), podlife.Cause{Kind: k.Why}, k.Message, nil)
 	})
 	for i, k := range a.Kill {
 		s.res.add("KillContainer", k.Name, errs[i])
@@ -213,32 +209,21 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 // killPod ends everything there is. What runs although it was ended before
 // holds it back for a while.
 func (s *syncing) killPod(ctx context.Context) error {
-	var running []string
 	for i := range s.obs.Containers {
 		if c := &s.obs.Containers[i]; c.State == observed.Running {
-			if err := s.m.promises.again(s.obs, c.ID, "container "+c.Name, time.Now()); err != nil {
+			if err := s.again(c.ID, "container "+c.Name); err != nil {
 				return err
 			}
-			running = append(running, c.ID)
 		}
 	}
 	for i := range s.obs.Sandboxes {
 		if sb := &s.obs.Sandboxes[i]; sb.State == observed.Running {
-			if err := s.m.promises.again(s.obs, sb.ID, "sandbox "+sb.ID, time.Now()); err != nil {
+			if err := s.again(sb.ID, "sandbox "+sb.ID); err != nil {
 				return err
 			}
-			running = append(running, sb.ID)
 		}
 	}
-	if err := s.m.Kill(ctx, s.pod, s.obs, nil); err != nil {
-		return err
-	}
-	// From now on an observation that shows any of these running contradicts the
-	// runtime.
-	for _, id := range running {
-		s.m.promises.made(s.pod.UID, ending(id), id, time.Now())
-	}
-	return nil
+	return s.m.Kill(ctx, s.pod, s.obs, nil)
 }
 
 // markStopped notes that a container, or with "" everything, was stopped.
@@ -273,7 +258,7 @@ func (s *syncing) removeInit(ctx context.Context) {
 			kept = append(kept, c)
 			continue
 		}
-		err := s.m.discard(ctx, c.ID)
+		err := s.m.discard(ctx, s.pod.UID, c.ID)
 		if err != nil {
 			s.m.cfg.Log.Warn("init container of an earlier sandbox stays", zap.String("container", c.ID), zap.Error(err))
 			kept = append(kept, c)
@@ -326,8 +311,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		s.failSandbox(err)
 		return false
 	}
-	s.m.runs.succeed(s.pod.UID, "")
-	s.m.promises.made(s.pod.UID, "", id, time.Now())
+	s.m.runs.change(s.pod.UID, func(p *podRuns) { p.started("", id, time.Now()) })
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
 	// The sync continues the observation by hand: another look would cost two
@@ -612,7 +596,7 @@ func (s *syncing) prune(ctx context.Context) {
 		keep[id] = true
 	}
 	for _, c := range gone {
-		if err := s.m.removeContainer(ctx, &c); err != nil && !errors.Is(err, context.Canceled) {
+		if err := s.m.removeContainer(ctx, s.pod.UID, &c); err != nil && !errors.Is(err, context.Canceled) {
 			s.m.cfg.Log.Warn("dead container stays", zap.String("container", c.ID), zap.Error(err))
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // The waits after failures in a row grow, what was seen has its first failure
 // free, and what lasted begins anew.
-func TestPromiseWaits(t *testing.T) {
+func TestWaitsAfterBrokenRuns(t *testing.T) {
 	boom := errors.New("boom")
 	for _, tc := range []struct {
 		name string
@@ -28,27 +28,28 @@ func TestPromiseWaits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPromises()
+				p := newPodRuns()
 				for i, want := range tc.want {
-					p.made("u", "c", "id", time.Now())
+					p.started("c", "id", time.Now())
 					time.Sleep(tc.last)
 					obs := &observed.Pod{UID: "u", ObservedAt: time.Now()}
 					if tc.seen {
 						obs.Containers = []observed.Container{{ID: "id", Name: "c", State: observed.Running}}
 					}
-					p.look(obs)
-					if _, ok := p.owed(obs, "c"); !ok {
-						t.Fatal("nothing is owed")
+					p.learn(obs, time.Now())
+					if broken := p.learn(&observed.Pod{UID: "u", ObservedAt: time.Now()}, time.Now()); len(broken) != 1 || broken[0] != "id" {
+						t.Fatalf("contradicted are %q", broken)
 					}
 					wait := time.Duration(0)
-					if err := p.strike("u", "c", tc.must, boom, time.Now()); err != nil {
+					r := p.of("c")
+					if err := r.strike(tc.must, boom, time.Now()); err != nil {
+						r.Err = boom
 						held := (*heldError)(nil)
 						if !errors.As(err, &held) || !errors.Is(err, boom) || !errors.Is(err, errUndone) {
 							t.Fatalf("error %v", err)
 						}
 						wait = time.Until(held.until)
-						e, _ := p.owed(obs, "c")
-						if e.held(time.Now()) == nil || e.held(held.until) != nil {
+						if p.held("c", time.Now()) == nil || p.held("c", held.until) != nil {
 							t.Error("it is not held as long as it says")
 						}
 					}
@@ -62,46 +63,11 @@ func TestPromiseWaits(t *testing.T) {
 	}
 }
 
-// A look of before the promise reports nothing, and what was removed owes nothing.
-func TestPromisesThatAreNotOwed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, before := newPromises(), &observed.Pod{UID: "u", ObservedAt: time.Now()}
-		time.Sleep(time.Second)
-		p.made("u", "c", "id", time.Now())
-		p.made("u", ending("x"), "x", time.Now())
-		if _, ok := p.owed(before, "c"); ok {
-			t.Error("an older look counts")
-		}
-		if _, ok := p.owed(&observed.Pod{UID: "u"}, "c"); ok {
-			t.Error("a look of no time counts")
-		}
-		after := &observed.Pod{UID: "u", ObservedAt: time.Now()}
-		if _, ok := p.owed(after, "c"); !ok {
-			t.Error("a newer look does not count")
-		}
-		if err := p.again(after, "x", "container x", time.Now()); err == nil {
-			t.Error("what runs on is ended again at once")
-		}
-		p.look(after) // which has nothing that runs
-		if err := p.again(after, "x", "container x", time.Now()); err != nil {
-			t.Errorf("what ended: %v", err)
-		}
-		p.released("id")
-		if _, ok := p.owed(after, "c"); ok {
-			t.Error("something is owed for what was removed")
-		}
-		p.forget("u")
-		if len(p.pods) != 0 {
-			t.Error("a pod that is gone is remembered")
-		}
-	})
-}
-
 // A removal is believed once; what is there again is an error, and no more is
 // remembered than there is room for.
 func TestRemovalsThatAreNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPromises()
+		p := newRuns()
 		look := func() *observed.Pod {
 			return &observed.Pod{UID: "u", ObservedAt: time.Now(), Sandboxes: []observed.Sandbox{{ID: "s"}}, Containers: []observed.Container{{ID: "c"}}}
 		}

@@ -1,0 +1,145 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/internal/callerror"
+)
+
+// A success that a later look does not show is a failure: without a wait, a runtime that
+// contradicts itself would be asked as fast as it answers. This file is about what precedes the
+// next attempt.
+
+// anotherSandbox returns an error while the previous sandbox may still run. If that sandbox
+// vanished, or failed soon after it was made, the next attempt has to wait, too.
+func (s *syncing) anotherSandbox(ctx context.Context) error {
+	last := s.m.runs.newest(s.pod.UID, "")
+	if last.State != started || s.obs.ObservedAt.Before(last.Since) {
+		return nil
+	}
+	if _, there := shown(s.obs, last.ID); there {
+		return s.struckSandbox(&last, false, fmt.Errorf("sandbox %s was of no use soon after the runtime said that it was made", last.ID))
+	}
+	// The list may have lost a sandbox that is there: the runtime is asked about
+	// the very ID before another takes its place.
+	st, err := s.m.rt.PodSandboxStatus(ctx, last.ID, false)
+	gone := cri.IsNotFound(err)
+	// No answer is no proof: a second sandbox beside a running one would have
+	// the pod twice.
+	if err != nil && !gone {
+		return fmt.Errorf("sandbox %s is not in the runtime's list: %w", last.ID, err)
+	}
+	runs := !gone && st.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+	if runs {
+		err = fmt.Errorf("sandbox %s runs, and the runtime does not list it", last.ID)
+	} else {
+		err = fmt.Errorf("sandbox %s is not there although the runtime said that it was made", last.ID)
+	}
+	if err := s.struckSandbox(&last, runs, err); err != nil {
+		return err
+	}
+	// Also what it says it does not have: no copies are left behind.
+	return errors.Join(found(s.m.rt.StopPodSandbox(ctx, last.ID)), found(s.m.rt.RemovePodSandbox(ctx, last.ID)))
+}
+
+// struckSandbox counts a failure, once for each sandbox unless it runs.
+func (s *syncing) struckSandbox(last *run, runs bool, err error) error {
+	if !runs && !last.Next.IsZero() {
+		return nil // it has waited for this
+	}
+	err = s.strike(last, runs, &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)})
+	if err != nil {
+		s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+	}
+	return err
+}
+
+// strike counts that a look contradicted a run: see [run.strike]. A wait is for err.
+func (s *syncing) strike(last *run, must bool, err error) (wait error) {
+	s.m.runs.see(s.pod.UID, func(p *podRuns) {
+		if r := p.byID(last.ID); r != nil {
+			if wait = r.strike(must, err, time.Now()); wait != nil {
+				r.Err = err
+			}
+		}
+	})
+	return wait
+}
+
+// found returns nil for NotFound, and any other err as it is: to stop or remove an object that
+// does not exist is no failure.
+func found(err error) error {
+	if cri.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// again returns an error while an instance that the runtime said it had ended may not be ended
+// again. what names it in the error.
+func (s *syncing) again(id, what string) (err error) {
+	if slices.Contains(s.broken, id) {
+		s.m.runs.see(s.pod.UID, func(p *podRuns) { err = p.again(id, what, time.Now()) })
+	}
+	return err
+}
+
+// another returns an error while the previous instance of a container may still run. If that
+// instance vanished or never ran, the next attempt has to wait, too.
+func (s *syncing) another(ctx context.Context, c *v1.Container) error {
+	last := s.m.runs.newest(s.pod.UID, c.Name)
+	if last.State != started || !slices.Contains(s.broken, last.ID) {
+		return nil // how soon the next may follow is for the crash-loop back-off
+	}
+	s.mu.Lock()
+	// Other containers of the pod start side by side, and change the observation.
+	state, there := shown(s.obs, last.ID)
+	s.mu.Unlock()
+	if there {
+		// It is listed, and neither runs nor has ended: a start that did not take
+		// place.
+		return s.struck(c, &last, false, fmt.Errorf("container %s is %s although the runtime said that it started", last.ID, state))
+	}
+	st, err := s.m.rt.ContainerStatus(ctx, last.ID, false)
+	gone := cri.IsNotFound(err)
+	if err != nil && !gone {
+		return s.struck(c, &last, true, fmt.Errorf("container %s is not in the runtime's list: %w", last.ID, err))
+	}
+	if !gone && st.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return s.struck(c, &last, true, fmt.Errorf("container %s runs, and the runtime does not list it", last.ID))
+	}
+	err = s.struck(c, &last, false, fmt.Errorf("container %s is not there although the runtime said that it started", last.ID))
+	if err != nil {
+		return err
+	}
+	// Also what the runtime says it does not have: a copy that comes back would
+	// run beside the next instance.
+	if err := s.m.discard(ctx, s.pod.UID, last.ID); err != nil {
+		return fmt.Errorf("remove container %s, which is not in the runtime's list: %w", last.ID, err)
+	}
+	return nil
+}
+
+// struck counts a failure of a container, once for each instance unless must is
+// set.
+func (s *syncing) struck(c *v1.Container, last *run, must bool, err error) error {
+	if !must && !last.Next.IsZero() {
+		return nil
+	}
+	err = s.strike(last, must, &reasonError{ReasonRunContainer, err})
+	if err != nil {
+		// The event has the container's name in place of the ID: events of all
+		// instances are one, and are counted instead of listed.
+		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(callerror.Shown(err), last.ID, c.Name))
+	}
+	return err
+}
