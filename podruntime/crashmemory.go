@@ -218,7 +218,6 @@ func (m *Manager) remembered() []types.UID {
 	all := map[types.UID]bool{}
 	note(&m.crash.mu, m.crash.pods, all)
 	note(&m.runs.mu, m.runs.pods, all)
-	note(&m.applied.mu, m.applied.pods, all)
 	return slices.Collect(maps.Keys(all))
 }
 

@@ -201,8 +201,6 @@ type Manager struct {
 	runs *runs
 	// crash delays restarts of containers that ended.
 	crash *crashLoops
-	// applied is empty without a Resizer.
-	applied applied
 }
 
 // StartError is the error of a container's last start: Reason and Message of its waiting
@@ -258,9 +256,8 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met, disk: detached.Queue{Limit: maxHung},
-		crash:   newCrashLoops(&cfg),
-		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
-		runs:    newRuns(),
+		crash: newCrashLoops(&cfg),
+		runs:  newRuns(),
 	}, nil
 }
 
@@ -270,7 +267,6 @@ func (m *Manager) Forget(uid types.UID) {
 	// Each record has its own lock. No two are held at a time.
 	m.runs.forget(uid)
 	m.crash.forget(uid)
-	m.applied.forget(uid)
 }
 
 // event reports an event of a pod, if anybody listens. pod is nil where the

@@ -25,7 +25,7 @@ func TestRetainForgetsPodsThatAreGone(t *testing.T) {
 	for i := range 2000 {
 		uid := types.UID(fmt.Sprint("u", i))
 		_ = m.runs.fail(uid, "c", boom, now)
-		m.applied.set(uid, "id", v1.ResourceCPU, &runtimeapi.LinuxContainerResources{})
+		m.runs.give(uid, "id", v1.ResourceCPU, &runtimeapi.LinuxContainerResources{})
 		m.crash.restarted(&v1.Pod{}, c, nil)
 		m.crash.pod(uid)
 	}

@@ -116,7 +116,7 @@ func TestPlanOfResize(t *testing.T) {
 				if c.made != "-" {
 					o.Annotations = written(asks(c.made))
 				}
-				m := &Manager{cfg: Config{Resizer: &resizer{}}}
+				m := &Manager{cfg: Config{Resizer: &resizer{}}, runs: newRuns()}
 				req := Request{Spec: podspec.Input{Pod: w.pod}, Observed: w.obs}
 				a := Plan(m.planInput(req, w.obs))
 				got := of(a.Update)
@@ -152,7 +152,7 @@ func TestNoResizeBesideOtherChanges(t *testing.T) {
 		if o := w.obs.Newest("c1"); o != nil {
 			o.Annotations = written(asks(""))
 		}
-		m := &Manager{cfg: Config{Resizer: &resizer{}}}
+		m := &Manager{cfg: Config{Resizer: &resizer{}}, runs: newRuns()}
 		if a := Plan(m.planInput(Request{Spec: podspec.Input{Pod: w.pod}, Liveness: func(id string) ProbeResult { return w.live[id] }}, w.obs)); len(a.Update) > 0 {
 			t.Errorf("%s: %s", name, of(a.Update))
 		}

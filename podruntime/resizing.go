@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -12,7 +11,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
@@ -48,56 +46,8 @@ type PodCgroups interface {
 // ReasonResize is the reason of a failed resize. The next sync repeats it.
 const ReasonResize = "ResizeError"
 
-// applied remembers what running containers were given last.
-type applied struct {
-	// mu guards pods. The values are shared and never changed.
-	mu   sync.Mutex
-	pods map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources
-}
-
-type appliedKey struct {
-	container string // its ID
-	resource  v1.ResourceName
-}
-
-// get returns what the container was given, or nil. It is not to be changed.
-func (a *applied) get(uid types.UID, id string, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pods[uid][appliedKey{id, name}]
-}
-
-// set notes what a container, or with wholePod the pod's cgroup, was given. r
-// is kept.
-func (a *applied) set(uid types.UID, id string, name v1.ResourceName, r *runtimeapi.LinuxContainerResources) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pods[uid] == nil {
-		a.pods[uid] = map[appliedKey]*runtimeapi.LinuxContainerResources{}
-	}
-	a.pods[uid][appliedKey{id, name}] = r
-}
-
 // wholePod stands in place of a container's ID for the cgroup of the pod.
 const wholePod = ""
-
-// keep forgets the containers that the runtime shows no more.
-func (a *applied) keep(obs *observed.Pod) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for key := range a.pods[obs.UID] {
-		if key.container != wholePod && byID(obs, key.container) == nil {
-			delete(a.pods[obs.UID], key)
-		}
-	}
-}
-
-// forget drops a pod's record; after that its resources are not known.
-func (a *applied) forget(uid types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.pods, uid)
-}
 
 // planInput returns the input of Plan for the pod's next step.
 func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
@@ -109,7 +59,7 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 				return podspec.Resources(req.Spec, c, r)
 			},
 			Applied: func(id string, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
-				return m.applied.get(req.Spec.Pod.UID, id, name)
+				return m.runs.given(req.Spec.Pod.UID, id, name)
 			},
 			// Without a limit of its own the container is bounded by the pod's.
 			Pooled: func(c *v1.Container, name v1.ResourceName) bool {
@@ -155,7 +105,7 @@ func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.L
 		return nil, false, false
 	}
 	to = only(podspec.PodResources(in), name)
-	last := m.applied.get(in.Pod.UID, wholePod, name)
+	last := m.runs.given(in.Pod.UID, wholePod, name)
 	return to, !proto.Equal(to, last), last != nil
 }
 
@@ -163,7 +113,7 @@ func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.L
 func (m *Manager) madePool(in podspec.Input) {
 	for _, name := range resized {
 		if to, differs, known := m.pool(in, name); differs && !known {
-			m.applied.set(in.Pod.UID, wholePod, name, to)
+			m.runs.give(in.Pod.UID, wholePod, name, to)
 		}
 	}
 }
@@ -194,7 +144,7 @@ func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 			break
 		}
 		if pool != nil {
-			s.m.applied.set(s.pod.UID, wholePod, name, pool)
+			s.m.runs.give(s.pod.UID, wholePod, name, pool)
 		}
 	}
 	if some && ctx.Err() == nil {
@@ -265,7 +215,7 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 			return fail("container "+u.Name, err)
 		}
 		// Noted one by one: after a failure of the next, this one is not repeated.
-		s.m.applied.set(s.pod.UID, u.ID, name, u.To)
+		s.m.runs.give(s.pod.UID, u.ID, name, u.To)
 		s.res.add("ResizeContainer", u.Name, nil)
 	}
 	if !grows && told {

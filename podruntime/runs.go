@@ -6,7 +6,9 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/callerror"
@@ -60,9 +62,15 @@ type run struct {
 	// Err is why the last attempt to start came no further, which may have ended before
 	// the runtime made anything; nil after one that succeeded.
 	Err error
+	// Given are the resources that it has, as far as this process gave them. The values are
+	// shared and never changed.
+	Given resources
 
 	history
 }
+
+// resources are values of one resource each.
+type resources map[v1.ResourceName]*runtimeapi.LinuxContainerResources
 
 // history is what a run takes over from the one before.
 type history struct {
@@ -82,6 +90,7 @@ type runs struct {
 type podRuns struct {
 	newest map[string]*run // by the container's name
 	older  []*run          // those that were to end, and may not have
+	given  resources       // those of the pod's cgroup, as Given of a run
 }
 
 func newRuns() *runs {
@@ -395,6 +404,37 @@ func (r *runs) newest(uid types.UID, name string) (out run) {
 		}
 	})
 	return out
+}
+
+// given returns what a container, or with wholePod the pod's cgroup, was given last; nil if that
+// is not known. It is not to be changed.
+func (r *runs) given(uid types.UID, id string, name v1.ResourceName) (out *runtimeapi.LinuxContainerResources) {
+	r.see(uid, func(p *podRuns) {
+		if id == wholePod {
+			out = p.given[name]
+		} else if r := p.byID(id); r != nil {
+			out = r.Given[name]
+		}
+	})
+	return out
+}
+
+// give notes what a container, or with wholePod the pod's cgroup, was given. It keeps to.
+func (r *runs) give(uid types.UID, id string, name v1.ResourceName, to *runtimeapi.LinuxContainerResources) {
+	r.change(uid, func(p *podRuns) {
+		given := &p.given
+		if id != wholePod {
+			r := p.byID(id)
+			if r == nil {
+				return // it is gone
+			}
+			given = &r.Given
+		}
+		if *given == nil {
+			*given = resources{}
+		}
+		(*given)[name] = to
+	})
 }
 
 // held is [podRuns.held].

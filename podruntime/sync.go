@@ -59,10 +59,7 @@ type syncing struct {
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}, held: map[string]error{}}
 	s.obs = copyPod(req.Observed, s.pod)
-	// Both before the first plan: resources applied to instances that are gone
-	// must not count, and successes that the observation shows are borne out.
-	m.applied.keep(s.obs)
-	m.runs.see(s.pod.UID, func(p *podRuns) { s.broken = p.learn(s.obs, time.Now()) })
+	m.runs.change(s.pod.UID, func(p *podRuns) { s.broken = p.learn(s.obs, time.Now()) })
 	// Each round starts at least one container, clears the way for a new
 	// beginning, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
@@ -532,7 +529,7 @@ func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPla
 	if s.m.cfg.Resizer != nil {
 		// What the container was created with is what the next resize starts from.
 		for _, name := range resized {
-			s.m.applied.set(s.pod.UID, id, name, only(plan.Config.GetLinux().GetResources(), name))
+			s.m.runs.give(s.pod.UID, id, name, only(plan.Config.GetLinux().GetResources(), name))
 		}
 	}
 	s.mu.Lock()
