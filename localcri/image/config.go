@@ -51,6 +51,9 @@ type Config struct {
 	UnpackJobs int
 	// MaxLayerBytes bounds a layer, compressed and unpacked; 16 GiB.
 	MaxLayerBytes int64
+	// MaxImageBytes bounds all layers of an image, unpacked; 256 GiB. Holes of files
+	// count: they cost time, if no space.
+	MaxImageBytes int64
 	// MaxLayerEntries bounds the entries of a layer; 1,000,000.
 	MaxLayerEntries int64
 	// Reserve is how many bytes of the file system pulls leave free; 256 MiB.
@@ -145,6 +148,7 @@ func (c Config) withDefaults() (Config, error) {
 	number(bad, "PullJobs", &c.PullJobs, 3)
 	number(bad, "UnpackJobs", &c.UnpackJobs, max(2, runtime.NumCPU()))
 	number(bad, "MaxLayerBytes", &c.MaxLayerBytes, 16<<30)
+	number(bad, "MaxImageBytes", &c.MaxImageBytes, 256<<30)
 	number(bad, "MaxLayerEntries", &c.MaxLayerEntries, 1_000_000)
 	number(bad, "Reserve", &c.Reserve, 256<<20)
 	number(bad, "ProgressTimeout", &c.ProgressTimeout, 5*time.Minute)

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -133,11 +134,15 @@ func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, d
 	chain := chainIDs(diffs)
 	keys, errs := make([]string, len(blobs)), make([]error, len(blobs))
 	var wg sync.WaitGroup
+	var size atomic.Int64
 	for i := range blobs {
 		wg.Go(func() {
 			// Not bounded here: downloads and unpacking have slots of their own, and a
 			// layer may have to wait for those below it.
 			keys[i], errs[i] = s.ensure(ctx, src, wanted{blobs[i], diffs[i], chain[:i+1], diffs[:i+1]})
+			if errs[i] == nil && size.Add(s.sizeOf(keys[i])) > s.cfg.MaxImageBytes {
+				errs[i] = fmt.Errorf("%w: the layers of the image have more than %d bytes", errLimit, s.cfg.MaxImageBytes)
+			}
 			if errs[i] != nil {
 				cancel(errs[i]) // the first is the cause of all
 			}
@@ -150,6 +155,13 @@ func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, d
 		return keys, context.Cause(ctx)
 	}
 	return keys, nil
+}
+
+// sizeOf returns the size of a layer that is held.
+func (s *Store) sizeOf(key string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.layers[key].Size
 }
 
 // keep writes an image's record, with the names that it has already and new ones.

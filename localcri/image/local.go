@@ -198,6 +198,7 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 	// The bound of the stream counts padding, too, while this one counts sizes that
 	// headers claim: it stops a file before it is written.
 	budget := s.cfg.MaxLayerBytes
+	var names remembered
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -225,19 +226,30 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 				return nil, invalid(ctx, err)
 			}
 			a.files[path] = f
+			err = names.add(path)
 		case tar.TypeSymlink:
 			// docker save had symbolic links for layers that several images share. One
 			// that leads out of the archive is dropped: its layer is then missing.
-			to := filepath.Join(filepath.Dir(path), h.Linkname)
-			if filepath.IsLocal(to) && !filepath.IsAbs(h.Linkname) {
-				a.links[path] = to
+			if dir, _ := split(path); !strings.HasPrefix(h.Linkname, "/") {
+				err = a.link(&names, path, dir+"/"+h.Linkname)
 			}
 		case tar.TypeLink:
-			if to, err := cleanName(h.Linkname); err == nil {
-				a.links[path] = to
-			}
+			err = a.link(&names, path, h.Linkname)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
+}
+
+// link keeps a link of the archive, unless its target is no name that a file could have.
+func (a *spooled) link(names *remembered, path, to string) error {
+	to, err := cleanName(to)
+	if err != nil {
+		return nil //nolint:nilerr // a missing layer is an error of the image that needs it
+	}
+	a.links[path] = to
+	return names.add(path, to)
 }
 
 // invalid is an error of reading an archive: the archive's fault, if nobody else's.

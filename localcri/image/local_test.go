@@ -5,6 +5,8 @@ package image
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,6 +142,7 @@ func TestHostileArchives(t *testing.T) {
 		"another layer":         {tarred(t, changed), codes.NotFound},
 		"hostile layer":         {dockerArchive(t, []string{"app:1"}, archive(t, file("../f", "x"))), codes.InvalidArgument},
 		"bad name":              {dockerArchive(t, []string{"UPPER"}, one), codes.InvalidArgument},
+		"targets to remember":   {archive(t, slices.Repeat([]entry{symlink("l", strings.Repeat("a/", 2000))}, 6000)...), codes.InvalidArgument},
 		"cut":                   {dockerArchive(t, []string{"app:1"}, one)[:2000], codes.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,6 +173,35 @@ func TestHostileArchives(t *testing.T) {
 			t.Errorf("%v, %v", ids, err)
 		}
 	})
+}
+
+// What an archive has the store remember is bounded, however long the targets of its links
+// are: those that are no names of files are not kept.
+func TestLongLinksAreNotRemembered(t *testing.T) {
+	long := strings.Repeat("a/", 400_000) + "x"
+	var entries []entry
+	for i := range 50 {
+		entries = append(entries, symlink(fmt.Sprint("s", i), long), hardlink(fmt.Sprint("h", i), long))
+	}
+	entries = append(entries, symlink("up", "../x"), symlink("root", "/etc/passwd"), symlink("d/in", "../f"))
+	s, _ := start(t, testConfig(t, nil))
+	a, err := s.spool(t.Context(), t.TempDir(), bytes.NewReader(archive(t, entries...)))
+	if err != nil || !maps.Equal(a.links, map[string]string{"d/in": "f"}) {
+		t.Errorf("%.200v, %v; want the link d/in alone", a, err)
+	}
+}
+
+// The layers of an image are bounded together.
+func TestImageIsBounded(t *testing.T) {
+	layers := [][]byte{archive(t, file("a", strings.Repeat("x", 600))), archive(t, file("b", strings.Repeat("x", 600)))}
+	for most, want := range map[int64]codes.Code{1199: codes.InvalidArgument, 1200: codes.OK} {
+		cfg := testConfig(t, nil)
+		cfg.MaxImageBytes = most
+		s, _ := start(t, cfg)
+		if _, err := s.Import(t.Context(), bytes.NewReader(dockerArchive(t, []string{"app:1"}, layers...)), ImportOptions{}); status.Code(err) != want {
+			t.Errorf("at most %d bytes: %v, want %v", most, err, want)
+		}
+	}
 }
 
 // What is in the preload directory is there at the start and pinned; what cannot be

@@ -11,7 +11,6 @@ import (
 	"hash/maphash"
 	"io"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -99,7 +98,8 @@ func readSums(r io.Reader, each func(n int, l sumLine) error) error {
 // differs is the error. stop is asked before each file. It reads the list twice: the
 // first time to learn which line of a path counts, so that a layer with a million files
 // needs a few bytes for each of them. A collision of two hashes leaves a file unchecked
-// this time; the seed is another one each time.
+// this time; the seed is another one each time. Its time grows with the lines and the
+// depth of their paths, whatever the archive was.
 func verify(dir, list string, most int64, stop func() error) error {
 	f, err := safefile.Open(list)
 	if err != nil {
@@ -107,12 +107,8 @@ func verify(dir, list string, most int64, stop func() error) error {
 	}
 	defer func() { _ = f.Close() }()
 	seed := maphash.MakeSeed()
-	last := map[uint64]int32{} // the last line of each path, which is not kept
-	type prefix struct {
-		path string
-		line int
-	}
-	var gone []prefix
+	// The last lines of files, and of names that are gone, by the hashes of their paths.
+	last, gone := map[uint64]int32{}, map[uint64]int32{}
 	if err := readSums(f, func(n int, l sumLine) error {
 		// A damaged list must not fill the memory. A file may have two lines: one of the
 		// archive, one of what was copied up.
@@ -120,7 +116,7 @@ func verify(dir, list string, most int64, stop func() error) error {
 			return errors.New("list of files is malformed")
 		}
 		if l.kind == sumGone {
-			gone = append(gone, prefix{l.path, n})
+			gone[maphash.String(seed, l.path)] = int32(n)
 			delete(last, maphash.String(seed, l.path))
 			return nil
 		}
@@ -147,8 +143,8 @@ func verify(dir, list string, most int64, stop func() error) error {
 			return nil
 		}
 		// A directory that the archive replaced took the files in it along.
-		for _, g := range gone {
-			if g.line > n && strings.HasPrefix(l.path, g.path+"/") {
+		for dir, _ := split(l.path); dir != "."; dir, _ = split(dir) {
+			if int(gone[maphash.String(seed, dir)]) > n {
 				return nil
 			}
 		}

@@ -5,6 +5,7 @@ package image
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -26,13 +27,29 @@ var errLimit = errors.New("limit exceeded")
 // errFull means that the file system has less left than is to be left.
 var errFull = errors.New("no space left beside the reserve")
 
-// Bounds of what is remembered of a layer until its end.
+// Bounds of what is remembered of an archive until its end.
 const (
-	maxRemembered = 16 << 20 // bytes of names
+	maxRemembered = 16 << 20 // bytes of names, and 32 for each
 	maxReplaced   = 1000     // directories that the archive itself replaces
 	maxXattr      = 64 << 10
 	maxSteps      = 1 << 20 // look-ups in the layers below
 )
+
+// remembered counts what is kept in memory of one archive until its end.
+type remembered int
+
+// add counts names that are kept together, with 32 bytes for what is around them. It
+// returns errLimit when the archive has no more room.
+func (r *remembered) add(names ...string) error {
+	*r += 32
+	for _, n := range names {
+		*r += remembered(len(n))
+	}
+	if *r > maxRemembered {
+		return fmt.Errorf("%w: the names to remember of the archive have more than %d bytes", errLimit, maxRemembered)
+	}
+	return nil
+}
 
 // castagnoli is the table of the sums of files: CPUs have an instruction for CRC-32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -82,9 +99,9 @@ type unpacker struct {
 	// implied has directories that were made only since something below them came. The
 	// archive may still have an entry for each.
 	implied map[string]bool
-	// The bytes of names in memory, the directories of its own that the layer replaced,
-	// and the bytes written since the last look at the space.
-	remembered int
+	// What is kept in memory, the directories of its own that the layer replaced, and the
+	// bytes written since the last look at the space.
+	remembered remembered
 	replaced   int
 	followed   int // elements that were looked at for links
 	sinceSpace int64
@@ -155,8 +172,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if u.out.entries++; u.out.entries > u.lim.entries {
 		return fmt.Errorf("%w: layer has more than %d entries", errLimit, u.lim.entries)
 	}
-	// An empty file costs an inode and a part of a block, too.
-	if err := u.spend(1 << 12); err != nil {
+	if err := u.spend(cost(h)); err != nil {
 		return err
 	}
 	d, path, err := classify(h)
@@ -186,6 +202,19 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return u.put(fd, join(dir, base), base, h, r)
 }
 
+// cost returns how many bytes of the disk an entry may take beside its content: an inode
+// and a part of a block, its name in the directory and in the lists of sums and times, the
+// target of a link, and attributes.
+func cost(h *tar.Header) int64 {
+	n := 1<<12 + 3*len(h.Name) + len(h.Linkname)
+	for name, value := range h.PAXRecords {
+		if strings.HasPrefix(name, xattrRecord) {
+			n += len(value)
+		}
+	}
+	return int64(n)
+}
+
 // spend counts what is written, and looks at the space that is left now and then. It
 // looks every 32 MiB; the error is the limits' own.
 func (u *unpacker) spend(n int64) error {
@@ -194,15 +223,6 @@ func (u *unpacker) spend(n int64) error {
 	}
 	u.sinceSpace = 0
 	return u.lim.space()
-}
-
-// remember counts a name of n bytes that is kept until the end, with 32 bytes for what
-// is around it.
-func (u *unpacker) remember(n int) error {
-	if u.remembered += n + 32; u.remembered > maxRemembered {
-		return fmt.Errorf("%w: too many entries depend on the layers below", errLimit)
-	}
-	return nil
 }
 
 // rootEntry does what an entry says of the root of the layer.
@@ -376,7 +396,7 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 		err = setOpaque(fd)
 	} else if !u.implied[path] {
 		u.implied[path] = true
-		err = u.remember(len(path))
+		err = u.remembered.add(path)
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -535,7 +555,7 @@ func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader
 		return err
 	}
 	sum, n, err := u.copy(f, r)
-	// Sparse files come with their holes filled, so that the sizes have to be equal.
+	// The reader fills the holes of sparse files, so that the sizes have to be equal.
 	if err == nil && n != h.Size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -553,36 +573,80 @@ func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader
 	return setTime(fd, base, h.ModTime)
 }
 
-// copy writes what r has into a file. It returns the CRC-32C and the number of bytes.
-// The bound counts what the layer has already.
+// zeroBlock is a block that is not written: the file has a hole in its place.
+var zeroBlock [4 << 10]byte
+
+// copy writes what r has into an empty file, without blocks of zeros. It returns the
+// CRC-32C and the number of bytes. The bound counts what the layer has already, holes
+// included.
 func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
+	end := int64(0) // of what was written
 	for {
-		m, rerr := r.Read(u.buf)
+		m, rerr := readFull(r, u.buf)
 		if n+int64(m) > u.lim.bytes-u.out.size {
 			return 0, n, fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
 		}
 		sum = crc32.Update(sum, castagnoli, u.buf[:m])
-		n += int64(m)
-		for b := u.buf[:m]; len(b) > 0; {
-			w, err := unix.Write(f, b)
-			if errors.Is(err, unix.EINTR) {
+		for at := 0; at < m; {
+			data := dataAt(u.buf[at:m])
+			if data == 0 {
+				at += len(zeroBlock)
 				continue
 			}
-			if err != nil {
+			if err := writeAt(f, u.buf[at:at+data], n+int64(at)); err != nil {
 				return 0, n, err
 			}
-			b = b[w:]
+			if err := u.spend(int64(data)); err != nil {
+				return 0, n, err
+			}
+			at += data
+			end = n + int64(at)
 		}
-		if err := u.spend(int64(m)); err != nil {
-			return 0, n, err
-		}
-		if errors.Is(rerr, io.EOF) {
+		n += int64(m)
+		switch {
+		case errors.Is(rerr, io.EOF) && end < n:
+			return sum, n, unix.Ftruncate(f, n)
+		case errors.Is(rerr, io.EOF):
 			return sum, n, nil
-		}
-		if rerr != nil {
+		case rerr != nil:
 			return 0, n, rerr
 		}
 	}
+}
+
+// readFull reads until b is full or an error comes, which may be io.EOF.
+func readFull(r io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = r.Read(b[n:])
+		n += m
+	}
+	return n, err
+}
+
+// dataAt returns how many bytes there are before the next block of zeros.
+func dataAt(b []byte) int {
+	for at := 0; at < len(b); at += len(zeroBlock) {
+		if block := b[at:min(at+len(zeroBlock), len(b))]; len(block) == len(zeroBlock) && bytes.Equal(block, zeroBlock[:]) {
+			return at
+		}
+	}
+	return len(b)
+}
+
+// writeAt writes the whole of b.
+func writeAt(f int, b []byte, at int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwrite(f, b, at)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
 }
 
 // putNode makes a device file or a FIFO. Nobody opens devices here: what a container
@@ -627,7 +691,7 @@ func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 		return err
 	}
 	u.out.links = append(u.out.links, link{path, target})
-	return u.remember(len(path) + len(target))
+	return u.remembered.add(path, target)
 }
 
 // where is the path of an entry without links on its way; the last element is not
@@ -726,7 +790,7 @@ func (u *unpacker) own(fd int, h *tar.Header) error {
 	if err := unix.Fchmod(fd, mode(h)); err != nil {
 		return err
 	}
-	return eachXattr(h, func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) })
+	return u.eachXattr(h, func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) })
 }
 
 // ownAt is own for what cannot be opened.
@@ -741,7 +805,7 @@ func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 			return err
 		}
 	}
-	if err := eachXattr(h, func(name string, value []byte) error {
+	if err := u.eachXattr(h, func(name string, value []byte) error {
 		return unix.Lsetxattr(byFD(fd, base), name, value, 0)
 	}); err != nil {
 		return err
@@ -749,11 +813,14 @@ func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	return setTime(fd, base, h.ModTime)
 }
 
+// xattrRecord begins the names of PAX records that have extended attributes.
+const xattrRecord = "SCHILY.xattr."
+
 // eachXattr calls set for the extended attributes of an entry that are kept. They are
 // in PAX records with the prefix that star and GNU tar use.
-func eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
+func (u *unpacker) eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
 	for key, value := range h.PAXRecords {
-		name, ok := strings.CutPrefix(key, "SCHILY.xattr.")
+		name, ok := strings.CutPrefix(key, xattrRecord)
 		if !ok || !keepsXattr(name) {
 			continue
 		}
@@ -765,9 +832,18 @@ func eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
 		err := set(name, []byte(value))
 		// EPERM is the answer for user attributes of links and devices (xattr(7)), and
 		// no reason to fail: other unpackers drop them as well.
-		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
-			return fmt.Errorf("set attribute %s: %w", shown(name), err)
+		if err == nil || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
+			continue
 		}
+		// ext4 has a block for all attributes of a file, and says ENOSPC for more than
+		// that. The disk is full only if it has no space for anything else.
+		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ERANGE) {
+			if full := u.lim.space(); full != nil {
+				return full
+			}
+			return fmt.Errorf("%w: attribute %s of %d bytes: the file system has no room for it", errLimit, shown(name), len(value))
+		}
+		return fmt.Errorf("set attribute %s: %w", shown(name), err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -520,5 +521,80 @@ func TestLargeLayersCostLittleMemory(t *testing.T) {
 	})
 	if int64(grown) > 16<<20 {
 		t.Errorf("entries: the heap grew by %d bytes", grown)
+	}
+}
+
+// Holes of a sparse file cost no disk, wherever they are, and the content and its sum are
+// those of the whole.
+func TestUnpackKeepsHoles(t *testing.T) {
+	needRoot(t)
+	const block = 4 << 10
+	data, hole := strings.Repeat("d", block), strings.Repeat("\x00", block)
+	for name, c := range map[string]struct {
+		text   string
+		blocks int // of 4 KiB that are written
+	}{
+		"empty":            {"", 0},
+		"hole":             {strings.Repeat(hole, 1000), 0},
+		"short hole":       {hole[:100], 1},
+		"hole at the end":  {data + strings.Repeat(hole, 100), 1},
+		"hole at the head": {strings.Repeat(hole, 100) + data + "x", 2},
+		"hole within":      {data + strings.Repeat(hole, 100) + data, 2},
+		"not aligned":      {"x" + hole + "x", 2},
+		"odd end":          {data + hole + "\x00", 2},
+		"no hole":          {strings.Repeat(data, 100), 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, sums, out, err := unpackTo(t, bytes.NewReader(archive(t, file("f", c.text))), unpackLimits{bytes: 1 << 30})
+			must(t, err)
+			got, err := os.ReadFile(filepath.Join(root, "f"))
+			must(t, err)
+			if string(got) != c.text || out.size != int64(len(c.text)) {
+				t.Errorf("%d bytes, size %d; want %d, and the same", len(got), out.size, len(c.text))
+			}
+			var st unix.Stat_t
+			must(t, unix.Stat(filepath.Join(root, "f"), &st))
+			if used := st.Blocks * 512; used > int64(c.blocks)*block {
+				t.Errorf("%d bytes of the disk, want at most %d", used, c.blocks*block)
+			}
+			must(t, readSums(sums, func(_ int, l sumLine) error {
+				if want := crc32.Checksum([]byte(c.text), castagnoli); l.sum != want {
+					t.Errorf("sum %08x, want %08x", l.sum, want)
+				}
+				return nil
+			}))
+		})
+	}
+}
+
+// What the file system says to an attribute that it cannot keep is the archive's fault as
+// long as the disk has space.
+func TestLargeAttributeIsTheArchivesFault(t *testing.T) {
+	full := fmt.Errorf("%w: test", errFull)
+	h := &tar.Header{PAXRecords: map[string]string{xattrRecord + "user.big": "x"}}
+	for name, c := range map[string]struct{ says, space, want error }{
+		"ext4":           {unix.ENOSPC, nil, errLimit},
+		"too long":       {unix.E2BIG, nil, errLimit},
+		"full":           {unix.ENOSPC, full, errFull},
+		"not for a link": {unix.EPERM, full, nil},
+		"not there":      {unix.ENOTSUP, full, nil},
+		"disk":           {unix.EIO, nil, unix.EIO},
+	} {
+		u := &unpacker{lim: unpackLimits{space: func() error { return c.space }}}
+		err := u.eachXattr(h, func(string, []byte) error { return c.says })
+		if !errors.Is(err, c.want) || c.want == errLimit && isErrno(err) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// What an entry may take of the disk is counted before the disk is looked at: attributes
+// and names as much as content.
+func TestCostCountsAttributesAndNames(t *testing.T) {
+	plain := cost(&tar.Header{Name: "a"})
+	long := cost(&tar.Header{Name: strings.Repeat("a", maxPath), Linkname: strings.Repeat("b", maxPath)})
+	attrs := cost(&tar.Header{Name: "a", PAXRecords: map[string]string{xattrRecord + "user.a": strings.Repeat("x", 60_000), "comment": strings.Repeat("x", 60_000)}})
+	if plain < 4<<10 || long < plain+4*maxPath-4 || attrs != plain+60_000 {
+		t.Errorf("%d, %d, %d", plain, long, attrs)
 	}
 }
