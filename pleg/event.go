@@ -9,94 +9,87 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Events on their way to whoever reads them. An event is a reason to look at a pod
-// and no state: whoever was late reads the newest state by Get, so that events may
-// be merged, but a pod is never left out.
+// Events that wait for their reader. An event only says that a pod changed: readers get the
+// state from View. So events of one pod may be merged, but no pod is left out.
 
 // ChangeType describes what happened to a container or a sandbox.
 type ChangeType string
 
-// The types of change. A sandbox that is ready counts as started, one that is
-// not as died.
+// The types of change. A ready sandbox counts as started, a sandbox that is not ready as died.
 const (
 	ContainerStarted ChangeType = "ContainerStarted"
 	ContainerDied    ChangeType = "ContainerDied"
 	ContainerRemoved ChangeType = "ContainerRemoved"
 	// ContainerChanged is any other change: created, or unknown.
 	ContainerChanged ChangeType = "ContainerChanged"
-	// PodSync asks for a look at the pod although nothing is known to have changed.
-	// It follows a Refresh, and the end of a pod of which nothing else is to be
-	// reported.
+	// PodSync means that the pod should be checked although no change is known. It follows a
+	// Refresh, and the end of a pod without other changes to report.
 	PodSync ChangeType = "PodSync"
 )
 
-// Change is one thing that happened between two looks at a pod. What came and went
-// between them is not seen.
+// Change is one difference between two inspections of a pod. A container that was created and
+// removed between them is not seen.
 type Change struct {
 	ID      string // the container's or sandbox's; "" for PodSync
 	Type    ChangeType
 	Sandbox bool
-	// Container is the name that the pod has for the container; "" for a sandbox.
+	// Container is the container's name in the pod's spec; "" for a sandbox.
 	Container string
-	// ExitCode is that of a container that ended, for ContainerDied and ContainerRemoved; -1 if
-	// nobody saw how it ended.
+	// ExitCode is the exit code, for ContainerDied and ContainerRemoved; -1 if it is unknown.
 	ExitCode int32
 }
 
-// Event describes what happened to one pod, in order. An end comes before the removal of
-// the same container, and containers come before sandboxes.
+// Event has the changes of one pod, in order: containers before sandboxes, and the end of a
+// container before its removal.
 type Event struct {
 	UID types.UID
-	// Namespace and Name are the pod's, also after its removal; "" if the runtime has not told
-	// them.
+	// Namespace and Name are those of the pod, also after its removal; "" if the runtime has not
+	// reported them.
 	Namespace, Name string
 	Changes         []Change
 }
 
-// maxChanges is how many changes an event that nobody takes gathers. Then the
-// older ones go: who is so late reads the pod's state, not its history.
+// maxChanges limits the changes in an event that waits for its reader. Older changes are
+// dropped.
 const maxChanges = 256
 
-// tellBurst events of a pod are sent as soon as there is news; more follow at
-// tellEvery. An event makes somebody look at the pod, and with a runtime that shows
-// something else at each look that is the next event: it must not go on without
-// pauses. It is more than a pod's life needs.
+// tellBurst events of a pod are sent without delay; further events follow at tellEvery. This
+// limits the cost of a runtime that reports another state at each inspection: each event would
+// lead to an inspection, and that to the next event.
 const (
 	tellBurst = 20
 	tellEvery = time.Second
 )
 
-// outbox hands events on one at a time and merges those of one pod that wait.
+// outbox sends events one at a time, and merges waiting events of the same pod.
 type outbox struct {
-	// ch has no buffer: what waits stays in the boxes, where it can be merged.
+	// ch has no buffer, so waiting events stay in the boxes, where they can be merged.
 	ch     chan Event
 	signal chan struct{}
 
 	mu    sync.Mutex
 	queue []types.UID
 	boxes map[types.UID]*box
-	// A box outlives its events for the sake of paid, and would otherwise stay for
-	// every pod that ever was.
-	sweep int // number of boxes at which those of long ago are removed
+	// A box outlives its events, since paid is needed later. A sweep removes old boxes.
+	sweep int // number of boxes at which old ones are removed
 }
 
-// box is one pod's.
+// box has the waiting changes of one pod.
 type box struct {
 	namespace, name string
 
-	changes []Change  // that nobody has taken
-	waits   bool      // for a taker, or for its time
-	paid    time.Time // until when the events so far count
+	changes []Change  // not received yet
+	waits   bool      // for the reader, or for its time
+	paid    time.Time // the time up to which earlier events count: see pace
 }
 
-// newOutbox returns an outbox that hands nothing on before run is called.
+// newOutbox returns an outbox that sends nothing before run is called.
 func newOutbox() *outbox {
 	return &outbox{ch: make(chan Event), signal: make(chan struct{}, 1), boxes: map[types.UID]*box{}, sweep: minSweep}
 }
 
-// put adds changes to what the pod's next event says. It does not block, however
-// long nobody reads. Called with Manager.mu held; o.mu is taken inside it and never
-// the other way round.
+// put adds changes to the pod's next event. It never blocks. It is called with Manager.mu held;
+// lock order: Manager.mu, then o.mu.
 func (o *outbox) put(r *record, changes []Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,8 +100,7 @@ func (o *outbox) put(r *record, changes []Change) {
 	}
 	b.namespace, b.name = r.namespace, r.name
 	if b.waits {
-		// The event waits already: it says more, and costs its reader one look as
-		// before.
+		// The event waits already; the changes are added to it.
 		all := append(b.changes, changes...)
 		b.changes = all[max(0, len(all)-maxChanges):]
 		return
@@ -127,8 +119,7 @@ func (o *outbox) put(r *record, changes []Change) {
 	o.enqueue(uid)
 }
 
-// enqueue puts a pod in line. Each pod is in line at most once. Called with o.mu
-// held.
+// enqueue appends a pod to the queue. Each pod is queued at most once. Called with o.mu held.
 func (o *outbox) enqueue(uid types.UID) {
 	o.queue = append(o.queue, uid)
 	select {
@@ -137,10 +128,10 @@ func (o *outbox) enqueue(uid types.UID) {
 	}
 }
 
-// minSweep keeps the boxes from being looked through for a few pods.
+// minSweep is the smallest number of boxes at which a sweep is made.
 const minSweep = 256
 
-// add makes a pod's box.
+// add creates a pod's box.
 func (o *outbox) add(uid types.UID) *box {
 	if len(o.boxes) >= o.sweep {
 		now := time.Now()
@@ -152,8 +143,8 @@ func (o *outbox) add(uid types.UID) *box {
 	return b
 }
 
-// pace counts one event, and returns how long it has to wait. paid runs ahead of
-// the clock by tellEvery for each event: a token bucket in one value.
+// pace counts one event and returns its delay. It is a token bucket: each event moves paid ahead
+// of the clock by tellEvery.
 func (b *box) pace(now time.Time) time.Duration {
 	if b.paid.Before(now) {
 		b.paid = now
@@ -163,8 +154,8 @@ func (b *box) pace(now time.Time) time.Duration {
 	return max(0, ahead-(tellBurst-1)*tellEvery)
 }
 
-// take returns the event of the pod that has waited longest, false if none does.
-// From then on further changes are a new event.
+// take removes and returns the event of the pod that has waited longest, or false. Later changes
+// of the pod become a new event.
 func (o *outbox) take() (Event, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -181,8 +172,7 @@ func (o *outbox) take() (Event, bool) {
 	return ev, true
 }
 
-// run hands events to the channel until ctx ends; what is left then is dropped, as
-// nobody reads it. One goroutine, so that events keep their order.
+// run sends events to the channel until ctx ends, then drops the rest.
 func (o *outbox) run(ctx context.Context) {
 	for {
 		ev, ok := o.take()

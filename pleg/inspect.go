@@ -19,25 +19,24 @@ import (
 
 // Limits of inspections.
 const (
-	// slowAfter is when an inspection gives its slot to another. Those that
-	// hang thereby delay others by this much, and only once.
+	// slowAfter is the time after which an inspection gives up its slot. Hung inspections delay
+	// others by at most this time, once.
 	slowAfter = time.Second
 	// A failed inspection is tried again after minRetry, doubled by each
 	// further failure up to maxRetry.
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
-	// A list that an inspection denied leads to another one after minRetry,
-	// doubled with each further denial up to maxDenied: where there is no event
-	// stream, what the list shows may have become true meanwhile.
+	// If a list and the inspection that follows it disagree, the pod is inspected again after
+	// minRetry, doubled up to maxDenied each time. Without an event stream the list may have
+	// become true meanwhile.
 	maxDenied = 10 * time.Second
-	// lookBurst looks at a pod are made as soon as there is news of it; more
-	// follow at lookEvery. It bounds what a runtime that never stops telling
-	// costs, and is more than a pod's life needs.
+	// lookBurst inspections of a pod are made without delay; further ones follow at lookEvery.
+	// This limits the cost of a runtime that reports changes without end.
 	lookBurst = 20
 	lookEvery = 200 * time.Millisecond
 )
 
-// addRecord makes the record of a pod that has none.
+// addRecord creates the record of a pod.
 func (m *Manager) addRecord(uid types.UID) *record {
 	r := &record{uid: uid}
 	m.records[uid] = r
@@ -62,7 +61,7 @@ func (m *Manager) look(r *record) {
 	}
 }
 
-// pace returns how long the next look has to wait, and counts one that has not.
+// pace returns the delay of the next inspection, and counts the inspection if there is none.
 func (r *record) pace(now time.Time) time.Duration {
 	if r.paid.Before(now) {
 		r.paid = now
@@ -75,7 +74,7 @@ func (r *record) pace(now time.Time) time.Duration {
 	return 0
 }
 
-// later has r inspected after a while, unless that is done before.
+// later inspects r after wait, unless it is inspected before.
 func (m *Manager) later(r *record, wait time.Duration) {
 	r.stopRetry()
 	r.paced = true
@@ -96,10 +95,9 @@ func (m *Manager) later(r *record, wait time.Duration) {
 	})
 }
 
-// Hold has news of a pod noted and not looked into until release is called:
-// whoever acts on a pod makes most of its news, and one look at the end is
-// enough. What takes longer than Config.HungAfter is not held any more.
-// GetNewerThan answers nevertheless. release may be called more than once.
+// Hold postpones inspections of a pod until release is called, at most for Config.HungAfter. A
+// worker holds its pod while it acts on it: it causes most events itself, and one inspection at
+// the end is enough. GetNewerThan still inspects. release may be called more than once.
 func (m *Manager) Hold(uid types.UID) (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -119,8 +117,8 @@ func (m *Manager) Hold(uid types.UID) (release func()) {
 	}
 }
 
-// unhold ends a hold and looks into what was noted meanwhile. A record that was
-// replaced meanwhile is not touched.
+// unhold ends a hold, and inspects the pod if events came meanwhile. It ignores a record that
+// was replaced.
 func (m *Manager) unhold(r *record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +133,7 @@ func (m *Manager) unhold(r *record) {
 	}
 }
 
-// inspect begins an inspection of r, or queues it if too many are on their way.
+// inspect begins an inspection of r, or queues it if too many are under way.
 func (m *Manager) inspect(r *record) *flight { return m.inspectAt(r, time.Now()) }
 
 // inspectAt is inspect for a caller that has read the clock under the lock.
@@ -158,20 +156,20 @@ func (m *Manager) beginAt(r *record, now time.Time) {
 		return
 	}
 	f.began = now
-	// What happened up to now is seen by this inspection.
+	// This inspection sees everything up to now.
 	f.again = false
 	r.dirty = false
 	m.wg.Add(1)
 	go m.fly(r, f)
 }
 
-// fly makes one inspection, on a goroutine of its own that Run waits for. It holds
-// no lock while the runtime is asked.
+// fly makes one inspection in its own goroutine, for which Run waits. It holds no lock during
+// the call of the runtime.
 func (m *Manager) fly(r *record, f *flight) {
 	defer m.wg.Done()
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.InspectTimeout)
 	defer cancel()
-	// A runtime that does not even obey the deadline is not waited for.
+	// Do not wait for a call that ignores its deadline.
 	giveUp := time.AfterFunc(m.cfg.InspectTimeout+slowAfter, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -185,9 +183,8 @@ func (m *Manager) fly(r *record, f *flight) {
 	m.land(r, f, pod, err)
 }
 
-// land takes note of an inspection's result, reports it, and begins the next one if
-// something happened meanwhile. It does so once: a result that comes after the
-// inspection was given up is too old to be believed.
+// land stores the result of an inspection, reports changes, and begins the next inspection if
+// events came meanwhile. It ignores the result of an inspection that was given up.
 func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	if f.over {
 		return
@@ -199,8 +196,7 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	f.pod, f.err = pod, err
 	m.slots.Release(f.slot)
 	r.flight = nil
-	// The time of the question and not of the answer: the runtime may have looked
-	// at the very beginning.
+	// The time of the request, not of the answer: the state may be as old as the request.
 	r.at = f.began
 	if r.err = err; err != nil {
 		m.failed(r, f, err)
@@ -220,8 +216,8 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	}
 }
 
-// drop forgets a record of which the runtime has nothing, unless it is held:
-// whoever acts on the pod may be about to make something of it.
+// drop removes the record of a pod that the runtime does not have, unless it is held: the holder
+// may be about to create its sandbox.
 func (m *Manager) drop(r *record) {
 	if r.held > 0 {
 		return
@@ -232,9 +228,8 @@ func (m *Manager) drop(r *record) {
 	r.dropped = true
 }
 
-// noteResult takes over what an inspection showed and says what is new in it.
-// If another inspection follows, a Refresh is left to that one: it may have
-// been asked for after this one began.
+// noteResult stores the result of an inspection and reports the changes. If another inspection
+// follows, that one answers a pending Refresh, which may be newer than this inspection.
 func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 	now := itemsOf(pod)
 	// Compared with what was reported last, so that an inspection that failed in
@@ -255,9 +250,8 @@ func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 	}
 }
 
-// failed keeps what there is to tell for the inspection that succeeds: items stay
-// as they were, and View has the last pod beside the error. Only the first failure
-// in a row is logged.
+// failed records a failed inspection. The last items and pod stay, so the next successful
+// inspection reports all changes since them. Only the first failure in a row is logged.
 func (m *Manager) failed(r *record, f *flight, err error) {
 	if m.ctx.Err() != nil {
 		return
@@ -281,8 +275,7 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 	})
 }
 
-// gone takes note of a pod that the runtime did not list any more when asked. No
-// inspection is needed: there is nothing to inspect.
+// gone records that a list does not have a pod any more. It needs no inspection.
 func (m *Manager) gone(r *record, asked time.Time) {
 	r.stopRetry()
 	changes := described(diff(r.items, nil), r.pod, nil)
@@ -298,9 +291,9 @@ func (m *Manager) gone(r *record, asked time.Time) {
 	m.drop(r)
 }
 
-// Refresh has a pod inspected soon and an event sent for it even if nothing
-// changed. It does not block. It is for changes that no state shows, such as
-// resources of a running container.
+// Refresh inspects a pod soon and sends an event even if nothing changed. It does not block. It
+// is for changes that are not part of the compared state, such as resources of a running
+// container.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -315,7 +308,7 @@ func (m *Manager) Refresh(uid types.UID) {
 	m.look(r)
 }
 
-// View returns what is known of a pod, without waiting. The result is shared: do not
+// View returns the last known state of a pod, without waiting. The result is shared: do not
 // change it.
 func (m *Manager) View(uid types.UID) observed.View {
 	m.mu.Lock()
@@ -323,7 +316,7 @@ func (m *Manager) View(uid types.UID) observed.View {
 	return m.view(uid)
 }
 
-// view is View with m.mu held. A pod without a record was missing in the last list.
+// view is View with m.mu held. A pod without a record was not in the last list.
 func (m *Manager) view(uid types.UID) observed.View {
 	r := m.records[uid]
 	if r == nil {
@@ -340,18 +333,17 @@ func (m *Manager) view(uid types.UID) observed.View {
 			v.Depth = observed.Unseen
 		}
 	}
-	// That there was nothing says nothing of now if a newer look has failed.
+	// An empty state counts as unknown if a later inspection failed.
 	if v.Err != nil && len(v.Pod.Sandboxes)+len(v.Pod.Containers) == 0 {
 		v.Depth = observed.Unseen
 	}
 	return v
 }
 
-// GetNewerThan returns what the runtime shows of a pod, asked after t. It
-// answers at once if it knows, and otherwise inspects the pod, after the
-// inspection on its way if that began too early. A t in the future means now.
-// The result is shared: do not change it. The error is the inspection's, or
-// ctx's.
+// GetNewerThan returns the state of a pod, read from the runtime after t. It returns at once if
+// the cached state is new enough. Otherwise it inspects the pod, or waits for an inspection that
+// began after t. A t in the future means now. The result is shared: do not change it. The error
+// is that of the inspection or of ctx.
 func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*observed.Pod, error) {
 	if now := time.Now(); t.After(now) {
 		t = now
@@ -393,18 +385,16 @@ func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) 
 	}
 }
 
-// fresh reports whether what is known of a pod was asked after t, and nothing
-// has been heard of it since.
+// fresh reports whether the cached state of a pod was read after t, with no event since.
 func (m *Manager) fresh(uid types.UID, t time.Time) bool {
 	r := m.records[uid]
 	if r == nil {
 		return m.listedAt.After(t)
 	}
-	// An error is no knowledge: the caller waits for an inspection, which may
-	// succeed.
+	// After an error the caller waits for a new inspection, which may succeed.
 	if r.dirty || r.flight != nil || r.err != nil {
 		return false
 	}
-	// A list that found nothing new is as good as an inspection.
+	// A list that matched the record counts like an inspection.
 	return r.at.After(t) || r.matched.After(t)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's where it has them.
+// metrics of a Manager, with the kubelet's names where it has them.
 type metrics struct {
 	duration, interval, pod, latency prometheus.Histogram
 	lastSeen                         prometheus.Gauge
@@ -18,8 +18,8 @@ type metrics struct {
 	round uint64 // of relists; guarded by Manager.mu
 }
 
-// running counts what runs when it is asked: a pod that has just been inspected counts, also
-// between two relists.
+// running computes the numbers of running pods and containers at each scrape, so that they are
+// current between two relists.
 type running struct{ m *Manager }
 
 var (
@@ -61,7 +61,7 @@ func (c running) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// newMetrics makes the metrics of a manager and registers them with reg; nil is nowhere.
+// newMetrics creates the metrics of a manager and registers them with reg unless it is nil.
 func newMetrics(reg prometheus.Registerer, manager *Manager) (*metrics, error) {
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help})

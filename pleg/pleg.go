@@ -15,17 +15,16 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
-// Runtime is what this package asks of a container runtime; *cri.Reader has
-// it. Calls are made concurrently and must end with ctx.
+// Runtime is the part of a container runtime that this package uses; *cri.Reader implements it.
+// Calls are made concurrently and must return when ctx ends.
 type Runtime interface {
-	// List shows every pod. The result is not changed, nor read after the
-	// next List.
+	// List returns every pod. The caller does not change the result, and does not read it after
+	// the next List.
 	List(ctx context.Context) ([]observed.Listed, error)
-	// Inspect shows one pod. If the runtime has nothing of it, the result
-	// has its UID alone.
+	// Inspect returns one pod. If the runtime does not have it, the result has only its UID.
 	Inspect(ctx context.Context, uid types.UID) (*observed.Pod, error)
-	// Events calls on for each event until the stream ends, and ready once
-	// it is open. Its error is observed.ErrNoEventStream if there is none.
+	// Events opens the event stream, calls ready, then on for each event until the stream ends.
+	// It returns observed.ErrNoEventStream if the runtime has no stream.
 	Events(ctx context.Context, ready func(), on func(observed.Event)) error
 }
 
@@ -90,14 +89,14 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Manager keeps what the runtime shows of every pod. Its methods may be
-// called from any goroutine.
+// Manager holds the last known state of every pod in the runtime. Its methods may be called from
+// any goroutine.
 type Manager struct {
 	cfg Config
 	met *metrics
 	out *outbox
 
-	// Requests that come together make one relist.
+	// Concurrent requests cause one relist.
 	kick   chan struct{} // asks for a relist now; capacity 1
 	listed chan struct{} // closed after the first relist
 
@@ -105,17 +104,17 @@ type Manager struct {
 	ctx     context.Context // Run's; nil before
 	wg      sync.WaitGroup
 	records map[types.UID]*record
-	// order spares the lookup of each pod at each relist, which comes every second
-	// without a stream: runtimes list in much the same order each time.
-	order        []*record // as the last list had them, to find a record without a lookup
+	// order saves lookups: runtimes return much the same order each time, and without a stream
+	// there is a relist every second.
+	order        []*record // in the order of the last list
 	listedAt     time.Time // when the last list that succeeded began
-	failingSince time.Time // when the first of the lists began that have not succeeded; zero if the last did
-	// listErr is that of the last list; nil if it succeeded.
+	failingSince time.Time // start of the first list that failed since the last success; zero after a success
+	// listErr is the error of the last list; nil if it succeeded.
 	listErr     error
 	slots       *slots.Queue[*record]
 	streaming   bool
 	lastEventAt time.Time
-	// interval doubles up to Config.MaxRelist while relists find nothing new.
+	// interval doubles up to Config.MaxRelist while relists find no change.
 	interval time.Duration // of relists while streaming
 }
 
@@ -140,8 +139,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run watches the runtime until ctx ends and returns nil when every goroutine
-// has ended. It may be called once.
+// Run observes the runtime until ctx ends. It returns nil when every goroutine has ended. It may
+// be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = ctx
@@ -167,17 +166,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Events is where changes are told. Those of one pod that nobody has taken yet are
-// merged into one. There is one channel: with several readers each event reaches
-// one of them. It is never closed; a reader ends with the ctx of Run.
+// Events returns the channel of events. Waiting events of one pod are merged. There is one
+// channel: with several readers, each event reaches one of them. It is never closed; a reader
+// stops with the ctx of Run.
 func (m *Manager) Events() <-chan Event { return m.out.ch }
 
-// Listed is closed when all pods of the runtime are known for the first time.
+// Listed returns a channel that is closed after the first successful list.
 func (m *Manager) Listed() <-chan struct{} { return m.listed }
 
-// Healthy returns nil, or that the runtime has not been listed for long. It is the
-// kubelet's check, which makes the node not ready. It does not ask the runtime, and
-// does not block.
+// Healthy returns an error if no list has succeeded for Config.UnhealthyAfter; the node is then
+// not ready, as in the kubelet. It does not call the runtime and does not block.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,8 +190,7 @@ func (m *Manager) Healthy() error {
 	case m.failingSince.IsZero():
 		return nil
 	}
-	// Measured from the first relist that did not succeed, so that rare relists
-	// beside a stream are no sign of trouble.
+	// Measured from the first failed relist, since relists are rare while the stream is open.
 	if d := time.Since(m.failingSince); d > m.cfg.UnhealthyAfter {
 		err := fmt.Errorf("the container runtime has not listed its pods for %v", d.Round(time.Second))
 		if m.listErr != nil {
@@ -204,7 +201,7 @@ func (m *Manager) Healthy() error {
 	return nil
 }
 
-// Pods lists what is known of every pod, in no order.
+// Pods returns the last known state of every pod, in no order.
 func (m *Manager) Pods() []observed.Listed {
 	m.mu.Lock()
 	defer m.mu.Unlock()

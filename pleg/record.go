@@ -11,9 +11,8 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
-// What is known of one pod, and how it is compared: with a list, with an event, and
-// with the next inspection. Only ids and states count; an address or an exit code
-// that changes by itself is no change.
+// The record of one pod, and its comparison with a list, an event and the next inspection. Only
+// IDs and states are compared; a changed address or exit code alone is no change.
 
 // item is a container or a sandbox as it was last seen.
 type item struct {
@@ -22,7 +21,7 @@ type item struct {
 	sandbox bool
 }
 
-// record is what is known of one pod. Manager.mu guards it.
+// record has the last known state of one pod. Manager.mu guards it.
 type record struct {
 	uid             types.UID
 	namespace, name string
@@ -32,54 +31,52 @@ type record struct {
 	err   error         // of the last inspection; nil if that succeeded
 	at    time.Time     // when the last inspection that ended began
 
-	// matched is when the last list began that showed pod's state. One that
-	// came while an inspection was on its way does not count: the inspection
-	// may have seen something older than the list.
+	// matched is the start of the last list that agreed with items. A list during an inspection
+	// does not count: the inspection may see an older state than the list.
 	matched time.Time
 
-	// dirty outlasts an inspection that fails. force is the wish of a Refresh, and
-	// outlasts one that began before it.
-	dirty    bool // something happened that no inspection has seen yet
-	force    bool // tell even if nothing changed
+	// dirty stays set after a failed inspection. force is set by Refresh, and stays set after an
+	// inspection that began before it.
+	dirty    bool // an event came that no inspection has covered yet
+	force    bool // send an event even if nothing changed
 	flight   *flight
 	retry    *time.Timer
 	failures int
 
-	// denied is what a list showed, and the inspection that it led to did not: the
-	// runtime contradicts itself. denials counts such lists; 0 and nil before.
+	// denied has the items of a list that the following inspection contradicted. denials counts
+	// such lists in a row.
 	denied  []item
 	denials int
 
-	paid  time.Time // until when looks so far count
-	paced bool      // retry is the timer of a look that waits for its turn
+	paid  time.Time // the time up to which earlier inspections count: see pace
+	paced bool      // retry is the timer of an inspection that pace delayed
 
-	held int // who holds it
+	held int // number of holds
 
 	hungSince time.Time
 	round     uint64 // of the last list that had it
 	dropped   bool   // is not in Manager.records any more
 
-	// hint is what the list showed, ids and states alone, until the first
-	// inspection succeeds.
+	// hint has the IDs and states of the list until the first inspection succeeds.
 	hint *observed.Pod
 }
 
-// flight is one inspection on its way.
+// flight is one inspection under way.
 type flight struct {
 	began time.Time
 	done  chan struct{} // closed at the end
 	slot  *slots.Slot   // of Config.Inspections; nil while it waits for one
 	over  bool          // ended, or given up
-	again bool          // something happened since it began
+	again bool          // an event came since it began
 
 	// The result, to be read after done.
 	pod *observed.Pod
 	err error
 }
 
-// knows reports whether an event is no news: what it reports has been seen. An
-// event of before the last look may be of a state that another one has followed
-// since; a later one is believed, whichever way the state moves.
+// knows reports whether an inspection has already seen the state of an event. An event from
+// before the last inspection may name an earlier state. A later event always counts, even if it
+// names an earlier state.
 func (r *record) knows(e observed.Event) bool {
 	if r.dirty || r.flight != nil || r.err != nil || r.pod == nil {
 		return false
@@ -100,8 +97,8 @@ func (r *record) knows(e observed.Event) bool {
 	}
 }
 
-// stopRetry stops the timer of a retry or of a paced look. Its callback may be
-// waiting for the lock already, and looks at the record again.
+// stopRetry stops the timer of a retry or of a delayed inspection. Its callback may already wait
+// for the lock, so it checks the record again.
 func (r *record) stopRetry() {
 	r.paced = false
 	if r.retry != nil {
@@ -109,8 +106,7 @@ func (r *record) stopRetry() {
 	}
 }
 
-// asListed is what Pods returns of the record: the last inspection, or the list's
-// word before the first.
+// asListed returns the record for Pods: the last inspection or, before the first, the list.
 func (r *record) asListed() observed.Listed {
 	l := observed.Listed{UID: r.uid, Name: r.name, Namespace: r.namespace}
 	if r.pod == nil && r.hint != nil {
@@ -134,12 +130,12 @@ func (r *record) asListed() observed.Listed {
 	return l
 }
 
-// exists reports whether the runtime is known to have something of the pod.
+// exists reports whether the last inspection or list had a sandbox or container of the pod.
 func (r *record) exists() bool {
 	return len(r.items) > 0 || r.pod == nil && r.hint != nil
 }
 
-// hintOf makes of a listed pod what View has before the first inspection.
+// hintOf converts a listed pod for View, before the first inspection.
 func hintOf(l *observed.Listed) *observed.Pod {
 	p := &observed.Pod{UID: l.UID, Name: l.Name, Namespace: l.Namespace}
 	for _, s := range l.Sandboxes {
@@ -151,8 +147,8 @@ func hintOf(l *observed.Listed) *observed.Pod {
 	return p
 }
 
-// keepIPs lets a sandbox that is not ready keep the addresses it was seen
-// with, as runtimes forget them at its end.
+// keepIPs keeps the last known addresses of a sandbox that is not ready any more, since runtimes
+// drop them.
 func keepIPs(old, now *observed.Pod) *observed.Pod {
 	if old == nil {
 		return now
@@ -177,9 +173,8 @@ func keepIPs(old, now *observed.Pod) *observed.Pod {
 	return now
 }
 
-// mayDeny reports whether a list that differs from what is known deserves a look. One that
-// a look has denied does so after a pause, longer with each time: a runtime that contradicts
-// itself for ever is not looked at for ever.
+// mayDeny reports whether a list that differs from the record causes an inspection. If
+// inspections keep contradicting the same list, the pauses between them grow.
 func (r *record) mayDeny(l *observed.Listed, now time.Time) bool {
 	if r.denials == 0 || !same(r.denied, l) {
 		r.denied, r.denials = listedItems(l), 1
@@ -192,8 +187,8 @@ func (r *record) mayDeny(l *observed.Listed, now time.Time) bool {
 	return true
 }
 
-// same reports whether a listed pod has these items. They stand mostly where they stood,
-// so each is looked for at its place first.
+// same reports whether a listed pod has exactly these items. Each is looked up at its old
+// position first.
 func same(items []item, l *observed.Listed) bool {
 	if len(items) != len(l.Containers)+len(l.Sandboxes) {
 		return false
@@ -214,7 +209,7 @@ func same(items []item, l *observed.Listed) bool {
 	return true
 }
 
-// has reports whether the item is there with that state, at its place or elsewhere.
+// has reports whether items has want with the same state. It looks at index place first.
 func has(items []item, place int, want *observed.Item, sandbox bool) bool {
 	if it := &items[place]; it.id == want.ID {
 		return it.state == want.State
@@ -227,7 +222,7 @@ func has(items []item, place int, want *observed.Item, sandbox bool) bool {
 	return false
 }
 
-// listedItems are the items of a listed pod: containers, then sandboxes.
+// listedItems returns the items of a listed pod: containers, then sandboxes.
 func listedItems(l *observed.Listed) []item {
 	items := make([]item, 0, len(l.Containers)+len(l.Sandboxes))
 	for _, c := range l.Containers {
@@ -239,8 +234,8 @@ func listedItems(l *observed.Listed) []item {
 	return items
 }
 
-// itemsOf lists what an inspection showed: containers, then sandboxes. The order is
-// that of lists, so that same finds most items at their place.
+// itemsOf returns the items of an inspected pod: containers, then sandboxes, in the order of
+// lists, so that same is fast.
 func itemsOf(p *observed.Pod) []item {
 	items := make([]item, 0, len(p.Containers)+len(p.Sandboxes))
 	for i := range p.Containers {
@@ -252,8 +247,8 @@ func itemsOf(p *observed.Pod) []item {
 	return items
 }
 
-// diff returns what happened between two looks at a pod. Containers come before
-// sandboxes, old ones before new ones, and an end before a removal.
+// diff returns the changes between two inspections: containers before sandboxes, old ones before
+// new ones, and an end before a removal.
 func diff(old, now []item) []Change {
 	var changes []Change
 	for _, sandboxes := range []bool{false, true} {
@@ -261,8 +256,7 @@ func diff(old, now []item) []Change {
 			if o := &old[i]; o.sandbox == sandboxes {
 				j := slices.IndexFunc(now, func(n item) bool { return n.id == o.id })
 				if j < 0 {
-					// Nobody saw it end: readers count ends, and each container has
-					// one.
+					// Its end was not seen: report it too, since readers count ends.
 					if o.state != observed.Exited {
 						changes = append(changes, Change{ID: o.id, Type: ContainerDied, Sandbox: o.sandbox})
 					}
@@ -282,7 +276,8 @@ func diff(old, now []item) []Change {
 	return changes
 }
 
-// described adds to changes what two looks at the pod showed of their containers. Either may be nil.
+// described adds container names and exit codes to changes, from two inspections of the pod.
+// Either may be nil.
 func described(changes []Change, old, now *observed.Pod) []Change {
 	for i := range changes {
 		c := &changes[i]

@@ -11,16 +11,14 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Where news comes from: the list of all pods, which misses nothing and costs the
-// more the more pods there are, and the stream of events, which is cheap and may
-// lose something.
+// The two sources of changes: the list of all pods, which misses nothing but costs more with
+// more pods, and the event stream, which is cheap but may lose events.
 
-// lateEvent is the delay, or the step backwards, from which on an event says
-// that the stream has lost its order or was held up.
+// lateEvent is the delay, or step back in time, of an event after which the stream counts as
+// unreliable.
 const lateEvent = 2 * time.Second
 
-// relistPause is the least time between two relists: a stream that breaks or
-// stumbles again and again must not become a stream of lists.
+// relistPause is the shortest time between two relists, for a stream that keeps breaking.
 const relistPause = 100 * time.Millisecond
 
 // relists makes a relist now and one after every interval until ctx ends.
@@ -47,8 +45,8 @@ func (m *Manager) relists(ctx context.Context) {
 	}
 }
 
-// untilNext is the time to the next relist. While lists fail it is the short one,
-// also with a stream: the stream of a runtime in trouble proves nothing.
+// untilNext returns the time to the next relist. While lists fail it is the short interval, even
+// with an open stream.
 func (m *Manager) untilNext() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +56,7 @@ func (m *Manager) untilNext() time.Duration {
 	return m.interval
 }
 
-// relistNow asks for a relist without waiting for its time.
+// relistNow requests a relist at once.
 func (m *Manager) relistNow() {
 	select {
 	case m.kick <- struct{}{}:
@@ -66,9 +64,8 @@ func (m *Manager) relistNow() {
 	}
 }
 
-// relist compares the runtime's list with what is known and has every pod inspected
-// that differs. A list that fails changes nothing but the health: pods are not gone
-// because the runtime does not answer.
+// relist compares the runtime's list with the records and inspects every pod that differs. A
+// failed list changes only the health: the pods stay known.
 func (m *Manager) relist(ctx context.Context) {
 	began := time.Now()
 	m.mu.Lock()
@@ -105,7 +102,7 @@ func (m *Manager) relist(ctx context.Context) {
 	m.listedAt = began
 	missed := m.compare(pods, began)
 	switch {
-	// The stream was silent about something: it is not to be relied on for now.
+	// The stream missed a change, so it is not trusted for now.
 	case missed > 0 && !first && m.streaming:
 		m.met.missed.Add(float64(missed))
 		m.interval = m.cfg.Relist
@@ -117,9 +114,9 @@ func (m *Manager) relist(ctx context.Context) {
 	}
 }
 
-// compare finds what differs between a list and the records, and returns how many
-// of the differences nothing had told of before. began is when the list was asked
-// for: whatever was inspected later is newer than the list. Called with m.mu held.
+// compare finds the differences between a list and the records, and returns the number of those
+// without an event. began is the start of the list: later inspections are newer than the list.
+// Called with m.mu held.
 func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) {
 	m.met.round++
 	round := m.met.round
@@ -152,8 +149,8 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		case r.pod != nil && r.flight == nil && !r.dirty && !r.mayDeny(l, began):
 			continue
 		}
-		// View has something to show until the first inspection is over, which may
-		// take long when hundreds of pods are found at the start.
+		// View returns the hint until the first inspection ends. At the start, with hundreds of
+		// pods, that may take long.
 		if r.pod == nil {
 			r.hint = hintOf(l)
 			r.namespace, r.name = l.Namespace, l.Name
@@ -226,9 +223,8 @@ func (m *Manager) stream(ctx context.Context) {
 	}
 }
 
-// streamOpen makes a relist, which finds what happened while there was no
-// stream, and another soon after it: the runtime may take a moment between
-// opening the stream and writing to it.
+// streamOpen makes a relist, for changes while there was no stream, and another soon after: a
+// runtime may take a moment between opening the stream and writing to it.
 func (m *Manager) streamOpen() {
 	m.met.streams.Inc()
 	m.mu.Lock()
@@ -239,23 +235,21 @@ func (m *Manager) streamOpen() {
 	m.relistNow()
 }
 
-// onEvent has the pod of an event inspected. It is called by the stream's
-// goroutine, in order, and does not block on inspections. The event is a hint: what
-// it says is never taken for the state.
+// onEvent requests an inspection of an event's pod. The stream's goroutine calls it, in order.
+// It does not wait for inspections. The event itself never becomes the state.
 func (m *Manager) onEvent(e observed.Event) {
 	now := time.Now()
 	late := now.Sub(e.At)
 	m.met.latency.Observe(max(late.Seconds(), 0))
 	m.mu.Lock()
-	// An order that is lost, or a delay, is the mark of events that were dropped on
-	// the way.
+	// A lost order or a delay means that events may have been dropped.
 	gap := late > lateEvent || m.lastEventAt.Sub(e.At) > lateEvent
 	if gap || e.At.After(m.lastEventAt) {
 		m.lastEventAt = e.At
 	}
 	switch r := m.records[e.UID]; {
 	case r == nil && (e.Kind == observed.ContainerStopped || e.Kind == observed.ContainerDeleted):
-		// Nothing was known of it, and now it is gone.
+		// The pod was unknown, and is gone.
 	case r == nil:
 		m.look(m.addRecord(e.UID))
 	case !r.knows(e):

@@ -11,24 +11,23 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Found is a pod that runs on the node under the name of a manifest's pod, made
-// from a manifest by a kubelet or by an earlier agent.
+// Found is a running pod with the namespace and name of a pod of a manifest. A kubelet or an
+// earlier process of the agent started it.
 type Found struct {
-	// UID is adopted only if it has the form of a hash, as [podmeta.IsHashUID] has it.
+	// UID is adopted only if it has the form of a hash: see [podmeta.IsHashUID].
 	UID types.UID
-	// Since is when its newest sandbox was made, by the runtime's clock.
+	// Since is the creation time of the newest sandbox, by the runtime's clock.
 	Since time.Time
 }
 
-// identify gives pods of a file the UIDs under which they run already. A kubelet
-// computes other ones of the same file; with another UID a pod would end and begin
-// anew.
+// identify gives pods of a file the UIDs of the pods that run already. A kubelet computes
+// another UID from the same file, and a pod with a new UID is restarted.
 //
-// It is the same pod if it was made after the last change of the file, or was taken
-// for the same once before. The runtime is asked when the process starts, not
-// later: a file that comes then is newer than all that runs. The result has the adopted
-// UIDs by those of the manifest, nil if there are none; they are remembered with the file,
-// so that the next start decides alike. identify may wait for the runtime.
+// A running pod is adopted if it was created after the last change of the file, or was adopted
+// before. The runtime is asked only before the first snapshot: a file that comes later is newer
+// than all running pods. The result maps the manifest's UIDs to the adopted ones; nil if there
+// are none. It is stored with the file, so the next start adopts the same UIDs. identify may
+// block on the runtime.
 func (d *directory) identify(ctx context.Context, path string, changed time.Time, now *decoded) (took map[types.UID]types.UID) {
 	before := d.tookBefore(path)
 	for _, p := range now.pods {
@@ -47,8 +46,8 @@ func (d *directory) identify(ctx context.Context, path string, changed time.Time
 	return took
 }
 
-// adopted decides on the UID of a pod: own is that of the manifest, before the one
-// that was adopted earlier, "" if there was none. It does no I/O.
+// adopted returns the UID for a pod. own is the UID from the manifest; before is the UID that
+// was adopted earlier, or "". It does no I/O.
 func adopted(own types.UID, changed time.Time, before types.UID, found []Found) types.UID {
 	var last Found
 	for _, f := range found {
@@ -87,9 +86,8 @@ func rename(p *v1.Pod, uid types.UID) {
 	p.Annotations[podmeta.AnnotationHash] = string(uid)
 }
 
-// found asks for what runs under a pod's name. It returns nil without asking once the
-// files have been listed. An error of [DirectoryConfig.Found] is logged; the pods that
-// came with it count.
+// found calls [DirectoryConfig.Found] for a pod. Once the files have been listed it returns nil
+// without the call. An error is logged; the pods returned with it count.
 func (d *directory) found(ctx context.Context, p *v1.Pod) []Found {
 	if d.listed || d.cfg.Found == nil {
 		return nil
@@ -101,7 +99,7 @@ func (d *directory) found(ctx context.Context, p *v1.Pod) []Found {
 	return found
 }
 
-// tookBefore are the UIDs that pods of a file got instead of their own.
+// tookBefore returns the UIDs that were adopted for pods of a file, by the UIDs of the manifest.
 func (d *directory) tookBefore(path string) map[types.UID]types.UID {
 	// A file of which older objects were kept has none of
 	// its own: the record on the disk says more then.

@@ -15,24 +15,24 @@ import (
 // Bounds of one manifest, a file or a body. Whoever writes manifests may run
 // pods, but must not be able to end the agent by a mistake.
 const (
-	// maxThings bounds documents, and objects in them. A node that runs the
-	// most pods that anybody has on one needs some hundreds.
+	// maxThings limits the documents of a manifest plus the items of lists in them. The largest
+	// nodes need some hundreds.
 	maxThings = 5000
-	// maxValues bounds the values in a document, as [manifestguard.Values] counts
-	// them: the YAML parser needs up to a kilobyte for each.
+	// maxValues limits the values in a document, counted by [manifestguard.Values]. The YAML
+	// parser needs up to a kilobyte for each.
 	maxValues = 250_000
-	// maxDepth bounds how deep values are in each other. A Pod has 15 levels.
+	// maxDepth limits the nesting of values. A Pod has 15 levels.
 	maxDepth = 100
-	// maxGrowth is how many times its text a document may come to once its
-	// aliases are replaced; small ones may come to smallDocument bytes.
+	// maxGrowth limits the size of a document after YAML aliases are expanded, as a multiple of
+	// its text. Small documents may expand to smallDocument bytes.
 	maxGrowth     = 10
 	smallDocument = 1 << 20
-	// maxObjects is what the objects of a manifest may come to in memory, in
-	// bytes: an empty container has two bytes of text, and seven hundred then.
+	// maxObjects limits the decoded objects of a manifest, in bytes of memory. An empty
+	// container has two bytes of text and 700 bytes of memory.
 	maxObjects = 32 << 20
-	// maxProblems is how many problems of a manifest are told one by one.
+	// maxProblems limits the problems that are listed for a manifest; the rest are counted.
 	maxProblems = 20
-	// maxMistakes is how many mistakes are looked for in one pod.
+	// maxMistakes limits the mistakes that validation collects for one pod.
 	maxMistakes = 100
 	// maxText is the longest text in a problem, in bytes.
 	maxText = 500
@@ -40,8 +40,8 @@ const (
 	maxName = 253
 )
 
-// problem takes note of something that is not in effect. document counts from 1, 0 means
-// the whole file; pod is namespace/name as far as it could be read.
+// problem records why an object is not in effect. document counts from 1; 0 means the whole
+// file. pod is namespace/name, as far as it could be read.
 func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 	if d.broken == nil {
 		d.broken = map[string]bool{}
@@ -58,7 +58,7 @@ func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 	})
 }
 
-// inOneLine makes a text that may hold anything one short line of valid UTF-8.
+// inOneLine turns untrusted text into one short line of valid UTF-8.
 func inOneLine(s string) string {
 	if len(s) > maxText {
 		// The cut may fall into a character, the rest of which is dropped.
@@ -76,8 +76,8 @@ func inOneLine(s string) string {
 	}, s)
 }
 
-// tooCostly returns why a document must not be parsed, "" if it may. It is asked before the
-// YAML parser sees the document: the parser's memory is what it protects.
+// tooCostly returns why a document must not be parsed, or "" if it may. It runs before the YAML
+// parser, to limit the parser's memory.
 func tooCostly(doc []byte) string {
 	// In this order: the search for aliases parses the document itself.
 	if manifestguard.Values(doc) > maxValues {
@@ -89,8 +89,8 @@ func tooCostly(doc []byte) string {
 	return ""
 }
 
-// affordable reports whether an object may be decoded into a type. It counts the object's
-// size towards that of the file. Of into only the type matters.
+// affordable reports whether an object may be decoded into the type of into, and adds the
+// object's size to that of the file.
 func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string) bool {
 	size, costly := manifestguard.Inspect(raw, into)
 	// A quantity with a huge exponent would occupy its parser for ever.
@@ -109,8 +109,8 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 	return true
 }
 
-// named checks the name of an object beside pods, and what else may become part
-// of a path. Pods need no such check: validation finds a missing name.
+// named checks that an object other than a pod has a name, and that its name, namespace and UID
+// are safe in paths. For pods, validation finds a missing name.
 func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool {
 	if m.Name == "" {
 		d.problem(o, n, "", "metadata.name", "is missing")

@@ -17,8 +17,8 @@ import (
 // are not converted.
 const claimVersion = "resource.k8s.io/v1"
 
-// claim reads a ResourceClaim. There is no scheduler that would allocate it: its
-// status has to say what it is. A claim with any mistake is left out.
+// claim decodes a ResourceClaim. No scheduler allocates it, so its status must contain the
+// allocation. A claim with any mistake is left out.
 func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 	c := &resourceapi.ResourceClaim{}
 	if !d.strict(raw, c, o, n, name) || !d.named(&c.ObjectMeta, o, n, name) {
@@ -53,9 +53,8 @@ func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 	d.resources = append(d.resources, c)
 }
 
-// claimUID makes a UID of a claim's name and what was allocated: another
-// allocation is another claim. It has 32 hexadecimal digits, as the UIDs of static pods
-// have.
+// claimUID computes a UID from a claim's name and its allocation, so a claim with a changed
+// allocation counts as a new claim. It has 32 hexadecimal digits, like the UIDs of static pods.
 func claimUID(c *resourceapi.ResourceClaim) types.UID {
 	h := fnv.New128a()
 	allocation, err := json.Marshal(c.Status.Allocation)
@@ -66,16 +65,15 @@ func claimUID(c *resourceapi.ResourceClaim) types.UID {
 	return types.UID(hex.EncodeToString(h.Sum(nil)))
 }
 
-// ResourceClaims returns those of a namespace by name. The map is the caller's. The
-// objects are shared and read-only. Of two sources that have one of that name, the
-// first of Config.Sources counts.
+// ResourceClaims returns the ResourceClaims of a namespace, by name. The caller owns the map;
+// the objects are shared and read-only. If two sources have a claim of the same name, the first
+// source in Config.Sources wins.
 func (m *Manager) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {
 	return byName(m, namespace, func(s *Snapshot) []*resourceapi.ResourceClaim { return s.ResourceClaims })
 }
 
-// resourceClaims refuses what only an API server could make: claims from
-// templates. It runs before the containers are checked: claimsOf looks up the names that
-// are collected here.
+// resourceClaims checks spec.resourceClaims and collects the names, which claimsOf looks up
+// later. Claims from templates are refused: only a control plane creates them.
 func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 	v.claims = map[string]bool{}
 	for i := range s.ResourceClaims {
@@ -96,8 +94,8 @@ func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 	}
 }
 
-// claimsOf checks the claims that a container uses, of each all requests or some. Their
-// names are those of spec.resourceClaims, not of ResourceClaim objects.
+// claimsOf checks the claims of a container. Their names refer to spec.resourceClaims, not to
+// ResourceClaim objects.
 func (v *podValidator) claimsOf(claims []v1.ResourceClaim, p *field.Path) {
 	seen := map[[2]string]bool{}
 	for i, c := range claims {

@@ -22,17 +22,16 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// origin describes where documents come from; it goes into the pods' identity.
+// origin describes the file or URL of documents. It is part of the pods' UIDs.
 type origin struct {
 	// nodeName is appended to the names of static pods, and is part of their UIDs.
 	nodeName string
 	file     string // path or URL
 	url      bool
-	plain    bool // pods are of no node, and get no identity
+	plain    bool // pods get no UID and no node name
 }
 
-// shown is where documents come from, for people to read. Credentials of a URL are left
-// out: problems are logged and listed.
+// shown returns the file or URL for messages, without the credentials of a URL.
 func (o origin) shown() string {
 	if o.url {
 		return shownURL(o.file)
@@ -40,7 +39,7 @@ func (o origin) shown() string {
 	return o.file
 }
 
-// decoded is what one file or body holds.
+// decoded has the objects and problems of one file or HTTP body.
 type decoded struct {
 	pods    []*v1.Pod
 	numbers map[*v1.Pod]int // of the pods' documents
@@ -52,32 +51,31 @@ type decoded struct {
 	volumes    []*v1.PersistentVolume
 	resources  []*resourceapi.ResourceClaim
 	problems   []Problem // the first maxProblems, and how many more there are
-	// broken are the names of the objects with problems, "" of what has none.
+	// broken has the names of the objects with problems; "" stands for objects without a name.
 	broken map[string]bool
 	// unnamed counts the problems beyond the first.
 	unnamed int
 	things  int // documents, and items of lists
-	size    int // what the objects come to in memory, in bytes
+	size    int // of the objects in memory, in bytes
 }
 
-// objects counts what there is beside pods.
+// objects returns the number of objects other than pods.
 func (d *decoded) objects() int {
 	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes) + len(d.resources)
 }
 
-// Decode reads a manifest, YAML or JSON of one or several documents, as [Directory] reads
-// files: within its bounds, with the API's defaults, and with the same Problems, which
-// bear the name as their file. The pods are in the manifest's order, as they would be
-// sent to an API server: without UID, node and the marks of static pods. Objects of
-// other kinds that Directory knows are read for their problems alone. Decode opens no
-// file: the name is only shown.
+// Decode decodes a manifest, YAML or JSON with one or more documents, with the limits, defaults
+// and checks of [Directory]. It returns the pods in the manifest's order, without UID, node name
+// and annotations of static pods, as one would send them to an API server. Other kinds that
+// Directory knows are checked, but not returned. Decode opens no file: name is only the File of
+// Problems.
 func Decode(name string, manifest []byte) ([]*v1.Pod, []Problem) {
 	d := decode(manifest, origin{file: name, plain: true})
 	return d.pods, d.problems
 }
 
-// decode reads all documents of a manifest, YAML or JSON. A mistake ends nothing: objects
-// that are good are returned beside the problems of others.
+// decode decodes all documents of a manifest, YAML or JSON. It returns the valid objects and the
+// problems of the others.
 func decode(data []byte, o origin) decoded {
 	out := decoded{numbers: map[*v1.Pod]int{}}
 	docs, all := documents(data, maxThings)
@@ -95,11 +93,9 @@ func decode(data []byte, o origin) decoded {
 	return out
 }
 
-// documents splits YAML at its document markers, and reports whether there are
-// no more than limit. A document without content keeps its number and is left out
-// by the caller. A decoder that reads several documents stops at the first broken one.
-// Split beforehand, each of them is good or broken on its own, and problems can name its
-// number.
+// documents splits YAML at its document markers, and reports whether there are at most limit
+// documents. Empty documents keep their number; the caller skips them. The text is split before
+// it is decoded, since a YAML decoder stops at the first broken document.
 func documents(data []byte, limit int) (docs [][]byte, all bool) {
 	var doc []byte
 	begun := false
@@ -142,12 +138,12 @@ func blank(doc []byte) bool {
 const (
 	kindClaim  = "PersistentVolumeClaim"
 	kindVolume = "PersistentVolume"
-	// kinds is the list of all that may be in a manifest, for messages.
+	// kinds lists the kinds that a manifest may contain, for messages.
 	kinds = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, ResourceClaim or List"
 )
 
-// header is what every object begins with. It is decoded before the type is known, and
-// leniently: unknown fields are found when the object is decoded into its type.
+// header has the fields that all objects share. It is decoded before the type is known, and
+// ignores unknown fields; these are found when the object is decoded into its type.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -157,8 +153,8 @@ type header struct {
 	} `json:"metadata"`
 }
 
-// document reads one document, the n-th of the manifest. The checks
-// come in this order since each of them bounds the costs of the next.
+// document decodes the n-th document of the manifest. The order of the checks matters: each
+// limits the cost of the next.
 func (d *decoded) document(doc []byte, o origin, n int) {
 	if blank(doc) {
 		return
@@ -191,8 +187,8 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 	d.object(raw, o, n)
 }
 
-// object reads one object of the n-th document. Lists call it for each of their items, so
-// maxThings bounds the items as well, and maxDepth how deep lists are in each other.
+// object decodes one object of the n-th document. Lists call it for each item, so maxThings also
+// limits items, and maxDepth also limits nested lists.
 func (d *decoded) object(raw []byte, o origin, n int) {
 	if d.things++; d.things > maxThings {
 		d.problem(o, n, "", "", fmt.Sprintf("is one of more than %d objects in the file, and is not read", maxThings))
@@ -273,8 +269,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	}
 }
 
-// notObject returns what a JSON value is that is no object. The first byte decides, since the
-// text is valid JSON. "" means an object.
+// notObject returns the kind of a JSON value, such as "a list", or "" for an object. It looks at
+// the first byte only, since the text is valid JSON.
 func notObject(raw []byte) string {
 	switch raw = bytes.TrimSpace(raw); {
 	case len(raw) == 0 || raw[0] == '{':
@@ -292,9 +288,8 @@ func notObject(raw []byte) string {
 	}
 }
 
-// withKind gives an item of a PodList the kind that it need not bear itself. An API server
-// leaves kind and apiVersion out of the items of a typed list. An item that is no object
-// is returned as it is, for object to refuse.
+// withKind adds kind and apiVersion to an item of a typed list such as PodList: an API server
+// omits them there. An item that is no object is returned unchanged; object refuses it.
 func withKind(item json.RawMessage, list string) []byte {
 	if list != "PodList" {
 		return item
@@ -311,8 +306,8 @@ func withKind(item json.RawMessage, list string) []byte {
 	return b
 }
 
-// plainJSON returns what is wrong in terms of the document. The decoder's own text names Go
-// structs, which nobody who writes manifests knows.
+// plainJSON rewrites an error of the JSON decoder in terms of the document, without names of Go
+// types.
 func plainJSON(err error) string {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) && t.Field != "" {
@@ -321,9 +316,9 @@ func plainJSON(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// strict decodes an object and reports fields it does not have. They are mistakes rather
-// than ignored: with a misspelt securityContext a pod would run with less protection than
-// was asked for. After false, into must not be used.
+// strict decodes an object and reports unknown fields as problems. If they were ignored, a pod
+// with a misspelt securityContext would run with less protection than requested. If it returns
+// false, into must not be used.
 func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) bool {
 	// On the text, since decoding is what takes the memory.
 	if !d.affordable(raw, into, o, n, name) {
@@ -347,8 +342,8 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	return len(unknown) == 0
 }
 
-// oneSource refuses a persistent volume that is on nothing, or on several things, or does
-// not say where. The API server refuses such a volume, too.
+// oneSource checks that a PersistentVolume has exactly one source with its required fields, as
+// the API server does.
 func (d *decoded) oneSource(pv *v1.PersistentVolume, o origin, n int) bool {
 	errs := apicheck.Sources(pv.Name, pv.Spec.PersistentVolumeSource, field.NewPath("spec"))
 	for _, e := range errs {
@@ -365,8 +360,8 @@ func orDefault(namespace string) string {
 	return namespace
 }
 
-// pod reads a Pod. Its marks as a static pod come first,
-// so that validation sees the pod as it will run.
+// pod decodes a Pod. makeStatic comes before validation, so that the pod is validated as it will
+// run.
 func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	p := &v1.Pod{}
 	if !d.strict(raw, p, o, n, name) || !d.pathSafe(&p.ObjectMeta, o, n, name) {
@@ -394,11 +389,10 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	d.numbers[p] = n
 }
 
-// makeStatic gives a pod from a manifest its name, its UID and its marks, as
-// the kubelet does. A UID that is not given is a hash of the document, the
-// node and the place: change any and it is another pod. It is computed over
-// the document as written, so that a new version of this library leaves it as
-// it is.
+// makeStatic sets the name, UID and annotations of a pod from a manifest, as the kubelet does.
+// Unless the manifest has a UID, it is a hash of the document, the node name and the path or
+// URL. The hash covers the document as written, so a new version of this library computes the
+// same UID.
 func makeStatic(p *v1.Pod, raw []byte, o origin) {
 	if p.UID == "" {
 		// The kubelet hashes with FNV-128a as well, but the decoded
@@ -436,8 +430,8 @@ func makeStatic(p *v1.Pod, raw []byte, o origin) {
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
 }
 
-// canonical writes JSON with its keys in order. Order and blanks of a manifest do not
-// change the UID that way. Text that cannot be decoded is returned as it is.
+// canonical returns JSON with sorted keys, so that key order and white space do not change the
+// UID. Text that cannot be decoded is returned unchanged.
 func canonical(raw []byte) []byte {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(raw))

@@ -9,9 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// setDefaults fills in what the API server would: a manifest from a file does
-// not pass through it. The values are those of the v1 API's documentation. Without them
-// every reader further on would meet nil and zero values that no pod of an API server has.
+// setDefaults sets the defaults that an API server sets, since manifests do not pass through
+// one. The values are those of the v1 API documentation.
 func setDefaults(p *v1.Pod) {
 	s := &p.Spec
 	setIf(&s.RestartPolicy, v1.RestartPolicyAlways)
@@ -34,8 +33,7 @@ func setDefaults(p *v1.Pod) {
 	}
 }
 
-// setIf sets a field that is unset. It is for fields
-// whose zero value has no meaning of its own.
+// setIf sets a field that has its zero value.
 func setIf[T comparable](p *T, def T) {
 	var zero T
 	if *p == zero {
@@ -50,8 +48,8 @@ func setPtr[T any](p **T, def T) {
 	}
 }
 
-// defaultVolume makes a volume without a source an emptyDir,
-// as the API server does, and gives files the mode 0644.
+// defaultVolume turns a volume without a source into an emptyDir and sets the default file mode
+// 0644, as the API server does.
 func defaultVolume(v *v1.Volume) {
 	if v.VolumeSource == (v1.VolumeSource{}) {
 		v.EmptyDir = &v1.EmptyDirVolumeSource{}
@@ -84,8 +82,7 @@ func defaultVolume(v *v1.Volume) {
 	}
 }
 
-// defaultDownward fills in the items of a projected volume;
-// the type of a downwardAPI volume's source is another one.
+// defaultDownward sets the defaults of the downwardAPI items of a projected volume.
 func defaultDownward(d *v1.DownwardAPIProjection) {
 	if d == nil {
 		return
@@ -95,14 +92,15 @@ func defaultDownward(d *v1.DownwardAPIProjection) {
 	}
 }
 
-// defaultFieldRef fills in the version of the API in which the field is named.
+// defaultFieldRef sets the default apiVersion, v1.
 func defaultFieldRef(f *v1.ObjectFieldSelector) {
 	if f != nil {
 		setIf(&f.APIVersion, "v1")
 	}
 }
 
-// pullPolicy is Always for the tag latest, also where it is left out.
+// pullPolicy returns the default pull policy: Always for the tag latest or no tag, otherwise
+// IfNotPresent.
 func pullPolicy(image string) v1.PullPolicy {
 	// A digest pins the content, whatever tag is before
 	// it: no later pull could bring another image.
@@ -117,8 +115,7 @@ func pullPolicy(image string) v1.PullPolicy {
 	return v1.PullAlways
 }
 
-// defaultContainer fills in a container or an init
-// container. There are no ephemeral ones in manifests.
+// defaultContainer sets the defaults of a container or init container.
 func defaultContainer(c *v1.Container, hostNetwork bool) {
 	setIf(&c.ImagePullPolicy, pullPolicy(c.Image))
 	setIf(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
@@ -155,8 +152,7 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 }
 
-// defaultProbe fills in a probe's seconds and thresholds.
-// initialDelaySeconds has none: 0 is the default.
+// defaultProbe sets the default seconds and thresholds of a probe.
 func defaultProbe(p *v1.Probe) {
 	if p == nil {
 		return

@@ -24,9 +24,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// stuckWriter is how long after its last change a file that somebody still has
-// open for writing is no longer waited for: it is read if nothing of it is in
-// effect yet, and a problem otherwise.
+// stuckWriter is the longest wait for a writer, counted from the last change of the file. A file
+// that is still open for writing afterwards is read if no earlier version is in effect, and is a
+// problem otherwise.
 const stuckWriter = 2 * time.Second
 
 // maxManifest is the largest manifest that is read, in bytes (the kubelet's
@@ -34,36 +34,35 @@ const stuckWriter = 2 * time.Second
 const maxManifest = 10 << 20
 
 const (
-	// maxFiles is how many entries of a directory are looked at; with more of
-	// them nothing changes.
+	// maxFiles limits the entries of the directory. With more entries the scan fails, and the
+	// pods stay as they are.
 	maxFiles = 10_000
-	// maxDirectory is what the objects of all files may come to in memory, in
-	// bytes.
+	// maxDirectory limits the decoded objects of all files, in bytes of memory.
 	maxDirectory = 2 * maxObjects
-	// filePatience is how long one file, or the listing, is waited for. The file
+	// filePatience is the timeout for reading one file, or for listing the directory. The file
 	// system of an unreachable server never answers.
 	filePatience = 10 * time.Second
-	// knownPatience is the same for a file that has not answered before.
+	// knownPatience is the timeout for a file that did not answer before.
 	knownPatience = 10 * time.Millisecond
-	// scanPatience is how long one scan waits for files that do not answer; then
-	// each of the others has hurriedPatience.
+	// scanPatience limits the time that one scan spends on files that do not answer. After that,
+	// each other file has hurriedPatience.
 	scanPatience    = 30 * time.Second
 	hurriedPatience = time.Second
 )
 
-// Memory keeps small things over a restart; *checkpoint.Store is one. The source's Run
-// alone calls its methods: Write and Delete one at a time, and Read and Keys meanwhile, as a
-// disk that hangs must not keep a manifest's removal from being seen. Values are whole
-// manifests, with the Secrets in them.
+// Memory stores the last good versions of manifests over a restart; *checkpoint.Store implements
+// it. Only the source's Run calls it. Write and Delete are called one at a time; Read and Keys
+// may be called meanwhile, so that a hung disk does not hide the removal of a manifest. Values
+// are whole manifests, including Secrets.
 type Memory interface {
 	// Read returns an error that is fs.ErrNotExist for what is not there.
 	Read(key string) ([]byte, error)
-	// Write replaces the value of a key. An error is logged,
-	// and Write is called again with the next change.
+	// Write replaces the value of a key. An error is logged, and the value is written again at
+	// the next change.
 	Write(key string, value []byte) error
 	// Delete may return an error that is fs.ErrNotExist for what is not there.
 	Delete(key string) error
-	// Keys may have keys of others in it, which are left alone.
+	// Keys returns all keys. Keys that the source did not write are ignored.
 	Keys() ([]string, error)
 }
 
@@ -71,43 +70,42 @@ type Memory interface {
 // required; the zero value of every other field means the default named beside
 // it.
 type DirectoryConfig struct {
-	// Path is the directory, or a single file. It need not be there yet.
+	// Path is the directory, or a single file. It may be missing at first.
 	Path string
 	// NodeName is appended, in lower case, to the names of pods.
 	NodeName string
-	// Rescan is how often the directory is read although nothing was heard
-	// of a change; 20s, the kubelet's fileCheckFrequency.
+	// Rescan is the interval between scans without a notification of the kernel; 20s, the
+	// kubelet's fileCheckFrequency.
 	Rescan time.Duration
-	// Poll has the directory read every Rescan alone, and no notice of changes asked of
-	// the kernel: for file systems that give none, such as those of a network. A file that
-	// is removed and put back in between was never gone.
+	// Poll turns off inotify: the directory is read every Rescan only. It is for file systems
+	// without notifications, such as network file systems. A file that is removed and put back
+	// between two scans counts as unchanged.
 	Poll bool
-	// Memory remembers the last good version of each file; nothing does,
-	// and a file that is broken when the process starts wants no pods.
+	// Memory stores the last good version of each file. Without it, a file that is broken when
+	// the process starts has no pods.
 	Memory Memory
-	// Found returns what runs under the name of a pod, so that a pod which a kubelet
-	// made of the same file goes on. It may wait for the runtime, and is called only
-	// before the first snapshot; nobody is asked. The pod is the callee's.
+	// Found returns the running pods with the name of pod, so that a pod that a kubelet started
+	// from the same file keeps running. It may block on the runtime. It is called only before
+	// the first snapshot, with a copy of the pod. Nil adopts no pods.
 	Found func(ctx context.Context, pod *v1.Pod) ([]Found, error)
 
 	Log *zap.Logger // silent
 }
 
-// directory is the source "file". Run's goroutine owns it. The functions that lists and
-// reads call may go on after Run has, so they have none of its fields.
+// directory is the source "file". The goroutine of Run owns it. Calls in lists and reads may
+// outlive Run, so they use none of its fields.
 type directory struct {
 	cfg   DirectoryConfig
 	files map[string]*manifest // by path
-	// holders says which file has a full name, as long as it does.
+	// holders maps the full name of each pod to the file that it comes from.
 	holders  map[string]string
 	unusable string // why the last scan could not list the files
 	missing  bool   // that is since the directory is not there
 	listed   bool   // the files were listed once
-	size     int    // what the objects of all files come to, in bytes
+	size     int    // of the objects of all files, in bytes
 	notes    *notes // for Memory
 
-	// Calls into a file system that may never answer;
-	// the goroutine of one that hangs stays.
+	// Calls into file systems, which may never return; a call that hangs keeps its goroutine.
 	lists detached.Group[[]string]
 	reads detached.Group[reading]
 	late  time.Duration // how long this scan has waited in vain
@@ -116,29 +114,28 @@ type directory struct {
 // manifest is one file as it was last read.
 type manifest struct {
 	sig signature
-	// good has objects of an older version, too, where the new one is broken: see keep.
+	// good also has objects of an older version in place of broken ones: see keep.
 	good     decoded // what is in effect
 	data     []byte  // to remember, nil if it is remembered already
 	whole    bool    // good is the file's latest content, and took belongs to it
 	took     map[types.UID]types.UID
 	problems []Problem
-	retry    bool // it could not be read: look again whatever its signature
+	retry    bool // reading failed: read again whatever the signature
 	silent   bool // it did not answer
 }
 
-// signature distinguishes two states of a file.
+// signature identifies a state of a file.
 type signature struct {
 	size     int64
 	modified time.Time
-	// Another inode with the same size and time is a file that was renamed into the place.
+	// The inode changes if another file of the same size and time is renamed to this path.
 	inode uint64
 }
 
-// Directory returns the source named "file", which reads the manifests of a
-// directory: all files whose names do not begin with a dot, in the order of
-// their names, links followed, folders left out. What a link leads to has to be
-// a regular file, and none that the kernel makes up. Nothing is opened before it
-// runs. It returns an error for a cfg that could not work.
+// Directory returns the source named "file". It reads all files of a directory in the order of
+// their names, except names that begin with a dot and subdirectories. Links are followed, to
+// regular files only, and not to files of the kernel such as those in /proc. It returns an error
+// for an invalid cfg. Nothing is opened before Run.
 func Directory(cfg DirectoryConfig) (Source, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Path) {
@@ -162,13 +159,12 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 	return &directory{cfg: cfg, files: map[string]*manifest{}, holders: map[string]string{}, notes: newNotes(cfg)}, nil
 }
 
-// Name is "file", the kubelet's word.
+// Name returns "file", the kubelet's name for the source.
 func (d *directory) Name() string { return "file" }
 
-// Run reads the directory now, whenever something happens in it, and every
-// Rescan. It fails if the directory cannot be listed to begin with: nothing is
-// known then of what should run. deliver is called before anything is remembered, so pods
-// do not wait for the disk.
+// Run reads the directory at once, after each change in it, and every Rescan. It returns an
+// error if the first listing fails. deliver is called before Memory is written, so pods do not
+// wait for that disk.
 func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	w := newWatcher(d.cfg.Path, d.cfg.Poll, d.cfg.Log)
 	defer w.close()
@@ -202,15 +198,14 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	}
 }
 
-// set takes note of a file, and drop that it is gone. What is remembered of it is
-// left.
+// set stores the state of a file. It does not touch Memory.
 func (d *directory) set(path string, m *manifest) {
 	d.drop(path)
 	d.files[path] = m
 	d.size += m.good.size
 }
 
-// drop takes a file and its size out of the source.
+// drop removes a file and its size from the source. It does not touch Memory.
 func (d *directory) drop(path string) {
 	if m := d.files[path]; m != nil {
 		d.size -= m.good.size
@@ -218,9 +213,8 @@ func (d *directory) drop(path string) {
 	}
 }
 
-// dropReplaced forgets files that were removed, though they may be there again:
-// their pods are to end and to begin anew, even if the new file says the same.
-// It reports whether there was one.
+// dropReplaced drops files that were removed, even if they exist again: their pods end and start
+// anew, even if the content is the same. It reports whether it dropped any.
 func (d *directory) dropReplaced(removed []string) (changed bool) {
 	for _, p := range removed {
 		if d.files[p] == nil {
@@ -233,9 +227,9 @@ func (d *directory) dropReplaced(removed []string) (changed bool) {
 	return changed
 }
 
-// scan reads what has changed. again says when it is time for the next scan:
-// earlier than usual if a file is being written. If ctx ends meanwhile the result is no
-// state to deliver, and changed is false.
+// scan reads the changed files. again is the time until the next scan, which is shorter if a
+// file is being written. If ctx ends during the scan, changed is false and the state is
+// incomplete.
 func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration) {
 	// A file that hangs costs time in this scan alone: late begins anew.
 	again, d.late = d.cfg.Rescan, 0
@@ -287,7 +281,7 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 	return changed, again
 }
 
-// list names the manifests in the order in which they count.
+// list returns the paths of the manifests, in order.
 func (d *directory) list(ctx context.Context) ([]string, error) {
 	// After this time the call may still be under way;
 	// it is joined, not repeated, by the next scan.
@@ -297,8 +291,8 @@ func (d *directory) list(ctx context.Context) ([]string, error) {
 	return d.lists.Do(ctx, path, func() ([]string, error) { return manifestsIn(path) })
 }
 
-// manifestsIn lists the files of a directory, or returns
-// path if that is a file. It may wait for ever.
+// manifestsIn returns the files of a directory, or path if that is a file. It may block for
+// ever.
 func manifestsIn(path string) ([]string, error) {
 	// Nearly always path is a directory and no link, and one look is enough: a scan
 	// comes every few seconds.
@@ -325,7 +319,7 @@ func manifestsIn(path string) ([]string, error) {
 	return out, nil
 }
 
-// linkedNames is safefile.Names of a link to a directory, which that does not follow.
+// linkedNames is safefile.Names for a link to a directory; safefile.Names does not follow links.
 func linkedNames(path string) ([]string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -334,21 +328,21 @@ func linkedNames(path string) ([]string, error) {
 	return safefile.Names(resolved, maxFiles)
 }
 
-// reading is what one look at a file brought.
+// reading is the result of one call of read.
 type reading struct {
 	sig     signature
 	age     time.Duration // since its content was written last
 	changed time.Time     // the last change of the file, its name or the link to it
-	same    bool          // it is as it was; it has not been opened
+	same    bool          // the signature is unchanged; it was not opened
 	writing bool          // somebody has it open for writing
 	folder  bool
 	whole   bool // data is its content
 	data    []byte
 }
 
-// read looks at a file, and reads it unless it is as it was or is being written.
-// It may wait for ever, and has nothing of the source. A reading without data and without
-// an error means: nothing to do now, or not yet.
+// read reads a file unless its signature equals was or it is being written. It may block for
+// ever and uses no fields of the source. A reading without data and without an error means that
+// there is nothing to read now.
 func read(path string, was *signature) (r reading, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -388,8 +382,8 @@ func read(path string, was *signature) (r reading, err error) {
 	return r, err
 }
 
-// patience is how long to wait for a file. One dead server may hold many files: with the
-// full patience for each, a scan would take minutes and delay the pods of all others.
+// patience returns the timeout for a file. It shrinks during a scan, since one dead server may
+// hold many files and would delay the pods of all others.
 func (d *directory) patience(old *manifest) time.Duration {
 	switch {
 	case old != nil && old.silent:
@@ -401,8 +395,8 @@ func (d *directory) patience(old *manifest) time.Duration {
 	}
 }
 
-// look reads a file if it changed. soon reports, unless it is zero, when to look
-// at it again although nothing may be heard of it.
+// look reads a file if it changed. A soon above 0 is the time after which the file has to be
+// read again without a notification.
 func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	var was *signature
@@ -449,8 +443,8 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 	return d.take(ctx, path, r)
 }
 
-// take has a file that was read take effect. It guards the pods in effect against a writer
-// who is not done: half a file must end none of them.
+// take puts the content of a file into effect, unless it may be unfinished: a half-written file
+// must not end pods that run.
 func (d *directory) take(ctx context.Context, path string, r reading) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	switch {
@@ -504,8 +498,8 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 	return true, 0
 }
 
-// hasEarlier reports whether something of the file is in effect, or was in an
-// earlier life. What came of an unfinished file counts as well.
+// hasEarlier reports whether an earlier version of the file is in effect or in Memory. A version
+// read from an unfinished file counts.
 func (d *directory) hasEarlier(path string) bool {
 	m := d.files[path]
 	if m == nil {
@@ -514,7 +508,7 @@ func (d *directory) hasEarlier(path string) bool {
 	return m != nil && len(m.good.pods)+m.good.objects() > 0
 }
 
-// broken takes note of a file that cannot be read at all.
+// broken records that a file cannot be read.
 func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
 	old := d.files[path]
 	reason = inOneLine(reason)
@@ -533,10 +527,9 @@ func (d *directory) broken(path string, sig signature, reason string) (changed b
 	return true
 }
 
-// keep lets what old had stay in effect where the new version is broken: an
-// object that a broken document names, and, if there is a document of which
-// not even the name could be read, every object that is not there any more. old is not
-// changed, but its objects are shared with m from here on.
+// keep keeps objects of the old version in effect where the new version is broken: each object
+// that a broken document names; and all missing objects, if a document is so broken that its
+// name is unknown. old is not changed, but shares its objects with m.
 func (m *manifest) keep(old *manifest) {
 	if old == nil {
 		return
@@ -573,8 +566,7 @@ func (m *manifest) keep(old *manifest) {
 	}
 }
 
-// keepObjects adds to now what old has, now has not, and wanted names. Those come last, in
-// the order of old.
+// keepObjects appends to now the objects of old that are missing in now and that wanted selects.
 func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) []T {
 	have := map[string]bool{}
 	for _, o := range now {
@@ -588,7 +580,7 @@ func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) [
 	return now
 }
 
-// objectName is namespace/name, or the name alone of what is in no namespace.
+// objectName returns namespace/name, or only the name of an object without a namespace.
 func objectName(o metav1.Object) string {
 	if o.GetNamespace() == "" {
 		return o.GetName()
@@ -596,15 +588,14 @@ func objectName(o metav1.Object) string {
 	return o.GetNamespace() + "/" + o.GetName()
 }
 
-// asWritten is namespace/name as the manifest has it, without the node's name.
+// asWritten returns namespace/name as in the manifest, without the suffix of the node.
 func asWritten(p *v1.Pod) string {
 	return p.Namespace + "/" + strings.TrimSuffix(p.Name, "-"+strings.ToLower(p.Spec.NodeName))
 }
 
-// snapshot is what all files together want. Of several pods with one name the
-// one that had it first stays; at the start that is the one of the oldest
-// file. Pods are copies, since the Manager annotates those that it is handed; the other
-// objects are the source's own.
+// snapshot returns the objects of all files. Of several pods with the same name, the first one
+// wins; at the start, the one in the oldest file. Pods are copies, since the Manager annotates
+// them; other objects are shared.
 func (d *directory) snapshot() Snapshot {
 	var s Snapshot
 	paths := make([]string, 0, len(d.files))

@@ -1,5 +1,5 @@
-// Package podmgr holds the pods that should run on a node. It takes them from any number
-// of sources and reports changes.
+// Package podmgr holds the pods that should run on a node. It reads them from any number of
+// sources and reports changes.
 //
 // A [Source] delivers its full state each time: [Directory] reads manifests
 // from a folder, [HTTP] from a URL, and a cluster's API server could be

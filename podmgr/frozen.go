@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// The UID is the identity of a pod. What a source changes of a pod under its UID takes effect
-// for a few fields only, as with an API server, which refuses the rest.
+// The UID is the identity of a pod. Most fields of a spec cannot change under the same UID, as
+// with an API server.
 
-// frozen returns the first field of a pod's spec that a new version has otherwise than the
-// first one under its UID, and that containers which run do not take over; "" if there is none.
+// frozen returns the path of the first field that differs between two specs of the same UID and
+// that running containers do not take over; "" if there is none.
 func frozen(first, now *v1.Pod) string {
 	a, b := first.Spec.DeepCopy(), now.Spec.DeepCopy()
 	for _, s := range []*v1.PodSpec{a, b} {
@@ -31,9 +31,9 @@ func frozen(first, now *v1.Pod) string {
 	return differs("spec", reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
-// differs returns the path of the first field that is not the same in both, which are of one type.
-// path is that of the values themselves; "" if there is none. It looks into lists of
-// one length, and no deeper than the fields of their elements.
+// differs returns the path of the first field in which a and b, two values of one type, differ;
+// "" if they are equal. path is the path of a and b. It descends into lists of equal length, to
+// the fields of their elements.
 func differs(path string, a, b reflect.Value) string {
 	if equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
 		return ""

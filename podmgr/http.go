@@ -14,25 +14,22 @@ import (
 	"go.uber.org/zap"
 )
 
-// httpTimeout bounds one request (the kubelet's value).
+// httpTimeout limits one request (the kubelet's value).
 const httpTimeout = 10 * time.Second
 
-// maxRedirects is how many redirects of one request are followed (that of Go's
-// client).
+// maxRedirects limits the redirects of one request (the limit of Go's client).
 const maxRedirects = 10
 
 // HTTPConfig holds what a URL source needs. URL and NodeName are required; the
 // zero value of every other field means the default named beside it.
 type HTTPConfig struct {
-	// URL may hold credentials, as its user or in its query. They are shown
-	// nowhere.
+	// URL may contain credentials, as its user or in its query. They appear in no log or error.
 	URL string
-	// Header goes with each request to the URL's host, and to no other that it
-	// may redirect to; none.
+	// Header is sent with each request to the URL's host, and not to hosts of redirects.
 	Header   http.Header
 	NodeName string
 	Interval time.Duration // 20s, the kubelet's httpCheckFrequency
-	// Client makes single requests: redirects and the timeout are those of the source.
+	// Client makes single requests; the source handles redirects and the timeout.
 	Client http.RoundTripper // the default transport
 
 	Log *zap.Logger // silent
@@ -44,15 +41,13 @@ type web struct {
 	shown  string // the URL, for people to read
 	client http.Client
 	body   []byte // the last one
-	// good is in effect: the objects of the last
-	// body, and older ones where that is broken.
+	// good is in effect: objects of the last body, and older objects in place of broken ones.
 	good   decoded
 	failed string // what was logged last
 }
 
-// HTTP returns the source named "http", which asks a URL for manifests: a
-// Pod, a PodList, or whatever a file could hold. It makes no request before it runs. No
-// error shows the URL's credentials.
+// HTTP returns the source named "http". It reads manifests from a URL, in any form that a file
+// may have. It makes no request before Run. No error contains the URL's credentials.
 func HTTP(cfg HTTPConfig) (Source, error) {
 	var errs []error
 	// The parser's error quotes the URL, so it is left out.
@@ -79,9 +74,9 @@ func HTTP(cfg HTTPConfig) (Source, error) {
 	return w, nil
 }
 
-// redirect refuses redirects that lose encryption or do not end, and keeps what
-// is meant for one host from others. The client calls it before each redirect is followed;
-// via has the requests so far, the first one first.
+// redirect refuses a redirect from https to http and too many redirects, and removes cfg.Header
+// for other hosts. http.Client calls it before each redirect; via has the previous requests,
+// oldest first.
 func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > maxRedirects:
@@ -110,8 +105,8 @@ func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// sameHost reports whether b is on the host and port of a. From http to https,
-// each with its usual port, is the same. The case of names of hosts does not matter.
+// sameHost reports whether a and b have the same host, ignoring case, and the same port. Port 80
+// with http equals port 443 with https.
 func sameHost(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
 		// The usual port of a scheme is the same as none.
@@ -123,11 +118,11 @@ func sameHost(a, b *url.URL) bool {
 	return strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// Name is "http", the kubelet's word.
+// Name returns "http", the kubelet's name for the source.
 func (w *web) Name() string { return "http" }
 
-// Run asks now and every Interval. It returns when ctx ends, also during a request, and
-// never an error: failures are logged when they change.
+// Run requests the URL at once and every Interval, until ctx ends. It returns no error: failures
+// are logged when they change.
 func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 	t := time.NewTicker(w.cfg.Interval)
 	defer t.Stop()
@@ -195,8 +190,7 @@ func (w *web) fetch(ctx context.Context) ([]byte, error) {
 	return append([]byte{}, body...), nil
 }
 
-// plainError is why a request failed, without the URLs that Go's client adds,
-// those of redirects among them.
+// plainError returns why a request failed, without the URLs that http.Client adds to its errors.
 func plainError(err error) error {
 	for {
 		var u *url.Error
@@ -212,8 +206,7 @@ func plainError(err error) error {
 	return errors.New(inOneLine(text))
 }
 
-// read turns a body into what is wanted. What is broken leaves the last good
-// version in effect.
+// read decodes a body into a Snapshot. Broken objects are replaced by their last good version.
 func (w *web) read(body []byte) Snapshot {
 	// The URL with its query is part of the pods' UIDs; problems show it without.
 	m := &manifest{good: decode(body, origin{nodeName: w.cfg.NodeName, file: w.cfg.URL, url: true})}
@@ -237,8 +230,7 @@ func (w *web) read(body []byte) Snapshot {
 	return s
 }
 
-// shownURL is a URL without what may be a credential: the user, the query and
-// the fragment.
+// shownURL returns a URL without its user, query and fragment, which may be credentials.
 func shownURL(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {

@@ -40,8 +40,7 @@ func memoryKey(path string) string {
 	return memoryPrefix + hex.EncodeToString(h.Sum(nil))
 }
 
-// parseRemembered takes the content of a file out of what was written down of
-// it. That of another file does not count.
+// parseRemembered decodes a record. It returns false for a record of another path.
 func parseRemembered(b []byte, path string) (r remembered, ok bool) {
 	if json.Unmarshal(b, &r) != nil || r.Path != path || len(r.Data) > maxManifest {
 		return remembered{}, false
@@ -49,16 +48,15 @@ func parseRemembered(b []byte, path string) (r remembered, ok bool) {
 	return r, true
 }
 
-// recall reads the last good version of a file from an earlier life. It is nil if nothing
-// is remembered. Its objects are in effect for as long as the new version is broken.
+// recall reads the last good version of a file, from before the restart; nil if there is none.
+// Its objects are in effect while the new version is broken.
 func (d *directory) recall(path string) *manifest {
 	r, ok := d.remembered(path)
 	if !ok {
 		return nil
 	}
 	m := &manifest{good: decode(r.Data, origin{nodeName: d.cfg.NodeName, file: path})}
-	// Under these UIDs the pods ran. A damaged record
-	// must not bring one that is unsafe in a path.
+	// The pods ran with these UIDs. A UID from a damaged record may be unsafe in a path.
 	for _, p := range m.good.pods {
 		if uid := r.Took[p.UID]; podmeta.IsHashUID(uid) {
 			rename(p, uid)
@@ -67,8 +65,7 @@ func (d *directory) recall(path string) *manifest {
 	return m
 }
 
-// remembered reads the record of a file. One that
-// cannot be read is logged, and counts as none.
+// remembered reads the record of a file. If that fails, it logs the error and returns false.
 func (d *directory) remembered(path string) (r remembered, ok bool) {
 	if d.cfg.Memory == nil {
 		return r, false
@@ -83,8 +80,8 @@ func (d *directory) remembered(path string) (r remembered, ok bool) {
 	return parseRemembered(b, path)
 }
 
-// remember writes down the files that are good and new. It comes after the
-// pods were handed on: they need not wait for the disk.
+// remember stores new good versions of files. It runs after the pods were delivered, so they do
+// not wait for the disk.
 func (d *directory) remember() {
 	for path, m := range d.files {
 		if m.data == nil {
@@ -99,8 +96,8 @@ func (d *directory) remember() {
 	}
 }
 
-// forgetOthers drops what is remembered of files that are gone since an earlier
-// life, with the secrets in them: a file of that name is to begin anew.
+// forgetOthers deletes the records, and the Secrets in them, of files that were removed while
+// the agent was down.
 func (d *directory) forgetOthers(paths []string) {
 	if d.cfg.Memory == nil {
 		return
@@ -121,14 +118,14 @@ func (d *directory) forgetOthers(paths []string) {
 	}
 }
 
-// forget drops what is remembered of a file that is gone.
+// forget deletes the record of a file.
 func (d *directory) forget(path string) {
 	if d.cfg.Memory != nil {
 		d.forgetKey(memoryKey(path), path)
 	}
 }
 
-// forgetKey is told the path for the log; "" where only the key is known.
+// forgetKey deletes a record. path is for the log; "" if it is not known.
 func (d *directory) forgetKey(key, path string) {
 	d.notes.put(note{key: key, path: path})
 }
@@ -139,8 +136,8 @@ type note struct {
 	value     []byte // nil: delete it
 }
 
-// notes has what is to be written to a Memory, which a goroutine of its own does: a disk that
-// hangs must not keep a file's removal from being seen. mu guards the fields below it.
+// notes queues writes to a Memory. Its own goroutine makes them, so that a hung disk does not
+// delay the detection of removed files. mu guards the fields below it.
 type notes struct {
 	memory Memory
 	log    *zap.Logger
@@ -151,13 +148,13 @@ type notes struct {
 	signal  chan struct{} // something is pending; capacity 1
 }
 
-// newNotes returns those of a source at rest. Without a Memory nothing may be put or read.
+// newNotes returns an empty queue. Without a Memory, put and read must not be called.
 func newNotes(cfg DirectoryConfig) *notes {
 	return &notes{memory: cfg.Memory, log: cfg.Log, pending: map[string]note{}, signal: make(chan struct{}, 1)}
 }
 
-// begin has a goroutine write. end, which is to be called when nothing is put any more, waits
-// until that has written what is left.
+// begin starts the goroutine. end stops it after everything pending is written; put must not be
+// called afterwards.
 func (n *notes) begin(ctx context.Context) (end func()) {
 	n.mu.Lock()
 	n.running = true
@@ -177,8 +174,8 @@ func (n *notes) begin(ctx context.Context) (end func()) {
 	}
 }
 
-// put has a note be written soon, or at once if nobody does that. One that could not be
-// written is tried again with the next.
+// put queues a note, or writes it at once if the goroutine does not run. A failed write is tried
+// again with the next note.
 func (n *notes) put(x note) {
 	n.mu.Lock()
 	n.pending[x.key] = x
@@ -196,7 +193,7 @@ func (n *notes) put(x note) {
 	}
 }
 
-// read returns what the Memory has, or will have.
+// read returns the value of a key, pending writes included.
 func (n *notes) read(key string) ([]byte, error) {
 	// A file that went and came back must not be taken for its earlier version, whose record
 	// may still be there.
@@ -213,7 +210,7 @@ func (n *notes) read(key string) ([]byte, error) {
 	}
 }
 
-// run writes until ctx ends, and then what is left.
+// run writes pending notes until ctx ends, then the rest.
 func (n *notes) run(ctx context.Context) {
 	for {
 		select {
@@ -226,7 +223,7 @@ func (n *notes) run(ctx context.Context) {
 	}
 }
 
-// write writes all that is pending, once. One goroutine calls it at a time.
+// write writes all pending notes once. Calls must not overlap.
 func (n *notes) write() {
 	n.mu.Lock()
 	todo := maps.Clone(n.pending)
@@ -246,7 +243,7 @@ func (n *notes) write() {
 	}
 }
 
-// writeOne reports whether a note is done with. Failures are logged.
+// writeOne writes one note, and reports whether it is finished. Errors are logged.
 func (n *notes) writeOne(x note) (done bool) {
 	if x.value == nil {
 		if err := n.memory.Delete(x.key); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -17,8 +17,7 @@ import (
 
 // store holds the wanted pods of all sources. Manager.mu guards it.
 type store struct {
-	// Mirror pods are in mirrors alone: they bear the
-	// names of their static pods, and never run.
+	// Mirror pods are only in mirrors: they have the names of their static pods, and never run.
 	byUID   map[types.UID]*v1.Pod
 	byName  map[string]*v1.Pod // by full name
 	mirrors map[string]*v1.Pod // by full name
@@ -30,7 +29,7 @@ func newStore() store {
 	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}, order: map[types.UID]int{}}
 }
 
-// put adds a pod or replaces the version before, which keeps its place in the order.
+// put adds a pod, or replaces its previous version and keeps its place in the order.
 func (s *store) put(p *v1.Pod) {
 	name := podmeta.FullName(p.Namespace, p.Name)
 	if podmeta.IsMirror(p) {
@@ -72,7 +71,7 @@ func (s *store) list() []*v1.Pod {
 	return out
 }
 
-// merge compares a source's new state with its last and queues what changed. The source's
+// merge compares a source's new snapshot with its last one and queues the changes. The source's
 // goroutine calls it. Config.Refused is called without m.mu, so it may call the Manager.
 func (m *Manager) merge(source string, snap Snapshot) {
 	snap.Problems = bounded(source, snap.Problems)
@@ -85,17 +84,17 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	}
 }
 
-// refusal is a pod that is not in effect for another's sake.
+// refusal is a pod that is not in effect because another pod has its name or UID.
 type refusal struct {
 	pod *v1.Pod
 	why string
 }
 
-// maxRefusals is how many refusals of one list of pods are told of.
+// maxRefusals limits the refusals of one snapshot that are reported.
 const maxRefusals = 100
 
-// mergeLocked is merge but for the problems, of which it returns those before, and the
-// refusals that are news.
+// mergeLocked is the part of merge that needs m.mu. It returns the previous problems and the new
+// refusals.
 func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, refused []refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,8 +208,8 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	return before, refused
 }
 
-// withDeletion is a pod that is to end since its source does not name it any more, so
-// that its end is told as that of one whose deletion was requested.
+// withDeletion returns a copy of a pod with a deletion timestamp, for a pod that its source no
+// longer names: it ends like a pod whose deletion was requested.
 func withDeletion(p *v1.Pod) *v1.Pod {
 	if p.DeletionTimestamp != nil {
 		return p
@@ -225,8 +224,8 @@ func withDeletion(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// changed are the objects of a kind that one list has otherwise than the other,
-// or not at all. The same pointer counts as unchanged. The result has no order.
+// changed returns the objects that were added, removed or modified between two lists, in no
+// order. Equal pointers count as unmodified.
 func changed[T metav1.Object](kind string, old, now []T) []Object {
 	type key struct{ namespace, name string }
 	were := map[key]T{}
@@ -248,8 +247,8 @@ func changed[T metav1.Object](kind string, old, now []T) []Object {
 	return out
 }
 
-// clash reports whether a pod of another source has the name or the UID of p. Mirror pods
-// clash with nothing: to bear another pod's name is their purpose. m.mu is held.
+// clash reports whether a pod of another source has the name or the UID of p. Mirror pods never
+// clash: they have the name of their static pod on purpose. m.mu is held.
 func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, bool) {
 	if podmeta.IsMirror(p) {
 		return Problem{}, false
@@ -268,8 +267,8 @@ func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, boo
 	}, true
 }
 
-// admitWaiting lets in the pods whose name and UID have come free. Sources come in the
-// order of the configuration. m.mu is held.
+// admitWaiting admits waiting pods whose name and UID are free now, in the order of
+// Config.Sources. m.mu is held.
 func (m *Manager) admitWaiting() {
 	for _, s := range m.cfg.Sources {
 		source, st := s.Name(), m.sources[s.Name()]
@@ -315,7 +314,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 		p.Annotations = map[string]string{}
 	}
 	p.Annotations[podmeta.AnnotationSource] = source
-	// The source must not set the mark by itself.
+	// The source must not set this annotation.
 	delete(p.Annotations, podmeta.AnnotationManaged)
 	// The name "api" says the same by itself; any other source needs the mark.
 	if st.kind == Managed || st.kind == API && source != podmeta.SourceAPI {
@@ -352,8 +351,8 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	ops[op] = append(ops[op], p)
 }
 
-// compare returns what changed between two versions of a pod. Owner references,
-// resourceVersion and the like are not compared, as in the kubelet.
+// compare returns the operation for the change between two versions of a pod. Owner references,
+// resourceVersion and similar metadata are not compared, as in the kubelet.
 func compare(old, now *v1.Pod) (op Op, changed bool) {
 	same := equality.Semantic.DeepEqual
 	// By their addresses: a spec in an interface would be a copy of it.
@@ -375,7 +374,7 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	}
 }
 
-// sameForeign compares annotations but for those that this package sets itself.
+// sameForeign compares annotations, except those that this package sets.
 func sameForeign(a, b map[string]string) bool {
 	// n counts the annotations of a, less those of b.
 	n := 0
@@ -396,8 +395,8 @@ func sameForeign(a, b map[string]string) bool {
 	return n == 0
 }
 
-// isOwn reports whether an annotation is a mark of this
-// machinery: a difference in it is no change of the pod.
+// isOwn reports whether this package sets an annotation. Such annotations are ignored when pods
+// are compared.
 func isOwn(annotation string) bool {
 	switch annotation {
 	case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror, podmeta.AnnotationManaged:

@@ -7,19 +7,19 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// The metrics, the kubelet's where it has them. The label is for static pods; the others have
-// none. Their values are counted when they are asked for: with each change, all pods would be.
+// The metrics, with the kubelet's names where it has them. The label is set for static pods.
+// Values are computed at each scrape.
 var (
 	desiredPods      = prometheus.NewDesc("kubelet_desired_pods", "Pods that should run.", []string{"static"}, nil)
 	mirrorPods       = prometheus.NewDesc("kubelet_mirror_pods", "Mirror pods.", nil, nil)
 	manifestProblems = prometheus.NewDesc("nodewright_manifest_problems", "Manifests that are not in effect.", nil, nil)
 )
 
-// collector shows the metrics of a Manager.
+// collector exports the metrics of a Manager.
 type collector struct{ m *Manager }
 
-// registerMetrics registers the metrics unless reg is nil. An error means that somebody else
-// has a metric of that name.
+// registerMetrics registers the metrics unless reg is nil. It returns an error if another metric
+// has the same name.
 func registerMetrics(reg prometheus.Registerer, m *Manager) error {
 	if reg == nil {
 		return nil
@@ -51,7 +51,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// count is how many pods, static ones among them, mirror pods and problems there are.
+// count returns the number of pods, of static pods among them, of mirror pods and of problems.
 func (m *Manager) count() (pods, static, mirrors, problems int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

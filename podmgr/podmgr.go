@@ -19,11 +19,11 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Op describes what became of some pods.
+// Op is the kind of a Change.
 type Op int
 
-// The operations. Delete is a pod that is to end gracefully, Remove one that
-// its source does not name any more; Reconcile a change of nothing but status.
+// The operations. Delete: the pod has a deletion timestamp and ends gracefully. Remove: its
+// source no longer names it. Reconcile: only its status changed.
 const (
 	Add Op = iota
 	Update
@@ -35,27 +35,26 @@ const (
 // String returns the operation in upper case, as the kubelet logs it.
 func (o Op) String() string { return [...]string{"ADD", "UPDATE", "REMOVE", "DELETE", "RECONCILE"}[o] }
 
-// Change describes what became of some pods of one source. An Add without pods
-// says that a source has spoken for the first time and wants nothing.
+// Change is an operation on some pods of one source. An Add without pods means that the source
+// delivered its first snapshot, without pods.
 type Change struct {
 	Op     Op
 	Source string
 	// Pods are shared and read-only; of a Remove they are the last known versions.
 	Pods []*v1.Pod
-	// Configs are the objects beside pods that came, went or changed.
+	// Configs names the objects other than pods that were added, removed or modified.
 	Configs []Object
 }
 
-// Object names an object that pods refer to.
+// Object identifies an object that pods refer to.
 type Object struct {
 	Kind      string // ConfigMap, Secret, PersistentVolumeClaim, PersistentVolume or ResourceClaim
 	Namespace string // "" of a PersistentVolume
 	Name      string
 }
 
-// Snapshot is the full state of a source. Ownership goes to the receiver. What has not
-// changed since the last one may be given again, the same pods and objects: nothing is
-// compared then.
+// Snapshot is the full state of a source. The receiver owns it. Pods and objects that did not
+// change may be the same pointers as in the last Snapshot; then they are not compared.
 type Snapshot struct {
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
@@ -65,13 +64,13 @@ type Snapshot struct {
 	// ResourceClaims are allocated.
 	ResourceClaims []*resourceapi.ResourceClaim
 	Problems       []Problem
-	// Partial means that there may be pods which are not in it: the source has what it
-	// remembers, and nobody has confirmed that yet, or pods of its first answer are still to come.
-	// What runs is not ended for it.
+	// Partial means that pods may be missing, for example because the source returns remembered
+	// pods until its server answers. No running pod is ended because a partial Snapshot lacks
+	// it.
 	Partial bool
 }
 
-// Problem is something in a source that is not in effect.
+// Problem describes an object of a source that is not in effect, and why.
 type Problem struct {
 	// Source is the name of the source; the Manager sets it.
 	Source string
@@ -109,14 +108,13 @@ func (p Problem) Error() string {
 	return s
 }
 
-// Source delivers which pods should run.
+// Source delivers the pods that should run.
 type Source interface {
-	// Name distinguishes sources; it becomes the pods' source annotation. What
-	// the pods are is said by [Kinder].
+	// Name identifies the source. It becomes the source annotation of its pods. [Kinder] says
+	// who owns the pods.
 	Name() string
-	// Run calls deliver with the full state, first as soon as that is known
-	// and then whenever it changed, until ctx ends. deliver does not block. After
-	// an error Run is called again, see [Manager.Run].
+	// Run calls deliver with the full state as soon as it is known and after each change, until
+	// ctx ends. deliver does not block. After an error Run is called again: see [Manager.Run].
 	Run(ctx context.Context, deliver func(Snapshot)) error
 }
 
@@ -124,16 +122,16 @@ type Source interface {
 // every other field means the default named beside it.
 type Config struct {
 	Sources []Source
-	// Refused is told of pods that are not in effect since another has their name or
-	// their UID, once for as long as that is so, and why. It must not block; nobody.
+	// Refused is called for each pod that is not in effect because another pod has its name or
+	// UID, once until that ends. It must not block. May be nil.
 	Refused func(pod *v1.Pod, why string)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// Manager keeps which pods should run. Its methods may be called from any
-// goroutine. Each source has a goroutine of its own; all are merged under one mutex.
+// Manager holds the pods that should run. Its methods may be called from any goroutine. Each
+// source has its own goroutine; one mutex guards the merged state.
 type Manager struct {
 	cfg Config
 	// out has no buffer: a change counts as received when the send returns.
@@ -141,8 +139,9 @@ type Manager struct {
 
 	// signal wakes deliver after something was queued; its buffer holds one.
 	signal chan struct{}
-	ready  chan struct{} // closed when every source has spoken
-	// confirmed is closed when every source of kind API has spoken for itself.
+	ready  chan struct{} // closed when every source has delivered a snapshot
+	// confirmed is closed when every source of kind API has delivered a snapshot that is not
+	// Partial.
 	confirmed chan struct{}
 
 	// mu guards the fields below.
@@ -152,11 +151,12 @@ type Manager struct {
 	queue   queue
 }
 
-// sourceState is what one source said last. Manager.mu guards it, except for kind, which
+// sourceState has the last snapshot of one source. Manager.mu guards it, except kind, which
 // never changes.
 type sourceState struct {
 	kind Kind
-	// spoken is never reset: a source that fails later keeps the pods that it named.
+	// spoken is set by the first snapshot and never reset: a source that fails later keeps its
+	// pods.
 	spoken   bool
 	failure  string // why it failed, until it speaks
 	snapshot Snapshot
@@ -198,14 +198,13 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Changes is where changes are told, in order. The sources do not wait for who
-// takes them: what became of a pod before a change of it was taken is told as
-// one change, and not at all if the pod came and went. A static pod that was
-// removed and came back is told as both, for it is to begin anew. The channel is never
-// closed, also not at the end of Run.
+// Changes returns the channel of changes, in order. Sources do not wait for the receiver:
+// pending changes of one pod are merged, and cancel out if the pod was added and removed. A
+// static pod that was removed and added again gets both changes, since it has to restart. The
+// channel is never closed, not even when Run ends.
 func (m *Manager) Changes() <-chan Change { return m.out }
 
-// deliver hands on the queue's changes, one at a time, until ctx ends.
+// deliver sends queued changes to the channel until ctx ends.
 func (m *Manager) deliver(ctx context.Context) {
 	for {
 		m.mu.Lock()
@@ -234,10 +233,11 @@ func (m *Manager) deliver(ctx context.Context) {
 	}
 }
 
-// Ready is closed when every source has spoken. See [Manager.Want] for single pods.
+// Ready returns a channel that is closed when every source has delivered its first snapshot. For
+// a single pod, use [Manager.Want].
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
-// AllReady reports whether every source has spoken.
+// AllReady reports whether every source has delivered its first snapshot.
 func (m *Manager) AllReady() bool {
 	select {
 	case <-m.ready:
@@ -247,12 +247,13 @@ func (m *Manager) AllReady() bool {
 	}
 }
 
-// Confirmed is closed when every source of kind API has spoken for itself, and not only given
-// what it remembers. From then on the statuses of its pods, and those of mirror pods, are
-// those that others see. Without such a source it is closed from the start.
+// Confirmed returns a channel that is closed when every source of kind API has delivered a
+// snapshot that is not Partial. From then on, the statuses of API pods and mirror pods are those
+// of the server. Without such a source it is closed from the start.
 func (m *Manager) Confirmed() <-chan struct{} { return m.confirmed }
 
-// confirm closes m.confirmed when that is due. m.mu is held, but by New.
+// confirm closes m.confirmed once all sources of kind API are confirmed. m.mu is held, except in
+// New.
 func (m *Manager) confirm() {
 	for _, st := range m.sources {
 		if st.kind == API && (!st.spoken || st.snapshot.Partial) {
@@ -264,8 +265,8 @@ func (m *Manager) confirm() {
 	}
 }
 
-// spoke notes that a source has spoken for the first time. m.mu is held. It must be called
-// once per source at most: the last one closes m.ready.
+// spoke records the first snapshot of a source, and closes m.ready after the last source. It is
+// called at most once per source, with m.mu held.
 func (m *Manager) spoke(st *sourceState) {
 	st.spoken = true
 	for _, s := range m.sources {
@@ -276,8 +277,8 @@ func (m *Manager) spoke(st *sourceState) {
 	close(m.ready)
 }
 
-// Pods lists the pods that should run, mirror pods left out, in the order they
-// came. The slice is the caller's, the pods are not.
+// Pods returns the pods that should run, without mirror pods, in the order of their arrival. The
+// caller owns the slice; the pods are shared.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,8 +301,8 @@ func (m *Manager) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return p, p != nil
 }
 
-// Claim returns a claim to a persistent volume, shared and read-only. If two sources have
-// it, the one that is first in the configuration counts.
+// Claim returns a PersistentVolumeClaim, shared and read-only. If two sources have it, the first
+// source in Config.Sources wins.
 func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -315,8 +316,8 @@ func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool
 	return nil, false
 }
 
-// Volume returns a persistent volume, shared and read-only. If two sources have it, the
-// one that is first in the configuration counts.
+// Volume returns a PersistentVolume, shared and read-only. If two sources have it, the first
+// source in Config.Sources wins.
 func (m *Manager) Volume(name string) (*v1.PersistentVolume, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -330,8 +331,7 @@ func (m *Manager) Volume(name string) (*v1.PersistentVolume, bool) {
 	return nil, false
 }
 
-// Mirror returns the pod that stands in the API for the static pod of that
-// name.
+// Mirror returns the mirror pod of the static pod with that name.
 func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -339,15 +339,14 @@ func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
 	return p, p != nil
 }
 
-// Mirrors lists the pods that stand in the API for static ones, whether these
-// are there or not. They are in no order.
+// Mirrors returns all mirror pods in no order, including those whose static pod is gone.
 func (m *Manager) Mirrors() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.store.mirrors))
 }
 
-// byName returns the objects of a namespace that sources list.
+// byName returns the objects of one namespace from all sources, by name.
 func byName[T metav1.Object](m *Manager, namespace string, list func(*Snapshot) []T) map[string]T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -363,15 +362,14 @@ func byName[T metav1.Object](m *Manager, namespace string, list func(*Snapshot) 
 	return out
 }
 
-// ConfigMaps returns those of a namespace by name. The map is the caller's. The objects
-// are shared and read-only. Of two sources that have one of that name, the first of
-// Config.Sources counts.
+// ConfigMaps returns the ConfigMaps of a namespace, by name. The caller owns the map; the
+// objects are shared and read-only. If two sources have a ConfigMap of the same name, the first
+// source in Config.Sources wins.
 func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
 	return byName(m, namespace, func(s *Snapshot) []*v1.ConfigMap { return s.ConfigMaps })
 }
 
-// Secrets returns those of a namespace by name. The map is the caller's. The objects are
-// shared and read-only, and chosen as those of ConfigMaps.
+// Secrets returns the Secrets of a namespace, by name, with the rules of ConfigMaps.
 func (m *Manager) Secrets(namespace string) map[string]*v1.Secret {
 	return byName(m, namespace, func(s *Snapshot) []*v1.Secret { return s.Secrets })
 }

@@ -9,19 +9,17 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Default fills in what an API server would fill in, with the values of the v1
-// API's documentation: a pod that does not pass through one lacks it. It changes
-// the pod; done twice it comes to the same. A Manager does so with every pod but
-// those of [API] sources.
+// Default sets in pod the defaults that an API server sets, with the values of the v1 API
+// documentation. It is idempotent. A Manager calls it for all pods, except those of [API]
+// sources.
 func Default(pod *v1.Pod) {
 	pod.Namespace = orDefault(pod.Namespace)
 	setDefaults(pod)
 }
 
-// Validate returns the mistakes for which an API server would refuse a pod with
-// defaults, as far as a node would stumble over them, and the references that
-// only one could resolve; a hundred at most. A Manager takes no pod that has
-// any, but for those of [API] sources.
+// Validate returns the mistakes for which an API server would refuse the pod, as far as they
+// matter to a node, and references that only an API server can resolve; at most 100. The pod
+// must have its defaults. A Manager refuses pods with mistakes, except those of [API] sources.
 func Validate(pod *v1.Pod) field.ErrorList {
 	errs := validatePod(pod)
 	if pod.UID == "" {
@@ -30,9 +28,9 @@ func Validate(pod *v1.Pod) field.ErrorList {
 	return errs
 }
 
-// prepare gives the pods of a snapshot defaults. Those with mistakes are problems;
-// the version before of such a pod stays in effect. It runs without m.mu: the checks of
-// thousands of pods would keep all readers waiting.
+// prepare defaults and validates the pods of a snapshot. An invalid pod becomes a problem, and
+// its previous version stays in effect. It runs without m.mu, since thousands of pods would
+// block all readers.
 func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 	// An API server has done both already.
 	if kind == API {
@@ -74,8 +72,8 @@ func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 	return snap
 }
 
-// podsOf are the pods of a source by their full names. The map is the caller's, the pods
-// are shared.
+// podsOf returns the pods of a source by full name. The caller owns the map; the pods are
+// shared.
 func (m *Manager) podsOf(source string) map[string]*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()

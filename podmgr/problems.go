@@ -8,13 +8,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// maxListed is how many problems of a source are told one by one, whatever
-// their number of files.
+// maxListed limits the problems that are listed for a source, over all files.
 const maxListed = 1000
 
-// bounded are the problems of a source as they are kept: at most maxProblems of
-// each file and maxListed of all, and how many more there are, in short texts. A source of
-// somebody else's may report any number of problems, of any length.
+// bounded returns at most maxProblems problems of each file and maxListed in total, shortened,
+// plus the number of omitted ones. A custom source may report any number of problems, of any
+// length.
 func bounded(source string, all []Problem) []Problem {
 	var out []Problem
 	kept, more, files := map[string]int{}, map[string]int{}, []string(nil)
@@ -42,9 +41,9 @@ func bounded(source string, all []Problem) []Problem {
 	return out
 }
 
-// Problems lists what is not in effect, by source, file and document. Of a file
-// with many problems the first are listed, and how many more there are. The slice is the
-// caller's.
+// Problems returns the objects that are not in effect and why, sorted by source, file and
+// document. For a file with many problems it returns the first ones and the number of the
+// others. The caller owns the slice.
 func (m *Manager) Problems() []Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,9 +72,8 @@ func (m *Manager) Problems() []Problem {
 	return out
 }
 
-// logProblems logs the problems of each file once, in one line, and that they
-// are over. Both lists are bounded. A file that is as broken as before is not logged
-// again.
+// logProblems logs, for each file whose problems changed, the new problems in one line, or that
+// they are over.
 func (m *Manager) logProblems(old, now []Problem) {
 	were, are := byFile(old), byFile(now)
 	for _, file := range slices.Sorted(maps.Keys(are)) {

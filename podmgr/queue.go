@@ -10,9 +10,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// queue holds the changes that nobody has taken. It has one entry for a pod,
-// whatever became of it in the meantime, so it never grows beyond the pods
-// that the receiver knows and those that are wanted. Manager.mu guards it.
+// queue holds changes that were not received yet. It has one entry per pod, so its size is
+// limited by the pods that the receiver knows and those that are wanted. Manager.mu guards it.
 type queue struct {
 	entries map[entryKey]*entry
 	turn    int             // the merge that is being queued
@@ -20,8 +19,8 @@ type queue struct {
 	told    map[string]bool // sources of which a change was taken
 }
 
-// entryKey has the name beside the UID: a manifest may give its UID to another
-// pod, and that one is no update. The empty UID stands for the source itself.
+// entryKey identifies an entry. It has the name too, since a manifest may give its UID to
+// another pod, which is no update. An empty UID stands for the source itself.
 type entryKey struct {
 	uid  types.UID
 	name string
@@ -36,8 +35,8 @@ type entry struct {
 	source  string
 	pod     *v1.Pod  // nil: the source spoke, or its configuration changed
 	configs []Object // that changed
-	// then is what became of a static pod that was removed first: it is to end
-	// and to begin anew, which is no update.
+	// then is the later entry of a static pod whose removal is not received yet. Both are sent,
+	// so that the pod restarts.
 	then *entry
 }
 
@@ -62,20 +61,20 @@ func newQueue() queue {
 	return queue{entries: map[entryKey]*entry{}, told: map[string]bool{}}
 }
 
-// pods adds what became of some pods in the current turn.
+// pods queues an operation on some pods.
 func (q *queue) pods(op Op, source string, pods []*v1.Pod) {
 	for _, p := range pods {
 		q.add(&entry{rank: rankOf[op], turn: q.turn, source: source, pod: p})
 	}
 }
 
-// notice adds a change that has no pods.
+// notice queues a change without pods.
 func (q *queue) notice(rank int, source string, configs ...Object) {
 	q.add(&entry{rank: rank, turn: q.turn, source: source, configs: configs})
 }
 
-// keyOf has no UID for an entry without a pod:
-// there is one such entry per source and rank.
+// keyOf returns the key of an entry. Entries without a pod have no UID: there is one per source
+// and rank.
 func keyOf(e *entry) entryKey {
 	if e.pod == nil {
 		return entryKey{name: e.source, rank: e.rank}
@@ -116,8 +115,8 @@ func (q *queue) add(e *entry) {
 	q.entries[k] = both
 }
 
-// before is one entry for a pod that was removed before e, which may be nil,
-// and for next, which follows it; nil if nothing is left of them.
+// before merges e and next for a pod that was removed before e, which may be nil. It returns nil
+// if they cancel out.
 func (e *entry) before(next *entry) *entry {
 	if e == nil {
 		if next.rank == rankRemove {
@@ -128,9 +127,8 @@ func (e *entry) before(next *entry) *entry {
 	return e.with(next)
 }
 
-// with is one entry for e and for next, which follows it; nil if nothing is left
-// of them. The place of the first stays: what changes all the time is not put
-// off for ever.
+// with merges e with the later entry next. It returns nil if they cancel out. The result keeps
+// the position of e, so that a pod that keeps changing is not delayed for ever.
 func (e *entry) with(next *entry) *entry {
 	rank, something := follow(e.rank, next.rank, next.pod)
 	if !something {
@@ -148,8 +146,8 @@ func union(a, b []Object) []Object {
 	return slices.Compact(all)
 }
 
-// follow makes one change of two of the same pod, the last version of which is
-// now. Nothing is left of a pod that came and went.
+// follow merges two changes of a pod into one. now is its latest version. something is false if
+// the changes cancel out.
 func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 	switch {
 	case first == rankAdd && second == rankRemove:
@@ -170,14 +168,13 @@ func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 	}
 }
 
-// taken is a change with the entries it was made of.
+// taken is a change with the entries that it was made from.
 type taken struct {
 	Change
 	of []*entry
 }
 
-// take removes the next change: that of the oldest turn, in the order of the
-// ranks.
+// take removes and returns the next change: the oldest turn first, then by rank.
 func (q *queue) take() (taken, bool) {
 	if len(q.entries) == 0 {
 		return taken{}, false
@@ -214,8 +211,8 @@ func (q *queue) take() (taken, bool) {
 	return t, true
 }
 
-// putBack undoes take. What was queued since then follows upon it. The older entries go in
-// first, so that newer ones are merged into them in the order of their coming.
+// putBack undoes take. Entries that were queued since then are merged into the entries that come
+// back.
 func (q *queue) putBack(t taken) {
 	since := q.entries
 	q.entries = map[entryKey]*entry{}

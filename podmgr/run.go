@@ -19,10 +19,10 @@ const (
 	maxPause   = time.Minute
 )
 
-// Run runs every source until ctx ends, and returns nil when all have ended. A
-// source that fails is run again after a pause of 1s to 1min, and is a Problem
-// until it speaks; the others go on, and so does what it wanted. One that returns
-// nil has ended: what it wanted last stays wanted.
+// Run runs every source until ctx ends, and returns nil when all have returned. A source that
+// fails is run again after 1s to 1min, and is a Problem until it delivers a snapshot; its pods
+// stay wanted meanwhile. A source that returns nil is not run again, and its last pods stay
+// wanted.
 func (m *Manager) Run(ctx context.Context) error {
 	var g errgroup.Group
 	for _, s := range m.cfg.Sources {
@@ -61,8 +61,8 @@ func (m *Manager) runSource(ctx context.Context, s Source) {
 	}
 }
 
-// failed takes note that a source failed, and logs it unless it failed so before. Pods of
-// the source stay wanted: nothing is known about them.
+// failed records that a source failed, and logs it unless the reason is the same as before. The
+// pods of the source stay wanted.
 func (m *Manager) failed(source, reason string) {
 	m.mu.Lock()
 	st := m.sources[source]
@@ -74,7 +74,8 @@ func (m *Manager) failed(source, reason string) {
 	}
 }
 
-// recovered takes note that a source has spoken. It logs the recovery, without m.mu.
+// recovered records that a source delivered a snapshot after a failure, and logs it without
+// m.mu.
 func (m *Manager) recovered(source string) {
 	m.mu.Lock()
 	st := m.sources[source]
@@ -88,8 +89,8 @@ func (m *Manager) recovered(source string) {
 	}
 }
 
-// Err returns which sources have failed and not spoken since, and why; nil if
-// there is none.
+// Err returns the sources that failed and have not delivered a snapshot since, with the reasons;
+// nil if there is none.
 func (m *Manager) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,9 +20,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// validatePod finds the mistakes that the API server would refuse a pod for,
-// as far as a node would stumble over them, and the references that a pod
-// without an API server cannot have.
+// validatePod does the work of [Validate].
 func validatePod(p *v1.Pod) field.ErrorList {
 	// Package podcheck has what also holds for pods of an API server.
 	v := &podValidator{pod: p, errs: podcheck.Pod(p)}
@@ -73,14 +71,14 @@ func (v *podValidator) annotations(m map[string]string, p *field.Path) {
 	}
 }
 
-// says reports what a function of package validation found.
+// says adds the messages of a function of package validation.
 func (v *podValidator) says(p *field.Path, value any, msgs []string) {
 	for _, m := range msgs {
 		v.add(field.Invalid(p, value, m))
 	}
 }
 
-// notNegative checks a field that may be nil, which means that it is not set.
+// notNegative checks that a field is nil or at least 0.
 func (v *podValidator) notNegative(p *field.Path, n *int64) {
 	if n != nil && *n < 0 {
 		v.add(field.Invalid(p, *n, "must be 0 or more"))
@@ -163,8 +161,8 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 	}
 }
 
-// userNamespace checks what a pod cannot share with the host that has IDs of its own
-// (KEP-127).
+// userNamespace checks that a pod with hostUsers: false shares no namespace with the host that
+// it cannot (KEP-127).
 func (v *podValidator) userNamespace(s *v1.PodSpec, p *field.Path) {
 	if s.HostUsers == nil || *s.HostUsers {
 		return
@@ -187,7 +185,7 @@ func (v *podValidator) userNamespace(s *v1.PodSpec, p *field.Path) {
 	}
 }
 
-// references refuses what only an API server could resolve.
+// references refuses references that only an API server can resolve.
 func (v *podValidator) references(s *v1.PodSpec, p *field.Path) {
 	// Tokens of service accounts come from the API server.
 	if s.ServiceAccountName != "" {
@@ -280,7 +278,7 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 	}
 }
 
-// restartRules checks after which exits a container is started again (KEP-5307).
+// restartRules checks the restart policy rules of a container (KEP-5307).
 func (v *podValidator) restartRules(c *v1.Container, p *field.Path) {
 	if len(c.RestartPolicyRules) > 0 && c.RestartPolicy == nil {
 		v.add(field.Required(p.Child("restartPolicy"), "with restartPolicyRules"))
@@ -333,7 +331,7 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 	}
 }
 
-// env checks a variable, which has a value or one source of a value.
+// env checks a variable: its name, and that it has a value or exactly one source.
 func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
 	// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX); of other
 	// characters those of ASCII that are printed.
@@ -366,7 +364,7 @@ func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
 	}
 }
 
-// keyRef checks what names a key of an object.
+// keyRef checks a reference to a key of an object.
 func (v *podValidator) keyRef(name, key string, p *field.Path) {
 	v.says(p.Child("name"), name, validation.IsDNS1123Subdomain(name))
 	if key == "" {
@@ -434,7 +432,7 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 	}
 }
 
-// sourceOf returns where a volume of the pod comes from; nil if there is none of that name.
+// sourceOf returns the source of a volume by name; nil if the pod has no such volume.
 func (v *podValidator) sourceOf(name string) *v1.VolumeSource {
 	for i := range v.pod.Spec.Volumes {
 		if vol := &v.pod.Spec.Volumes[i]; vol.Name == name {
@@ -444,8 +442,8 @@ func (v *podValidator) sourceOf(name string) *v1.VolumeSource {
 	return nil
 }
 
-// resources checks the requests, which have been filled in from the limits, against them.
-// ofPod says that they are those of the whole pod, which has no devices.
+// resources checks requests against limits. ofPod is true for the resources of the whole pod,
+// which cannot include devices.
 func (v *podValidator) resources(r v1.ResourceRequirements, ofPod bool, p *field.Path) {
 	v.claimsOf(r.Claims, p.Child("claims"))
 	v.quantities(r.Limits, ofPod, p.Child("limits"))
@@ -480,12 +478,12 @@ func isHuge(res v1.ResourceName) bool {
 	return strings.HasPrefix(string(res), v1.ResourceHugePagesPrefix)
 }
 
-// isExtended reports whether a resource is somebody's own.
+// isExtended reports whether a resource is an extended resource, such as example.com/gpu.
 func isExtended(res v1.ResourceName) bool {
 	return strings.Contains(string(res), "/") && !strings.Contains(string(res), v1.ResourceDefaultNamespacePrefix)
 }
 
-// podResources checks what the pod as a whole has against what its containers have.
+// podResources checks the pod-level resources against the sums of the containers.
 func (v *podValidator) podResources(s *v1.PodSpec, p *field.Path) {
 	r := s.Resources
 	if r == nil {
@@ -535,8 +533,7 @@ func (v *podValidator) resizePolicies(list []v1.ContainerResizePolicy, p *field.
 	}
 }
 
-// quantities checks names and amounts. How a quantity parses was decided when the pod was
-// decoded.
+// quantities checks names and amounts of resources.
 func (v *podValidator) quantities(list v1.ResourceList, ofPod bool, p *field.Path) {
 	for _, res := range slices.Sorted(maps.Keys(list)) {
 		v.says(p, res, validation.IsQualifiedName(string(res)))
@@ -609,7 +606,8 @@ func (v *podValidator) hook(h *v1.LifecycleHandler, p *field.Path) {
 	}
 }
 
-// handler checks that exactly one way is given, and its fields.
+// handler checks that a probe or hook has exactly one action, and checks the fields of the
+// action.
 func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction, grpc *v1.GRPCAction, sleep bool) {
 	n := 0
 	for _, set := range []bool{exec != nil, get != nil, tcp != nil, grpc != nil, sleep} {
@@ -642,7 +640,7 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 	}
 }
 
-// podSecurity checks settings that only the pod as a whole has.
+// podSecurity checks the security context of the pod.
 func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
 	v.sysctls(sc.Sysctls, p.Child("sysctls"))
 	if sc.WindowsOptions != nil {

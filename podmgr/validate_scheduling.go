@@ -29,7 +29,8 @@ const (
 
 var sysctlName = regexp.MustCompile(sysctlNameSyntax)
 
-// scheduling checks what schedulers read, and what a node compares with itself.
+// scheduling checks the fields that schedulers read, and those that a node compares with its
+// labels.
 func (v *podValidator) scheduling(s *v1.PodSpec, p *field.Path) {
 	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
 		v.says(p.Child("nodeSelector"), k, validation.IsQualifiedName(k))
@@ -50,8 +51,8 @@ func (v *podValidator) scheduling(s *v1.PodSpec, p *field.Path) {
 	v.spread(s.TopologySpreadConstraints, p.Child("topologySpreadConstraints"))
 }
 
-// affinity checks which nodes, and which pods beside it, a pod wants. A node compares itself
-// with what is required; the rest is for schedulers.
+// affinity checks node affinity and pod affinity. A node uses the required node affinity; the
+// rest is for schedulers.
 func (v *podValidator) affinity(a *v1.Affinity, p *field.Path) {
 	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 	weight := func(w int32, p *field.Path) {
@@ -112,7 +113,7 @@ func (v *podValidator) podAffinity(t *v1.PodAffinityTerm, p *field.Path) {
 	}
 }
 
-// labelKeys checks keys whose values a selector takes from the pod.
+// labelKeys checks matchLabelKeys and mismatchLabelKeys.
 func (v *podValidator) labelKeys(keys []string, s *metav1.LabelSelector, p *field.Path) {
 	if len(keys) > 0 && s == nil {
 		v.add(field.Forbidden(p, "needs a labelSelector"))
@@ -144,7 +145,8 @@ func (v *podValidator) toleration(t *v1.Toleration, p *field.Path) {
 	}
 }
 
-// spread checks the constraints, of which there is one for each topology and action.
+// spread checks topologySpreadConstraints: at most one for each pair of topologyKey and
+// whenUnsatisfiable.
 func (v *podValidator) spread(list []v1.TopologySpreadConstraint, p *field.Path) {
 	seen := map[string]bool{}
 	for i := range list {
@@ -179,7 +181,7 @@ func (v *podValidator) selector(s *metav1.LabelSelector, p *field.Path) {
 	}
 }
 
-// names checks how a pod finds others by name.
+// names checks the host name, aliases and DNS settings of a pod.
 func (v *podValidator) names(s *v1.PodSpec, p *field.Path) {
 	for i, a := range s.HostAliases {
 		for j, name := range a.Hostnames {

@@ -20,7 +20,7 @@ import (
 // group.
 const maxMode = 0o777
 
-// sources checks where a volume comes from, and which files it has of that.
+// sources checks that a volume has exactly one valid source.
 func (v *podValidator) sources(name string, vol *v1.VolumeSource, p *field.Path) {
 	v.all(apicheck.Sources(name, *vol, p))
 	if c := vol.ConfigMap; c != nil {
@@ -72,7 +72,7 @@ func (v *podValidator) mode(mode *int32, p *field.Path) {
 	}
 }
 
-// files checks which keys become which files.
+// files checks the items of a ConfigMap or Secret volume.
 func (v *podValidator) files(items []v1.KeyToPath, mode *int32, p *field.Path) {
 	// Of a projected volume the mode is that of the whole volume, and is nil here.
 	v.mode(mode, p.Child("defaultMode"))
@@ -84,7 +84,7 @@ func (v *podValidator) files(items []v1.KeyToPath, mode *int32, p *field.Path) {
 	}
 }
 
-// shown checks which fields become which files.
+// shown checks the items of a downward API volume.
 func (v *podValidator) shown(items []v1.DownwardAPIVolumeFile, p *field.Path) {
 	for i := range items {
 		ip := p.Child("items").Index(i)

@@ -10,18 +10,18 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Want is what the sources say of one pod, and how certain that is.
+// Want says whether the sources want one pod, and how certain that is.
 type Want struct {
-	// Pod is the pod as it is wanted, shared and read-only; nil if no source names it.
+	// Pod is the wanted pod, shared and read-only; nil if no source names it.
 	Pod *v1.Pod
-	// By is how certain the Pod is; without one, how certain it is that no source wants
-	// it. It is Remembered where a source has given what it remembers, and Unheard, without
-	// a Pod, where a source has not spoken.
+	// By is the certainty that the pod is wanted or, if Pod is nil, that it is not. It is
+	// Remembered while a source has delivered only a Partial snapshot, and Unheard, with a nil
+	// Pod, while a source has delivered none.
 	By podlife.Certainty
 }
 
-// Wanted reports whether the pod is wanted. It is No only when every source has spoken
-// for itself.
+// Wanted reports whether the pod is wanted. It is No only after every source has delivered a
+// snapshot that is not Partial.
 func (w Want) Wanted() observed.Answer {
 	switch {
 	case w.Pod != nil:
@@ -33,9 +33,9 @@ func (w Want) Wanted() observed.Answer {
 	}
 }
 
-// Want returns what the sources say of the pod of a UID. A static pod is certain: it is
-// read from its manifest. Of the others an API server knows, and what a source remembers
-// of it counts until every source of kind API has spoken for itself once.
+// Want returns whether the sources want the pod with a UID. For static pods the answer is
+// certain, since their manifests are local. For other pods, remembered pods count until
+// [Manager.Confirmed].
 func (m *Manager) Want(uid types.UID) Want {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,25 +17,24 @@ import (
 
 // Pauses of the watcher.
 const (
-	// busyPoll is how soon a file is looked at again that is being written;
-	// the end of writing makes no event.
+	// busyPoll is the interval of checks of a file that is being written: the end of writing
+	// causes no event.
 	busyPoll = 10 * time.Millisecond
-	// stuckPoll is the same for a file that somebody has had open for long.
+	// stuckPoll is the interval for a file that has been open for writing for long.
 	stuckPoll = time.Second
-	// missingPoll is how soon a directory is looked at again that cannot be
-	// watched.
+	// missingPoll is the interval for a directory that cannot be watched.
 	missingPoll = time.Second
-	// burst is how long after an event others are waited for: a copy of many
-	// files is one change. It is short because it delays each of them.
+	// burst is the time during which more events are collected after the first, so that a copy
+	// of many files is one change. It delays each change.
 	burst = 2 * time.Millisecond
 )
 
-// armPatience is how long it may take to have directories watched; the source
-// goes on without what does not answer.
+// armPatience is the timeout for watching directories. The source continues without those that
+// do not answer.
 const armPatience = 10 * time.Second
 
-// watcher waits for something to happen in a directory. A directory that is
-// a link is watched where it leads, and so is the link.
+// watcher waits for changes in a directory. If its path is a link, both the link and its target
+// are watched.
 type watcher struct {
 	// path is clean, without a slash at its end: events are compared with it.
 	path  string
@@ -44,8 +43,7 @@ type watcher struct {
 	calls detached.Group[armed]
 	// now is the result of the last call of arm that came back in time.
 	now armed
-	// removed are files that were removed since the last look, though they may
-	// be there again.
+	// removed has the files that were removed since the last scan, even if they exist again.
 	removed []string
 
 	hand detached.Handover // of fs
@@ -54,18 +52,18 @@ type watcher struct {
 	on map[string]os.FileInfo // what is watched, as it was when that began
 }
 
-// armed is what to wait for.
+// armed is the result of arm.
 type armed struct {
 	fs      *fsnotify.Watcher // nil: nothing
 	watched bool              // anything
 }
 
-// newWatcher opens nothing: arm does.
+// newWatcher returns a watcher that watches nothing until arm is called.
 func newWatcher(path string, poll bool, log *zap.Logger) *watcher {
 	return &watcher{path: filepath.Clean(path), poll: poll, log: log, on: map[string]os.FileInfo{}}
 }
 
-// close ends it. A call that is under way does so when it returns, if ever.
+// close releases the watches. A call of arm that hangs releases them when it returns.
 func (w *watcher) close() {
 	w.hand.Release(func() {
 		if w.fs != nil {
@@ -74,9 +72,9 @@ func (w *watcher) close() {
 	})
 }
 
-// arm makes sure that the right directories are watched. It is called before
-// each scan, so that nothing between the two is missed. It blocks for at most armPatience.
-// Where the file system does not answer, the watches of before stay.
+// arm updates the watched directories. It is called before each scan, so that no change after
+// the scan is missed. It blocks for at most armPatience. If the file system does not answer, the
+// previous watches stay.
 func (w *watcher) arm(ctx context.Context) {
 	if w.poll {
 		return
@@ -120,9 +118,8 @@ func (w *watcher) doArm() armed {
 	return armed{fs: w.fs, watched: len(w.on) > 0}
 }
 
-// want names what is to be watched: the directory, what holds the link that
-// leads to it, or the nearest one above it that is there. Three cases, of which two may
-// hold at once: a link is watched, and so is the directory that it leads to.
+// want returns the directories to watch: the directory itself; the parent of the link that leads
+// to it; or, if it is missing, its nearest existing ancestor.
 func (w *watcher) want() map[string]bool {
 	want := map[string]bool{}
 	if fi, err := os.Stat(w.path); err == nil && fi.IsDir() {
@@ -179,8 +176,8 @@ func (w *watcher) watch(want map[string]bool) {
 	}
 }
 
-// wait returns when there may be something to see, at the latest after limit,
-// and false when ctx ended.
+// wait returns true after a change in the watched directories, at the latest after limit, and
+// false when ctx ends.
 func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
 	// Without a watch no event will end the wait.
 	if !w.now.watched && !w.poll {
@@ -214,16 +211,15 @@ func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
 	}
 }
 
-// concerns leaves out what happens to the neighbours of the directory and of
-// those above it.
+// concerns reports whether an event is about the directory, its files or its ancestors.
 func (w *watcher) concerns(ev fsnotify.Event) bool {
 	// The last case is a directory above, whose creation
 	// or removal changes what is to be watched.
 	return ev.Name == w.path || filepath.Dir(ev.Name) == w.path || strings.HasPrefix(w.path, ev.Name+"/")
 }
 
-// drain takes the events that come right after one. The time is not extended by further
-// events, so a busy directory is read all the same.
+// drain receives the events of the next burst. More events do not extend this time, so a busy
+// directory is still read.
 func (w *watcher) drain(ctx context.Context, events <-chan fsnotify.Event) {
 	t := time.NewTimer(burst)
 	defer t.Stop()
@@ -239,8 +235,8 @@ func (w *watcher) drain(ctx context.Context, events <-chan fsnotify.Event) {
 	}
 }
 
-// note remembers a removal. A file that is renamed, as editors do to keep the
-// version before, is not removed.
+// note records removed files. A renamed file, such as an editor's backup, does not count as
+// removed.
 func (w *watcher) note(ev fsnotify.Event) {
 	if ev.Has(fsnotify.Remove) && (ev.Name == w.path || filepath.Dir(ev.Name) == w.path) {
 		w.removed = append(w.removed, ev.Name)

@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settle is how long a file must have been left alone where it cannot be asked
-// whether somebody has it open.
+// settle is the time without changes after which a file counts as written, where read leases do
+// not work.
 const settle = 100 * time.Millisecond
 
-// beingWritten reports whether somebody has the file open for writing: a read
-// lease is only given when nobody has (fcntl(2), F_SETLEASE). The lease lasts
-// until f is closed, and who wants to write waits for that, so what is read
-// from f is one state of the file. age is the time since the last change of the content;
-// it decides where leases do not work.
+// beingWritten reports whether a process has the file open for writing. The kernel grants a read
+// lease only if none has (fcntl(2), F_SETLEASE). Writers wait until f is closed, so f is read in
+// one consistent state. Where leases do not work, age decides: the time since the last change of
+// the content.
 func beingWritten(f *os.File, age time.Duration) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	switch {
@@ -33,7 +32,7 @@ func beingWritten(f *os.File, age time.Duration) bool {
 	}
 }
 
-// signatureOf has no inode where the system's own record of the file is missing.
+// signatureOf returns the signature of a file, without the inode if fi does not have it.
 func signatureOf(fi fs.FileInfo) signature {
 	s := signature{size: fi.Size(), modified: fi.ModTime()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
@@ -42,9 +41,9 @@ func signatureOf(fi fs.FileInfo) signature {
 	return s
 }
 
-// changeOf is when a file, or what the file system says of it, was changed last: also
-// one that was written elsewhere and put into its place with its old time. A time that
-// cannot be known counts as now: such a file is newer than all pods that run.
+// changeOf returns the last change of a file's content or inode, which includes a rename. It
+// returns the current time if it is unknown, so that the file counts as newer than all running
+// pods.
 func changeOf(fi fs.FileInfo) time.Time {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		return time.Unix(st.Ctim.Unix())

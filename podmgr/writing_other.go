@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// settle is how long a file must have been left alone.
+// settle is the time without changes after which a file counts as written.
 const settle = 100 * time.Millisecond
 
-// beingWritten goes by the age alone: there are no read leases to ask the kernel with.
+// beingWritten decides by the age only: this system has no read leases.
 func beingWritten(_ *os.File, age time.Duration) bool {
 	return age >= 0 && age < settle
 }
 
-// signatureOf goes by size and time alone.
+// signatureOf returns size and time only.
 func signatureOf(fi fs.FileInfo) signature {
 	return signature{size: fi.Size(), modified: fi.ModTime()}
 }
 
-// changeOf is not known here: every file counts as new.
+// changeOf returns the current time: every file counts as new.
 func changeOf(fs.FileInfo) time.Time { return time.Now() }

@@ -18,9 +18,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Container compiles one container of the pod.
-// The plan is returned with the error as well, as far as it could be made: dry
-// runs show it. Its error is [Problems], or [ErrNoContainer] without a plan.
+// Container compiles one container of the pod. The error is [Problems], with a partial plan that
+// dry runs may show, or [ErrNoContainer], without a plan.
 func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error) {
 	c, group, path, err := Find(in.Pod, name)
 	if err != nil {
@@ -29,8 +28,8 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	col := &collector{reason: ReasonCreateContainerConfig}
 	plan := &ContainerPlan{Config: &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(o.RestartCount)},
-		// By reference, so that a name which means another image by now does not
-		// change the container; the name in the spec goes along for people.
+		// By reference, since the name may refer to another image by now. The name in the spec
+		// is only for display.
 		Image:       &runtimeapi.ImageSpec{Image: o.Image.Ref, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
 		Labels:      podLabels(in.Pod),
 		Annotations: containerAnnotations(in.Pod, c, o.RestartCount),
@@ -41,8 +40,8 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 		Linux:      &runtimeapi.LinuxContainerConfig{Resources: containerResources(in, c, group)},
 	}}
 	conf := plan.Config
-	// The kubelet's labels: tools and later lives of the agent find containers by
-	// them.
+	// The kubelet's labels: tools find containers by them, and so does the agent after a
+	// restart.
 	conf.Labels[cri.LabelContainerName] = c.Name
 	// Variables come first: arguments and parts of volumes refer to them.
 	e := env(in, c, path, col)
@@ -63,7 +62,7 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	return plan, col.err()
 }
 
-// attach adds what plugins give the container. Its own annotations stay.
+// attach adds the attachment of plugins to a container. Annotations of the container win.
 func attach(conf *runtimeapi.ContainerConfig, a Attachment) {
 	// Clones: the attachment is shared by all instances of the container, and
 	// mapIDs changes mounts.
@@ -83,14 +82,14 @@ func attach(conf *runtimeapi.ContainerConfig, a Attachment) {
 	}
 }
 
-// LogPath is a container's log file below its pod's log directory.
+// LogPath returns the path of a container's log file, relative to the log directory of its pod.
 func LogPath(container string, restartCount int32) string {
 	return filepath.Join(container, strconv.Itoa(int(restartCount))+".log")
 }
 
-// Hash identifies what of a container a change of makes it be replaced: its
-// name and its image. It is the kubelet's hash, bit for bit, so that either takes
-// the other's containers for its own.
+// Hash returns a hash of the fields whose change replaces a container: its name and image. It
+// equals the kubelet's hash, so that the agent and the kubelet can adopt each other's
+// containers.
 func Hash(c *v1.Container) string {
 	b, err := json.Marshal(struct {
 		Image string `json:"image"` // in the order of the names
@@ -99,7 +98,7 @@ func Hash(c *v1.Container) string {
 	if err != nil {
 		panic(err) // strings always marshal
 	}
-	text := append(make([]byte, 0, 4*len(b)+16), "([]uint8)["...) // what is hashed is a dump of the bytes
+	text := append(make([]byte, 0, 4*len(b)+16), "([]uint8)["...) // the kubelet hashes a dump of the bytes
 	for i, x := range b {
 		if i > 0 {
 			text = append(text, ' ')
@@ -111,8 +110,8 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// containerAnnotations carry what ends and accounts for a container when the
-// pod's spec is gone.
+// containerAnnotations returns annotations with everything needed to end and report a container
+// whose pod's spec is gone.
 func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[string]string {
 	a := map[string]string{
 		cri.AnnotationHash:                     Hash(c),
@@ -127,7 +126,7 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 		a[cri.AnnotationPodTerminationGracePeriod] = strconv.FormatInt(*g, 10)
 	}
 	asJSON := func(key string, v any) {
-		// What cannot be written down is left out: the container runs without.
+		// A value that cannot be encoded is left out.
 		if b, err := json.Marshal(v); err == nil {
 			a[key] = string(b)
 		}
@@ -143,7 +142,7 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 	return a
 }
 
-// stopSignal is the signal a container is asked to end with (KEP-4960).
+// stopSignal returns the stop signal of a container (KEP-4960).
 func stopSignal(c *v1.Container) runtimeapi.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
@@ -154,16 +153,15 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
 
-// Compiled is a whole pod.
+// Compiled is the result of [Compile].
 type Compiled struct {
 	Sandbox    *runtimeapi.PodSandboxConfig
 	Containers []*ContainerPlan // init, regular, ephemeral
 	Warnings   []Problem        // of all of them
 }
 
-// Compile compiles the sandbox and every container as if each were about to be
-// made for the first time. It returns what it could; the error is [Problems], all
-// of them.
+// Compile compiles the sandbox and every container, each as if created for the first time. After
+// an error the result is partial; the error is [Problems] with all mistakes of the pod.
 func Compile(in Input) (Compiled, error) {
 	var (
 		out Compiled
@@ -191,7 +189,7 @@ func Compile(in Input) (Compiled, error) {
 	return out, all.Err()
 }
 
-// names are the containers of a pod in the order in which they start.
+// names returns the names of a pod's containers, in the order of their start.
 func names(pod *v1.Pod) []string {
 	var out []string
 	for i := range pod.Spec.InitContainers {
@@ -206,15 +204,15 @@ func names(pod *v1.Pod) []string {
 	return out
 }
 
-// terminationMessageFile is where, below the pod's directory, a container's
-// termination message is kept.
+// terminationMessageFile returns the path of a container's termination message, below the pod's
+// directory.
 func terminationMessageFile(in Input, c *v1.Container, restarts int32) string {
-	// One for each instance, so that the message of an earlier one is not shown
-	// for this one.
+	// Each instance has its own file, so that it does not show the message of an earlier
+	// instance.
 	return filepath.Join(in.PodDir, "containers", c.Name, fmt.Sprintf("termination-log-%d", restarts))
 }
 
-// mounts adds the volumes, and the files that every container gets.
+// mounts adds the volumes of a container and its hosts and termination message files.
 func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o ContainerOptions, plan *ContainerPlan, col *collector) {
 	ownHosts := false
 	for i := range c.VolumeMounts {
@@ -228,8 +226,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			continue
 		}
 		if sub != "" {
-			// The path in the plan is a first idea: links in the volume may lead it
-			// elsewhere, and only who mounts it can see to that.
+			// The path in the plan is not final: links in the volume may lead elsewhere. The
+			// code that mounts it resolves them.
 			plan.SubPaths = append(plan.SubPaths, SubPath{
 				Mount: len(plan.Config.Mounts), Index: i, Volume: m.Name, VolumePath: in.Volumes[m.Name], Path: sub,
 			})
@@ -274,8 +272,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 	}
 }
 
-// volumeMount is one of a container's mounts, and which part of a volume on
-// the node it mounts, "" for all of it.
+// volumeMount compiles one mount of a container. The string is the subpath of the volume; "" for
+// the whole volume.
 func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (*runtimeapi.Mount, string) {
 	// It is checked before the volume is looked for: mistakes of the spec are
 	// reported while the volume is not ready.
@@ -313,8 +311,7 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, c
 	return out, sub
 }
 
-// recursiveReadOnly reports whether what is mounted below the volume is to be
-// read-only as well (KEP-3857).
+// recursiveReadOnly reports whether mounts below the volume are read-only too (KEP-3857).
 func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *collector) bool {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
 		return false
@@ -332,15 +329,15 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 	case !in.Handler.RecursiveReadOnly:
 		missing = fmt.Sprintf("a runtime handler that can do it, and %q cannot", in.RuntimeHandler)
 	}
-	// IfPossible is content with less; Enabled must not be weakened in silence.
+	// IfPossible falls back; Enabled must fail instead.
 	if missing != "" && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
 		col.add(path.Child("recursiveReadOnly"), "Enabled takes %s", missing)
 	}
 	return missing == ""
 }
 
-// subPath is the part of the volume to mount. It must stay inside.
-// ok is false where a problem was noted; "" is the whole volume.
+// subPath returns the subpath of a mount, which must stay inside the volume; "" for the whole
+// volume. ok is false after a problem.
 func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (string, bool) {
 	sub, name := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {
@@ -372,8 +369,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 	return sub, true
 }
 
-// propagation is the CRI's word for the API's. None is the default, as the API
-// has it.
+// propagation converts the mount propagation to the CRI's; nil means None.
 func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {
 	if m == nil {
 		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
@@ -388,8 +384,8 @@ func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {
 	}
 }
 
-// TerminationMessageFile is the file on the node that holds a container's
-// termination message, or "" if it has none.
+// TerminationMessageFile returns the file on the node with a container's termination message, or
+// "" if it has none.
 func TerminationMessageFile(in Input, c *v1.Container, restartCount int32) string {
 	if c.TerminationMessagePath == "" || in.PodDir == "" {
 		return ""

@@ -25,8 +25,7 @@ type resolver struct {
 	servers, searches, options []string
 }
 
-// parseResolvConf reads the node's resolv.conf. What it does not know it
-// leaves out.
+// parseResolvConf parses the node's resolv.conf. Unknown keywords are ignored.
 func parseResolvConf(content string) (resolver, error) {
 	var r resolver
 	var errs []error
@@ -60,7 +59,7 @@ func parseResolvConf(content string) (resolver, error) {
 	return r, errors.Join(errs...)
 }
 
-// mergeOptions adds options to those there; one of the same name replaces.
+// mergeOptions appends options; an option replaces an earlier one with the same name.
 func mergeOptions(have, more []string) []string {
 	// ndots:2 and ndots:5 are the same option.
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
@@ -75,8 +74,7 @@ func mergeOptions(have, more []string) []string {
 	return out
 }
 
-// appendNew adds what is not in the list yet. The result shares nothing with
-// list.
+// appendNew returns a new slice with list and the elements of more that are not in it.
 func appendNew(list, more []string) []string {
 	out := slices.Clone(list)
 	for _, s := range more {
@@ -87,7 +85,7 @@ func appendNew(list, more []string) []string {
 	return out
 }
 
-// dnsConfig is the pod's resolver configuration by its dnsPolicy.
+// dnsConfig returns the pod's resolver configuration for its dnsPolicy.
 func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
 	r, err := baseResolver(in, col)
 	if err != nil {
@@ -112,10 +110,10 @@ func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
 	return &runtimeapi.DNSConfig{Servers: slices.Clone(r.servers), Searches: r.searches, Options: r.options}, nil
 }
 
-// baseResolver is what the policy says, before the pod's own dnsConfig. The
-// node's own file matters to no pod that has no use for it.
+// baseResolver returns the resolver configuration for the dnsPolicy, without the pod's
+// dnsConfig. It parses the node's resolv.conf only for policies that use it.
 func baseResolver(in Input, col *collector) (resolver, error) {
-	// The node's file is not even parsed, as an error in it is not this pod's.
+	// The node's file is not parsed: an error in it must not affect this pod.
 	if in.Pod.Spec.DNSPolicy == v1.DNSNone {
 		return resolver{}, nil
 	}
@@ -124,8 +122,7 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 		return resolver{}, err
 	}
 	cluster := clusterResolves(&in.Pod.Spec)
-	// A node without a cluster domain belongs to no cluster, and nobody is to be
-	// warned.
+	// Without a cluster domain the node belongs to no cluster, so there is no warning.
 	if cluster && len(in.Node.ClusterDNS) == 0 && in.Node.ClusterDomain != "" {
 		col.warn(dnsPath, ReasonMissingClusterDNS,
 			"the node knows no DNS server of the cluster; its own resolver is used instead")
@@ -146,8 +143,8 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 	return r, nil
 }
 
-// clusterResolves reports whether a pod asks the cluster's servers. A policy
-// that is not known counts as ClusterFirstWithHostNet.
+// clusterResolves reports whether a pod uses the cluster's DNS servers. An unknown policy counts
+// as ClusterFirstWithHostNet.
 func clusterResolves(s *v1.PodSpec) bool {
 	switch s.DNSPolicy {
 	case v1.DNSDefault:
@@ -159,9 +156,9 @@ func clusterResolves(s *v1.PodSpec) bool {
 	}
 }
 
-// loopbackResolver stands for the file of a node that has none: the resolver
-// asks the node itself then (resolv.conf(5)), and the runtime is told so, lest
-// it take a file of its own.
+// loopbackResolver returns the configuration for a node without a resolv.conf: its loopback
+// address, which is the default of resolv.conf(5). It is explicit, since a runtime would
+// otherwise use a file of its own.
 func loopbackResolver(nodeIPs []string) resolver {
 	// The root as the only search domain: names are looked up as they are.
 	r := resolver{searches: []string{"."}}
@@ -178,10 +175,10 @@ func loopbackResolver(nodeIPs []string) resolver {
 	return r
 }
 
-// dnsPath is the field that warnings about the resolver name.
+// dnsPath is the field in warnings about the resolver.
 var dnsPath = field.NewPath("spec", "dnsPolicy")
 
-// limit cuts what is beyond the limits, and says what is left.
+// limit cuts the configuration to the limits, with a warning for each cut.
 func (r *resolver) limit(col *collector) {
 	if len(r.servers) > maxDNSServers {
 		// The slice may be the node's: it is cut, and never written to.
@@ -203,13 +200,13 @@ func (r *resolver) limit(col *collector) {
 	}
 }
 
-// clusterSearches is how many search domains of the cluster a pod gets beside the
-// node's, where the cluster has a domain.
+// clusterSearches is the number of the cluster's search domains that a pod gets in addition to
+// the node's, if the cluster has a domain.
 const clusterSearches = 3
 
-// CheckResolvConf returns what is wrong with a node's resolv.conf for the pods that get its
-// search domains beside those of a cluster of that domain, which may be "": nil if
-// nothing is. Each text is the kubelet's.
+// CheckResolvConf returns the problems of a node's resolv.conf for pods that get its search
+// domains in addition to those of the cluster; nil if there are none. clusterDomain may be "".
+// The texts are the kubelet's.
 func CheckResolvConf(file, content, clusterDomain string) (problems []string) {
 	r, err := parseResolvConf(content)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// fieldValue is the value of a field of the pod (the downward API).
+// fieldValue returns the value of a field of the pod (downward API).
 func fieldValue(in Input, path string) (string, error) {
 	pod := in.Pod
 	for of, m := range map[string]map[string]string{"metadata.labels": pod.Labels, "metadata.annotations": pod.Annotations} {
@@ -53,7 +53,7 @@ func fieldValue(in Input, path string) (string, error) {
 	return "", fmt.Errorf("%q is not supported; want metadata.name, .namespace, .uid, .labels, .annotations, spec.nodeName, spec.serviceAccountName, status.hostIP, .hostIPs, .podIP or .podIPs", path)
 }
 
-// podIPs are the pod's addresses: the node's own in its network.
+// podIPs returns the pod's addresses; those of the node for a pod in the host's network.
 func podIPs(in Input) []string {
 	if in.Pod.Spec.HostNetwork {
 		return in.Node.IPs
@@ -61,8 +61,8 @@ func podIPs(in Input) []string {
 	return in.PodIPs
 }
 
-// resourceValue is a container's request or limit, in units of the divisor,
-// rounded up. A limit that is not set is what the node has to give.
+// resourceValue returns a container's request or limit in units of the divisor, rounded up. For
+// a limit that is not set it returns the node's allocatable amount.
 func resourceValue(in Input, c *v1.Container, ref *v1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != c.Name {
 		other, _, _, err := Find(in.Pod, ref.ContainerName)

@@ -16,16 +16,16 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// environment is an ordered set of variables: a name keeps the place where it
-// was first set, and the value that was set last.
+// environment is an ordered set of variables. A name keeps its first position and its last
+// value.
 type environment struct {
-	// names are in the order of the first set: the same input gives the same
-	// output, which the kubelet's order at random does not.
+	// names is in the order of the first set, so that the same input gives the same output. The
+	// kubelet's order is random.
 	names  []string
 	values map[string]string
 }
 
-// set makes a value the variable's, whatever it had before.
+// set sets a variable or replaces its value.
 func (e *environment) set(name, value string) {
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
@@ -39,7 +39,7 @@ func (e *environment) get(name string) (string, bool) {
 	return v, ok
 }
 
-// list returns the variables as the CRI has them.
+// list returns the variables as CRI messages.
 func (e *environment) list() []*runtimeapi.KeyValue {
 	out := make([]*runtimeapi.KeyValue, 0, len(e.names))
 	for _, n := range e.names {
@@ -48,18 +48,16 @@ func (e *environment) list() []*runtimeapi.KeyValue {
 	return out
 }
 
-// env computes a container's variables: those of envFrom in order, then those
-// of env in order, then, for names that are not set yet, the services' and
-// those of plugins.
+// env computes a container's variables: envFrom in order, then env in order, then, for names
+// that are not set yet, variables of services and plugins.
 func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEnv {
 	e := &boundedEnv{environment: environment{values: map[string]string{}}, container: c.Name, col: col}
-	// A full environment is a problem that was noted: more of the same would only
-	// repeat it.
+	// A full environment is a recorded problem; further variables would repeat it.
 	for i := 0; i < len(c.EnvFrom) && !e.full; i++ {
 		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e)
 	}
 	services := serviceEnv(in)
-	// References see the variables set so far, and behind them the services'.
+	// References resolve to variables set so far, and otherwise to those of services.
 	lookup := func(name string) (string, bool) {
 		if v, ok := e.get(name); ok {
 			return v, true
@@ -77,17 +75,16 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 			}
 			continue
 		}
-		// References that are not known stay as they are, as the API documents.
+		// Unknown references stay unchanged, as the API documents.
 		value, _, ok := podmeta.ExpandWithin(v.Value, maxString, lookup)
 		if !ok {
-			// It notes the problem: a value of that length never fits.
+			// It records the problem: a value of that length never fits.
 			e.fits(p.Child("value"), v.Name, maxString)
 			continue
 		}
 		e.put(p.Child("value"), v.Name, value)
 	}
-	// Last, and only for names that are free: what the pod says itself goes
-	// before.
+	// Last, and only for free names: the pod's own variables win.
 	for _, name := range services.names {
 		if _, ok := e.get(name); !ok {
 			e.put(field.NewPath("spec", "enableServiceLinks"), name, services.values[name])
@@ -108,17 +105,17 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 	return e
 }
 
-// isOptional reads the field of a source: nil is required.
+// isOptional returns the optional field of a source; nil means required.
 func isOptional(b *bool) bool { return b != nil && *b }
 
-// envFrom sets a variable for every key of a ConfigMap or Secret. Keys that
-// make no valid name are left out, as Kubernetes does.
+// envFrom sets a variable for every key of a ConfigMap or Secret. Keys that are no valid names
+// are skipped, as in Kubernetes.
 func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 	switch {
 	case src.ConfigMapRef != nil:
 		cm := in.ConfigMaps[src.ConfigMapRef.Name]
 		if cm == nil {
-			// The words are the kubelet's, and are looked for in events.
+			// The text is the kubelet's: people and tools search for it in events.
 			if !isOptional(src.ConfigMapRef.Optional) {
 				e.col.add(path.Child("configMapRef"), "configmap %q not found", src.ConfigMapRef.Name)
 			}
@@ -137,11 +134,10 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 	}
 }
 
-// setAll sets a variable for every key of an object, in order: what a key has
-// as text goes before what it has as bytes.
+// setAll sets a variable for every key of an object, in order. If a key is in both maps, text
+// wins over raw.
 func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[string]string, raw map[string][]byte) {
-	// Sorted, as a map has no order: which variable is too much must not be left
-	// to chance.
+	// Sorted, so that it does not depend on chance which variable exceeds the limit.
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(text)), maps.Keys(raw))
 	slices.Sort(keys)
 	var invalid []string
@@ -176,11 +172,11 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 	e.col.warn(path, ReasonInvalidEnvNames, "keys [%s]%s of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), more, from)
 }
 
-// maxNamed is how many of a list's names a message has.
+// maxNamed limits the names of a list in a message.
 const maxNamed = 20
 
-// valueFrom looks the value of a variable up. Without ok there is none to set:
-// it is missing and optional, or a problem was noted.
+// valueFrom returns the value of a variable from its source. ok is false if the value is missing
+// and optional, or after a problem.
 func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, path *field.Path, e *boundedEnv) (value string, ok bool) {
 	src, col := variable.ValueFrom, e.col
 	switch {
@@ -206,8 +202,7 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 				return v, true
 			}
 		}
-		// A key and an object that are not there are told apart: one waits for the
-		// other's author.
+		// The messages distinguish a missing key from a missing object.
 		missing(path.Child("configMapKeyRef"), "configmap", ref.Name, ref.Key, cm != nil, ref.Optional, col)
 	case src.SecretKeyRef != nil:
 		ref := src.SecretKeyRef
@@ -232,8 +227,8 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 	return "", false
 }
 
-// missing notes that a value is not there, unless it is optional. The words are
-// the kubelet's.
+// missing records the problem that a value is missing, unless it is optional. The text is the
+// kubelet's.
 func missing(path *field.Path, kind, name, key string, there bool, optional *bool, col *collector) {
 	switch {
 	case isOptional(optional):
@@ -244,15 +239,14 @@ func missing(path *field.Path, kind, name, key string, there bool, optional *boo
 	}
 }
 
-// serviceEnv are the variables that tell of services, for those with an
-// address: "kubernetes" of namespace default always, the pod's neighbours if
-// it wants service links.
+// serviceEnv returns the variables of services that have an address: always those of
+// default/kubernetes, and those of the pod's namespace if enableServiceLinks is set.
 func serviceEnv(in Input) *environment {
 	e := &environment{values: map[string]string{}}
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
 	chosen := map[string]*v1.Service{}
 	for _, s := range in.Services {
-		// A headless service has no address to tell of.
+		// A headless service has no address.
 		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
 			continue
 		}

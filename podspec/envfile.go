@@ -13,20 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxEnvFile is how large a file of variables may be, in bytes (KEP-3721).
+// maxEnvFile limits the size of a file of variables, in bytes (KEP-3721).
 const maxEnvFile = 64 << 10
 
-// parseEnvFile reads a file of variables (KEP-3721): lines of the form
+// parseEnvFile parses a file of variables (KEP-3721): lines of the form
 //
 //	KEY='value'
 //
-// with blanks around the whole, blank lines, and lines that begin with #. A
-// comment may follow the value, behind a blank. As in a shell, KEY and = stand
-// together, and a blank after the = leaves the value empty, whatever is quoted
-// behind it. What stands between the quotes is taken as it is, line ends
-// included; there is no way to have a quote in it. The whole file has to be
-// right, whatever part of it is of use. Errors show of it only names that have
-// a quoted value, for the rest may be secret.
+// White space around a line is ignored, and so are blank lines and lines that begin with #. A
+// comment may follow the value after a blank. As in a shell, there is no blank before or after
+// the equals sign; a blank after it makes the value empty. The text between the quotes is
+// literal and may contain line ends, but no quote. A mistake anywhere makes the whole file
+// invalid. Errors show only the names of quoted values, since the rest may be secret.
 func parseEnvFile(data []byte) (map[string]string, error) {
 	// Readers have limits too; this one is part of the format.
 	if len(data) > maxEnvFile {
@@ -90,23 +88,22 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// emptyValue reports whether the value of what stands behind an = is left empty:
-// a blank comes first, and nothing after it that is meant for a value without
-// quotes.
+// emptyValue reports whether the text after an equals sign is an empty value: a blank, not
+// followed by an unquoted value.
 func emptyValue(rest, blanks string) bool {
 	line, _, _ := strings.Cut(rest, "\n")
 	after := strings.Trim(line, blanks)
 	return line != "" && strings.ContainsRune(" \t", rune(line[0])) && (after == "" || after[0] == '\'' || after[0] == '#')
 }
 
-// comment reports whether a tail of a line, behind a value, is a comment.
+// comment reports whether the rest of a line after a value is empty or a comment.
 func comment(tail, blanks string) bool {
 	text := strings.TrimLeft(tail, blanks)
 	return len(text) < len(tail) && strings.HasPrefix(text, "#")
 }
 
-// envFiles reads each file once, so that all variables of a container are of
-// one state of it.
+// envFiles reads each file once, so that all variables of a container come from the same state
+// of the file.
 type envFiles struct {
 	// volumes are the paths of volumes on the node, by name.
 	volumes map[string]string
@@ -115,14 +112,13 @@ type envFiles struct {
 	size    int // of what was read
 }
 
-// envFile is a file's variables, or why there are none.
+// envFile has the variables of a file, or the error of reading it.
 type envFile struct {
 	vars map[string]string
 	err  error
 }
 
-// file reads a file, once: a failure is kept as well, so that a missing file is
-// missing for all its variables.
+// file returns the variables of a file. It reads each file once; errors are kept too.
 func (f *envFiles) file(dir, path string) envFile {
 	key := filepath.Join(dir, path)
 	if have, ok := f.read[key]; ok {
@@ -147,8 +143,8 @@ func (f *envFiles) file(dir, path string) envFile {
 	return out
 }
 
-// value looks a key up in a file. Without ok there is none to set: it is
-// missing and optional, or a problem was noted.
+// value returns the value of a key in a file. ok is false if the value is missing and optional,
+// or after a problem.
 func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collector) (value string, ok bool) {
 	// All mistakes of the reference are reported before a file is touched.
 	before := len(col.problems)

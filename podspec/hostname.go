@@ -7,13 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// nameError is what is wrong with a field of the spec.
+// nameError is an invalid name in a field of the spec.
 type nameError struct{ field, text string }
 
 func (e *nameError) Error() string { return e.text }
 
-// wrongName makes an error of the first message of a validation, nil if there
-// is none.
+// wrongName returns an error with the first message of a validation; nil without messages.
 func wrongName(field, name string, msgs []string) error {
 	if len(msgs) == 0 {
 		return nil
@@ -21,8 +20,8 @@ func wrongName(field, name string, msgs []string) error {
 	return &nameError{field, fmt.Sprintf("%q: %s", name, msgs[0])}
 }
 
-// hostname is the pod's host name and its domain, which may be "". The error
-// is a *nameError.
+// hostname returns the pod's host name and its domain, which may be "". The error is a
+// *nameError.
 func hostname(in Input) (host, domain string, err error) {
 	pod := in.Pod
 	// It is the name as it is: no domain is added to it (KEP-4762).
@@ -76,7 +75,7 @@ fe00::1	ip6-allnodes
 fe00::2	ip6-allrouters
 `
 
-// hostsFile is the content of the pod's /etc/hosts.
+// hostsFile returns the content of the pod's /etc/hosts.
 func hostsFile(in Input) string {
 	var b strings.Builder
 	if in.Pod.Spec.HostNetwork {

@@ -12,31 +12,28 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Input is all that a pod's meaning depends on. Only Pod is required. Nothing
-// in it is changed.
+// Input has everything that the compiled requests depend on. Only Pod is required. The compiler
+// changes nothing in it.
 type Input struct {
 	Pod  *v1.Pod
 	Node Node
 	// ConfigMaps and Secrets are those of the pod's namespace, by name.
 	ConfigMaps map[string]*v1.ConfigMap
 	Secrets    map[string]*v1.Secret
-	// Services feed the environment: those of the pod's namespace, and the
-	// service "kubernetes" of the namespace "default".
+	// Services become variables: the services of the pod's namespace, and default/kubernetes.
 	Services []*v1.Service
-	// PodIPs are the sandbox's addresses, primary first; none before there
-	// is one.
+	// PodIPs has the sandbox's addresses, primary first; empty before there is a sandbox.
 	PodIPs []string
-	// Volumes says where the pod's volumes are on the node, by name.
+	// Volumes has the paths of the pod's volumes on the node, by name.
 	Volumes map[string]string
 	// ImageRefs has the references by which image volumes are mounted, by the volume's
 	// name. A volume without one is mounted by the reference in the spec.
 	ImageRefs map[string]string
-	// ReadFile returns the content of a file of a volume, for variables that
-	// come from files (KEP-3721): dir is where the volume is on the node, path
-	// where the file is in it. A file that is not there is an
-	// [io/fs.ErrNotExist]. It must follow no symbolic link out of dir: pods
-	// write there. nil: pods that want such variables have a problem, but
-	// podruntime sees to it.
+	// ReadFile returns the content of a file in a volume, for variables from files (KEP-3721).
+	// dir is the path of the volume on the node, path that of the file within it. For a missing
+	// file it returns [io/fs.ErrNotExist]. It must not follow symbolic links out of dir, since
+	// pods can write there. If it is nil, variables from files are a problem. podruntime sets
+	// it.
 	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
 	PodDir string
@@ -103,14 +100,13 @@ type Node struct {
 	// quota; 0 means 100ms.
 	NoCPUQuota bool
 	CPUPeriod  time.Duration
-	// SingleProcessOOMKill lets the kernel kill one process of a container
-	// that is out of memory, instead of all of them. It matters with cgroup v2.
+	// SingleProcessOOMKill makes the kernel kill one process of a container that is out of
+	// memory, instead of all. It has an effect on cgroup v2 only.
 	SingleProcessOOMKill bool
-	// CgroupParent is where the pod's cgroup is; "" leaves it to the
-	// runtime.
+	// CgroupParent is the pod's cgroup; "" leaves it to the runtime.
 	CgroupParent string
-	// ResolvConf and HostsFile are the contents of the node's own files. A
-	// node without ResolvConf resolves by itself, at its loopback address.
+	// ResolvConf and HostsFile are the contents of the node's own files. Without ResolvConf, the
+	// DNS server is the loopback address.
 	ResolvConf, HostsFile string
 	// ClusterDomain is the DNS domain of services, such as cluster.local. ClusterDNS has
 	// the addresses of the DNS servers for it. A standalone node has neither.
@@ -125,18 +121,17 @@ type Node struct {
 	// DefaultSysctls has the values, by name, of sysctls that a pod does not set. A pod
 	// gets those of its own namespaces (KEP-5996).
 	DefaultSysctls map[string]string
-	// Swap says what containers may have of the node's swap; nil where
-	// cgroups do not account for swap.
+	// Swap limits the swap of containers; nil if cgroups do not account for swap.
 	Swap *Swap
-	// MemoryQoS, if set, guards requests and throttles before limits (KEP-2570).
-	// It takes cgroup v2.
+	// MemoryQoS, if set, protects memory requests and throttles containers before they reach
+	// their limits (KEP-2570). It needs cgroup v2.
 	MemoryQoS *MemoryQoS
 }
 
 // Swap is the node's swap (KEP-2400).
 type Swap struct {
-	// Limited gives containers of Burstable pods a share by their memory
-	// request; else nobody has any.
+	// Limited gives containers of Burstable pods a share in proportion to their memory requests.
+	// Otherwise no container has swap.
 	Limited  bool
 	Capacity int64 // bytes
 }
@@ -173,15 +168,14 @@ type ImageFacts struct {
 
 // ContainerPlan holds everything needed to create a container.
 type ContainerPlan struct {
-	// Config is the caller's, to be changed before it is used.
+	// Config belongs to the caller, who may change it.
 	Config *runtimeapi.ContainerConfig
-	// Dirs and Files have to be there first, in this order.
+	// Dirs and Files must be created first, in this order.
 	Dirs  []Dir
 	Files []File
-	// SubPaths are the mounts of parts of volumes. What the container's
-	// processes may change at any moment has to be mounted with care: each is
-	// to be opened safely, and Config.Mounts[Mount].HostPath to be replaced by
-	// where it can be had. podruntime sees to it.
+	// SubPaths are the mounts of subpaths of volumes. Processes of the pod can replace these
+	// paths by links at any moment. So the caller opens each path safely and replaces
+	// Config.Mounts[Mount].HostPath. podruntime does this.
 	SubPaths []SubPath
 	// Warnings are what was left out or changed, for events.
 	Warnings []Problem
@@ -196,15 +190,15 @@ type SandboxPlan struct {
 
 // SubPath is a part of a volume that a container mounts.
 type SubPath struct {
-	// Mount is the index in ContainerPlan.Config.Mounts, Index that in the
-	// container's volumeMounts.
+	// Mount is an index into ContainerPlan.Config.Mounts, Index one into the container's
+	// volumeMounts.
 	Mount, Index int
-	// Volume is the volume's name, VolumePath where it is on the node, Path
-	// what is mounted of it: relative, and without "..".
+	// Volume is the volume's name, VolumePath its path on the node, and Path the mounted path
+	// within it: relative, without "..".
 	Volume, VolumePath, Path string
 }
 
-// Dir is a directory to make, with its parents, if it is not there.
+// Dir is a directory to create, with its parents, if it is missing.
 type Dir struct {
 	Path string
 	Mode fs.FileMode
@@ -213,14 +207,14 @@ type Dir struct {
 // File is a file to write.
 type File struct {
 	Path string
-	// Mode is the file's whatever the umask is.
+	// Mode is the mode of the file; the umask does not apply.
 	Mode    fs.FileMode
 	Content string
-	// Keep leaves a file alone that is there already.
+	// Keep means that an existing file is not changed.
 	Keep bool
 }
 
-// Reasons of problems, as the waiting state of a container shows them.
+// Reasons of problems, for the waiting state of a container.
 const (
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
 	ReasonRunContainer          = "RunContainerError"
@@ -234,16 +228,16 @@ const (
 	ReasonMissingClusterDNS = "MissingClusterDNS"
 )
 
-// Problem is one mistake, or one thing worth a warning.
+// Problem is a mistake in a pod, or a warning about it.
 type Problem struct {
 	// Path is the field, such as spec.containers[0].env[2].
 	Path string
-	// Reason is the word Kubernetes has for it.
+	// Reason is the reason that Kubernetes uses, such as CreateContainerConfigError.
 	Reason string
 	// Detail is at most maxDetail bytes long.
 	Detail string
-	// Known is how the text begins that the kubelet has for it, where people
-	// and tools look for that in events; else "".
+	// Known is the beginning of the kubelet's text for this problem, if people and tools search
+	// for it in events; else "".
 	Known string
 }
 
@@ -255,8 +249,8 @@ func (p Problem) Error() string {
 	return p.Path + ": " + p.Detail
 }
 
-// Problems are all mistakes that were found; as an error it bears the first
-// one's reason. A nil Problems in an error is not nil: [Problems.Err] is for that.
+// Problems has all mistakes of a pod or container. As an error it has the reason of the first
+// one. Use [Problems.Err] to convert it, since a nil Problems in an error variable is not nil.
 type Problems []Problem
 
 // Err returns p as an error, which is nil if there are no problems.
@@ -280,7 +274,7 @@ func (p Problems) Error() string {
 	return strings.Join(all, "; ")
 }
 
-// Reason is the first problem's.
+// Reason returns the reason of the first problem.
 func (p Problems) Reason() string {
 	if len(p) == 0 {
 		return ""
@@ -290,24 +284,24 @@ func (p Problems) Reason() string {
 
 // collector gathers problems and warnings.
 type collector struct {
-	// reason is that of all problems; warnings have one each.
+	// reason is the reason of all problems. Each warning has its own.
 	reason   string
 	problems Problems
 	warnings []Problem
 }
 
-// add notes a mistake, with which nothing can be made. The compiler goes on, so
-// that all are reported at once.
+// add records a mistake: the container or sandbox cannot be created. The compiler continues, to
+// report all mistakes at once.
 func (c *collector) add(path *field.Path, format string, args ...any) {
 	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
-// warn notes what is left out or changed while the pod goes on.
+// warn records a setting that is ignored or changed. The pod still runs.
 func (c *collector) warn(path *field.Path, reason, format string, args ...any) {
 	c.warnings = append(c.warnings, Problem{Path: path.String(), Reason: reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
-// err is nil, and no empty Problems, where nothing is wrong.
+// err returns the problems as an error; nil if there are none.
 func (c *collector) err() error {
 	return c.problems.Err()
 }
@@ -315,7 +309,7 @@ func (c *collector) err() error {
 // ErrNoContainer means that the pod has no container of that name.
 var ErrNoContainer = errors.New("no such container")
 
-// Group describes which list of the spec a container stands in.
+// Group is the list of the spec that has a container.
 type Group int
 
 // The three lists.

@@ -10,32 +10,31 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// What execve(2) takes of a program's arguments, and of its environment.
-// References to variables double what is there, so that a small pod would
-// otherwise have an environment of any size.
+// Limits of execve(2) for arguments and environment. They are needed because nested references
+// to variables let a small pod expand to an environment of any size.
 const (
 	// maxString is the longest argument or variable, NAME= and the zero byte
 	// at the end included (MAX_ARG_STRLEN).
 	maxString = 128 << 10
-	// maxStrings is how much the arguments, and how much the variables, may
-	// take together: a fourth of the usual stack of 8 MiB.
+	// maxStrings limits the total size of the arguments, and that of the variables: a quarter of
+	// the usual stack of 8 MiB.
 	maxStrings = 2 << 20
-	// perString is what each takes beside its bytes: a zero byte and a pointer.
+	// perString is the overhead of each string: a zero byte and a pointer.
 	perString = 1 + 8
 	// maxPath is the longest path (PATH_MAX, without its zero byte).
 	maxPath = 4096 - 1
 )
 
-// boundedEnv fills a container's environment, as long as execve takes it.
+// boundedEnv is a container's environment within the limits of execve.
 type boundedEnv struct {
 	environment
 	container string
 	col       *collector
 	size      int
-	full      bool // it would have been too large, which was said
+	full      bool // it would be too large; the problem is recorded
 }
 
-// fits checks a variable by its length alone, before anything is made of it.
+// fits checks the length of a variable before its value is created.
 func (v *boundedEnv) fits(path *field.Path, name string, length int) bool {
 	// NAME, an equals sign, the value and a zero byte.
 	if length > maxString-1-len(name)-1 {
@@ -45,7 +44,7 @@ func (v *boundedEnv) fits(path *field.Path, name string, length int) bool {
 	return true
 }
 
-// put sets a variable, or notes that it is too much.
+// put sets a variable, or records a problem if the environment becomes too large.
 func (v *boundedEnv) put(path *field.Path, name, value string) {
 	if v.full || !v.fits(path, name, len(value)) {
 		return
@@ -58,8 +57,8 @@ func (v *boundedEnv) put(path *field.Path, name, value string) {
 		size += len(name) + 1 + perString
 	}
 	if size > maxStrings {
-		// It stays full: later variables may be smaller, but an environment with
-		// gaps is no use.
+		// It stays full even if later variables are smaller: an incomplete environment is
+		// useless.
 		v.full = true
 		v.col.add(path, "container %q: with variable %q the environment would have more than the %d bytes that it may have", v.container, clip(name), maxStrings)
 		return
@@ -95,15 +94,15 @@ func arguments(conf *runtimeapi.ContainerConfig, container string, command, args
 	}
 }
 
-// maxDetail is how much a problem's text has, in bytes: a pod's fields may be
-// long, and the text goes into events and statuses.
+// maxDetail limits a problem's text, in bytes: a pod's fields may be long, and the text becomes
+// part of events and statuses.
 const maxDetail = 1 << 10
 
-// clip is a field's value as far as a message shows it.
+// clip cuts a field's value for a message.
 func clip(s string) string { return clipTo(s, 100) }
 
-// clipTo cuts a text to about limit bytes, never within a character, and says
-// how long it was.
+// clipTo cuts a text to about limit bytes, at a character boundary, and adds its original
+// length.
 func clipTo(s string, limit int) string {
 	if len(s) <= limit {
 		return s

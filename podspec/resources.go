@@ -33,7 +33,7 @@ const (
 	nodeCriticalPriority = 2000001000
 )
 
-// milli is a quantity in thousandths, or the most that an int64 holds.
+// milli returns a quantity in thousandths, or the largest int64.
 func milli(q resource.Quantity) int64 {
 	if q.CmpInt64(math.MaxInt64/milliPerCPU) > 0 {
 		return math.MaxInt64
@@ -41,15 +41,14 @@ func milli(q resource.Quantity) int64 {
 	return q.MilliValue()
 }
 
-// shares converts milli-CPUs to cpu.shares: 1024 are one CPU, within what the
-// kernel takes.
+// shares converts milli-CPUs to cpu.shares, 1024 per CPU, within the kernel's limits.
 func shares(milli int64) int64 {
 	milli = min(milli, maxShares*milliPerCPU/sharesPerCPU) // as large a product as is of use
 	return max(milli*sharesPerCPU/milliPerCPU, minShares)
 }
 
-// quota is the time, in microseconds, that a limit in milli-CPUs allows in each
-// period, and 0 without a limit. Below 1 ms the kernel refuses it (sched-bwc).
+// quota returns the CPU time per period, in microseconds, for a limit in milli-CPUs; 0 without a
+// limit. It is at least 1 ms, the kernel's minimum (sched-bwc).
 func quota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
@@ -60,8 +59,7 @@ func quota(milli, period int64) int64 {
 	return max(milli*period/milliPerCPU, minQuota)
 }
 
-// cpuLimit sets the quota for a limit, and the period that it is measured in.
-// A limit of 0 is none.
+// cpuLimit sets the quota and period for a CPU limit. A limit of 0 means no limit.
 func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 	if n.NoCPUQuota {
 		return
@@ -75,7 +73,8 @@ func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 	r.CpuQuota = quota(limit, r.CpuPeriod)
 }
 
-// pinned sets where a container runs. A quota of -1 is none (sched-bwc).
+// pinned sets the CPUs and memory nodes of a container. A quota of -1 means no quota
+// (sched-bwc).
 func pinned(p Pinning, r *runtimeapi.LinuxContainerResources) {
 	r.CpusetCpus, r.CpusetMems = p.CPUs, p.MemoryNodes
 	// Without a period no quota is written at all.
@@ -84,9 +83,8 @@ func pinned(p Pinning, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// limitOf is a container's limit, or the pod's own if it has none.
-// A container without a limit may use up its pod's (KEP-2837). The second
-// result is false where there is none at all.
+// limitOf returns a container's limit, or the pod-level limit if it has none (KEP-2837). The
+// second result is false if there is neither.
 func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quantity, bool) {
 	if q, ok := c.Resources.Limits[name]; ok {
 		return q, true
@@ -98,10 +96,8 @@ func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quant
 	return resource.Quantity{}, false
 }
 
-// Resources are what a container of the pod may use, in cgroup terms, if it
-// asks for r.
-// It is for planning resizes: r takes the place of the container's own
-// requirements.
+// Resources returns the cgroup values of a container with the requirements r in place of its
+// own. It is for planning resizes.
 func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
 	_, group, _, err := Find(in.Pod, c.Name)
 	if err != nil {
@@ -112,7 +108,7 @@ func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi
 	return containerResources(in, &as, group)
 }
 
-// containerResources are a container's limits in cgroup terms.
+// containerResources returns the cgroup values of a container.
 func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{OomScoreAdj: oomScoreAdj(in, c, g)}
@@ -142,9 +138,7 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	return r
 }
 
-// unifiedOf are a container's own values of cgroup v2.
-// The map is made when it is first asked for: a configuration without values
-// has none.
+// unifiedOf returns r.Unified, the cgroup v2 values, and creates the map on first use.
 func unifiedOf(r *runtimeapi.LinuxContainerResources) map[string]string {
 	if r.Unified == nil {
 		r.Unified = map[string]string{}
@@ -152,8 +146,8 @@ func unifiedOf(r *runtimeapi.LinuxContainerResources) map[string]string {
 	return r.Unified
 }
 
-// memoryQoS guards a container's request, and slows it down before its limit
-// (memory.min, .low and .high of the kernel's cgroup-v2 document).
+// memoryQoS protects a container's memory request and throttles the container before its limit
+// (memory.min, memory.low and memory.high, see the kernel's cgroup-v2 document).
 func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	q := in.Node.MemoryQoS
 	if q == nil {
@@ -194,9 +188,8 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 	}
 }
 
-// swap limits what a container may have of the node's swap (KEP-2400).
-// Without a controller for swap nothing can be written, which a nil Swap stands
-// for.
+// swap sets a container's limit of memory plus swap (KEP-2400). It does nothing if Node.Swap is
+// nil: cgroups do not account for swap then.
 func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	s := in.Node.Swap
 	switch {
@@ -208,13 +201,13 @@ func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// swapShare is as large a part of the node's swap as the container requests of
-// its memory. Containers that are promised their memory have none.
+// swapShare returns a container's share of the node's swap: the same fraction that it requests
+// of the node's memory. Containers whose memory request equals their limit get none.
 func swapShare(in Input, c *v1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	memory := in.Node.Capacity.Memory().Value()
-	// Critical pods must not wait for a disk. BestEffort pods request nothing to
-	// have a share by.
+	// Critical pods must not wait for a disk. BestEffort pods have no request to compute a share
+	// from.
 	if !in.Node.Swap.Limited || podmeta.IsCritical(in.Pod) || podmeta.QOS(in.Pod) != v1.PodQOSBurstable ||
 		request == limit || request > memory || memory <= 0 {
 		return 0
@@ -222,15 +215,13 @@ func swapShare(in Input, c *v1.Container) int64 {
 	return int64(float64(request) / float64(memory) * float64(in.Node.Swap.Capacity))
 }
 
-// hugepages are the limits for every page size that the node has, or the
-// container or its pod names, smallest first. What the container names no
-// limit for, it has the pod's of, or else none.
+// hugepages returns the limits for every page size of the node, the container and its pod,
+// smallest first. A size without a limit in the container has the pod's limit, or else 0.
 func hugepages(capacity v1.ResourceList, pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	bySize := map[int64]int64{}
 	for name := range capacity {
 		if size, ok := pageSize(name); ok {
-			// A size that nobody names is limited to 0: the pages are counted by the
-			// scheduler.
+			// A size without a limit is limited to 0, since the scheduler counts huge pages.
 			bySize[size] = 0
 		}
 	}
@@ -256,7 +247,7 @@ func hugepages(capacity v1.ResourceList, pod *v1.Pod, c *v1.Container) []*runtim
 	return out
 }
 
-// pageSize is the size in the name of a resource such as hugepages-2Mi.
+// pageSize returns the page size in the name of a resource such as hugepages-2Mi.
 func pageSize(name v1.ResourceName) (int64, bool) {
 	s, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -266,8 +257,7 @@ func pageSize(name v1.ResourceName) (int64, bool) {
 	return q.Value(), err == nil && q.Value() > 0
 }
 
-// kernelSize writes a page size as the hugetlb controller's files have it: 2MB
-// for 2097152.
+// kernelSize formats a page size like the hugetlb controller: 2MB for 2097152.
 func kernelSize(size int64) string {
 	units := []string{"B", "KB", "MB", "GB"}
 	n := 0
@@ -277,11 +267,11 @@ func kernelSize(size int64) string {
 	return strconv.FormatInt(size, 10) + units[n]
 }
 
-// oomScoreAdj returns how soon the kernel kills a container when memory is short
-// (KEP: QoS resource isolation; proc(5) oom_score_adj).
+// oomScoreAdj returns the oom_score_adj of a container (proc(5)): the kernel kills containers
+// with higher values first.
 func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	pod := in.Pod
-	// Without them the node does not work: they go last whatever they request.
+	// The node does not work without them: they are killed last, whatever they request.
 	if pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCriticalPriority {
 		return oomGuaranteed
 	}
@@ -295,7 +285,7 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	// requests, the later it is killed.
 	adj := burstableOOM(in, c.Resources.Requests.Memory().Value())
 	if g == Init && podmeta.IsSidecar(c) {
-		// A sidecar is not to die before what it serves.
+		// A sidecar must not be killed before the containers that it serves.
 		least := int64(-1)
 		for i := range pod.Spec.Containers {
 			if req := pod.Spec.Containers[i].Resources.Requests.Memory().Value(); least < 0 || req < least {
@@ -307,12 +297,12 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	return adj
 }
 
-// burstableOOM is the score of a container with that request, in bytes. It lies
-// between those of Guaranteed and BestEffort, and reaches neither.
+// burstableOOM returns the score of a Burstable container with that memory request, in bytes. It
+// is strictly between the scores of Guaranteed and BestEffort.
 func burstableOOM(in Input, request int64) int64 {
 	const least = 1000 + oomGuaranteed
 	capacity := in.Node.Capacity.Memory().Value()
-	// A node whose memory is not known: as early as a Burstable container can be.
+	// The node's memory is unknown: the highest score of a Burstable container.
 	if capacity <= 0 {
 		return oomBestEffort - 1
 	}
@@ -325,8 +315,8 @@ func burstableOOM(in Input, request int64) int64 {
 	return min(max(adj, least), oomBestEffort-1)
 }
 
-// shareOfPod is a container's equal share of what the pod itself requests
-// beyond its containers.
+// shareOfPod returns a container's equal share of the pod-level memory request that exceeds the
+// requests of the containers.
 func shareOfPod(pod *v1.Pod) int64 {
 	n := int64(len(pod.Spec.InitContainers) + len(pod.Spec.Containers))
 	if pod.Spec.Resources == nil || n == 0 {
@@ -337,10 +327,9 @@ func shareOfPod(pod *v1.Pod) int64 {
 	return max(rest/n, 0)
 }
 
-// PodResources are what a pod's containers may use together, in cgroup terms,
-// without its overhead. Sandboxes are told of both, for runtimes that size a
-// virtual machine by them (KEP-2625). What the pod itself names replaces the
-// sums.
+// PodResources returns the cgroup values of a whole pod without its overhead: pod-level
+// resources, or the sums of the containers. Sandbox requests have it and the overhead, for
+// runtimes that size a virtual machine (KEP-2625).
 func PodResources(in Input) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	requests, limits := podmeta.Sum(pod, podmeta.RequestsOf), podmeta.Sum(pod, podmeta.LimitsOf)
@@ -356,7 +345,7 @@ func PodResources(in Input) *runtimeapi.LinuxContainerResources {
 	return out
 }
 
-// Overhead is what the pod's sandbox itself takes, in cgroup terms.
+// Overhead returns the cgroup values of the pod's overhead.
 func Overhead(in Input) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{}

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/cri"
 )
 
-// Sandbox compiles the configuration of the pod's sandbox. attempt counts the
-// sandboxes that the pod had before.
+// Sandbox compiles the configuration of the pod's sandbox. attempt is the number of earlier
+// sandboxes of the pod.
 func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	pod := in.Pod
 	col := &collector{reason: ReasonCreateSandbox}
@@ -29,8 +29,7 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 		Annotations:  maps.Clone(pod.Annotations),
 		PortMappings: portMappings(pod),
 	}
-	// The pod's labels go along, but cannot take the place of those by which it
-	// is found.
+	// The pod's labels are added, but cannot override the labels that identify it.
 	for k, v := range pod.Labels {
 		if _, ours := conf.Labels[k]; !ours {
 			conf.Labels[k] = v
@@ -41,7 +40,7 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	if !pod.Spec.HostNetwork {
 		host, domain, err := hostname(in)
 		var wrong *nameError
-		// Each problem is put to the field that is wrong.
+		// The problem names the wrong field.
 		if errors.As(err, &wrong) {
 			col.add(spec.Child(wrong.field), "%s", wrong.text)
 		}
@@ -76,8 +75,8 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	return &SandboxPlan{Config: conf, Warnings: col.warnings}, col.err()
 }
 
-// userNamespace checks that a pod gets the user namespace that it asks for.
-// Better no pod than one that is less apart from the node than it asks to be.
+// userNamespace refuses a pod whose user namespace request cannot be met: it must not run with
+// less isolation than requested.
 func userNamespace(in Input, col *collector) {
 	s := &in.Pod.Spec
 	if s.HostUsers == nil || *s.HostUsers {
@@ -102,12 +101,13 @@ func userNamespace(in Input, col *collector) {
 	}
 }
 
-// LogDirectory is the directory of a pod's container logs.
+// LogDirectory returns the directory of a pod's container logs.
 func LogDirectory(root string, pod *v1.Pod) string {
 	return filepath.Join(root, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }
 
-// podLabels are the labels by which the agent and tools find what is the pod's.
+// podLabels returns the labels by which the agent and tools find the sandboxes and containers of
+// a pod.
 func podLabels(pod *v1.Pod) map[string]string {
 	return map[string]string{
 		cri.LabelPodName:      pod.Name,
@@ -116,9 +116,8 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
-// linuxSandbox is the part of a sandbox that Linux has. It is privileged if one
-// of its containers is: the runtimes refuse a privileged container in another
-// sandbox.
+// linuxSandbox compiles the Linux part of a sandbox. The sandbox is privileged if one of its
+// containers is: runtimes require that.
 func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	pod := in.Pod
 	sec := &runtimeapi.LinuxSandboxSecurityContext{
@@ -169,8 +168,8 @@ func anyPrivileged(pod *v1.Pod) bool {
 	return false
 }
 
-// namespaces are those that a container shares with its pod, the node, or
-// another container.
+// namespaces returns the namespaces that a container shares with its pod, the node or another
+// container.
 func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 	pod := in.Pod
 	// The zero values of the others are the pod's own, POD.
@@ -192,7 +191,7 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 		opt.Pid = runtimeapi.NamespaceMode_POD
 	}
 	if h := pod.Spec.HostUsers; h != nil && !*h && in.UserNamespace != nil {
-		// Each list has messages of its own, as they are not to be shared.
+		// Each list needs its own messages.
 		ids := func() []*runtimeapi.IDMapping {
 			return []*runtimeapi.IDMapping{{HostId: in.UserNamespace.First, Length: in.UserNamespace.Length}}
 		}
@@ -201,9 +200,9 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 	return opt
 }
 
-// portMappings lists the ports of the regular containers, each once.
-// Ports without a host port are listed too: runtimes ignore them. Other kinds
-// of containers have none here, as with the kubelet.
+// portMappings returns the ports of the regular containers without duplicates, including those
+// without a host port, which runtimes ignore. Ports of other containers are left out, as in the
+// kubelet.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	for i := range pod.Spec.Containers {
@@ -238,7 +237,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
-// protocol is the CRI's word for the API's; TCP is the default.
+// protocol converts a protocol to the CRI's; TCP is the default.
 func protocol(p v1.Protocol) runtimeapi.Protocol {
 	switch p {
 	case v1.ProtocolUDP:

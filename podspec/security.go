@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What the runtime hides of /proc and /sys by default, and what it makes
-// read-only (the OCI runtimes' defaults, which procMount: Default asks for).
+// The masked and read-only paths of /proc and /sys for procMount: Default (the defaults of OCI
+// runtimes).
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -23,9 +23,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// security compiles a container's security context over the pod's.
-// What the pod asks for and cannot have is a problem, and never a weaker
-// setting in silence.
+// security compiles the security context of a container; its fields override the pod's. A
+// setting that cannot be met is a problem: it is never weakened.
 func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerOptions, col *collector) *runtimeapi.LinuxContainerSecurityContext {
 	psc := in.Pod.Spec.SecurityContext
 	if psc == nil {
@@ -35,8 +34,7 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 	if csc == nil {
 		csc = &v1.SecurityContext{}
 	}
-	// From here problems name the container's field, also for a setting that is
-	// the pod's.
+	// From here on, problems name the container's field, even for a setting of the pod.
 	path = path.Child("securityContext")
 	privileged := isTrue(csc.Privileged)
 	out := &runtimeapi.LinuxContainerSecurityContext{
@@ -45,8 +43,7 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 		ReadonlyRootfs:           isTrue(csc.ReadOnlyRootFilesystem),
 		SupplementalGroups:       supplementalGroups(in, psc),
 		SupplementalGroupsPolicy: groupsPolicy(psc, col),
-		// The API refuses both together: a privileged container may gain what it
-		// likes.
+		// The API refuses the combination: a privileged container has all privileges.
 		NoNewPrivs:     csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
 		SelinuxOptions: selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
 		Seccomp:        seccomp(in.Node, firstSet(csc.SeccompProfile, psc.SeccompProfile), privileged, path, col),
@@ -79,7 +76,7 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// firstSet is the container's setting, or else the pod's.
+// firstSet returns the container's setting, or else the pod's.
 func firstSet[T any](container, pod *T) *T {
 	if container != nil {
 		return container
@@ -87,7 +84,7 @@ func firstSet[T any](container, pod *T) *T {
 	return pod
 }
 
-// user sets the user that the container runs as: the spec's word, or else the image's.
+// user sets the user of the container: from the spec, or else from the image.
 func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityContext, csc *v1.SecurityContext, image ImageFacts) {
 	switch uid := firstSet(csc.RunAsUser, psc.RunAsUser); {
 	case uid != nil:
@@ -103,16 +100,14 @@ func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityCont
 	}
 }
 
-// maxID is the largest user or group ID that a pod may name (the API's
-// documentation of runAsUser): above it, runtimes and kernels disagree about
-// which ID a number is.
+// maxID is the largest user or group ID that the API allows (documentation of runAsUser).
 const maxID = math.MaxInt32
 
-// validID reports whether an ID is one that the API allows.
+// validID reports whether the API allows a user or group ID.
 func validID(id int64) bool { return id >= 0 && id <= maxID }
 
-// ids refuses user and group IDs that are none. A runtime may cut one off to
-// 32 bits, and 4294967296 becomes root.
+// ids refuses user and group IDs that the API does not allow. A runtime may truncate them to 32
+// bits: 4294967296 would be root.
 func ids(psc *v1.PodSecurityContext, csc *v1.SecurityContext, path *field.Path, col *collector) {
 	check := func(p *field.Path, id *int64) {
 		if id != nil && !validID(*id) {
@@ -132,11 +127,10 @@ func ids(psc *v1.PodSecurityContext, csc *v1.SecurityContext, path *field.Path, 
 	}
 }
 
-// verifyNonRoot checks that a container cannot come to run as root.
+// verifyNonRoot returns an error if a container runs, or may run, as root.
 func verifyNonRoot(uid *int64, image ImageFacts) error {
 	switch {
-	// An image's ID is not checked by the API, and one that is cut to 32 bits may
-	// be root's.
+	// The API does not check an image's ID. Truncated to 32 bits, it may be root's.
 	case uid == nil && image.UID != nil && !validID(*image.UID):
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id %d, must be 0 to %d", *image.UID, maxID)
 	case uid != nil && *uid == 0:
@@ -145,11 +139,10 @@ func verifyNonRoot(uid *int64, image ImageFacts) error {
 		return nil
 	case image.UID != nil && *image.UID == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root")
-	// A name can be root's in the image, which is not read here.
+	// The name may belong to UID 0 in the image's /etc/passwd, which is not read here.
 	case image.UID == nil && image.User != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", image.User)
-	// An image without a user runs as root. Without an image, as in a dry run,
-	// nobody knows.
+	// An image without a user runs as root. In a dry run without an image, the user is unknown.
 	case image.UID == nil && image.Ref != "":
 		return fmt.Errorf("container has runAsNonRoot and image will run as root")
 	default:
@@ -157,15 +150,15 @@ func verifyNonRoot(uid *int64, image ImageFacts) error {
 	}
 }
 
-// supplementalGroups are the groups of the pod's files, of its processes, and
-// of its volumes, each once.
+// supplementalGroups returns the pod's fsGroup, its supplementalGroups and the groups of its
+// volumes, without duplicates.
 func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 	var out []int64
 	if psc.FSGroup != nil {
 		out = append(out, *psc.FSGroup)
 	}
 	out = append(out, psc.SupplementalGroups...)
-	// Volumes bring groups of their own, as of a volume that somebody else made.
+	// Volumes may have groups of their own.
 	for _, g := range in.VolumeGroups {
 		if !slices.Contains(out, g) {
 			out = append(out, g)
@@ -174,8 +167,8 @@ func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 	return out
 }
 
-// groupsPolicy is the CRI's word for the API's (KEP-3619). What is not known
-// counts as the stricter one, with a problem.
+// groupsPolicy converts the policy to the CRI's (KEP-3619). An unknown policy is a problem and
+// counts as Strict.
 func groupsPolicy(psc *v1.PodSecurityContext, col *collector) runtimeapi.SupplementalGroupsPolicy {
 	p := psc.SupplementalGroupsPolicy
 	switch {
@@ -187,8 +180,8 @@ func groupsPolicy(psc *v1.PodSecurityContext, col *collector) runtimeapi.Supplem
 	return runtimeapi.SupplementalGroupsPolicy_Strict
 }
 
-// masks reports whether parts of /proc and /sys are hidden from a container.
-// Only one with users of its own may see all (KEP-4265).
+// masks reports whether paths in /proc and /sys are masked for a container. Only a container in
+// a user namespace may have them unmasked (KEP-4265).
 func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) bool {
 	path = path.Child("procMount")
 	own := pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
@@ -197,7 +190,7 @@ func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) b
 	case *p != v1.UnmaskedProcMount:
 		col.add(path, "%q is not supported: want Default or Unmasked", clip(string(*p)))
 	case !own:
-		// In the node's own user namespace the hidden files would be the node's.
+		// In the host's user namespace the masked files would be those of the host.
 		col.add(path, "Unmasked needs spec.hostUsers: false")
 	default:
 		return false
@@ -205,7 +198,7 @@ func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) b
 	return true
 }
 
-// selinux is a label as the CRI has it; nil leaves the choice to the runtime.
+// selinux converts an SELinux label to the CRI's; nil leaves the choice to the runtime.
 func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	if o == nil {
 		return nil
@@ -213,14 +206,13 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// seccomp is the profile of a container. With a problem it is the runtime's
-// default: a plan that is looked at must not show less than that.
+// seccomp returns the seccomp profile of a container. After a problem it returns RuntimeDefault,
+// so that a partial plan shows no weaker profile.
 func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
 	unconfined := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	runtimeDefault := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	switch {
-	// A privileged container is confined by nothing, and so is one without a
-	// node's default.
+	// A privileged container is unconfined, and so is any container if the node has no default.
 	case p == nil && n.SeccompDefault && !privileged:
 		return runtimeDefault
 	case p == nil:
@@ -247,8 +239,8 @@ func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, co
 	}
 }
 
-// apparmor is the profile of a container; Localhost names one that is loaded in
-// the kernel, which the runtime checks.
+// apparmor returns the AppArmor profile of a container. The runtime checks that a Localhost
+// profile is loaded in the kernel.
 func apparmor(p *v1.AppArmorProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
 	switch {
 	case p == nil && privileged:
@@ -272,7 +264,7 @@ func apparmor(p *v1.AppArmorProfile, privileged bool, path *field.Path, col *col
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
 
-// apparmorName is a profile as the CRI named it before it had a type for it.
+// apparmorName returns a profile in the CRI's deprecated string field.
 func apparmorName(p *runtimeapi.SecurityProfile) string {
 	switch {
 	case p == nil:

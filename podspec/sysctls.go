@@ -2,8 +2,8 @@ package podspec
 
 import "github.com/nodewright/nodewright/podmeta"
 
-// sysctls are the node's defaults for what is the pod's own, and over them what
-// the pod asks for; nil if there are none.
+// sysctls returns the node's defaults for the namespaces that the pod does not share with the
+// node, overridden by the pod's own sysctls; nil if there are none.
 func sysctls(in Input) map[string]string {
 	spec := &in.Pod.Spec
 	out := map[string]string{}

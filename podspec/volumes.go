@@ -5,9 +5,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// volumeOf is a pod's volume by name, an empty one if it has none such.
-// An empty volume is of no kind, so that callers need no nil check; it points
-// into the pod.
+// volumeOf returns a pointer to a pod's volume by name. If there is none it returns a volume
+// without a source, so that callers need no nil check.
 func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
@@ -17,13 +16,12 @@ func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 	return &v1.Volume{}
 }
 
-// readOnlyVolume reports whether nothing of a volume may be written, whatever a
-// mount of it asks for: its content is made by the node, or its source says
-// so.
+// readOnlyVolume reports whether a volume is read-only for all mounts: because the node writes
+// its content, or because its source is read-only.
 func readOnlyVolume(v *v1.Volume) bool {
 	switch {
-	// The node replaces their content when the objects change: writes of a
-	// container would be lost, or mistaken for content.
+	// The node replaces their content when the objects change, so a container's writes would be
+	// lost.
 	case v.ConfigMap != nil, v.Secret != nil, v.Projected != nil, v.DownwardAPI != nil:
 		return true
 	case v.PersistentVolumeClaim != nil:
@@ -41,21 +39,19 @@ func readOnlyVolume(v *v1.Volume) bool {
 	}
 }
 
-// relabelled reports whether the files of a volume may be given the container's
-// SELinux label: not those of the node itself, nor those of a server that
-// others use as well.
+// relabelled reports whether files of a volume may get the container's SELinux label. Files of
+// the node itself and of shared servers may not.
 func relabelled(v *v1.Volume) bool { return v.HostPath == nil && v.NFS == nil }
 
-// mapIDs makes the pod's own IDs those of the files of its mounts, in a pod
-// that has IDs of its own (idmapped mounts, mount_setattr(2)).
+// mapIDs sets ID mappings on all mounts of a pod with a user namespace, so that files have the
+// pod's IDs (idmapped mounts, mount_setattr(2)).
 func mapIDs(conf *runtimeapi.ContainerConfig) {
-	// Without its own IDs the files of a volume would belong to nobody in the
-	// container.
+	// Without mappings, the files of a volume would belong to nobody in the container.
 	ns := conf.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 	if ns == nil {
 		return
 	}
-	// Copies for each mount: messages must not share what somebody may change.
+	// Each mount gets its own copies of the messages.
 	copied := func(ids []*runtimeapi.IDMapping) []*runtimeapi.IDMapping {
 		out := make([]*runtimeapi.IDMapping, len(ids))
 		for i, m := range ids {
