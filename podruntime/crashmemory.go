@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"math"
-	"slices"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -51,7 +48,7 @@ type savedLoop struct {
 }
 
 // encodeLoops writes the loops that have a restart.
-func encodeLoops(loops map[string]*crashLoop) ([]byte, error) {
+func encodeLoops(loops map[string]crashLoop) ([]byte, error) {
 	s := savedLoops{Version: memoryVersion, Containers: map[string]savedLoop{}}
 	for name, l := range loops {
 		// A loop without a restart has nothing that could not be derived.
@@ -63,7 +60,7 @@ func encodeLoops(loops map[string]*crashLoop) ([]byte, error) {
 }
 
 // decodeLoops reads what encodeLoops wrote.
-func decodeLoops(b []byte) (map[string]*crashLoop, error) {
+func decodeLoops(b []byte) (map[string]crashLoop, error) {
 	var s savedLoops
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, err
@@ -71,7 +68,7 @@ func decodeLoops(b []byte) (map[string]*crashLoop, error) {
 	if s.Version != memoryVersion {
 		return nil, fmt.Errorf("version %d: want %d", s.Version, memoryVersion)
 	}
-	loops := make(map[string]*crashLoop, len(s.Containers))
+	loops := make(map[string]crashLoop, len(s.Containers))
 	for name, c := range s.Containers {
 		delay, err := time.ParseDuration(c.Delay)
 		if err != nil || delay < 0 {
@@ -81,151 +78,123 @@ func decodeLoops(b []byte) (map[string]*crashLoop, error) {
 		if c.Restarts < 1 || c.Restarts > math.MaxInt32 {
 			return nil, fmt.Errorf("container %q: restarts %d: want 1 to %d", name, c.Restarts, math.MaxInt32)
 		}
-		loops[name] = &crashLoop{definition: c.Definition, restarts: c.Restarts, delay: delay}
+		loops[name] = crashLoop{definition: c.Definition, restarts: c.Restarts, delay: delay, recalled: true}
 	}
 	return loops, nil
 }
 
-// load reads what an earlier life of the agent knew of a pod. What cannot be
-// read counts as nothing. p.mu is held.
-func (b *crashLoops) load(p *podLoops, uid types.UID) {
-	if b.memory == nil {
+// savedState is how the record of a pod's crash loops differs from what is in memory.
+type savedState struct {
+	loaded bool      // the memory was asked
+	saved  bool      // the memory has something
+	dirty  bool      // the memory has something else
+	last   time.Time // the last attempt to write it
+}
+
+// recallLoops reads what an earlier life of the agent knew of a pod. What cannot be read counts
+// as nothing.
+func (m *Manager) recallLoops(uid types.UID) {
+	loaded := m.cfg.Memory == nil
+	m.runs.see(uid, func(p *podRuns) { loaded = loaded || p.loops.loaded })
+	if loaded {
 		return
 	}
-	raw, err := b.memory.Read(string(uid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	// Something is there, readable or not, and goes with the pod.
-	p.saved = true
-	var loops map[string]*crashLoop
+	raw, err := m.cfg.Memory.Read(string(uid))
+	saved := !errors.Is(err, fs.ErrNotExist)
+	var loops map[string]crashLoop
 	if err == nil {
 		loops, err = decodeLoops(raw)
 	}
-	if err != nil {
-		b.log.Warn("what was remembered of a pod's crash loops is lost; restart counts stand in for it",
+	if saved && err != nil {
+		m.cfg.Log.Warn("what was remembered of a pod's crash loops is lost; restart counts stand in for it",
 			zap.String("uid", string(uid)), zap.Error(err))
-		return
 	}
-	for name, l := range loops {
-		p.loops[name] = l
-	}
+	m.runs.change(uid, func(p *podRuns) {
+		// Once for each pod, also if it fails: a damaged record does not mend itself. What is
+		// there, readable or not, goes with the pod.
+		p.loops.loaded, p.loops.saved = true, p.loops.saved || saved
+		for name, l := range loops {
+			if r := p.of(name); r.loop.definition == "" {
+				r.loop = l
+			}
+		}
+	})
 }
 
-// save writes what has changed for a pod, if the last time is a while ago; the
+// saveLoops writes what has changed for a pod, if the last time is a while ago; the
 // next call comes with the next restart, or with the next look at the pod. A
 // failure is logged and tried again then.
-func (b *crashLoops) save(uid types.UID, now time.Time) {
-	if b.memory == nil {
+func (m *Manager) saveLoops(uid types.UID, now time.Time) {
+	if m.cfg.Memory == nil {
 		return
 	}
-	b.mu.Lock()
-	p := b.pods[uid]
-	b.mu.Unlock()
-	if p == nil {
+	var loops map[string]crashLoop
+	m.runs.see(uid, func(p *podRuns) {
+		// A container that crashes every second must not cost a write each time.
+		if s := &p.loops; !s.dirty || !s.last.IsZero() && now.Sub(s.last) < savePause {
+			return
+		}
+		p.loops.last, p.loops.saved, p.loops.dirty = now, true, false // also if it fails: that may leave something
+		loops = map[string]crashLoop{}
+		for name, r := range p.newest {
+			loops[name] = r.loop
+		}
+	})
+	if loops == nil {
 		return
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	// A container that crashes every second must not cost a write each time.
-	if !p.dirty || !p.last.IsZero() && now.Sub(p.last) < savePause {
-		return
-	}
-	p.last, p.saved = now, true // also if it fails: that may leave something
-	raw, err := encodeLoops(p.loops)
+	raw, err := encodeLoops(loops)
 	if err == nil {
-		err = b.memory.Write(string(uid), raw)
+		err = m.cfg.Memory.Write(string(uid), raw)
 	}
 	if err != nil {
+		m.runs.see(uid, func(p *podRuns) { p.loops.dirty = true })
 		// A disk that fails fails for all pods: the log has its first failure and
 		// its recovery.
-		if !b.failing.Swap(true) {
-			b.log.Warn("crash loops cannot be remembered", zap.String("uid", string(uid)), zap.Error(err))
+		if !m.unsaved.Swap(true) {
+			m.cfg.Log.Warn("crash loops cannot be remembered", zap.String("uid", string(uid)), zap.Error(err))
 		}
 		return
 	}
-	if b.failing.Swap(false) {
-		b.log.Info("crash loops are remembered again")
-	}
-	// Only after a success: what could not be written stays to be written.
-	p.dirty = false
-}
-
-// forget drops what is known of a pod.
-func (b *crashLoops) forget(uid types.UID) {
-	b.mu.Lock()
-	p := b.pods[uid]
-	delete(b.pods, uid)
-	// Released before p.mu is taken, which may be held over a write to a slow
-	// disk.
-	b.mu.Unlock()
-	if p == nil {
-		return
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.saved {
-		b.erase(string(uid))
+	if m.unsaved.Swap(false) {
+		m.cfg.Log.Info("crash loops are remembered again")
 	}
 }
 
-func (b *crashLoops) erase(key string) {
-	err := b.memory.Delete(key)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	// Keys that could not be deleted are tried again with Retain.
-	if delete(b.stale, key); err != nil {
-		b.stale[key] = true
-		b.log.Warn("crash loops of a pod that is gone stay", zap.String("uid", key), zap.Error(err))
+// eraseLoops deletes the record of a pod. One that could not be deleted is tried again with
+// Retain.
+func (m *Manager) eraseLoops(uid types.UID) {
+	err := m.cfg.Memory.Delete(string(uid))
+	m.runs.stay(uid, err != nil)
+	if err != nil {
+		m.cfg.Log.Warn("crash loops of a pod that is gone stay", zap.String("uid", string(uid)), zap.Error(err))
 	}
-}
-
-// left are the keys that could not be erased. The memory may not list them: what a failed
-// write has left is no value.
-func (b *crashLoops) left() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Collect(maps.Keys(b.stale))
 }
 
 // Retain drops all records of pods for which keep returns false, as Forget does. It is for pods
 // that were removed while no agent ran, or without a call of [Manager.Forget].
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	// What is in memory goes first, and its records with it.
-	for _, uid := range m.remembered() {
+	known, left := m.runs.all()
+	for _, uid := range known {
 		if !keep(uid) {
 			m.Forget(uid)
 		}
 	}
-	b := m.crash
-	if b.memory == nil {
+	if m.cfg.Memory == nil {
 		return
 	}
-	keys, err := b.memory.Keys()
+	keys, err := m.cfg.Memory.Keys()
 	if err != nil {
-		b.log.Warn("remembered crash loops cannot be listed", zap.Error(err))
+		m.cfg.Log.Warn("remembered crash loops cannot be listed", zap.Error(err))
 		return
 	}
-	for _, key := range slices.Concat(keys, b.left()) {
-		if !keep(types.UID(key)) {
-			b.erase(key)
-		}
+	for _, key := range keys {
+		left = append(left, types.UID(key))
 	}
-}
-
-// remembered are the pods of which anything is.
-func (m *Manager) remembered() []types.UID {
-	all := map[types.UID]bool{}
-	note(&m.crash.mu, m.crash.pods, all)
-	note(&m.runs.mu, m.runs.pods, all)
-	return slices.Collect(maps.Keys(all))
-}
-
-// note adds the keys of one record to all, under that record's lock.
-func note[V any](mu *sync.Mutex, pods map[types.UID]V, all map[types.UID]bool) {
-	mu.Lock()
-	defer mu.Unlock()
-	for uid := range pods {
-		all[uid] = true
+	for _, uid := range left {
+		if !keep(uid) {
+			m.eraseLoops(uid)
+		}
 	}
 }

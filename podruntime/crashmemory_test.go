@@ -396,15 +396,17 @@ func TestMemoryThatFailsAsAPodGoes(t *testing.T) {
 func TestClockThatJumps(t *testing.T) {
 	for _, jump := range []time.Duration{-1000 * time.Hour, -time.Hour, -time.Second, 0, 5 * time.Second, time.Hour, 1000 * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			cfg := Config{Backoff: ConstantBackoff(20 * time.Second), Log: zap.NewNop()}
-			b := newCrashLoops(&cfg)
+			m, err := New(Config{Runtime: newMemory(), Images: present{}, PodLogsDir: t.TempDir(), Backoff: ConstantBackoff(20 * time.Second)})
+			if err != nil {
+				t.Fatal(err)
+			}
 			pod := build(v1.RestartPolicyAlways, nil, "a").pod
 			// The clock was set by jump since the container ended.
 			ended := time.Now().Round(0).Add(-jump)
 			o := &observed.Container{ID: "1", Name: "a", State: observed.Exited, StartedAt: ended.Add(-time.Minute), FinishedAt: ended}
 			begin := time.Now()
 			for range 100 {
-				until, _ := b.heldUntil(pod, &pod.Spec.Containers[0], o, time.Now())
+				until, _ := m.heldUntil(pod, &pod.Spec.Containers[0], o, time.Now())
 				if until.IsZero() {
 					break
 				}
@@ -446,7 +448,7 @@ func (l listening) Delay(c Crash) time.Duration {
 func (l listening) Recovered(Crash) bool { return false }
 
 func FuzzDecodeLoops(f *testing.F) {
-	raw, err := encodeLoops(map[string]*crashLoop{"a": {definition: "d", restarts: 3, delay: 20 * time.Second}, "b": {}})
+	raw, err := encodeLoops(map[string]crashLoop{"a": {definition: "d", restarts: 3, delay: 20 * time.Second}, "b": {}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -475,7 +477,7 @@ func FuzzDecodeLoops(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v", err)
 		}
-		if !maps.EqualFunc(loops, again, func(x, y *crashLoop) bool { return *x == *y }) {
+		if !maps.Equal(loops, again) {
 			t.Fatalf("%v became %v", loops, again)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -197,10 +198,10 @@ type Manager struct {
 	// rt is cfg.Runtime.
 	rt  Runtime
 	met *metrics
-	// runs are what is known of starts.
+	// runs are what is known of containers and sandboxes.
 	runs *runs
-	// crash delays restarts of containers that ended.
-	crash *crashLoops
+	// unsaved reports that the last write to Config.Memory failed.
+	unsaved atomic.Bool
 }
 
 // StartError is the error of a container's last start: Reason and Message of its waiting
@@ -219,6 +220,9 @@ func New(cfg Config) (*Manager, error) {
 	// the limit alone; the kubelet lowers its first delay as well.
 	if cfg.CrashBackoff == 0 {
 		cfg.CrashBackoff = min(defaultCrashBackoff, cfg.MaxCrashBackoff)
+	}
+	if cfg.Backoff == nil {
+		cfg.Backoff = DoublingBackoff{First: cfg.CrashBackoff, Max: cfg.MaxCrashBackoff}
 	}
 	if cfg.KeepDead == 0 {
 		cfg.KeepDead = 1 // its state and its logs are the pod's
@@ -256,17 +260,17 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met, disk: detached.Queue{Limit: maxHung},
-		crash: newCrashLoops(&cfg),
-		runs:  newRuns(),
+
+		runs: newRuns(),
 	}, nil
 }
 
 // Forget drops all records of a pod that is gone. No call for the pod may be under way: it
 // could make a new record.
 func (m *Manager) Forget(uid types.UID) {
-	// Each record has its own lock. No two are held at a time.
-	m.runs.forget(uid)
-	m.crash.forget(uid)
+	if m.runs.forget(uid) {
+		m.eraseLoops(uid)
+	}
 }
 
 // event reports an event of a pod, if anybody listens. pod is nil where the

@@ -48,7 +48,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 		}
 		s.drop(id)
 	}
-	s.m.crash.restarted(s.pod, c, &last)
+	s.m.restarted(s.pod, c, &last)
 	s.res.add(action, s.pod.Name, nil)
 	return true
 }

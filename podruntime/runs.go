@@ -2,6 +2,7 @@ package podruntime
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -76,6 +77,7 @@ type resources map[v1.ResourceName]*runtimeapi.LinuxContainerResources
 type history struct {
 	failed time.Duration // the last wait after failed calls in a row; 0 if the last succeeded
 	broken int           // successes in a row that a look contradicted
+	loop   crashLoop
 }
 
 // runs are the runs of all pods.
@@ -84,6 +86,9 @@ type runs struct {
 	pods map[types.UID]*podRuns
 	// removed are IDs of which the runtime said that it removed them. They outlive forget.
 	removed removals
+	// left are pods whose record of crash loops could not be deleted. The memory may not list
+	// it: what a failed write has left is no value.
+	left map[types.UID]bool
 }
 
 // podRuns are the runs of one pod. Its methods have neither lock nor clock.
@@ -91,10 +96,11 @@ type podRuns struct {
 	newest map[string]*run // by the container's name
 	older  []*run          // those that were to end, and may not have
 	given  resources       // those of the pod's cgroup, as Given of a run
+	loops  savedState
 }
 
 func newRuns() *runs {
-	return &runs{pods: map[types.UID]*podRuns{}, removed: newRemovals(time.Now())}
+	return &runs{pods: map[types.UID]*podRuns{}, removed: newRemovals(time.Now()), left: map[types.UID]bool{}}
 }
 
 // see calls do with the runs of a pod, if it has any, under the lock.
@@ -118,11 +124,31 @@ func (r *runs) change(uid types.UID, do func(*podRuns)) {
 	do(p)
 }
 
-// forget drops all runs of a pod.
-func (r *runs) forget(uid types.UID) {
+// forget drops all runs of a pod. It reports whether the memory may have a record of it.
+func (r *runs) forget(uid types.UID) (saved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if p := r.pods[uid]; p != nil {
+		saved = p.loops.saved
+	}
 	delete(r.pods, uid)
+	return saved
+}
+
+// stay notes whether the memory still has a record of a pod that is gone.
+func (r *runs) stay(uid types.UID, stays bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.left, uid); stays {
+		r.left[uid] = true
+	}
+}
+
+// all returns the pods of which anything is known, and those of which only a record is left.
+func (r *runs) all() (known, left []types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.pods)), slices.Collect(maps.Keys(r.left))
 }
 
 func newPodRuns() *podRuns { return &podRuns{newest: map[string]*run{}} }
@@ -296,12 +322,7 @@ func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
 	case r.ID == "":
 	// A container does not come back from its end: any look that shows it is right.
 	case c != nil && state == observed.Exited:
-		if r.State != ended {
-			// What ended in the future, as it seems after the clock was put back, ended now.
-			r.State, r.Since = ended, now.Add(-max(now.Sub(c.FinishedAt), 0))
-		}
-		r.Seen = true
-		r.settle()
+		r.sawEnd(c, now)
 	case look.ObservedAt.Before(r.Since): // too old
 	case state == observed.Running && r.ends():
 		return r.State == ended
@@ -320,6 +341,35 @@ func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
 		r.State = created
 	}
 	return false
+}
+
+// sawEnd notes the end of a container. Once seen, it stays where it is however the wall clock
+// jumps.
+func (r *run) sawEnd(c *observed.Container, now time.Time) {
+	if r.State != ended {
+		r.State, r.Since = ended, ago(c.FinishedAt, now)
+	}
+	r.Seen = true
+	r.settle()
+}
+
+// ago is t by the clock of now. What is in the future, as it seems after the clock was put back,
+// is now.
+func ago(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
+
+// ended returns when the newest instance of a container that is shown ended.
+func (p *podRuns) ended(last *observed.Container, now time.Time) time.Time {
+	r := p.of(last.Name)
+	if r.ID != last.ID && (r.Since.IsZero() || r.State == ended) {
+		p.made(last.Name, last.ID, created, time.Time{})
+	}
+	switch {
+	case r.ID != last.ID:
+		return ago(last.FinishedAt, now) // another one was started since
+	case r.State != ended:
+		r.sawEnd(last, now)
+	}
+	return r.Since
 }
 
 // shown is the state of a sandbox or container in a look, and whether it is there.

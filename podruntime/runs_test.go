@@ -1,10 +1,13 @@
 package podruntime
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
 )
@@ -90,4 +93,66 @@ func TestRemovalsThatAreNone(t *testing.T) {
 			t.Errorf("%v; %d removals are remembered", err, len(p.removed.at))
 		}
 	})
+}
+
+// deaf is a runtime that says to do what it does not.
+type deaf struct {
+	*memory
+	stops  bool // to stop a container
+	starts bool // to start one: it stays created
+	loses  bool // to start one: it is not there afterwards
+}
+
+func (d *deaf) StopContainer(ctx context.Context, id string, grace int64) error {
+	if !d.stops {
+		return d.memory.StopContainer(ctx, id, grace)
+	}
+	return d.do(ctx, "StopContainer", func() error { return nil })
+}
+
+func (d *deaf) StartContainer(ctx context.Context, id string) error {
+	switch {
+	case d.loses:
+		_ = d.RemoveContainer(ctx, id)
+	case !d.starts:
+		return d.memory.StartContainer(ctx, id)
+	}
+	return d.do(ctx, "StartContainer", func() error { return nil })
+}
+
+// However a runtime contradicts itself, and however often its pod is looked at, it is asked for
+// the same a few times a minute at first, and then once a minute.
+func TestRuntimeThatContradictsItself(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		d    deaf
+		call string
+	}{
+		{"it stops nothing", deaf{stops: true}, "StopContainer"},
+		{"it starts nothing", deaf{starts: true}, "StartContainer"},
+		{"it loses what it started", deaf{loses: true}, "StartContainer"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
+				m := manager(t, r)
+				d := tc.d
+				d.memory = r
+				m.rt = &d
+				req := request(t, w, nil)
+				for i := range 1200 { // a look each second
+					req.Observed = r.look()
+					req.Observed.UID, req.Observed.ObservedAt = w.pod.UID, time.Now()
+					if d.stops && i == 1 {
+						w.pod.Spec.Containers[0].Image = "new" // it has to end
+					}
+					m.Sync(t.Context(), req)
+					time.Sleep(time.Second)
+				}
+				if n := r.calls[tc.call]; n < 10 || n > 30 {
+					t.Errorf("%d calls of %s in 20 minutes, want 10 to 30", n, tc.call)
+				}
+			})
+		})
+	}
 }

@@ -34,7 +34,7 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 func (s *syncing) waits(c *v1.Container, last *observed.Container) (until time.Time, why podlife.Kind) {
 	now := time.Now()
 	delete(s.held, c.Name)
-	if until, delay := s.m.crash.heldUntil(s.pod, c, last, now); !until.IsZero() {
+	if until, delay := s.m.heldUntil(s.pod, c, last, now); !until.IsZero() {
 		s.held[c.Name] = &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 		return until, podlife.CrashLoop
 	}
@@ -161,7 +161,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m.runs.change(pod.UID, func(p *podRuns) { p.made(c.Name, id, created, time.Now()) })
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
 	err = s.run(ctx, c.Name, id)
-	m.crash.restarted(pod, c, last) // as a start that fails is too
+	m.restarted(pod, c, last) // as a start that fails is too
 	if err != nil {
 		// The container is kept as one that has ended: the restart policy decides
 		// whether it is tried again, and the crash-loop back-off when.
@@ -226,7 +226,7 @@ func refusedAbandoned(ctx context.Context, err error, c *observed.Container) boo
 // crashLoop returns an error while the back-off of a container that has ended keeps it
 // from being started again.
 func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
-	until, delay := s.m.crash.heldUntil(s.pod, c, last, time.Now())
+	until, delay := s.m.heldUntil(s.pod, c, last, time.Now())
 	if until.IsZero() {
 		return nil
 	}

@@ -80,7 +80,7 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 		}
 	}
 	// One write for all restarts of this sync.
-	m.crash.save(s.pod.UID, time.Now())
+	m.saveLoops(s.pod.UID, time.Now())
 	// A pod at rest costs no call: remains are removed only after something was
 	// changed.
 	if len(s.res.Actions) > 0 && s.res.Changed() && ctx.Err() == nil {
