@@ -49,9 +49,9 @@ type run struct {
 	ID   string // in the runtime; "" if it is planned
 	// State is what the runtime said last, in answer to a call or in a look.
 	State runState
-	// Since is when the runtime said so, or when the end of an ending run was asked for first.
-	// A look that began before it says nothing about State. Zero means that only looks have
-	// shown State: the runtime owes nothing then.
+	// Since is when the runtime said so in answer to a call, when the end of an ending run was
+	// asked for first, or when an ended run ended. A look that began before it says nothing
+	// about State. Zero means that only looks have shown State: the runtime owes nothing then.
 	Since time.Time
 	// Seen reports that a look that began after Since has shown State.
 	Seen bool

@@ -3,6 +3,12 @@ package podruntime
 import (
 	"context"
 	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,38 +127,269 @@ func (d *deaf) StartContainer(ctx context.Context, id string) error {
 }
 
 // However a runtime contradicts itself, and however often its pod is looked at, it is asked for
-// the same a few times a minute at first, and then once a minute.
+// the same a few times a minute at first, and then once a minute for each of two instances.
 func TestRuntimeThatContradictsItself(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		d    deaf
+		wait time.Duration // after each end
 		call string
 	}{
-		{"it stops nothing", deaf{stops: true}, "StopContainer"},
-		{"it starts nothing", deaf{starts: true}, "StartContainer"},
-		{"it loses what it started", deaf{loses: true}, "StartContainer"},
+		{"it stops nothing", deaf{stops: true}, 0, "StopContainer"},
+		{"it stops nothing of what waits", deaf{stops: true}, time.Hour, "StopContainer"},
+		{"it starts nothing", deaf{starts: true}, 0, "StartContainer"},
+		{"it loses what it started", deaf{loses: true}, 0, "StartContainer"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
-				m := manager(t, r)
 				d := tc.d
 				d.memory = r
-				m.rt = &d
+				m, err := New(Config{Runtime: &d, Images: present{}, PodLogsDir: t.TempDir(), Backoff: ConstantBackoff(tc.wait)})
+				if err != nil {
+					t.Fatal(err)
+				}
 				req := request(t, w, nil)
 				for i := range 1200 { // a look each second
 					req.Observed = r.look()
 					req.Observed.UID, req.Observed.ObservedAt = w.pod.UID, time.Now()
-					if d.stops && i == 1 {
-						w.pod.Spec.Containers[0].Image = "new" // it has to end
+					if d.stops && i == 1 { // it has to end
+						req.Liveness = func(string) ProbeResult { return ProbeFailure }
 					}
 					m.Sync(t.Context(), req)
 					time.Sleep(time.Second)
 				}
-				if n := r.calls[tc.call]; n < 10 || n > 30 {
-					t.Errorf("%d calls of %s in 20 minutes, want 10 to 30", n, tc.call)
+				if n := r.calls[tc.call]; n < 10 || n > 60 {
+					t.Errorf("%d calls of %s in 20 minutes, want 10 to 60", n, tc.call)
 				}
 			})
 		})
+	}
+}
+
+var update = flag.Bool("update", false, "write the tables in testdata")
+
+// begun is the time of the first event of each history below.
+var begun = time.Unix(1000, 0)
+
+// lookOf is a look at a pod of container c that began after now, and shows the instance id.
+func lookOf(id string, state observed.State, now time.Time) *observed.Pod {
+	look := &observed.Pod{UID: "u", ObservedAt: now}
+	if id != "" {
+		c := observed.Container{ID: id, Name: "c", State: state}
+		if state == observed.Exited {
+			c.FinishedAt = now.Add(-time.Second)
+		}
+		look.Containers = []observed.Container{c}
+	}
+	return look
+}
+
+// runEvent is something that happens to the run of container c. note is what comes of it beside.
+type runEvent struct {
+	name string
+	do   func(p *podRuns, now time.Time) (note string)
+}
+
+func does(name string, do func(p *podRuns, now time.Time)) runEvent {
+	return runEvent{name, func(p *podRuns, now time.Time) string { do(p, now); return "" }}
+}
+
+// looks is a look that began at the given distance from now.
+func looks(name string, missing bool, state observed.State, ago time.Duration) runEvent {
+	return runEvent{name, func(p *podRuns, now time.Time) string {
+		id := p.of("c").ID
+		if id == "" {
+			id = "x"
+		}
+		if missing {
+			id = ""
+		}
+		if broken := p.learn(lookOf(id, state, now.Add(-ago)), now); len(broken) > 0 {
+			return "contradicted"
+		}
+		return ""
+	}}
+}
+
+// runEvents are all events, in the order of the table. Each comes a second after the one before.
+var runEvents = []runEvent{
+	does("call fails", func(p *podRuns, now time.Time) { _ = p.fail("c", errors.New("boom"), now) }),
+	does("made", func(p *podRuns, now time.Time) { p.made("c", fmt.Sprint("x", now.Unix()), created, now) }),
+	does("started", func(p *podRuns, now time.Time) { p.started("c", p.of("c").ID+"x", now) }),
+	{"end asked", func(p *podRuns, now time.Time) string {
+		if id := p.of("c").ID; id != "" {
+			p.end("c", id, "", now)
+		}
+		return ""
+	}},
+	does("not heard", func(p *podRuns, now time.Time) {
+		if id := p.of("c").ID; id != "" {
+			p.unheard(p.end("c", id, "Other", now))
+		}
+	}),
+	does("stopped", func(p *podRuns, now time.Time) {
+		if id := p.of("c").ID; id != "" {
+			p.stopped("c", id, now)
+		}
+	}),
+	does("removed", func(p *podRuns, _ time.Time) { p.discarded(p.of("c").ID) }),
+	does("retry", func(p *podRuns, _ time.Time) { p.retry() }),
+	looks("seen running", false, observed.Running, 0),
+	looks("seen exited", false, observed.Exited, 0),
+	looks("seen created", false, observed.Created, 0),
+	looks("seen unknown", false, observed.Unknown, 0),
+	looks("not seen", true, 0, 0),
+	looks("old: running", false, observed.Running, time.Hour),
+	looks("old: exited", false, observed.Exited, time.Hour),
+	looks("old: missing", true, 0, time.Hour),
+}
+
+// kindOfRun names what the table distinguishes: whatever else differs changes no step.
+func kindOfRun(r *run) string {
+	out := r.State.String()
+	switch {
+	case r.State == planned:
+	case r.Since.IsZero():
+		out += ", only seen"
+	case r.Seen:
+		out += ", told and seen"
+	default:
+		out += ", told"
+	}
+	switch {
+	case r.failed > 0:
+		out += ", after a failed call"
+	case !r.Next.IsZero():
+		out += ", after a contradiction"
+	}
+	return out
+}
+
+// reachRuns returns histories of events that lead to each kind of run.
+func reachRuns() (kinds []string, histories map[string][]int) {
+	histories = map[string][]int{}
+	for queue := [][]int{nil}; len(queue) > 0; queue = queue[1:] {
+		p, _, _ := replay(queue[0])
+		kind := kindOfRun(p.of("c"))
+		if _, old := histories[kind]; old {
+			continue
+		}
+		kinds = append(kinds, kind)
+		histories[kind] = queue[0]
+		for e := range runEvents {
+			queue = append(queue, append(slices.Clone(queue[0]), e))
+		}
+	}
+	return kinds, histories
+}
+
+func replay(history []int) (p *podRuns, now time.Time, note string) {
+	p, now = newPodRuns(), begun
+	for _, e := range history {
+		now = now.Add(time.Second)
+		note = runEvents[e].do(p, now)
+		if note != "" { // as who carries a plan out does
+			r := p.of("c")
+			_ = r.strike(false, errors.New("contradicted"), now)
+		}
+	}
+	return p, now, note
+}
+
+// testdata/runs.txt has all that a run can be, and for each event what it becomes (- is the
+// same), and whether a look contradicts it.
+func TestRunTable(t *testing.T) {
+	kinds, histories := reachRuns()
+	order := func(kind string) int {
+		return slices.IndexFunc([]string{"planned", "created", "started", "ending", "ended"}, func(s string) bool { return strings.HasPrefix(kind, s) })
+	}
+	slices.SortFunc(kinds, func(a, b string) int {
+		if d := order(a) - order(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	var out strings.Builder
+	for _, kind := range kinds {
+		fmt.Fprintf(&out, "%s\n", kind)
+		for e := range runEvents {
+			p, _, note := replay(append(slices.Clone(histories[kind]), e))
+			to := kindOfRun(p.of("c"))
+			if to == kind {
+				to = "-"
+			}
+			fmt.Fprintln(&out, strings.TrimRight(fmt.Sprintf("    %-14s %-40s %s", runEvents[e].name, to, note), " "))
+		}
+		fmt.Fprintln(&out)
+	}
+	const path = "testdata/runs.txt"
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != string(want) {
+		t.Errorf("%s differs; -update writes it:\n%s", path, out.String())
+	}
+}
+
+// Whatever happens to a container, in whatever order: a look says the same when it is merged
+// twice; one that is too old changes nothing but that what it shows to have ended has ended;
+// only what the runtime said can be contradicted; what has ended waits for nothing but a failed
+// call; a wait is a minute at most; and what was to end is kept for as long as it may run.
+func TestRunProperties(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 1))
+	for range 3000 {
+		p, now := newPodRuns(), begun
+		var history []string
+		for range 15 {
+			now = now.Add(time.Duration(rnd.IntN(100)) * time.Second)
+			e := runEvents[rnd.IntN(len(runEvents))]
+			history = append(history, e.name)
+			before := *p.of("c")
+			contradicted := e.do(p, now) != ""
+			r := p.of("c")
+			wrong := func(format string, args ...any) {
+				t.Fatalf("%s\nafter %s\nbefore %+v\nnow %+v", fmt.Sprintf(format, args...), strings.Join(history, "; "), before, *r)
+			}
+			if strings.HasPrefix(e.name, "seen") || strings.HasPrefix(e.name, "not seen") || strings.HasPrefix(e.name, "old") {
+				once := *r
+				if again := e.do(p, now) != ""; again != contradicted || kindOfRun(r) != kindOfRun(&once) || !r.Since.Equal(once.Since) {
+					wrong("the same look says something else")
+				}
+			}
+			old := strings.HasPrefix(e.name, "old")
+			if old && !before.Since.IsZero() && now.Add(-time.Hour).Before(before.Since) && e.name != "old: exited" && kindOfRun(&before) != kindOfRun(r) {
+				wrong("a look that is too old changed something")
+			}
+			if contradicted {
+				if before.Since.IsZero() && len(p.older) == 0 {
+					wrong("what only looks have shown is contradicted")
+				}
+				if r.State == started || r.State == ended {
+					_ = r.strike(false, errors.New("contradicted"), now)
+				}
+			}
+			if r.State == ended && r.Seen && r.failed == 0 && !r.Next.IsZero() && !contradicted {
+				wrong("what has ended waits")
+			}
+			if r.Next.Sub(now) > waits.Max {
+				wrong("a wait of %v", r.Next.Sub(now))
+			}
+			for _, o := range p.older {
+				if !o.ends() {
+					wrong("an older run is kept that need not end: %+v", o)
+				}
+			}
+		}
+		// Nothing that has gone is remembered beside the newest.
+		if p.learn(&observed.Pod{UID: "u", ObservedAt: now.Add(time.Second)}, now.Add(time.Second)); len(p.older) > 0 {
+			t.Fatalf("after %s: %+v is kept, which is not there", strings.Join(history, "; "), p.older[0])
+		}
 	}
 }
