@@ -19,7 +19,7 @@ import (
 func elsewhere(gvk schema.GroupVersionKind, resource, short, instead string) computed {
 	c := computed{
 		GroupVersionKind: gvk, resource: resource, singular: strings.ToLower(gvk.Kind), namespaced: true, verbs: metav1.Verbs{"create", "list"},
-		instead: "a single node has no controller for a " + gvk.Kind + "; " + instead,
+		instead: "a single node has no " + gvk.Kind + " controller; " + instead,
 	}
 	if short != "" {
 		c.short = []string{short}

@@ -292,36 +292,42 @@ func serve(t *testing.T, images map[string]image) (host string) {
 	t.Cleanup(srv.Close)
 	host = strings.TrimPrefix(srv.URL, "http://")
 	for ref, img := range images {
-		var b bytes.Buffer
-		if err := sampleimage.Tar(&b, img.files, time.Unix(0, 0)); err != nil {
-			t.Fatal(err)
-		}
-		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		made, err := mutate.AppendLayers(empty.Image, layer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		conf, err := made.ConfigFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		conf.OS, conf.Architecture, conf.Config = "linux", runtime.GOARCH, img.conf
-		conf.Config.Env = []string{searchPath}
-		if made, err = mutate.ConfigFile(made, conf); err != nil {
-			t.Fatal(err)
-		}
 		tag, err := name.NewTag(host+"/"+ref, name.Insecure)
 		if err == nil {
-			err = remote.Write(tag, made)
+			err = remote.Write(tag, img.build(t))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 	return host
+}
+
+// build makes the image.
+func (img image) build(t *testing.T) v1.Image {
+	t.Helper()
+	var b bytes.Buffer
+	if err := sampleimage.Tar(&b, img.files, time.Unix(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := made.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf.OS, conf.Architecture, conf.Config = "linux", runtime.GOARCH, img.conf
+	conf.Config.Env = []string{searchPath}
+	if made, err = mutate.ConfigFile(made, conf); err != nil {
+		t.Fatal(err)
+	}
+	return made
 }
 
 // searchPath is the environment of images.
@@ -370,10 +376,10 @@ func criOImages(t *testing.T) string {
 		sampleimage.File{Path: "/usr/local/bin/docker-entrypoint.sh", Mode: 0o755, Data: []byte("#!/bin/sh\nexec \"$@\"\n")},
 		sampleimage.File{Path: "/usr/local/bin/redis-server", Mode: 0o755, Data: []byte("#!/bin/sh\ntrap exit TERM\necho Ready to accept connections\nwhile :; do sleep 1; done\n")},
 	)
-	return write(t, []sampleimage.Image{
-		{Name: "registry.k8s.io/pause:3.10.1", Files: files, Entrypoint: []string{"/bin/sleep", "1000000"}, User: "65535:65535"},
-		{Name: "quay.io/crio/fedora-crio-ci:latest", Files: files, Cmd: []string{"/bin/bash"}},
-		{Name: "quay.io/crio/hello-wasm:latest", Files: files, Entrypoint: []string{"/hello.wasm"}},
+	return write(t, map[string]image{
+		"registry.k8s.io/pause:3.10.1":       {files, v1.Config{Entrypoint: []string{"/bin/sleep", "1000000"}, User: "65535:65535"}},
+		"quay.io/crio/fedora-crio-ci:latest": {files, v1.Config{Cmd: []string{"/bin/bash"}, Volumes: map[string]struct{}{"/imagevolume": {}}}},
+		"quay.io/crio/hello-wasm:latest":     {files, v1.Config{Entrypoint: []string{"/hello.wasm"}}},
 	})
 }
 
@@ -406,17 +412,16 @@ func ofBusybox(t *testing.T) []sampleimage.File {
 	return files
 }
 
-// write writes archives of images into a directory.
-func write(t *testing.T, images []sampleimage.Image) (dir string) {
+// write writes archives of images, which have these names, into a directory.
+func write(t *testing.T, images map[string]image) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	for i, img := range images {
-		img.Architecture, img.Env = runtime.GOARCH, []string{searchPath}
-		var b bytes.Buffer
-		if err := sampleimage.Write(&b, img); err != nil {
-			t.Fatal(err)
+	for ref, img := range images {
+		tag, err := name.NewTag(ref)
+		if err == nil {
+			err = tarball.WriteToFile(filepath.Join(dir, strings.ReplaceAll(ref, "/", "_")+".tar"), tag, img.build(t))
 		}
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.tar", i)), b.Bytes(), 0o600); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -63,6 +64,9 @@ func run(args []string) error {
 	return serve(conf)
 }
 
+// setting is a key and its value: a list, which may have several lines, or the rest of the line.
+var setting = regexp.MustCompile(`(?m)^[ \t]*(\w+)[ \t]*=[ \t]*(\[[^\]]*\]|.*)$`)
+
 // read returns the keys of a file and of the files of a directory, the later ones winning.
 func read(file, dir string) (map[string]string, error) {
 	conf := map[string]string{}
@@ -75,10 +79,8 @@ func read(file, dir string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for line := range strings.Lines(string(b)) {
-			if key, value, ok := strings.Cut(line, "="); ok {
-				conf[strings.TrimSpace(key)] = strings.Trim(strings.TrimSpace(value), `"`)
-			}
+		for _, m := range setting.FindAllStringSubmatch(string(b), -1) {
+			conf[m[1]] = strings.Trim(strings.TrimSpace(m[2]), `"`)
 		}
 	}
 	for _, key := range []string{"listen", "root", "network_dir", "plugin_dir"} {
@@ -109,7 +111,7 @@ func serve(conf map[string]string) error {
 		RootDir: conf["root"], CgroupDriver: driver, Network: localcri.NetworkCNI,
 		CNI:        cni.Config{ConfDir: conf["network_dir"], BinDirs: []string{conf["plugin_dir"]}},
 		Registries: registries,
-		CDIDirs:    strings.FieldsFunc(conf["cdi_spec_dirs"], func(r rune) bool { return strings.ContainsRune(`[]", `, r) }), Log: log,
+		CDIDirs:    strings.FieldsFunc(conf["cdi_spec_dirs"], func(r rune) bool { return strings.ContainsRune("[]\", \n\t", r) }), Log: log,
 	})
 	if err != nil {
 		return err
