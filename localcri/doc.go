@@ -93,7 +93,8 @@
 //
 // Exec, attach and port forwarding answer with a URL of a server on the loopback
 // interface, with a token that is good once and for a minute. That server asks
-// nobody who they are: the token is all.
+// nobody who they are: the token is all. A program with the runtime in its own process
+// uses [Streaming] instead, whose URLs are of a unix socket.
 //
 // # CRI over a socket: ownership
 //

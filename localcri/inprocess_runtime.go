@@ -41,7 +41,10 @@ type InProcess struct {
 	keep    func(context.Context) error // records the choice
 }
 
-// Runtime is the RuntimeService, with URLs for streams.
+// streamsSocket is the name of the socket of a node's streams, in the state directory.
+const streamsSocket = "streams"
+
+// Runtime is the RuntimeService, with URLs for streams: see [Streaming].
 func (r *InProcess) Runtime() criapi.RuntimeService { return r.service }
 
 // Images is the ImageManagerService.
@@ -110,7 +113,9 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 			return nil, err
 		}
 	}
-	r.service, err = NewStreaming(r.runtime, r.runtime.Streams(), m.Log.Named("streams"))
+	r.service, err = NewStreaming(StreamingConfig{
+		Socket: filepath.Join(names.stateDir, streamsSocket), Runtime: r.runtime, Streams: r.runtime.Streams(), Log: m.Log.Named("streams"),
+	})
 	return r, err
 }
 

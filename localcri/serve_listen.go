@@ -8,10 +8,21 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// checkSocket returns an error that names field if path cannot be a socket's: it must be
+// absolute, and sockaddr_un has 107 bytes for it (unix(7)).
+func checkSocket(field, path string) error {
+	if !filepath.IsAbs(path) || len(path) > 107 || strings.ContainsRune(path, 0) {
+		return fmt.Errorf("serve: %s is %q; want an absolute path of at most 107 bytes", field, path)
+	}
+	return nil
+}
 
 // listen makes the socket. The mode keeps others from connecting, and so does a
 // look at each who does, since between bind and chmod there is a moment.

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -58,9 +56,8 @@ type Server struct{ cfg ServerConfig }
 // NewServer checks cfg.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	var errs []error
-	// A path in sockaddr_un has 107 bytes (unix(7)).
-	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > 107 || strings.ContainsRune(cfg.Socket, 0) {
-		errs = append(errs, fmt.Errorf("serve: ServerConfig.Socket is %q; want an absolute path of at most 107 bytes", cfg.Socket))
+	if err := checkSocket("ServerConfig.Socket", cfg.Socket); err != nil {
+		errs = append(errs, err)
 	}
 	if cfg.Runtime == nil {
 		errs = append(errs, errors.New("serve: ServerConfig.Runtime is required"))
@@ -93,7 +90,11 @@ func (s *Server) Run(ctx context.Context) error {
 	defer func() { _ = l.Close() }()
 	var streams *streamServer
 	if s.cfg.Streams != nil {
-		if streams, err = newStreamServer(ctx, s.cfg); err != nil {
+		at, err := listenLoopback(s.cfg.StreamAddress)
+		if err != nil {
+			return fmt.Errorf("streams: %w", err)
+		}
+		if streams, err = newStreamServer(ctx, at, s.cfg.Streams, s.cfg.Log); err != nil {
 			return err
 		}
 	}

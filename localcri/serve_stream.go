@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"go.uber.org/zap"
@@ -33,16 +34,16 @@ type streamServer struct {
 	cancel   context.CancelFunc
 }
 
-// newStreamServer listens. Streams end with ctx.
-func newStreamServer(ctx context.Context, cfg ServerConfig) (*streamServer, error) {
-	l, err := listenLoopback(cfg.StreamAddress)
-	if err != nil {
-		return nil, fmt.Errorf("streams: %w", err)
-	}
+// newStreamServer serves to on l, which it closes. Streams end with ctx. Over TCP the
+// URLs are http://ADDRESS/METHOD/TOKEN, and over a unix socket unix://SOCKET/METHOD/TOKEN.
+func newStreamServer(ctx context.Context, l net.Listener, to Streams, log *zap.Logger) (*streamServer, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	conf := streaming.DefaultConfig
 	conf.Addr, conf.StreamIdleTimeout = l.Addr().String(), idleTime
-	urls, err := streaming.NewServer(conf, &serverStreams{to: cfg.Streams, log: cfg.Log})
+	if l.Addr().Network() == "unix" {
+		conf.BaseURL = &url.URL{Scheme: "unix", Path: l.Addr().String() + "/"}
+	}
+	urls, err := streaming.NewServer(conf, &serverStreams{to: to, log: log})
 	if err != nil {
 		cancel()
 		_ = l.Close()
@@ -52,7 +53,7 @@ func newStreamServer(ctx context.Context, cfg ServerConfig) (*streamServer, erro
 		urls: urls, listener: &heldListener{l}, cancel: cancel,
 		http: &http.Server{
 			Handler: urls, ReadHeaderTimeout: headerPatience, IdleTimeout: headerPatience, MaxHeaderBytes: maxHeader,
-			ErrorLog:    zap.NewStdLog(cfg.Log),
+			ErrorLog:    zap.NewStdLog(log),
 			BaseContext: func(net.Listener) context.Context { return ctx },
 			// A request's own context does not end with a connection that was taken
 			// over for streams.

@@ -5,6 +5,8 @@ package localcri
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"go.uber.org/zap"
@@ -14,29 +16,54 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Streaming is a runtime whose Exec, Attach and PortForward return URLs of a server
-// on the loopback interface, for a program that uses the runtime without a socket.
+// StreamingConfig holds what a Streaming needs. All but Log is required.
+type StreamingConfig struct {
+	// Socket is the absolute path of the unix socket that serves the streams, of
+	// mode 0600. Its directory is created. A socket that nobody listens on is
+	// replaced.
+	Socket  string
+	Runtime criapi.RuntimeService
+	Streams Streams
+	// Log is silent by default.
+	Log *zap.Logger
+}
+
+// Streaming is a runtime whose Exec, Attach and PortForward return URLs of a unix
+// socket: unix://SOCKET/METHOD/TOKEN. Only root and the process's own user can connect.
+// It is for a program with the runtime in its own process: no port of the machine,
+// which a pod could take, carries its streams.
 type Streaming struct {
 	criapi.RuntimeService
-	streams Streams
-	log     *zap.Logger
-	server  atomic.Pointer[streamServer] // nil while Run does not serve
+
+	cfg    StreamingConfig
+	server atomic.Pointer[streamServer] // nil while Run does not serve
 }
 
 // NewStreaming returns a runtime with URLs. It has no effects.
-func NewStreaming(runtime criapi.RuntimeService, streams Streams, log *zap.Logger) (*Streaming, error) {
-	if runtime == nil || streams == nil {
-		return nil, errors.New("serve: NewStreaming takes a runtime and its streams")
+func NewStreaming(cfg StreamingConfig) (*Streaming, error) {
+	if cfg.Runtime == nil || cfg.Streams == nil {
+		return nil, errors.New("serve: StreamingConfig.Runtime and Streams are required")
 	}
-	if log == nil {
-		log = zap.NewNop()
+	if err := checkSocket("StreamingConfig.Socket", cfg.Socket); err != nil {
+		return nil, err
 	}
-	return &Streaming{RuntimeService: runtime, streams: streams, log: log}, nil
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Streaming{RuntimeService: cfg.Runtime, cfg: cfg}, nil
 }
 
 // Run serves streams until ctx ends, and then returns nil. Streams end with it.
 func (s *Streaming) Run(ctx context.Context) error {
-	server, err := newStreamServer(ctx, ServerConfig{Streams: s.streams, Log: s.log})
+	// The runtime, which may begin later, sets the directory's mode.
+	if err := os.MkdirAll(filepath.Dir(s.cfg.Socket), 0o700); err != nil {
+		return err
+	}
+	l, err := listen(s.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	server, err := newStreamServer(ctx, l, s.cfg.Streams, s.cfg.Log)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -321,6 +322,8 @@ func TestEventsEndWithTheServer(t *testing.T) {
 
 // echo is a container that says what it is told.
 type echo struct {
+	runtime criapi.RuntimeService // that the containers are of
+
 	mu    sync.Mutex
 	sizes []Size
 	gone  chan struct{} // closed when a command named wait has lost its client
@@ -371,7 +374,7 @@ func (e *echo) PortForward(_ context.Context, sandbox string, port int32, rw io.
 func streamed(t *testing.T) (c runtimeapi.RuntimeServiceClient, socket, sandbox, container string, e *echo) {
 	t.Helper()
 	rt := fake()
-	e = &echo{gone: make(chan struct{})}
+	e = &echo{gone: make(chan struct{}), runtime: rt}
 	socket = startServing(t, ServerConfig{Runtime: rt, Images: rt, Streams: e})
 	conf := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u"}, LogDirectory: t.TempDir()}
 	sandbox, err := rt.RunPodSandbox(t.Context(), conf, "")
@@ -401,10 +404,15 @@ func dial(t *testing.T, to, protocol string) (*spdystream.Connection, int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(u.Host, "127.0.0.1:") || u.Scheme != "http" {
+	network, address := "tcp", u.Host
+	switch {
+	case u.Scheme == "unix" && u.Host == "":
+		network, address = "unix", filepath.Dir(filepath.Dir(u.Path))
+		u.Scheme, u.Host, to = "http", "localhost", "http://localhost"+u.Path
+	case !strings.HasPrefix(u.Host, "127.0.0.1:") || u.Scheme != "http":
 		t.Errorf("URL %s", to)
 	}
-	conn, err := net.Dial("tcp", u.Host)
+	conn, err := net.Dial(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,6 +468,72 @@ func text(t *testing.T, s *spdystream.Stream) string {
 		t.Error(err)
 	}
 	return string(b)
+}
+
+// A program with the runtime in its own process has no port for its streams: a pod's host
+// port could take it, and read the tokens.
+func TestStreamsInTheProcessHaveASocketOfRootAlone(t *testing.T) {
+	_, _, sandbox, id, e := streamed(t)
+	dir, err := os.MkdirTemp("", "streams") // the test's own may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "state", "streams")
+	s, err := NewStreaming(StreamingConfig{Socket: socket, Runtime: e.runtime, Streams: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := &runtimeapi.ExecRequest{ContainerId: id, Cmd: []string{"cat"}, Stdin: true, Stdout: true}
+	if _, err := s.Exec(t.Context(), q); status.Code(err) != codes.Unavailable {
+		t.Errorf("exec before Run: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	got, err := s.Exec(t.Context(), q)
+	for ; status.Code(err) == codes.Unavailable; got, err = s.Exec(t.Context(), q) {
+		time.Sleep(time.Millisecond)
+	}
+	if err != nil || !strings.HasPrefix(got.Url, "unix://"+socket+"/exec/") {
+		t.Fatalf("exec: %v, %v", got, err)
+	}
+	if fi, err := os.Stat(socket); err != nil || fi.Mode() != fs.ModeSocket|0o600 {
+		t.Errorf("socket: %v, %v", fi, err)
+	}
+	conn, _ := dial(t, got.Url, "v4.channel.k8s.io")
+	streams := named(t, conn, "error", "stdin", "stdout")
+	_, _ = streams["stdin"].Write([]byte("hello"))
+	_ = streams["stdin"].Close()
+	if out := text(t, streams["stdout"]); out != "hello in "+id {
+		t.Errorf("output %q", out)
+	}
+	if _, code := dial(t, got.Url, "v4.channel.k8s.io"); code != http.StatusNotFound {
+		t.Errorf("the second use of a URL: %d", code)
+	}
+	attached, err := s.Attach(t.Context(), &runtimeapi.AttachRequest{ContainerId: id, Stdout: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, _ = dial(t, attached.Url, "v4.channel.k8s.io")
+	if out := text(t, named(t, conn, "error", "stdout")["stdout"]); out != "attached to "+id {
+		t.Errorf("output %q", out)
+	}
+	if forward, err := s.PortForward(t.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox}); err != nil || !strings.HasPrefix(forward.Url, "unix://") {
+		t.Errorf("port forward: %v, %v", forward, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(socket); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+	for _, cfg := range []StreamingConfig{{Socket: "x", Runtime: e.runtime, Streams: e}, {Socket: socket}} {
+		if _, err := NewStreaming(cfg); err == nil {
+			t.Errorf("%+v is accepted", cfg)
+		}
+	}
 }
 
 func TestExecStreams(t *testing.T) {

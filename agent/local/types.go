@@ -85,7 +85,8 @@ type ExecRequest struct {
 
 // ExecReply has the URL of a command's streams.
 type ExecReply struct {
-	// URL speaks the Kubernetes remote command protocol.
+	// URL speaks the Kubernetes remote command protocol. unix://SOCKET/METHOD/TOKEN is
+	// one of a unix socket.
 	URL string `json:"url"`
 }
 

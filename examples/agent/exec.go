@@ -7,9 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
+	"path"
 	"slices"
 	"strconv"
 	"sync"
@@ -133,7 +135,16 @@ func connect(ctx context.Context, rawURL string) (httpstream.Connection, error) 
 		return nil, err
 	}
 	req.Header.Set(httpstream.HeaderProtocolVersion, protocolV4)
-	rt, err := spdy.NewRoundTripper(nil)
+	var cfg spdy.RoundTripperConfig
+	// The agent's own runtime has unix://SOCKET/METHOD/TOKEN.
+	if req.URL.Scheme == "unix" {
+		socket := path.Dir(path.Dir(req.URL.Path))
+		cfg.UpgradeTransport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}}
+		req.URL.Scheme, req.URL.Host = "http", "localhost"
+	}
+	rt, err := spdy.NewRoundTripperWithConfig(cfg)
 	if err != nil {
 		return nil, err
 	}

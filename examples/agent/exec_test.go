@@ -3,10 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -190,6 +196,31 @@ func TestExecStdin(t *testing.T) {
 	std.in = strings.NewReader(text)
 	if err := stream(t.Context(), u, std, local.ExecRequest{Stdin: true}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The agent's own runtime serves its streams on a socket.
+func TestExecOverASocket(t *testing.T) {
+	at, err := url.Parse(runtimeDoor(t, outputs, func(d door) { d.say("error", outcomeOf("3")) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "exec") // the test's own may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "streams")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: httputil.NewSingleHostReverseProxy(at)}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	var code exitError
+	if err := stream(t.Context(), "unix://"+socket+"/exec/token", discard(), local.ExecRequest{}); !errors.As(err, &code) || code != 3 {
+		t.Errorf("%v, want exit code 3", err)
 	}
 }
 

@@ -1,7 +1,7 @@
 package stream
 
-// Addr is where a runtime's URL leads.
-func Addr(raw string) (string, error) {
-	_, addr, err := checkTarget(raw)
-	return addr, err
+// Addr is the network and the address to which a runtime's URL leads.
+func Addr(raw string) (network, addr string, err error) {
+	_, network, addr, err = checkTarget(raw)
+	return network, addr, err
 }

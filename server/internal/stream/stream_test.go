@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -459,14 +461,56 @@ func TestStreamsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// Whatever a runtime answers as a URL, nothing but the loopback is dialled.
+// A runtime in the agent's own process has a unix socket.
+func TestExecOverAUnixSocket(t *testing.T) {
+	rt := newRuntime(t)
+	dir, err := os.MkdirTemp("", "stream") // the test's own may be too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "streams")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.StripPrefix(socket, rt.Config.Handler)}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	f := serve(t, stream.Request{Kind: stream.Exec, Target: "unix://" + socket + "/exec/token?stdin=1&stderr=1", Translate: true})
+	spdy, _ := f.dialSPDY(t, "v4.channel.k8s.io", nil)
+	streams := map[string]*spdystream.Stream{}
+	for _, name := range []string{"error", "stdin", "stdout", "stderr"} {
+		streams[name] = open(t, spdy, http.Header{"Streamtype": {name}})
+	}
+	_, _ = io.WriteString(streams["stdin"], "hello")
+	_ = streams["stdin"].Close()
+	if got := readAll(t, streams["stdout"]); got != "hello" {
+		t.Errorf("stdout %q", got)
+	}
+	_ = spdy.Close()
+	if err := <-f.ended; err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+// Whatever a runtime answers as a URL, nothing but the loopback and sockets of this
+// machine are dialled.
 func FuzzTarget(f *testing.F) {
 	f.Add("http://127.0.0.1:1/exec/x")
 	f.Add("https://[::1]/x")
 	f.Add("http://127.1/")
+	f.Add("unix:///run/x/streams/exec/token")
+	f.Add("unix://host/exec/token")
 	f.Fuzz(func(t *testing.T, raw string) {
-		addr, err := stream.Addr(raw)
+		network, addr, err := stream.Addr(raw)
 		if err != nil {
+			return
+		}
+		if network == "unix" {
+			if !filepath.IsAbs(addr) || filepath.Clean(addr) != addr {
+				t.Errorf("%q leads to %q", raw, addr)
+			}
 			return
 		}
 		host, _, err := net.SplitHostPort(addr)

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 )
@@ -21,17 +23,24 @@ var ErrTarget = errors.New("streaming URL of the runtime")
 // dialTimeout is for the runtime's answer to an upgrade. It is on this machine.
 const dialTimeout = 30 * time.Second
 
-// checkTarget reads a runtime's URL and returns where to dial.
-func checkTarget(raw string) (u *url.URL, addr string, err error) {
+// checkTarget reads a runtime's URL and returns where to dial. The URL of a unix socket
+// is unix://SOCKET/METHOD/TOKEN, with the socket's absolute path.
+func checkTarget(raw string) (u *url.URL, network, addr string, err error) {
 	u, err = url.Parse(raw)
 	if err != nil {
-		return nil, "", fmt.Errorf("%w: %w", ErrTarget, err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" {
-		return nil, "", fmt.Errorf("%w %q: scheme %q; want http or https", ErrTarget, raw, u.Scheme)
+		return nil, "", "", fmt.Errorf("%w: %w", ErrTarget, err)
 	}
 	if u.User != nil {
-		return nil, "", fmt.Errorf("%w: names a user", ErrTarget)
+		return nil, "", "", fmt.Errorf("%w: names a user", ErrTarget)
+	}
+	if u.Scheme == "unix" {
+		if u.Host != "" || !path.IsAbs(u.Path) || path.Clean(u.Path) != u.Path {
+			return nil, "", "", fmt.Errorf("%w %q: want unix:///SOCKET/METHOD/TOKEN", ErrTarget, raw)
+		}
+		return u, "unix", path.Dir(path.Dir(u.Path)), nil
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return nil, "", "", fmt.Errorf("%w %q: scheme %q; want http, https or unix", ErrTarget, raw, u.Scheme)
 	}
 	host := u.Hostname()
 	if host == "localhost" {
@@ -39,13 +48,13 @@ func checkTarget(raw string) (u *url.URL, addr string, err error) {
 	}
 	ip, err := netip.ParseAddr(host)
 	if err != nil || !ip.Unmap().IsLoopback() {
-		return nil, "", fmt.Errorf("%w %q: host %q; want one of this machine's loopback", ErrTarget, raw, u.Hostname())
+		return nil, "", "", fmt.Errorf("%w %q: host %q; want one of this machine's loopback", ErrTarget, raw, u.Hostname())
 	}
 	port := u.Port()
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	return u, net.JoinHostPort(host, port), nil
+	return u, "tcp", net.JoinHostPort(host, port), nil
 }
 
 // backend is an upgraded connection to the runtime.
@@ -61,13 +70,13 @@ func (b *backend) Read(p []byte) (int, error) { return b.r.Read(p) }
 // dial sends a request for an upgrade to the runtime. Its answer is either an
 // upgrade, and then b is the connection, or something else to be shown.
 func dial(ctx context.Context, target, method string, header http.Header) (b *backend, err error) {
-	u, addr, err := checkTarget(target)
+	u, network, addr, err := checkTarget(target)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +93,7 @@ func dial(ctx context.Context, target, method string, header http.Header) (b *ba
 		conn = t
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	req := &http.Request{Method: method, URL: u, Host: u.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	req := &http.Request{Method: method, URL: u, Host: cmp.Or(u.Host, "localhost"), Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
 	if err := req.Write(conn); err != nil {
 		return nil, err
 	}
