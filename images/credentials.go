@@ -29,21 +29,20 @@ type dockerEntry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// credential is one registry's word for a pattern of images. It is never
-// changed once it was made, and shared by the pulls that use it.
+// credential is a login for the images that match a pattern. It is immutable and shared by
+// pulls.
 type credential struct {
-	// A pattern is host[:port][/path], as registryPattern returns it.
+	// pattern is host[:port][/path]; see registryPattern.
 	pattern string
 	auth    *runtimeapi.AuthConfig
-	email   string          // no registry asks for it, but the hash has it
-	secret  *pullSecret     // where it is from, or else
-	account *ServiceAccount // whose it is; both nil if it is the node's
+	email   string          // not used for pulls, but part of the hash
+	secret  *pullSecret     // the Secret that it comes from, or
+	account *ServiceAccount // the account that it belongs to; both nil for the node's own
 }
 
-// hash stands for the content of a credential. It is made as the kubelet makes
-// it, so that its records count here; where it should come out otherwise, that
-// costs a pull. Names and order of the fields below, and that empty ones are
-// left out, are part of it. The hash is kept on disk, the credential never is.
+// hash returns the kubelet's hash of a credential, so that the kubelet's records are valid here.
+// It depends on the names and order of the fields below, and on the omission of empty ones. The
+// hash is stored on disk; the credential never is. A different hash would only cost a pull.
 func (c credential) hash() string {
 	b, err := json.Marshal(struct {
 		Username      string `json:"username,omitempty"`
@@ -52,9 +51,9 @@ func (c credential) hash() string {
 		IdentityToken string `json:"identitytoken,omitempty"`
 		RegistryToken string `json:"registrytoken,omitempty"`
 	}{c.auth.GetUsername(), c.auth.GetPassword(), c.email, c.auth.GetIdentityToken(), c.auth.GetRegistryToken()})
-	// No record is ever matched by an empty hash: decide passes it over.
+	// An empty hash matches no record: decide skips it.
 	if err != nil {
-		return "" // which is equal to none
+		return "" // equal to no other
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
@@ -63,10 +62,9 @@ func (c credential) hash() string {
 // errNotForPulls means that a secret is of another kind.
 var errNotForPulls = fmt.Errorf("the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 
-// lookup returns the credentials of the secrets that are for an image, the
-// most particular first. Secrets that are not for pulls are left out, and
-// skipped names them; err names those that are, and cannot be understood. Both
-// errors name secrets and no part of their contents.
+// lookup returns the credentials for an image in secrets, the most specific first. skipped names
+// the secrets that are not pull secrets; err names the pull secrets that cannot be decoded.
+// Neither error contains a part of a secret's data.
 func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, err error) {
 	var all []credential
 	for _, s := range secrets {
@@ -74,8 +72,8 @@ func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, er
 		if e != nil {
 			e = fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, e)
 		}
-		// A secret of another kind is a slip, which the kubelet ignores too; a broken
-		// one may be the very credential that is needed.
+		// Another type of secret is ignored, as in the kubelet. A broken pull secret may be the
+		// one that is needed.
 		if errors.Is(e, errNotForPulls) {
 			skipped = errors.Join(skipped, e)
 		} else {
@@ -89,10 +87,8 @@ func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, er
 	return choose(image, all), skipped, err
 }
 
-// choose returns the credentials that are for an image, the most particular
-// first. Longer patterns are more particular. Equal ones keep the order of the
-// pod's secrets, since the sort is stable, so that the first secret is tried
-// first.
+// choose returns the credentials that match an image, the longest pattern first. Equal patterns
+// keep the order of the pod's secrets.
 func choose(image string, all []credential) (found []credential) {
 	for _, c := range all {
 		if matches(c.pattern, image) {
@@ -108,7 +104,7 @@ func choose(image string, all []credential) (found []credential) {
 	return found
 }
 
-// auths returns the credentials in the form that a runtime takes, in order.
+// auths converts credentials to CRI messages, in order.
 func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
 	for _, c := range creds {
 		out = append(out, c.auth)
@@ -116,12 +112,10 @@ func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
 	return out
 }
 
-// parseSecret reads a secret of type dockerconfigjson or dockercfg. The type is
-// told by the key that is set, not by Secret.Type, as in the kubelet; if both
-// keys are set, the newer form wins.
+// parseSecret decodes a pull secret. The key decides between dockerconfigjson and dockercfg, not
+// Secret.Type, as in the kubelet; dockerconfigjson wins if both are set.
 func parseSecret(s *v1.Secret) ([]credential, error) {
-	// A Secret that passed no API server may have StringData, which that would
-	// have turned into Data.
+	// A Secret from a manifest may have StringData, which an API server merges into Data.
 	data := func(key string) []byte {
 		if v, ok := s.StringData[key]; ok {
 			return []byte(v)
@@ -142,9 +136,8 @@ func parseSecret(s *v1.Secret) ([]credential, error) {
 	return credentials(entries)
 }
 
-// parseDockerConfig reads a config.json of docker, of that name. Name is for
-// errors alone. Other parts of such a file, such as credential helpers, are
-// ignored.
+// parseDockerConfig decodes a docker config.json. name is for errors. Other parts of the file,
+// such as credential helpers, are ignored.
 func parseDockerConfig(name string, b []byte) ([]credential, error) {
 	var file struct {
 		Auths map[string]dockerEntry `json:"auths"`
@@ -155,10 +148,8 @@ func parseDockerConfig(name string, b []byte) ([]credential, error) {
 	return credentials(file.Auths)
 }
 
-// credentials returns one credential for each registry, in order of the
-// registries' names: the order of a map would differ from call to call, and
-// with it the order in which equal patterns are tried. One bad entry makes all
-// of them an error.
+// credentials returns one credential for each registry, sorted by name, so that equal patterns
+// are always tried in the same order. It fails if one entry is invalid.
 func credentials(entries map[string]dockerEntry) ([]credential, error) {
 	var out []credential
 	for _, registry := range slices.Sorted(maps.Keys(entries)) {
@@ -171,8 +162,8 @@ func credentials(entries map[string]dockerEntry) ([]credential, error) {
 	return out, nil
 }
 
-// authConfig returns what a runtime takes. Base64 with and without padding is
-// understood, since tools write both; errors never contain the value.
+// authConfig converts an entry to a CRI message. It accepts base64 with and without padding,
+// since tools write both. Errors never contain the value.
 func (e dockerEntry) authConfig(registry string) (*runtimeapi.AuthConfig, error) {
 	out := &runtimeapi.AuthConfig{
 		Username: e.Username, Password: e.Password,
@@ -195,9 +186,8 @@ func (e dockerEntry) authConfig(registry string) (*runtimeapi.AuthConfig, error)
 	return out, nil
 }
 
-// registryPattern takes the scheme and the API version from a registry's key,
-// as docker writes it: https://index.docker.io/v1/. docker.io becomes
-// index.docker.io, the name under which docker stores its own registry.
+// registryPattern removes the scheme and the API version from a registry's key, such as
+// https://index.docker.io/v1/. docker.io becomes index.docker.io, docker's own key for it.
 func registryPattern(key string) string {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	host, p, _ := strings.Cut(key, "/")
@@ -215,9 +205,9 @@ func registryPattern(key string) string {
 	return host + "/" + p
 }
 
-// matches reports whether a pattern is for an image: each label of the host by
-// glob, the port equal, the path a prefix. A prefix need not end at a slash:
-// team matches teams/app, as in the kubelet.
+// matches reports whether a pattern matches an image: each label of the host by glob, an equal
+// port, and the path as a prefix. A prefix need not end at a slash: team matches teams/app, as
+// in the kubelet.
 func matches(pattern, image string) bool {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -230,8 +220,7 @@ func matches(pattern, image string) bool {
 	patternHost, prefix, _ := strings.Cut(pattern, "/")
 	want, wantPort := splitPort(patternHost)
 	have, havePort := splitPort(host)
-	// A star stands for one label only: *.io is for registry.io and not for
-	// a.registry.io.
+	// A star stands for one label: *.io matches registry.io, but not a.registry.io.
 	if wantPort != havePort || len(want) != len(have) {
 		return false
 	}
@@ -243,7 +232,7 @@ func matches(pattern, image string) bool {
 	return strings.HasPrefix(reference.Path(named), strings.TrimSuffix(prefix, "/"))
 }
 
-// splitPort takes a host apart into its labels and its port, if it has one.
+// splitPort splits a host into its labels and its port; "" without a port.
 func splitPort(host string) (labels []string, port string) {
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		host, port = h, p

@@ -1,5 +1,4 @@
-// Package images makes sure that an image is present on the node before a container is
-// created from it.
+// Package images makes sure that an image is on the node before a container is created from it.
 //
 // [Manager.Ensure] follows the pull policy, pulls with the credentials of the pod's
 // secrets, and backs off after failures. Concurrent requests for one image with the same

@@ -22,22 +22,22 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Service is what this package asks of an image service; *cri.Client has it.
-// Both methods are called from any goroutine, and have to end with ctx: the
-// Manager sets no deadline for a pull.
+// Service is the part of an image service that this package uses; *cri.Client implements it.
+// Methods are called from any goroutine and must return when ctx ends: the Manager sets no
+// deadline for a pull.
 type Service interface {
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
-// Events takes what is worth telling about a pod. Event must not block: Ensure
-// calls it. The words are the kubelet's.
+// Events records events of pods, with the kubelet's reasons and messages. Event must not block:
+// Ensure calls it.
 type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
-// ContainerEvents is what [Events] may be beside: it takes the events of containers,
-// which else are those of their pods.
+// ContainerEvents is an optional interface of [Events] for events of containers. Without it,
+// they are events of their pods.
 type ContainerEvents interface {
 	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
@@ -46,37 +46,34 @@ type ContainerEvents interface {
 // every other field means the default named beside it.
 type Config struct {
 	Service Service
-	Events  Events // nobody is told
+	Events  Events // none
 
-	// The back-off is counted for each pod and image: one pod with wrong
-	// credentials does not hold up the others.
+	// Each pair of pod and image has its own back-off, so a pod with wrong credentials does not
+	// delay others.
 	Backoff    time.Duration // after a first failure, doubled by each further one; 10s
 	MaxBackoff time.Duration // its limit; 5m
-	// QPS and Burst bound how often a registry is asked; no bound. A pull
-	// beyond them waits.
+	// QPS and Burst limit the rate of pulls; no limit. Pulls beyond them wait.
 	QPS   float64
 	Burst int
-	// Parallel is how many pulls run at a time, and ParallelPerRegistry how
-	// many of them from one registry; any number. The others wait in a queue
-	// in the order in which they came; where the next one's registry has its
-	// number, those behind it for other registries pass it.
+	// Parallel limits the pulls at a time, and ParallelPerRegistry those from one registry; no
+	// limit. Further pulls wait in a queue, first come, first served. Pulls from other
+	// registries pass one whose registry has reached its limit.
 	Parallel            int
 	ParallelPerRegistry int
-	// Records is a directory, with an absolute path, in which it is kept who
-	// pulled which image (KEP-2535): a pod whose credentials are not among
-	// those that an image was pulled with has to show them to the registry,
-	// by a pull, though the image is there. It is made when it is needed; the
-	// kubelet's is ROOT/image_manager. A record that cannot be read leads to
-	// a pull; a pull that cannot be recorded is not made, unless Verify is
-	// NeverVerify. "" keeps no records, and lets every pod use what is there.
+	// Records is the absolute path of a directory with records of pulls (KEP-2535). A pod may
+	// use a present image only if a record has the pod's credentials; otherwise the image is
+	// pulled again with them, so that the registry decides. The directory is created on demand;
+	// the kubelet's is ROOT/image_manager. An unreadable record leads to a pull. A pull that
+	// cannot be recorded is not made, unless Verify is NeverVerify. Default: no records, and
+	// every pod may use every present image.
 	Records string
-	// Verify says which images this is for; NeverVerifyPreloadedImages.
+	// Verify selects the images to which Records applies; NeverVerifyPreloadedImages.
 	Verify Verify
-	// Allowlist is for NeverVerifyAllowlistedImages: repositories, without
-	// tag and digest, or their beginnings and /* for all below. Names are
-	// completed as those of images: team/* is docker.io/team/*.
+	// Allowlist has the images for NeverVerifyAllowlistedImages: repositories without tag and
+	// digest, or prefixes that end in /*. Short names are completed like those of images: team/*
+	// means docker.io/team/*.
 	Allowlist []string
-	// Keyrings are asked for credentials in order, after the pod's secrets.
+	// Keyrings provide further credentials, which are tried in order after the pod's secrets.
 	Keyrings []Keyring
 
 	Log     *zap.Logger           // silent
@@ -89,50 +86,47 @@ const (
 	defaultMaxBackoff = 5 * time.Minute
 )
 
-// Request asks for an image. Nothing in it is changed.
+// Request describes an image to make available. Nothing in it is changed.
 type Request struct {
-	// Pod is who asks. Without one, nil, there are no events, and Secrets do
-	// not count.
+	// Pod is the pod that needs the image. If it is nil there are no events, and Secrets are
+	// ignored.
 	Pod *v1.Pod
-	// Container is whose image it is, for events; "" for none, such as a volume.
+	// Container is the name of the container, for events; "" for an image volume.
 	Container string
 	Image     string
 	Policy    v1.PullPolicy
-	// Sandbox is the configuration of the pod's sandbox, for runtimes that
-	// want it; it may be nil.
+	// Sandbox is the configuration of the pod's sandbox, for runtimes that use it; may be nil.
 	Sandbox *runtimeapi.PodSandboxConfig
 	// Secrets are the pod's pull secrets, in order. An event and the error of a pull that fails
 	// name those of Pod.Spec.ImagePullSecrets that are missing.
 	Secrets []*v1.Secret
-	// RuntimeHandler is that of the pod's runtime class, for runtimes that
-	// keep images by it (KEP-4216); "" is the runtime's default.
+	// RuntimeHandler is the handler of the pod's runtime class, for runtimes with separate
+	// images per handler (KEP-4216); "" is the runtime's default.
 	RuntimeHandler string
-	// ServiceAccount is the pod's, where its UID is known. It may use what
-	// was pulled for it with a token of its own, as the records say. It may be
-	// nil: a PodKeyring knows those of its own.
+	// ServiceAccount is the pod's service account, if its UID is known; may be nil. The pod may
+	// use images that were pulled with a token of this account. A PodKeyring knows its accounts
+	// by itself.
 	ServiceAccount *ServiceAccount
-	// Pulling is called when Ensure begins to wait for a pull, and what it
-	// returns when that is over, whatever came of it. It may be nil, and so may
-	// what it returns. Neither may block.
+	// Pulling is called when Ensure begins to wait for a pull; done is called when the wait
+	// ends, also after an error. Both may be nil, and must not block.
 	Pulling func() (done func())
 }
 
-// Image is an image that is there.
+// Image is an image on the node.
 type Image struct {
-	// Ref is what to run it by.
+	// Ref is the reference to create containers with.
 	Ref string
-	// UID is its user if that is a number, User the name if it is not.
+	// UID is the image's user if it is numeric, User its name otherwise.
 	UID  *int64
 	User string
-	// Size is in bytes; 0 if the runtime does not tell.
+	// Size is in bytes; 0 if the runtime does not report it.
 	Size uint64
-	// Pinned asks that the image be spared when images are removed.
+	// Pinned means that garbage collection must keep the image.
 	Pinned bool
 }
 
-// Reasons of errors, as the waiting state of a container shows them. They are
-// the kubelet's words, by which tools look for them. All but InvalidImageName
-// may pass by themselves.
+// Reasons of errors, for the waiting state of a container. They are the kubelet's. All but
+// InvalidImageName may be temporary.
 const (
 	ReasonInvalidName  = "InvalidImageName"
 	ReasonInspect      = "ImageInspectError"
@@ -143,8 +137,7 @@ const (
 	ReasonBadSignature = "SignatureValidationFailed"
 )
 
-// Error is why an image is not there. Ensure returns no other kind, but for the
-// error of a ctx that has ended.
+// Error is the error type of Ensure, except for the error of a ctx that has ended.
 type Error struct {
 	reason string
 	text   string
@@ -158,13 +151,14 @@ func (e *Error) Error() string { return e.text }
 // Unwrap returns the image service's error, if that was the cause.
 func (e *Error) Unwrap() error { return e.err }
 
-// Reason is one of the Reason constants.
+// Reason returns one of the Reason constants.
 func (e *Error) Reason() string { return e.reason }
 
-// RetryAt is when the pull is tried again; zero if nothing holds it back.
+// RetryAt returns the time of the next attempt; zero if there is no back-off.
 func (e *Error) RetryAt() time.Time { return e.until }
 
-// Manager gets images. Its methods may be called from any goroutine.
+// Manager pulls images and decides which pods may use them. Its methods may be called from any
+// goroutine.
 type Manager struct {
 	cfg   Config
 	met   *metrics
@@ -174,35 +168,33 @@ type Manager struct {
 	// policy and records decide whether an image that is here may be used.
 	policy  policy
 	records *records // nil without Config.Records
-	// recovering is held by who recovers pulls, and guards recoverAt: not to
-	// be tried again before.
+	// recovering is a lock for recoverPulls. It guards recoverAt, the earliest time of the next
+	// recovery.
 	recovering chan struct{}
 	recoverAt  time.Time
 
 	// mu guards the maps and the parts of a flight that are marked. It is taken
 	// before that of the queue, and never held across a call of the runtime.
 	mu sync.Mutex
-	// Entries of failed outlive their back-off by twice the longest one, so that
-	// the delay goes on growing for a pod that keeps asking.
+	// Entries of failed stay for twice MaxBackoff after their back-off, so that the delay keeps
+	// growing.
 	failed  map[backoffKey]*backoff
 	flights map[string]*flight
 }
 
-// backoffKey is what failures are counted by. The pod's UID is empty for
-// requests without a pod: these share their back-off.
+// backoffKey identifies a back-off. Requests without a pod have an empty UID and share their
+// back-off.
 type backoffKey struct {
 	pod     string
 	image   string
 	handler string
 }
 
-// backoff is how a pod's pulls of one image have failed. It is guarded by
-// Manager.mu.
+// backoff is the back-off of a pod and an image. Manager.mu guards it.
 type backoff struct {
 	pod      Waiter
 	failures int // in a row
-	// delay is the latest wait, from which the next one follows; until is its end,
-	// and last the error in words.
+	// delay is the current delay, until its end, and last the text of the last error.
 	delay time.Duration
 	until time.Time
 	last  string
@@ -264,8 +256,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// normalize adds the tag latest where there is neither tag nor digest, and
-// refuses what is no image reference. The name stays as short as it is.
+// normalize validates an image reference, and adds the tag latest if it has neither tag nor
+// digest. It does not expand short names.
 func normalize(image string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -277,8 +269,7 @@ func normalize(image string) (string, error) {
 	return image, nil
 }
 
-// nobody stands for the pod of a request that has none, so that what follows
-// need not look for nil. It is compared by address.
+// nobody replaces a nil Request.Pod, to avoid nil checks. It is compared by address.
 var nobody = &v1.Pod{}
 
 // Ensure returns when the image is on the node, or with an error when it cannot be pulled now. It
@@ -295,16 +286,16 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
-	// Before any decision: a pull that a crash cut short may have left an image of
-	// which no record says whom it is for.
+	// Before any decision: a pull that a crash interrupted may have left an image without a
+	// record.
 	if m.records != nil {
 		m.recoverPulls(ctx)
 	}
-	// The look at what is here would change nothing for PullAlways.
+	// PullAlways pulls whether or not the image is present.
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil && ctx.Err() != nil {
-			return Image{}, ctx.Err() // nobody wants to know
+			return Image{}, ctx.Err() // the caller is gone
 		}
 		if err != nil {
 			m.event(r, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
@@ -317,8 +308,8 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 			return *img, nil
 		}
 		if r.Policy == v1.PullNever {
-			// The same for an image that is there and not for this pod, so
-			// that nobody learns of it.
+			// The same text for an image that is present but not allowed, so that the pod does
+			// not learn that it is present.
 			text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
 			m.event(r, v1.EventTypeWarning, ReasonNeverPull, text)
 			return Image{}, &Error{reason: ReasonNeverPull, text: text}
@@ -329,8 +320,8 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	return m.pull(ctx, r, name, spec)
 }
 
-// status returns the image, or nil if it is not there. An answer without an
-// image is how the CRI says that there is none.
+// status returns the image, or nil if it is not present. The CRI returns an answer without an
+// image then.
 func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Image, error) {
 	resp, err := m.cfg.Service.ImageStatus(ctx, spec, false)
 	if err != nil || resp.GetImage() == nil {
@@ -345,7 +336,7 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 	return img, nil
 }
 
-// missingSecrets are the names of the pull secrets that the pod wants and that are not there.
+// missingSecrets returns the names of the pod's pull secrets that do not exist.
 func (r *Request) missingSecrets() (names []string) {
 	if r.Pod == nil {
 		return nil
@@ -358,8 +349,7 @@ func (r *Request) missingSecrets() (names []string) {
 	return names
 }
 
-// pull pulls the image unless a recent failure holds it back. Time that passes
-// in the queue is not limited here: the caller's ctx does that.
+// pull pulls the image unless it is in back-off. Only ctx limits the time in the queue.
 func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtimeapi.ImageSpec) (Image, error) {
 	key := backoffKey{pod: string(r.Pod.UID), image: name, handler: r.RuntimeHandler}
 	m.mu.Lock()
@@ -374,7 +364,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	m.mu.Unlock()
 
-	// Only now: a pod that is held back needs no credentials.
+	// Only now: a pod in back-off needs no credentials.
 	creds, skipped, err := lookup(name, r.Secrets)
 	missing := strings.Join(r.missingSecrets(), ", ")
 	if missing != "" {
@@ -387,8 +377,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	if err != nil {
 		return Image{}, m.note(r, key, err)
 	}
-	// A keyring that fails costs its own credentials only; the image may be
-	// public.
+	// A failed keyring provides no credentials, but the image may be public.
 	for _, k := range m.cfg.Keyrings {
 		more, err := credentialsOf(ctx, k, name, r.Pod)
 		if err != nil && ctx.Err() == nil {
@@ -400,7 +389,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	start := time.Now()
 	got, err := m.joinTold(ctx, spec, creds, r)
 	if err != nil {
-		// A caller that gave up is no failure of the registry, and is not counted.
+		// A cancelled caller is no failure of the registry, so it is not counted.
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
 		}
@@ -424,15 +413,15 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	return *got.image, nil
 }
 
-// note counts a failed pull and says what is to be made of it. It sends the
-// event, and returns an *Error that bears the time of the next try.
+// note counts a failed pull, sends the event, and returns an *Error with the time of the next
+// attempt.
 func (m *Manager) note(r Request, key backoffKey, err error) error {
 	text := callerror.Shown(err)
 	m.event(r, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", r.Image, text))
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k, b := range m.failed { // those nobody has asked for again
+	for k, b := range m.failed { // not requested again
 		if now.Sub(b.until) > 2*m.cfg.MaxBackoff {
 			delete(m.failed, k)
 		}
@@ -448,9 +437,8 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}
 }
 
-// Retain forgets the failed pulls of the pods that keep denies. keep must not
-// call the Manager. It is to be called when pods have gone; without it entries
-// go by their age.
+// Retain drops the back-off of all pods for which keep returns false. Call it when pods are
+// gone; otherwise entries expire. keep must not call the Manager.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -461,8 +449,8 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// event sends an event of the container if Events can take that, else of the
-// pod. A request without a pod has none.
+// event records an event of the container, or of the pod if Events does not implement
+// ContainerEvents. Without a pod it does nothing.
 func (m *Manager) event(r Request, eventType, reason, message string) {
 	if m.cfg.Events == nil || r.Pod == nobody {
 		return

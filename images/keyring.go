@@ -16,16 +16,16 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Keyring knows credentials for images, beside those in the pods' secrets. Its
-// methods are called from any goroutine.
+// Keyring provides credentials for images, in addition to the pods' secrets. Its methods are
+// called from any goroutine.
 type Keyring interface {
-	// Credentials returns those for an image, the most particular first. An
-	// error comes beside what could be had; the pull goes on with that.
+	// Credentials returns the credentials for an image, the most specific first. It may return
+	// an error together with some credentials; the pull uses these.
 	Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error)
 }
 
-// credentialsOf asks a keyring, for a pod if it knows of pods. What comes of a
-// Keyring without pods is the node's: it has neither secret nor account.
+// credentialsOf returns the credentials of a keyring; for the pod if it is a PodKeyring.
+// Credentials of other keyrings belong to the node: they have neither secret nor account.
 func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (out []credential, err error) {
 	pods, ok := k.(PodKeyring)
 	if !ok {
@@ -35,7 +35,7 @@ func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (o
 		}
 		return out, err
 	}
-	// The stand-in for no pod is not shown to others.
+	// Keyrings must not see the placeholder.
 	if pod == nobody {
 		pod = nil
 	}
@@ -47,20 +47,19 @@ func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (o
 }
 
 const (
-	// maxConfig is how large a docker configuration file may be, in bytes: that of
-	// a secret, which the API server limits (MaxSecretSize).
+	// maxConfig limits a docker configuration file, in bytes. The API server has the same limit
+	// for Secrets (MaxSecretSize).
 	maxConfig = 1 << 20
-	// configTimeout is how long a pull waits for the file's disk.
+	// configTimeout limits the time that a pull waits for the file.
 	configTimeout = 5 * time.Second
 )
 
-// File is a Keyring that reads a docker configuration file of the node. It is
-// read again when it has changed; one that is not there is empty. One of more
-// than 1 MiB, that is no regular file or that does not come within 5 seconds is
-// an error. It is safe for use from any goroutine.
+// File is a Keyring that reads a docker configuration file of the node. It reads the file again
+// after a change. A missing file counts as empty. It is an error if the file is larger than 1
+// MiB, not a regular file, or not read within 5 seconds. It is safe for concurrent use.
 type File struct {
 	path string
-	// read lets one goroutine at a time wait for the disk, however many pulls ask.
+	// read makes one read for all concurrent pulls.
 	read detached.Group[credentialFile]
 
 	// mu guards last.
@@ -68,8 +67,7 @@ type File struct {
 	last credentialFile
 }
 
-// credentialFile is what was read. Modification time and size say whether the
-// file has changed; nobody has to signal it.
+// credentialFile is the decoded file. Its modification time and size detect changes.
 type credentialFile struct {
 	modified time.Time
 	size     int64
@@ -77,12 +75,11 @@ type credentialFile struct {
 	err      error // of the content
 }
 
-// NewFile returns the keyring of a config.json.
+// NewFile returns a keyring for a docker config.json.
 func NewFile(path string) *File { return &File{path: path} }
 
-// Credentials implements Keyring. Content that cannot be understood is an error
-// at each call, and read again only when it changes. A disk that hangs, as that
-// of a network file system may, costs a pull no more than five seconds.
+// Credentials implements Keyring. Invalid content is an error of each call until the file
+// changes. A hung disk delays a call by at most 5 seconds.
 func (f *File) Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, configTimeout, fmt.Errorf("image credentials: %s: its disk did not answer within %v", f.path, configTimeout))
 	defer cancel()
@@ -93,8 +90,7 @@ func (f *File) Credentials(ctx context.Context, image string) ([]*runtimeapi.Aut
 	return auths(choose(image, c.all)), c.err
 }
 
-// load reads the file if it has changed. It is run by one goroutine at a time,
-// which no ctx ends.
+// load reads the file if it has changed. Calls do not overlap, and no ctx cancels them.
 func (f *File) load() (credentialFile, error) {
 	fi, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,19 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// maxSecrets bounds the credentials that are kept for one repository of an
-// image. Secrets that are rotated would make it grow without end.
+// maxSecrets limits the recorded credentials of one repository of an image, since rotated
+// secrets add new ones.
 const maxSecrets = 100
 
-// none reports that nothing is known of who may use the image. Nobody may use
-// such an image before the registry has let them.
+// none reports that no credentials are recorded. Each pod needs the registry's permission for
+// such an image.
 func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
 
-// merged returns what is known when more was learned, and whether that is
-// anything new. What the whole node may use stays so. Neither is changed:
-// records in the index are shared.
+// merged returns the union of c and more, and whether it differs from c. It changes neither:
+// records in the index are shared. An image that all pods of the node may use stays so.
 func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	switch {
 	case c.NodePodsAccessible || more.none():
@@ -39,8 +38,8 @@ func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	return pullCredentials{KubernetesSecrets: secrets, KubernetesServiceAccounts: accounts}, a || b
 }
 
-// union returns all of both, sorted and each once, and whether more brought
-// anything. It changes neither. The order makes files of equal content equal.
+// union returns the sorted union of both lists, and whether it differs from have. It changes
+// neither. Sorting makes equal records equal files.
 func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 	all := slices.Clone(have)
 	for _, x := range more {
@@ -53,9 +52,8 @@ func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 	return all, grown
 }
 
-// trimmed drops secrets until maxSecrets are left: first those that the new
-// ones have the coordinates of, which are their older contents, then any other.
-// Who is dropped has to show the registry its credentials once more.
+// trimmed drops secrets until maxSecrets are left: first older contents of the newest secrets,
+// then others. A pod with a dropped credential needs another pull.
 func trimmed(all, newest []pullSecret) []pullSecret {
 	rank := func(s pullSecret) int {
 		if slices.Contains(newest, s) {
@@ -72,14 +70,13 @@ func trimmed(all, newest []pullSecret) []pullSecret {
 	return all
 }
 
-// sameSecret reports whether both are of one secret, whatever its content.
+// sameSecret reports whether both come from the same Secret object, whatever its content.
 func (s pullSecret) sameSecret(o pullSecret) bool {
 	s.CredentialHash, o.CredentialHash = "", ""
 	return s == o
 }
 
-// comparePullSecrets orders by every field, so that the order of equal sets is
-// always the same.
+// comparePullSecrets compares all fields, for a deterministic order.
 func comparePullSecrets(a, b pullSecret) int {
 	return cmp.Or(
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
@@ -87,16 +84,14 @@ func comparePullSecrets(a, b pullSecret) int {
 	)
 }
 
-// compareAccounts orders service accounts in the same way.
+// compareAccounts compares all fields, for a deterministic order.
 func compareAccounts(a, b ServiceAccount) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
 
-// updated returns the record of ref when its image was had of a repository
-// with these credentials, and whether that is other than r, which may be nil.
-// Credentials that are none make a record where there is none, and change
-// nothing where there is one. The map is copied before it is changed: readers
-// hold r without a lock.
+// updated returns the record of image ref after a pull from repository with creds, and whether
+// it differs from r, which may be nil. Empty creds create a record, but do not change one. It
+// copies the map, since readers use r without a lock.
 func (r *pulledRecord) updated(ref, repository string, creds pullCredentials, now time.Time) (*pulledRecord, bool) {
 	var have map[string]pullCredentials
 	if r != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics has the kubelet's metrics of pulls.
 type metrics struct {
 	ensure *prometheus.CounterVec
 	pulls  *prometheus.HistogramVec
@@ -18,8 +18,8 @@ type metrics struct {
 	intents, records prometheus.Gauge
 }
 
-// newMetrics registers the metrics; other Managers of the process with the same
-// registerer share them. Without one they count for nobody.
+// newMetrics registers the metrics with reg unless it is nil. Managers with the same registerer
+// share them.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ensure: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -46,7 +46,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		promshare.Register(reg, m.checks), promshare.Register(reg, m.intents), promshare.Register(reg, m.records))
 }
 
-// sizes are the kubelet's labels for images above so many bytes.
+// sizes has the kubelet's size labels, with their minimum in bytes.
 var sizes = []struct {
 	above uint64
 	label string
@@ -65,7 +65,7 @@ var sizes = []struct {
 	{0, "0-10MB"},
 }
 
-// sizeLabel is that of an image of so many bytes; N/A when they are not known.
+// sizeLabel returns the label for a size in bytes; N/A if it is unknown.
 func sizeLabel(bytes uint64) string {
 	for _, s := range sizes {
 		if bytes > s.above {
@@ -75,8 +75,7 @@ func sizeLabel(bytes uint64) string {
 	return "N/A"
 }
 
-// policyLabel is the kubelet's label; all but Always and Never count as
-// IfNotPresent.
+// policyLabel returns the kubelet's label; all but Always and Never count as IfNotPresent.
 func policyLabel(p v1.PullPolicy) string {
 	switch p {
 	case v1.PullAlways:

@@ -24,49 +24,48 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Plugin is a program that knows credentials for some images (KEP-2133). It is
-// started for each question that no remembered answer covers, and gets the
-// question on its standard input.
+// Plugin is a credential provider plugin (KEP-2133): a program that returns credentials for some
+// images. It is executed for each request that no cached answer covers, with the request on its
+// standard input.
 type Plugin struct {
-	// Name is that of its file in PluginsConfig.Dir.
+	// Name is the name of its file in PluginsConfig.Dir.
 	Name string
-	// Match are the images that it is asked about: a host, whose labels may
-	// be globs, with a port and a path if they are to be equal and its
-	// beginning.
+	// Match has patterns of the images that it is asked about: host[:port][/path]. Labels of the
+	// host may be globs, the port must be equal, the path is a prefix.
 	Match []string
-	// CacheDuration is for answers that name none; 0 asks each time.
+	// CacheDuration is the default for answers without one; 0 disables the cache.
 	CacheDuration time.Duration
 	Args          []string
 	Env           []string // NAME=value, beside this process's own
-	// APIVersion is that of its questions and answers, such as
-	// credentialprovider.kubelet.k8s.io/v1beta1; that of v1.
+	// APIVersion is the version of requests and answers, such as
+	// credentialprovider.kubelet.k8s.io/v1beta1; v1.
 	APIVersion string
-	// Token has it asked with tokens of service accounts; nil for none. It takes
-	// version v1.
+	// Token makes requests contain tokens of service accounts; nil for none. It needs version
+	// v1.
 	Token *PluginToken
 }
 
-// PluginsConfig holds what Plugins needs.
+// PluginsConfig configures [Plugins].
 type PluginsConfig struct {
 	Dir     string
 	Plugins []Plugin
-	// Accounts is for Plugins with a Token; without it none of these is asked for
-	// pods that have a service account.
+	// Accounts is needed by plugins with a Token. Without it, such plugins are not used for pods
+	// with a service account.
 	Accounts Accounts
-	// Hash stands for the configuration in metrics, as sha256:...; none. It shows
-	// on a dashboard whether all nodes run with the same configuration.
+	// Hash is exported as a metric label, as sha256:..., to compare the configuration of nodes;
+	// none.
 	Hash    string
 	Metrics prometheus.Registerer // not exported
 }
 
-// Plugins is a [PodKeyring] that asks programs. Its methods may be called from
-// any goroutine.
+// Plugins is a [PodKeyring] that executes credential provider plugins. Its methods may be called
+// from any goroutine.
 type Plugins struct {
 	cfg PluginsConfig
 	met *pluginMetrics
-	// run is exec but for tests.
+	// run is exec, except in tests.
 	run func(ctx context.Context, p *Plugin, stdin []byte) ([]byte, error)
-	// flight makes one run of the questions that are the same at a time.
+	// flight merges concurrent equal requests.
 	flight singleflight.Group
 
 	// mu guards cache, which is by cacheKey.
@@ -74,34 +73,30 @@ type Plugins struct {
 	cache map[string]answer
 }
 
-// answer is what a plugin said. The credentials may be none, which is an answer
-// too.
+// answer is a plugin's answer. It may have no credentials.
 type answer struct {
 	creds []credential
 	until time.Time
 }
 
-// pluginVersions are those of questions and answers of credential providers.
+// pluginVersions are the supported API versions.
 var pluginVersions = []string{pluginVersion, pluginVersion + "beta1", pluginVersion + "alpha1"}
 
 const (
 	pluginVersion = "credentialprovider.kubelet.k8s.io/v1"
-	// pluginTimeout bounds one run, as in the kubelet.
+	// pluginTimeout limits one run, as in the kubelet.
 	pluginTimeout = time.Minute
-	// maxAnswer bounds an answer, in bytes, and maxComplaint what is kept of
-	// standard error.
+	// maxAnswer limits an answer and maxComplaint the standard error, in bytes.
 	maxAnswer    = 1 << 20
 	maxComplaint = 4 << 10
-	// maxLasts is how long an answer is remembered at most. An answer that asks
-	// for longer is cut to that.
+	// maxLasts limits the cache duration of an answer.
 	maxLasts = 365 * 24 * time.Hour
-	// maxAnswers bounds the memory of answers; those that are over go first.
+	// maxAnswers limits the cache; expired answers are removed first.
 	maxAnswers = 1000
 )
 
-// NewPlugins checks cfg. No program is run before it is wanted. Programs that
-// are missing or not executable are errors here already, rather than at the
-// first pull. All faults are returned together.
+// NewPlugins checks cfg and returns a Plugins. It executes nothing. The error has all mistakes,
+// including missing and non-executable programs.
 func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	var errs []error
 	names := map[string]bool{}
@@ -157,8 +152,7 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	return p, nil
 }
 
-// Credentials implements Keyring: of each plugin that knows the image, in
-// order.
+// Credentials implements Keyring. It asks each plugin that matches the image, in order.
 func (p *Plugins) Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error) {
 	found, err := p.PodCredentials(ctx, image, nil)
 	var all []*runtimeapi.AuthConfig
@@ -168,8 +162,8 @@ func (p *Plugins) Credentials(ctx context.Context, image string) ([]*runtimeapi.
 	return all, err
 }
 
-// PodCredentials implements PodKeyring. Plugins are asked one after the other.
-// One that fails is named in the error and costs its own answers only.
+// PodCredentials implements PodKeyring. It asks the plugins one after the other. If one fails,
+// the error names it, and the credentials of the others are returned.
 func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod) ([]PodCredential, error) {
 	var all []PodCredential
 	var errs []error
@@ -190,7 +184,7 @@ func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod)
 	return all, errors.Join(errs...)
 }
 
-// knowing are the plugins that know an image, in order.
+// knowing iterates over the plugins that match an image, in order.
 func (p *Plugins) knowing(image string) iter.Seq[*Plugin] {
 	return func(yield func(*Plugin) bool) {
 		for i := range p.cfg.Plugins {
@@ -202,20 +196,18 @@ func (p *Plugins) knowing(image string) iter.Seq[*Plugin] {
 	}
 }
 
-// version is the API version of questions to the plugin and of its answers.
+// version returns the API version of the plugin's requests and answers.
 func (p *Plugin) version() string { return cmp.Or(p.APIVersion, pluginVersion) }
 
-// The parts of an image's name that an answer may be for (cacheKeyType of the
-// kubelet's credential provider API).
+// Values of cacheKeyType: the part of the image's name for which an answer may be cached.
 const (
 	forImage    = "Image"
 	forRegistry = "Registry"
 	forAll      = "Global"
 )
 
-// cacheKey is what an answer is remembered by: the plugin, the part of the
-// image's name that it is for, and who asked. Without the last, a pod could get
-// what was given to another.
+// cacheKey returns the cache key of an answer: the plugin, the part of the image's name, and the
+// identity that asked. Without the identity, a pod could get credentials of another one.
 func cacheKey(plugin, kind, image, who string) string {
 	switch kind {
 	case forRegistry:
@@ -228,10 +220,9 @@ func cacheKey(plugin, kind, image, who string) string {
 	return plugin + "\x00" + kind + "\x00" + image + "\x00" + who
 }
 
-// ask returns what the plugin says of the image, or said not long ago. Of
-// several callers at a time one asks. A run goes on when its caller gives up,
-// for the others that wait and for the memory of answers; pluginTimeout ends
-// it.
+// ask returns the plugin's credentials for an image, from the cache if possible. Concurrent
+// equal requests share a run. A run continues when its caller gives up, for other callers and
+// the cache; pluginTimeout ends it.
 func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
 	if creds, ok := p.remembered(plugin, image, who); ok {
 		return creds, nil
@@ -250,9 +241,8 @@ func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string, who ide
 	}
 }
 
-// remembered returns an answer that is still good. Which part of the name an
-// answer was for is known only from the answer, so that all are looked up, the
-// narrowest first.
+// remembered returns a valid answer from the cache. It looks up all parts of the name, the most
+// specific first.
 func (p *Plugins) remembered(plugin *Plugin, image string, who identity) ([]credential, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,8 +254,8 @@ func (p *Plugins) remembered(plugin *Plugin, image string, who identity) ([]cred
 	return nil, false
 }
 
-// fresh runs the plugin and checks its answer. Errors show no part of the
-// answer but the fields that hold no secrets.
+// fresh executes the plugin and checks its answer. Errors contain only fields of the answer that
+// hold no secrets.
 func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
 	question := map[string]any{"apiVersion": plugin.version(), "kind": "CredentialProviderRequest", "image": image}
 	// Left out rather than empty: versions before v1 do not have these fields.
@@ -315,7 +305,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 		}
 		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}
-	// A map has no order; equal answers are to give equal lists, and so one pull.
+	// Sorted, so that equal answers give equal lists and share one pull.
 	slices.SortFunc(creds, func(a, b credential) int { return strings.Compare(a.pattern, b.pattern) })
 	if lasts > 0 {
 		p.remember(cacheKey(plugin.Name, response.CacheKeyType, image, who.remembered), answer{creds, time.Now().Add(lasts)})
@@ -323,8 +313,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 	return creds, nil
 }
 
-// remember keeps an answer. Answers that are over go when there are too many;
-// if that does not do, all go: it costs runs, and no pull.
+// remember caches an answer. A full cache drops expired answers or, if there are none, all.
 func (p *Plugins) remember(key string, a answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -342,18 +331,18 @@ func (p *Plugins) remember(key string, a answer) {
 	p.cache[key] = a
 }
 
-// exec runs a plugin's program. What it says on standard error is part of the
-// error. It blocks until the program ends or ctx does, which kills it.
+// exec runs a plugin's program until it ends or ctx ends, which kills it. The error contains its
+// standard error.
 func (p *Plugins) exec(ctx context.Context, plugin *Plugin, stdin []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(p.cfg.Dir, plugin.Name), plugin.Args...)
 	cmd.Env = append(os.Environ(), plugin.Env...)
 	cmd.Stdin = bytes.NewReader(stdin)
-	// One byte more than is allowed shows that there was more.
+	// One more byte shows that the limit was exceeded.
 	out, complaint := limited{limit: maxAnswer + 1}, limited{limit: maxComplaint}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	cmd.WaitDelay = time.Second // for children that hold its output open
 	if err := cmd.Run(); err != nil {
-		// "signal: killed" would not tell why.
+		// More helpful than "signal: killed".
 		if ctx.Err() != nil {
 			err = fmt.Errorf("no answer within %v", pluginTimeout)
 		}
@@ -381,11 +370,10 @@ func (l *limited) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFrom is not that of the Buffer, which has no limit. io.Copy would
-// otherwise find it, and fill the memory with whatever the program writes.
+// ReadFrom hides that of the Buffer, which io.Copy would use and which has no limit.
 func (l *limited) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(writerOnly{l}, r)
 }
 
-// writerOnly hides all but Write.
+// writerOnly hides all methods except Write.
 type writerOnly struct{ io.Writer }

@@ -15,71 +15,70 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PluginToken has a Plugin asked with a token of the service account of the pod
-// that wants an image (KEP-4412).
+// PluginToken makes requests to a Plugin contain a token of the pod's service account
+// (KEP-4412).
 type PluginToken struct {
 	Audience string
-	// ByAccount remembers answers for all pods of a service account. Otherwise
-	// they count for the one token that they were given for.
+	// ByAccount caches answers for all pods of a service account. Otherwise an answer is valid
+	// for one token only.
 	ByAccount bool
-	// Required leaves the plugin out for pods without a service account. Otherwise
-	// it is asked without a token for those.
+	// Required skips the plugin for pods without a service account. Otherwise it is asked
+	// without a token.
 	Required bool
-	// RequiredAnnotations and OptionalAnnotations are keys of annotations of the
-	// account that the plugin is told; without one of the former the plugin is
-	// left out.
+	// RequiredAnnotations and OptionalAnnotations are keys of the account's annotations that
+	// requests contain. If an account lacks a required one, the plugin is skipped.
 	RequiredAnnotations, OptionalAnnotations []string
 }
 
-// Account is what Plugins want to know of a service account.
+// Account has the data of a service account that Plugins needs.
 type Account struct {
 	UID         string
 	Annotations map[string]string // read-only
 }
 
-// Accounts knows a cluster's service accounts. Its methods are called from any
-// goroutine and end with ctx.
+// Accounts reads service accounts of the cluster. Its methods are called from any goroutine and
+// must return when ctx ends.
 type Accounts interface {
-	// Account is called for each plugin with a token at each look at an image.
+	// Account returns a service account. It is called often: for each plugin with a token, at
+	// each request for an image.
 	Account(ctx context.Context, namespace, name string) (Account, error)
-	// Token is one of the pod's service account, bound to the pod.
+	// Token returns a token of the pod's service account, bound to the pod.
 	Token(ctx context.Context, pod *v1.Pod, audience string) (string, error)
 }
 
-// PodKeyring is a [Keyring] that may know other credentials for every pod. Like
-// those of Keyring, the methods are called from any goroutine.
+// PodKeyring is a [Keyring] whose credentials depend on the pod. Its methods are called from any
+// goroutine.
 type PodKeyring interface {
 	Keyring
-	// PodCredentials are those for an image that a pod wants, the most particular
-	// first. The pod may be nil. An error comes beside what could be had.
+	// PodCredentials returns the credentials of a pod for an image, the most specific first. pod
+	// may be nil. It may return an error together with some credentials.
 	PodCredentials(ctx context.Context, image string, pod *v1.Pod) ([]PodCredential, error)
-	// PodAccounts are the service accounts in whose name the pod would get
-	// credentials for the image. Nobody is asked for credentials.
+	// PodAccounts returns the service accounts whose tokens PodCredentials would use. It
+	// requests no credentials.
 	PodAccounts(ctx context.Context, image string, pod *v1.Pod) []ServiceAccount
 }
 
-// PodCredential is a credential, and the service account that it was given to; nil
-// for one of the node.
+// PodCredential is a credential with the service account that it belongs to; nil for the node's
+// own.
 type PodCredential struct {
 	Auth    *runtimeapi.AuthConfig
 	Account *ServiceAccount
 }
 
-// identity is who asks a plugin. The zero value is the node.
+// identity is the service account for a plugin's request. The zero value stands for the node.
 type identity struct {
 	account     *ServiceAccount
 	annotations map[string]string
-	// token is never remembered or logged; only its hash is part of keys.
+	// token is never stored or logged; keys contain only its hash.
 	token string
 
 	remembered string // what an answer is remembered under; "" for the node
-	asked      string // which questions at a time are one
+	asked      string // equal for requests that share a run
 }
 
-// whose is the service account for which a pod asks a plugin, and its annotations
-// that the plugin is to know. It is nil for the node, and use is false for a pod
-// that the plugin is not for. It asks for no token, so that a look at the
-// records costs none.
+// whose returns the identity for a plugin's request for a pod, without a token. use is false if
+// the plugin is not for the pod. It requests no token, so that a check of the records needs
+// none.
 func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	t := plugin.Token
 	switch {
@@ -96,13 +95,13 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 		return identity{}, false, fmt.Errorf("service account %s/%s: %w", ns, name, err)
 	}
 	who = identity{account: &ServiceAccount{UID: a.UID, Namespace: ns, Name: name}, annotations: map[string]string{}}
-	// No error: the annotation is how accounts opt in.
+	// No error: accounts opt in by the annotation.
 	for _, k := range t.RequiredAnnotations {
 		if _, has := a.Annotations[k]; !has {
 			return identity{}, false, nil
 		}
 	}
-	// The plugin sees only those that it was configured for.
+	// The plugin gets only the configured annotations.
 	for _, k := range slices.Concat(t.RequiredAnnotations, t.OptionalAnnotations) {
 		if v, has := a.Annotations[k]; has {
 			who.annotations[k] = v
@@ -111,8 +110,7 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 	return who, true, nil
 }
 
-// identify is whose, with the token. It blocks for as long as the API server
-// takes to make one.
+// identify is whose plus a token. It blocks until the API server has created the token.
 func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	who, use, err = p.whose(ctx, plugin, pod)
 	if who.account == nil || !use || err != nil {
@@ -121,8 +119,8 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	if who.token, err = p.cfg.Accounts.Token(ctx, pod, plugin.Token.Audience); err != nil {
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: %w", who.account.Namespace, who.account.Name, err)
 	}
-	// An account that was deleted and made anew under the same name between both
-	// questions: records of the one must not open images to the other.
+	// The account was deleted and created again between both requests: records of the old one
+	// must not count for the new one.
 	if uid := accountOf(who.token); uid != "" && uid != who.account.UID {
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
 	}
@@ -135,8 +133,7 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	return who, true, nil
 }
 
-// digest stands for what is remembered apart. It is a hash, so that no key
-// grows with annotations.
+// digest returns a hash of parts, so that keys do not grow with annotations.
 func digest(parts ...any) string {
 	b, err := json.Marshal(parts) // its maps are sorted
 	if err != nil {
@@ -146,9 +143,8 @@ func digest(parts ...any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// accountOf is the UID of the service account that a token says it is of; "" if it
-// does not say. The token is not verified: it came from the API server just
-// now, and the answer can only lead to a refusal.
+// accountOf returns the UID of the service account in a token; "" if there is none. It does not
+// verify the token, which just came from the API server; the UID can only lead to a refusal.
 func accountOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -171,8 +167,8 @@ func accountOf(token string) string {
 	return claims.Kubernetes.ServiceAccount.UID
 }
 
-// PodAccounts implements PodKeyring. A plugin whose account cannot be looked up
-// is left out: at worst that costs a pull.
+// PodAccounts implements PodKeyring. A plugin whose account cannot be read is skipped, which
+// costs at most a pull.
 func (p *Plugins) PodAccounts(ctx context.Context, image string, pod *v1.Pod) (out []ServiceAccount) {
 	for plugin := range p.knowing(image) {
 		if who, use, err := p.whose(ctx, plugin, pod); err == nil && use && who.account != nil && !slices.Contains(out, *who.account) {

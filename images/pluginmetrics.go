@@ -9,14 +9,14 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// pluginMetrics are the kubelet's, by its names. A nil one counts nothing.
+// pluginMetrics has the kubelet's metrics of plugins. A nil *pluginMetrics counts nothing.
 type pluginMetrics struct {
 	errors   *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
-// newPluginMetrics returns nil without a registerer. With a hash, there is one
-// more metric that only carries it.
+// newPluginMetrics returns nil without a registerer. With a hash it adds a metric with the hash
+// as a label.
 func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, error) {
 	if reg == nil {
 		return nil, nil //nolint:nilnil // which counts nothing

@@ -9,45 +9,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PullState is how far a pull is. It goes down the list below, but for
-// HeldBack, from which it starts again.
+// PullState is the state of a pull. A pull goes through Queued, Throttled and Pulling; after a
+// failure it is HeldBack, and then starts again.
 type PullState string
 
 // The states of a pull.
 const (
 	Queued    PullState = "Queued"    // waits for one of Config.Parallel or ParallelPerRegistry
-	Throttled PullState = "Throttled" // has its place, waits for Config.QPS
-	Pulling   PullState = "Pulling"   // the runtime is at it
-	HeldBack  PullState = "HeldBack"  // failed not long ago, and waits for RetryAt
+	Throttled PullState = "Throttled" // has a slot, waits for Config.QPS
+	Pulling   PullState = "Pulling"   // the runtime pulls
+	HeldBack  PullState = "HeldBack"  // failed, and waits until RetryAt
 )
 
-// Pull is what is known of a pull. A runtime reports nothing of the bytes that
-// it has, so there are none here; time and place are what there is. It is a
-// copy of one moment.
+// Pull describes a pull at one moment. It has no number of bytes, since the CRI does not report
+// it.
 type Pull struct {
-	// Image is its name, with a tag or a digest; Registry the host that it
-	// comes from.
+	// Image is the name with a tag or a digest; Registry is the host of its registry.
 	Image          string
 	Registry       string
 	RuntimeHandler string
 
 	State PullState
-	Asked time.Time // when it was first waited for; zero when HeldBack
+	Asked time.Time // time of the first request; zero when HeldBack
 	Since time.Time // when State began
-	// Position is the place in the queue of all registries, from 1; 0 when
-	// not Queued. Those before it whose registry is full may be passed.
+	// Position is the position in the queue, from 1; 0 when not Queued. The pull may pass others
+	// whose registry has reached its limit.
 	Position int
-	// Credential says which of so many Credentials is tried, from 1; both
-	// are 0 until Pulling, and for a pull without any.
+	// Credential is the number of the credential that is tried, from 1 to Credentials. Both are
+	// 0 before Pulling, and for a pull without credentials.
 	Credential, Credentials int
-	// Try counts from 1 how often it was tried in a row, by the one of Pods
-	// that failed most. When HeldBack, it is the one to come.
+	// Try is the number of the attempt, from 1; the highest one of all Pods. When HeldBack, it
+	// is the number of the next attempt.
 	Try int
-	// Pods are those that wait for it.
+	// Pods has the pods that wait for the pull.
 	Pods []Waiter
 
-	// RetryAt is when it is tried again and LastError what went wrong, as
-	// the event told it; only when HeldBack.
+	// RetryAt is the time of the next attempt and LastError the text of the last error. Both are
+	// set only when HeldBack.
 	RetryAt   time.Time
 	LastError string
 }
@@ -58,9 +56,8 @@ type Waiter struct {
 	Namespace, Name string
 }
 
-// Pulls returns the pulls that somebody waits for: those that have a place,
-// the oldest first, and then the queue in its order. It does not ask the
-// runtime, and does not block for long.
+// Pulls returns the pulls that pods wait for: running ones, oldest first, then the queue in
+// order. It does not call the runtime.
 func (m *Manager) Pulls() []Pull {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,15 +66,15 @@ func (m *Manager) Pulls() []Pull {
 	for _, f := range m.flights {
 		out = append(out, m.describe(f, places))
 	}
-	// Those with a place have position 0.
+	// Running pulls have position 0.
 	slices.SortFunc(out, func(a, b Pull) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), a.Asked.Compare(b.Asked), byImage(a, b))
 	})
 	return out
 }
 
-// Waiting returns what one pod waits for, by the names of the images: pulls,
-// and those that are held back because they failed.
+// Waiting returns the pulls that one pod waits for, sorted by image, including pulls in
+// back-off.
 func (m *Manager) Waiting(uid types.UID) []Pull {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,7 +89,7 @@ func (m *Manager) Waiting(uid types.UID) []Pull {
 	}
 	now := time.Now()
 	for key, b := range m.failed {
-		// A pull that goes on already says more than the failure before it.
+		// A running pull replaces its earlier failure.
 		if key.pod != string(uid) || pulling[key] || !now.Before(b.until) {
 			continue
 		}
@@ -106,14 +103,13 @@ func (m *Manager) Waiting(uid types.UID) []Pull {
 	return out
 }
 
-// byImage orders by name and runtime handler, which are together what a pod
-// waits for.
+// byImage compares by image name and runtime handler.
 func byImage(a, b Pull) int {
 	return cmp.Or(strings.Compare(a.Image, b.Image), strings.Compare(a.RuntimeHandler, b.RuntimeHandler))
 }
 
-// describe needs Manager.mu. It reads the ticket's since only for a flight that
-// has left the queue.
+// describe returns the Pull of a flight. Manager.mu is held. It reads the ticket's since only
+// for a flight that has left the queue.
 func (m *Manager) describe(f *flight, places map[*ticket]int) Pull {
 	p := Pull{
 		Image: f.spec.GetImage(), Registry: f.place.registry, RuntimeHandler: f.spec.GetRuntimeHandler(),

@@ -13,13 +13,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// flight is one pull that any number of callers wait for. Its goroutine owns
-// it; the fields up to done do not change after it was made.
+// flight is one pull that any number of callers wait for. Its goroutine owns it; the fields up
+// to done never change.
 type flight struct {
 	key   string // in Manager.flights
 	spec  *runtimeapi.ImageSpec
 	creds []credential
-	// sandbox is that of the caller who began the pull; the others' are not used.
+	// sandbox is that of the first caller.
 	sandbox *runtimeapi.PodSandboxConfig
 	place   *ticket
 	asked   time.Time
@@ -29,29 +29,28 @@ type flight struct {
 	// Guarded by Manager.mu.
 	waiters map[*waiter]struct{}
 	began   time.Time // when the runtime was first asked; zero before
-	trying  int       // which of creds, from 1; 0 for none
+	trying  int       // index of creds, from 1; 0 for none
 
 	// The result, to be read after done.
 	got pulled
 	err error
 }
 
-// waiter is one caller of Ensure. One pod may be several of them.
+// waiter is one caller of Ensure. A pod may have several.
 type waiter struct {
 	pod   *v1.Pod
-	creds []credential // those of the flight, as this pod came by them
+	creds []credential // the flight's credentials, from this pod's sources
 }
 
-// pulled is what a pull that went well brought.
+// pulled is the result of a successful pull.
 type pulled struct {
-	ref    string // the runtime's, of what was pulled
-	used   int    // which credential, from 1; 0 for none
-	image  *Image // nil if it is not there after all, or could not be looked at
-	unseen error  // why it could not
+	ref    string // the runtime's reference
+	used   int    // number of the credential, from 1; 0 for none
+	image  *Image // nil if it is not present, or unseen is set
+	unseen error  // error of the status call after the pull
 }
 
-// joinTold is join, of which whoever asks is told. Done is called on every way
-// out, so that whoever counts the waiting stays right.
+// joinTold is join with the calls of Request.Pulling around it.
 func (m *Manager) joinTold(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
 	if r.Pulling != nil {
 		if done := r.Pulling(); done != nil {
@@ -61,12 +60,11 @@ func (m *Manager) joinTold(ctx context.Context, spec *runtimeapi.ImageSpec, cred
 	return m.join(ctx, spec, creds, r)
 }
 
-// join waits for a pull of the image with these credentials, and begins one if
-// there is none. When the last caller gives up, the pull ends. Callers with
-// other credentials get a pull of their own: to share one would let them use
-// what the registry may refuse them.
+// join waits for a pull of the image with these credentials, and starts it if there is none. The
+// pull is cancelled when its last caller gives up. Callers with other credentials get their own
+// pull, since the registry may refuse them.
 func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
-	// The contents of the credentials, in their order. The key stays in memory.
+	// The key contains credentials, and stays in memory.
 	key := spec.GetImage() + "\x00" + spec.GetRuntimeHandler()
 	for _, c := range creds {
 		key += "\x00" + c.auth.String()
@@ -75,8 +73,8 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	m.mu.Lock()
 	f := m.flights[key]
 	if f == nil {
-		// The pull keeps the values of the first caller's ctx, such as a trace, and
-		// not its end: others may still wait when that one gives up.
+		// The pull keeps the values of the first caller's ctx, such as a trace, but not its
+		// cancellation: others may still wait.
 		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &flight{
 			key: key, spec: spec, creds: creds, sandbox: r.Sandbox, place: m.queue.enter(registryOf(spec.GetImage())),
@@ -86,8 +84,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 		go func() {
 			f.got, f.err = m.fetch(pctx, f)
 			cancel()
-			// Before done is closed, so that nobody joins a pull whose result is on its
-			// way.
+			// Before done is closed, so that no caller joins a finished pull.
 			m.landed(f)
 			close(f.done)
 		}()
@@ -100,8 +97,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		// Nobody waits any more: a pull that goes on would only use up its place and
-		// the network.
+		// No caller is left: cancel the pull.
 		if delete(f.waiters, w); len(f.waiters) == 0 {
 			f.cancel()
 			m.forget(f)
@@ -110,24 +106,22 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	}
 }
 
-// forget takes the flight off the list, unless another one has its key by now.
-// Whoever comes after it begins anew. It is called with mu held.
+// forget removes the flight from the list, unless another flight has its key by now. It is
+// called with mu held.
 func (m *Manager) forget(f *flight) {
 	if m.flights[f.key] == f {
 		delete(m.flights, f.key)
 	}
 }
 
-// landed ends the boarding: nobody joins the pull any more. It comes before the
-// look at what the pull brought, so that nobody is told of an image that was
-// here only until they asked. It returns the
-// credentials as those had them who wait for it, and who began it.
+// landed closes the flight for new callers. It is called before the status of the image is read,
+// so that no later caller gets a result that is out of date. It returns the credentials of all
+// waiters and of the first caller.
 func (m *Manager) landed(f *flight) [][]credential {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.forget(f)
-	// Whoever began the pull may have given up since, and was let in by the
-	// registry all the same.
+	// The first caller may have given up, but the registry accepted its credentials.
 	all := [][]credential{f.creds}
 	for w := range f.waiters {
 		all = append(all, w.creds)
@@ -135,9 +129,8 @@ func (m *Manager) landed(f *flight) [][]credential {
 	return all
 }
 
-// fetch waits for its turn and pulls with one credential after another, or
-// with none if there are none. The place in the queue is kept until all of that
-// is over.
+// fetch waits for a slot and pulls with one credential after another until one succeeds, or
+// without credentials if there are none. It keeps its slot until the end.
 func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 	defer m.queue.leave(f.place)
 	select {
@@ -145,14 +138,13 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 	case <-ctx.Done():
 		return pulled{}, ctx.Err()
 	}
-	// Only a pull that has its place takes a token, so that none is spent on
-	// waiting in the queue.
+	// Only a pull with a slot takes a token of the rate limit.
 	if m.limit != nil {
 		if err := m.limit.Wait(ctx); err != nil {
 			return pulled{}, err
 		}
 	}
-	// The wait may end well in the moment in which the last caller gives up.
+	// The last caller may have given up at the end of the wait.
 	if err := ctx.Err(); err != nil {
 		return pulled{}, err
 	}
@@ -161,8 +153,8 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 			return m.try(ctx, f, 0)
 		}
 		var errs []error
-		// Any failure leads to the next one: registries answer a refusal with all
-		// kinds of errors.
+		// Any error leads to the next credential: registries refuse access with all kinds of
+		// errors.
 		for n := range f.creds {
 			got, err := m.try(ctx, f, n+1)
 			if err == nil {
@@ -174,10 +166,9 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 	})
 }
 
-// try pulls with the n-th credential, counted from 1, or with none if n is 0. An
-// image that is gone by then was here under another name, and was removed by
-// that: it is pulled once more. Once only: somebody who keeps removing the
-// image must not lead to an endless loop of pulls.
+// try pulls with the n-th credential, counted from 1, or with none if n is 0. If the image is
+// missing after the pull, because it was removed under another name meanwhile, it pulls once
+// more.
 func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	got, err := m.ask(ctx, f, n)
 	if err == nil && got.image == nil && got.unseen == nil {
@@ -187,8 +178,8 @@ func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	return got, err
 }
 
-// ask has the runtime pull, and looks at what came of it. A failed look is in
-// unseen, and is no failed pull.
+// ask calls the runtime's PullImage and then its ImageStatus. An error of the latter is returned
+// in unseen: the pull did not fail.
 func (m *Manager) ask(ctx context.Context, f *flight, n int) (pulled, error) {
 	start := time.Now()
 	// These two show in Pulls.
@@ -213,16 +204,14 @@ func (m *Manager) ask(ctx context.Context, f *flight, n int) (pulled, error) {
 	m.landed(f)
 	if got.image, got.unseen = m.status(ctx, f.spec); got.image != nil {
 		size = got.image.Size
-		// The CRI asks for a reference from PullImage; the look is for runtimes that
-		// return none.
+		// PullImage should return a reference; some runtimes return none.
 		got.ref = cmp.Or(ref, got.image.Ref)
 	}
 	m.met.pulls.WithLabelValues(sizeLabel(size)).Observe(took)
 	return got, nil
 }
 
-// pullReason keeps the reasons that a runtime puts at the front of its error,
-// whichever credential it was for. It is ErrImagePull for all else.
+// pullReason returns the reason at the beginning of a runtime's error, or ErrImagePull.
 func pullReason(err error) string {
 	var several interface{ Unwrap() []error }
 	if errors.As(err, &several) {
@@ -234,7 +223,7 @@ func pullReason(err error) string {
 		return ReasonPull
 	}
 	text := err.Error()
-	// The status itself: status.FromError puts what wraps it into its message.
+	// Not status.FromError, which adds the text of wrapping errors to the message.
 	var answer interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &answer) {
 		text = answer.GRPCStatus().Message()

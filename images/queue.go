@@ -8,11 +8,10 @@ import (
 	"github.com/distribution/reference"
 )
 
-// queue gives places to pulls: so many in all, and so many of one registry.
-// First come, first served, but a pull whose registry has no place left lets
-// those of other registries pass. It never starves: whoever passes takes no
-// place that the one before could have had. The Manager's lock may be held when
-// its methods are called; they do not block.
+// queue limits running pulls, in total and for each registry. It is first come, first served,
+// except that a pull whose registry has reached its limit is passed by pulls from other
+// registries; they take no slot that it could use. Methods do not block, and may be called with
+// the Manager's lock held.
 type queue struct {
 	all, each int // 0 is no bound
 
@@ -23,21 +22,20 @@ type queue struct {
 	waiting []*ticket      // in the order in which they came
 }
 
-// ticket is a place, or a claim to one.
+// ticket is a slot, or a position in the queue.
 type ticket struct {
 	registry string
-	ready    chan struct{} // closed when it is a place
-	since    time.Time     // when it became one; to be read after ready
+	ready    chan struct{} // closed when it gets a slot
+	since    time.Time     // when it got a slot; valid after ready
 }
 
-// newQueue returns an empty queue with so many places in all and for each
-// registry; 0 is any number.
+// newQueue returns an empty queue with its limits, in total and per registry; 0 means no limit.
 func newQueue(all, each int) *queue {
 	return &queue{all: all, each: each, takenOf: map[string]int{}}
 }
 
-// enter lines up. Each ticket has to be given back with leave. It does not
-// wait: ready does.
+// enter appends a ticket to the queue, and does not wait: see ticket.ready. Every ticket must be
+// returned with leave.
 func (q *queue) enter(registry string) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,14 +45,13 @@ func (q *queue) enter(registry string) *ticket {
 	return t
 }
 
-// leave gives a place back, or the claim to one. Leaving twice would free
-// somebody else's place.
+// leave returns a ticket. It must be called once.
 func (q *queue) leave(t *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i := slices.Index(q.waiting, t); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		return // and no place is freer for it
+		return // it had no slot
 	}
 	q.taken--
 	if q.takenOf[t.registry]--; q.takenOf[t.registry] == 0 {
@@ -63,8 +60,7 @@ func (q *queue) leave(t *ticket) {
 	q.serve()
 }
 
-// serve gives free places to those who wait, in their order. It is called with
-// mu held.
+// serve gives free slots to waiting tickets, in order. It is called with mu held.
 func (q *queue) serve() {
 	q.waiting = slices.DeleteFunc(q.waiting, func(t *ticket) bool {
 		if q.all > 0 && q.taken >= q.all || q.each > 0 && q.takenOf[t.registry] >= q.each {
@@ -78,7 +74,7 @@ func (q *queue) serve() {
 	})
 }
 
-// positions are those of all who wait, from 1.
+// positions returns the positions of all waiting tickets, from 1.
 func (q *queue) positions() map[*ticket]int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -89,9 +85,8 @@ func (q *queue) positions() map[*ticket]int {
 	return out
 }
 
-// registryOf is the host that an image comes from, with its port. It is
-// docker.io for short names, and "" for what is no name: those share one
-// registry.
+// registryOf returns the registry of an image, host and port: docker.io for short names, "" for
+// invalid names.
 func registryOf(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -16,9 +16,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The files are those of the kubelet (KEP-2535), so that a node may change from
-// one to the other: its versions with records write v1beta1, or v1alpha1 with
-// the same fields, and read both.
+// The files have the kubelet's format (KEP-2535), so that a node can change between both. The
+// kubelet writes v1beta1, or v1alpha1 with the same fields, and reads both.
 const (
 	recordVersion    = "kubelet.config.k8s.io/v1beta1"
 	recordVersionOld = "kubelet.config.k8s.io/v1alpha1"
@@ -32,35 +31,35 @@ const (
 	recordPrefix = "sha256-"
 )
 
-// pullIntent says that a pull of an image was begun, and has not ended.
+// pullIntent records that a pull has begun and not ended.
 type pullIntent struct {
 	metav1.TypeMeta `json:",inline"`
-	// Image is the name that was asked for.
+	// Image is the requested name.
 	Image string `json:"image"`
 }
 
-// pulledRecord describes with which credentials an image came to be here. One that
-// is in the index is never changed.
+// pulledRecord has the credentials with which an image was pulled. Records in the index are
+// immutable.
 type pulledRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	LastUpdatedTime metav1.Time `json:"lastUpdatedTime"` // whole seconds in the file
 	// ImageRef is the runtime's reference of the image.
 	ImageRef string `json:"imageRef"`
-	// CredentialMapping is by the repository that the image was asked of:
-	// its name without tag and digest.
+	// CredentialMapping has the credentials by repository: the image's name without tag and
+	// digest.
 	CredentialMapping map[string]pullCredentials `json:"credentialMapping,omitempty"`
 }
 
-// pullCredentials are those that a registry gave an image for.
+// pullCredentials has credentials that a registry accepted for an image.
 type pullCredentials struct {
 	KubernetesSecrets         []pullSecret     `json:"kubernetesSecrets,omitempty"`
 	KubernetesServiceAccounts []ServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
-	// NodePodsAccessible: with the node's own credentials, or with none.
+	// NodePodsAccessible means that the pull used the node's own credentials, or none: all pods
+	// of the node may use the image.
 	NodePodsAccessible bool `json:"nodePodsAccessible,omitempty"`
 }
 
-// pullSecret is one credential of a secret. The hash stands for its content:
-// see credential.hash.
+// pullSecret is one credential of a Secret, with the hash of its content: see credential.hash.
 type pullSecret struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -75,16 +74,15 @@ type ServiceAccount struct {
 	Name      string `json:"name"`
 }
 
-// recordName is the name of the file of an image. The hash makes a name of any
-// image reference, whose slashes and colons a file's name could not hold. It is
-// the kubelet's.
+// recordName returns the file name for an image, which has a hash of the reference, as in the
+// kubelet.
 func recordName(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return recordPrefix + hex.EncodeToString(sum[:])
 }
 
-// decodeIntent reads a file of intentDir. Fields that it does not know are
-// ignored, as those of a newer kubelet are.
+// decodeIntent decodes a file of intentDir. Unknown fields are ignored: a newer kubelet may have
+// written them.
 func decodeIntent(name string, b []byte) (*pullIntent, error) {
 	i := &pullIntent{}
 	if err := json.Unmarshal(b, i); err != nil {
@@ -93,7 +91,7 @@ func decodeIntent(name string, b []byte) (*pullIntent, error) {
 	return i, checkFile(name, i.TypeMeta, intentKind, i.Image)
 }
 
-// decodeRecord reads a file of recordDir.
+// decodeRecord decodes a file of recordDir.
 func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	r := &pulledRecord{}
 	if err := json.Unmarshal(b, r); err != nil {
@@ -102,8 +100,8 @@ func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	return r, checkFile(name, r.TypeMeta, recordKind, r.ImageRef)
 }
 
-// checkFile returns what is wrong with a file of that name. The name is checked
-// too: a record copied under another image's name would open that image.
+// checkFile validates kind, version and name of a file. A record that was copied to another
+// image's file name is refused: it would give access to that image.
 func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	switch {
 	case t.Kind != kind || t.APIVersion != recordVersion && t.APIVersion != recordVersionOld:
@@ -114,14 +112,12 @@ func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	return nil
 }
 
-// writeRecord keeps v in a file. When it returns nil, the file outlasts a
-// crash; otherwise the old one is still there, or the new one already.
+// writeRecord replaces a file atomically by the JSON of v. If it returns nil, the new file
+// survives a crash; otherwise the file is either the old or the new one.
 //
-// Package checkpoint does the same, but puts a header before the value, which
-// the kubelet could not read. It needs records.disk: the name of the temporary
-// file is not unique. The order matters: the content is synced before the
-// rename, which would otherwise put an empty file in its place after a crash,
-// and the directory after it.
+// Package checkpoint is not used here, since the kubelet could not read its header. records.disk
+// must be held: the name of the temporary file is not unique. The content is synced before the
+// rename, and the directory after it.
 func writeRecord(dir, name string, v any) (err error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -142,7 +138,7 @@ func writeRecord(dir, name string, v any) (err error) {
 			_ = held.Remove(temp)
 		}
 	}()
-	// A file that a crash left; Create insists on a new one.
+	// Remove a file from a crash; Create needs a new one.
 	if err := held.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -163,9 +159,8 @@ func writeRecord(dir, name string, v any) (err error) {
 	return safefile.SyncDir(dir)
 }
 
-// removeRecord drops a file. After a crash it may be there again. It is not
-// synced: an intent that comes back is settled once more, and a record that
-// does is pruned again.
+// removeRecord removes a file without a sync, so it may exist again after a crash. Then an
+// intent is settled again, and a record pruned again.
 func removeRecord(dir, name string) error {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -173,9 +168,9 @@ func removeRecord(dir, name string) error {
 	return nil
 }
 
-// readRecords hands over each file of a directory; broken is why it cannot be
-// read. What a crash left half-written is cleared away. Files with other names
-// are left alone. A directory that is not there is empty.
+// readRecords calls each for every record file of a directory; broken is the error of reading
+// it. It removes temporary files of a crash, and ignores other files. A missing directory counts
+// as empty.
 func readRecords(dir string, each func(name string, b []byte, broken error)) error {
 	held, err := safefile.OpenDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,7 +188,7 @@ func readRecords(dir string, each func(name string, b []byte, broken error)) err
 		name := e.Name()
 		switch {
 		case strings.HasPrefix(name, "."+recordPrefix) && strings.HasSuffix(name, ".tmp"):
-			_ = held.Remove(name) // it would be written over anyway
+			_ = held.Remove(name) // a temporary file of a crash
 		case strings.HasPrefix(name, recordPrefix):
 			b, err := safefile.ReadIn(dir, name, maxRecord)
 			each(name, b, err)
@@ -202,8 +197,8 @@ func readRecords(dir string, each func(name string, b []byte, broken error)) err
 	return nil
 }
 
-// Bounds of what is read: a node has some hundred images, and a record some
-// hundred bytes for each secret that an image was pulled with.
+// Limits for reading. A node has some hundred images, and a record has some hundred bytes per
+// secret.
 const (
 	maxRecords = 100_000
 	maxRecord  = 16 << 20 // bytes

@@ -10,22 +10,20 @@ import (
 	"go.uber.org/zap"
 )
 
-// records are the files of Config.Records, and an index of them, so that no
-// look-up reads the disk after the first.
+// records has the files of Config.Records and an index of them. Only the first look-up reads the
+// disk.
 //
-// A pull leaves a trail that a crash cannot break: the intent is on the disk
-// before the runtime is asked, and goes when the record of what came of it is
-// there. What is found at a start is an intent that nobody has ended, and is
-// settled like a pull whose end is not known.
+// A pull writes its intent to the disk before it calls the runtime, and removes it after its
+// record is written. An intent that is found at the start belongs to a pull that a crash
+// interrupted; it is settled.
 type records struct {
 	dir string
 	log *zap.Logger
 	met *metrics
 
-	// With two locks, a look-up never waits for the disk, once the files have been
-	// read.
-	disk    sync.Mutex // held by who changes files; taken before mu
-	trouble string     // why they could not be read the last time; guarded by disk
+	// There are two locks, so that a look-up does not wait for the disk once the files are read.
+	disk    sync.Mutex // held while files are changed; locked before mu
+	trouble string     // error of the last reading; guarded by disk
 
 	// mu guards the index below.
 	mu      sync.Mutex
@@ -34,33 +32,31 @@ type records struct {
 	intents map[string]*intent // likewise
 }
 
-// entry is one record. It is replaced and never changed, so that whoever has it
-// needs no lock.
+// entry is one record. It is immutable, so readers need no lock.
 type entry struct {
 	record  *pulledRecord // nil if it cannot be read
-	touched time.Time     // when it was last confirmed; at least LastUpdatedTime
+	touched time.Time     // time of the last confirmation; at least LastUpdatedTime
 	unsaved bool          // the file is older than the record
 }
 
-// intent is one pull that was begun, or several of one image. Its fields are
-// guarded by mu.
+// intent stands for the unfinished pulls of one image. mu guards its fields.
 type intent struct {
 	image   string // "" if the file cannot be read
-	running int    // how many go on in this process
+	running int    // number of pulls of this process
 	before  string // reference of the image that was here before; "" if none was, or that is not known
-	unsure  bool   // one of them ended in a way that may have left an image
+	unsure  bool   // a pull ended that may have left an image
 }
 
-// newRecords returns the records of a directory, which it does not touch yet.
+// newRecords returns the records of a directory. It does not access the directory.
 func newRecords(dir string, log *zap.Logger, met *metrics) *records {
 	return &records{dir: dir, log: log, met: met, pulled: map[string]*entry{}, intents: map[string]*intent{}}
 }
 
-// path is one of the two directories below Config.Records.
+// path returns a subdirectory of Config.Records.
 func (s *records) path(dir string) string { return filepath.Join(s.dir, dir) }
 
-// load reads the files, once. While it fails, nothing is known and any image
-// may be one that was pulled; the next call tries again.
+// load reads the files once. After an error, the next call tries again; meanwhile any image may
+// be a pulled one.
 func (s *records) load() error {
 	s.mu.Lock()
 	loaded := s.loaded
@@ -73,11 +69,10 @@ func (s *records) load() error {
 	return s.loadLocked()
 }
 
-// loadLocked reads all files into the index. It needs disk. A file that cannot
-// be read stays in the index as unreadable: to leave it out would make its
-// image one that was never pulled, which every pod may use.
+// loadLocked reads all files into the index. disk is held. A file that cannot be read is indexed
+// as unreadable: without an entry, its image would count as preloaded, which every pod may use.
 func (s *records) loadLocked() error {
-	if s.loaded { // changes with disk and mu only
+	if s.loaded { // changed only with disk and mu held
 		return nil
 	}
 	pulled, intents := map[string]*entry{}, map[string]*intent{}
@@ -96,7 +91,7 @@ func (s *records) loadLocked() error {
 	})
 	if err == nil {
 		err = readRecords(s.path(intentDir), func(name string, b []byte, broken error) {
-			// Nobody in this process began it, so that nobody will end it.
+			// No pull of this process will end it.
 			i := &intent{unsure: true}
 			var read *pullIntent
 			if broken == nil {
@@ -111,14 +106,14 @@ func (s *records) loadLocked() error {
 		})
 	}
 	if err != nil {
-		// Each pod asks again, and the log is to have it once.
+		// Logged once, although each pod tries again.
 		if err.Error() != s.trouble {
 			s.trouble = err.Error()
 			s.log.Warn("records of pulled images cannot be read; all are to be pulled again", zap.Error(err))
 		}
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
-	// Only a complete reading counts.
+	// The index is set only after all files were read.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loaded, s.pulled, s.intents = true, pulled, intents
@@ -126,14 +121,14 @@ func (s *records) loadLocked() error {
 	return nil
 }
 
-// count updates the gauges. It needs mu.
+// count updates the gauges. mu is held.
 func (s *records) count() {
 	s.met.records.Set(float64(len(s.pulled)))
 	s.met.intents.Set(float64(len(s.intents)))
 }
 
-// look returns what is known of an image that is here by that reference. It is
-// called at every use of an image, and reads no disk but the first time.
+// look returns the record of an image with that reference. It reads the disk only the first
+// time.
 func (s *records) look(ref, image string) known {
 	if s.load() != nil {
 		return known{unreadable: true}
@@ -145,7 +140,7 @@ func (s *records) look(ref, image string) known {
 		k.record, k.unreadable = e.record, e.record == nil
 	}
 	if i := s.intents[recordName(image)]; i != nil {
-		// What was here before the pull came by another way.
+		// An image from before the pull does not come from it.
 		k.pulling = i.before != ref
 		if i.image == "" {
 			i.image = image // now it can be settled
@@ -154,10 +149,9 @@ func (s *records) look(ref, image string) known {
 	return k
 }
 
-// begin notes that a pull is about to start. Before is the reference of the
-// image that is here by this name. A pull that cannot be noted must not be:
-// after a crash nobody would know that its image is not for everybody. Every
-// begin that returns nil needs one end.
+// begin records the intent of a pull. before is the reference of the present image with this
+// name. If begin fails, the pull must not be made: after a crash its image would count as
+// preloaded. Each successful begin needs one end.
 func (s *records) begin(image, before string) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -168,8 +162,7 @@ func (s *records) begin(image, before string) error {
 	s.mu.Lock()
 	i := s.intents[name]
 	s.mu.Unlock()
-	// An intent whose file cannot be read is written anew, now that its image is
-	// known.
+	// An intent with an unreadable file is written again, now that its image is known.
 	if i == nil || i.image == "" {
 		file := pullIntent{Image: image}
 		file.APIVersion, file.Kind = recordVersion, intentKind
@@ -189,9 +182,9 @@ func (s *records) begin(image, before string) error {
 	return nil
 }
 
-// end takes back one begin. Sure says that whatever the pull brought is on
-// record. The intent goes with the last one; if one of them was not sure, it
-// is true that the intent stays and is to be settled.
+// end ends one begin. sure means that the result of the pull is recorded. The last end removes
+// the intent; but if one of the pulls was not sure, the intent stays to be settled, and end
+// returns true.
 func (s *records) end(image string, sure bool) (open bool) {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -202,16 +195,15 @@ func (s *records) end(image string, sure bool) (open bool) {
 	i.unsure = i.unsure || !sure
 	last, open := i.running == 0, i.unsure
 	s.mu.Unlock()
-	// The record has been written by now: between both a crash finds at least one
-	// of them.
+	// The record is written by now, so after a crash at least one of both exists.
 	if last && !open {
 		s.drop(name)
 	}
 	return last && open
 }
 
-// drop ends an intent. It needs disk. If its file cannot be removed, it is
-// settled once more after a restart, which does no harm.
+// drop removes an intent. disk is held. If its file cannot be removed, it is settled again after
+// a restart, which is harmless.
 func (s *records) drop(name string) {
 	if err := removeRecord(s.path(intentDir), name); err != nil {
 		s.log.Warn("intent to pull an image stays", zap.String("file", name), zap.Error(err))
@@ -222,8 +214,8 @@ func (s *records) drop(name string) {
 	s.count()
 }
 
-// unsettled are the images of intents whose end is not known. Intents whose
-// image is not known wait for somebody who asks for it.
+// unsettled returns the images of intents that have to be settled. Intents with an unknown image
+// wait until it is requested.
 func (s *records) unsettled() (images []string) {
 	if s.load() != nil {
 		return nil
@@ -238,10 +230,9 @@ func (s *records) unsettled() (images []string) {
 	return images
 }
 
-// settle ends an intent whose end was not known, by what is here now: ref, ""
-// for nothing. An image that has come since, and is on no record, gets one
-// without credentials: nobody may use it before the registry has let them. A
-// pull that begins meanwhile takes the intent over, and ends it.
+// settle ends an intent of an interrupted pull. ref is the reference of the image that is
+// present now; "" for none. A new image without a record gets a record without credentials, so
+// each pod needs the registry's permission. A pull that begins meanwhile takes over the intent.
 func (s *records) settle(image, ref string) {
 	name := recordName(image)
 	s.mu.Lock()
@@ -253,12 +244,12 @@ func (s *records) settle(image, ref string) {
 		return
 	}
 	if came && s.note(ref, repository(image), pullCredentials{}) != nil {
-		return // it was logged, and the intent does for now
+		return // logged by note; the intent stays
 	}
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
-	// mu was given up for the record: the look is taken again.
+	// mu was released for note: check again.
 	done = s.intents[name] != i || i.running > 0
 	s.mu.Unlock()
 	if !done {
@@ -266,10 +257,9 @@ func (s *records) settle(image, ref string) {
 	}
 }
 
-// note keeps that an image was had of a repository with these credentials.
-// Errors are logged; what could not be written is known until this process
-// ends, and written with what comes next. An error of loading means that
-// nothing was noted at all.
+// note records that a registry accepted creds for an image. Errors are logged; a record that
+// could not be written stays in memory and is written with the next one. An error of load means
+// that nothing was recorded.
 func (s *records) note(ref, repository string, creds pullCredentials) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -285,7 +275,7 @@ func (s *records) note(ref, repository string, creds pullCredentials) error {
 	s.mu.Unlock()
 	record, changed := e.record.updated(ref, repository, creds, now)
 	var err error
-	// Most calls change nothing, and cost no write.
+	// Most calls change nothing, so they write nothing.
 	if changed || e.unsaved {
 		if err = writeRecord(s.path(recordDir), name, record); err != nil {
 			err = fmt.Errorf("record of a pulled image: %w", err)
@@ -299,9 +289,8 @@ func (s *records) note(ref, repository string, creds pullCredentials) error {
 	return err
 }
 
-// prune drops the records of images that are not present, unless they were
-// touched since. It returns the errors of single files and goes on with the
-// others.
+// prune removes the records of images that are not present, unless they were touched after
+// since. It returns the joined errors of single files.
 func (s *records) prune(present []string, since time.Time) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -315,7 +304,7 @@ func (s *records) prune(present []string, since time.Time) error {
 	var gone []string
 	s.mu.Lock()
 	for name, e := range s.pulled {
-		// A pull that ended after the list was begun is not in the list.
+		// A pull that ended after the list began is not in the list.
 		if !keep[name] && e.touched.Before(since) {
 			gone = append(gone, name)
 		}

@@ -11,24 +11,21 @@ import (
 )
 
 const (
-	// settleTimeout bounds how long a request may be held up by pulls of an
-	// earlier run, whose end has to be found out first.
+	// settleTimeout limits the delay of a request by interrupted pulls, which are settled first.
 	settleTimeout = 10 * time.Second
-	// settleAgain is the time between two tries at those that could not be.
+	// settleAgain is the time between two attempts to settle pulls.
 	settleAgain = time.Minute
 )
 
-// Prune drops the records of images that are gone: those whose references are
-// not in present and that were not touched since, which is when the list of
-// present images was begun. Present must name every image that is there, not
-// only those that were looked at: one whose record is gone counts as preloaded.
-// It does nothing without Config.Records.
+// Prune removes the records of removed images: those that are not in present and were not
+// touched after since, the time at which the list of present images began. present must have all
+// images on the node: an image without a record counts as preloaded. Without Config.Records it
+// does nothing.
 func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) error {
 	if m.records == nil {
 		return nil
 	}
-	// An open pull may be of an image that is in present, and gets its record
-	// first.
+	// The image of an interrupted pull may be in present, and gets its record first.
 	m.recoverPulls(ctx)
 	if err := m.records.prune(present, since); err != nil {
 		return fmt.Errorf("images: prune: %w", err)
@@ -36,16 +33,14 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 	return nil
 }
 
-// mayUse reports whether a pod may use an image that is here without asking the
-// registry. The look at secrets and accounts is put off until the records make
-// it necessary: for preloaded and public images it is not.
+// mayUse reports whether a pod may use a present image without asking the registry. It reads
+// secrets and accounts only if the records need them: not for preloaded and public images.
 func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image) bool {
 	if m.records == nil {
 		return true
 	}
 	v := m.policy.decide(img.Ref, name, m.records.look(img.Ref, name), func() asker {
-		// A secret that cannot be read opens nothing; if there has to be a
-		// pull, that will complain.
+		// An invalid secret gives no access; a pull would report it.
 		creds, _, _ := lookup(name, r.Secrets)
 		a := asker{accounts: m.accounts(ctx, r, name)}
 		for _, c := range creds {
@@ -55,13 +50,13 @@ func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image
 	})
 	m.met.checks.WithLabelValues(v.result).Inc()
 	if !v.learn.none() {
-		_ = m.records.note(img.Ref, repository(name), v.learn) // it was logged, and is for next time
+		_ = m.records.note(img.Ref, repository(name), v.learn) // logged by note
 	}
 	return v.use
 }
 
-// accounts are the service accounts in whose name a pod may use what was pulled:
-// its own, or those that the keyrings know it by.
+// accounts returns the service accounts of a pod: its own, or those that the keyrings return for
+// it.
 func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []ServiceAccount) {
 	if r.ServiceAccount != nil {
 		out = append(out, *r.ServiceAccount)
@@ -77,10 +72,10 @@ func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []S
 	return out
 }
 
-// usedBy returns what a pull with the n-th credential, counted from 1, reports
-// of those who waited for it. They all brought the same credential, but each
-// from a place of their own. With n 0 it took none. The node's own credentials,
-// and none, open the image to every pod of the node.
+// usedBy returns the pullCredentials after a pull with the n-th credential, counted from 1; 0
+// means without. All waiters had the same credential, but maybe from different secrets. A pull
+// with the node's own credentials, or without any, makes the image available to every pod of the
+// node.
 func usedBy(n int, all [][]credential) (out pullCredentials) {
 	if n == 0 {
 		return pullCredentials{NodePodsAccessible: true}
@@ -102,26 +97,23 @@ func usedBy(n int, all [][]credential) (out pullCredentials) {
 	return out
 }
 
-// onRecord makes a pull with its trail of records around it. The order is the
-// point: intent, pull, record, end of the intent. A crash in any place leaves
-// an intent, or a record, and never an image that nobody knows to have been
-// pulled.
+// onRecord makes a pull with its records, in this order: intent, pull, record, removal of the
+// intent. So after a crash a pulled image always has an intent or a record.
 func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, error)) (pulled, error) {
 	if m.records == nil {
 		return pull()
 	}
-	// An image that is here already may be a preloaded one, which a failed pull
-	// must not make private.
+	// A present image may be preloaded, and a failed pull must not make it private.
 	name, before := f.spec.GetImage(), ""
 	if img, err := m.status(ctx, f.spec); err == nil && img != nil {
 		before = img.Ref
 	}
-	// A look that ctx cut short says nothing of what is here.
+	// After ctx has ended, the status is unknown.
 	if err := ctx.Err(); err != nil {
 		return pulled{}, err
 	}
 	if err := m.records.begin(name, before); err != nil {
-		// Nothing is decided by the records, and they must not cost a pull.
+		// Records have no effect, so an error must not prevent the pull.
 		if m.policy.verify == NeverVerify {
 			m.cfg.Log.Warn("a pull goes without a record", zap.String("image", name), zap.Error(err))
 			return pull()
@@ -131,14 +123,12 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	got, err := pull()
 	sure := false
 	if err == nil && got.ref != "" {
-		// Everybody who waited is recorded; landed sees to it that nobody joins after
-		// this.
+		// All waiters are recorded; after landed no caller can join.
 		sure = m.records.note(got.ref, repository(name), usedBy(got.used, m.landed(f))) == nil
 	}
 	if m.records.end(name, sure) {
-		// It may have brought the image nevertheless, as a pull that was
-		// cancelled at the last moment does. Most such pulls were cancelled, with
-		// ctx.
+		// The image may be present nevertheless, for example if the pull was cancelled at the
+		// last moment. ctx may have ended.
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 		defer cancel()
 		m.settle(sctx, f.spec)
@@ -146,7 +136,7 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	return got, err
 }
 
-// settle looks at what came of a pull whose end is not known.
+// settle settles a pull whose result is unknown.
 func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
 	img, err := m.status(ctx, spec)
 	switch {
@@ -158,10 +148,9 @@ func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
 	}
 }
 
-// recoverPulls settles the pulls that an earlier run, or an unreachable
-// runtime, has left open. One caller does it and the others wait; what does
-// not succeed is tried again later, and holds nobody up until then. It blocks
-// for about settleTimeout at most, or until ctx ends.
+// recoverPulls settles pulls that a crash or an unreachable runtime interrupted. One caller does
+// it while others wait, for about settleTimeout at most or until ctx ends. Failures are tried
+// again after settleAgain.
 func (m *Manager) recoverPulls(ctx context.Context) {
 	if len(m.records.unsettled()) == 0 {
 		return
@@ -172,7 +161,7 @@ func (m *Manager) recoverPulls(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	// Guarded by recovering: whoever was here before has just tried.
+	// Another caller has just tried.
 	if time.Now().Before(m.recoverAt) {
 		return
 	}

@@ -9,23 +9,20 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Verify defines for which images that are on the node a pod has to show that it
-// could have pulled them. Its values are those of the kubelet's
-// imagePullCredentialsVerificationPolicy.
+// Verify selects the present images for which a pod's credentials are verified. Its values are
+// those of the kubelet's imagePullCredentialsVerificationPolicy.
 type Verify string
 
 // The values of Verify.
 const (
-	// NeverVerify lets every pod use every image. Records are kept
-	// nevertheless, for the day on which it is changed.
+	// NeverVerify lets every pod use every image. Records are still written, so that the policy
+	// can be changed later.
 	NeverVerify Verify = "NeverVerify"
-	// NeverVerifyPreloadedImages spares the images that somebody else put on
-	// the node.
+	// NeverVerifyPreloadedImages exempts images that were not pulled by this agent or a kubelet.
 	NeverVerifyPreloadedImages Verify = "NeverVerifyPreloadedImages"
-	// NeverVerifyAllowlistedImages spares those of them that are in
-	// Config.Allowlist.
+	// NeverVerifyAllowlistedImages exempts preloaded images that are in Config.Allowlist.
 	NeverVerifyAllowlistedImages Verify = "NeverVerifyAllowlistedImages"
-	// AlwaysVerify spares none.
+	// AlwaysVerify exempts no image.
 	AlwaysVerify Verify = "AlwaysVerify"
 )
 
@@ -37,15 +34,15 @@ const (
 	checkUnreadable = "error"
 )
 
-// policy is a checked Verify. It does not change, and needs no lock.
+// policy is a validated Verify with its allow list. It is immutable.
 type policy struct {
 	verify Verify
 	exact  []string // repositories
-	under  []string // what repositories begin with; each ends in a slash
+	under  []string // prefixes of repositories; each ends in a slash
 }
 
-// newPolicy checks both values and returns all faults together. An empty verify
-// is NeverVerifyPreloadedImages, the kubelet's default.
+// newPolicy validates both values; the error has all mistakes. An empty verify means
+// NeverVerifyPreloadedImages, the kubelet's default.
 func newPolicy(verify Verify, allowlist []string) (policy, error) {
 	p := policy{verify: verify}
 	var errs []error
@@ -68,14 +65,12 @@ func newPolicy(verify Verify, allowlist []string) (policy, error) {
 	return p, errors.Join(errs...)
 }
 
-// errPattern is the same for every kind of fault in Config.Allowlist: it says
-// what is wanted.
+// errPattern is the error for an invalid entry of Config.Allowlist.
 var errPattern = errors.New("want a repository without tag and digest, or whole parts of one and /*")
 
-// allow adds a pattern to the allow list. Names are completed before they are
-// kept, so that they can be compared with those of images.
+// allow adds a pattern to the allow list. It expands short names, as for images.
 func (p *policy) allow(pattern string) error {
-	// Two parts more, because docker.io/x alone would be docker.io/library/x.
+	// Two elements, since docker.io/x alone would become docker.io/library/x.
 	const any = "x/x"
 	if begin, ok := strings.CutSuffix(pattern, "/*"); ok {
 		named, err := reference.ParseNormalizedNamed(begin + "/" + any)
@@ -96,9 +91,8 @@ func (p *policy) allow(pattern string) error {
 	return nil
 }
 
-// spares reports whether an image need not be verified. Ours are those that this
-// agent, or a kubelet before it, has pulled. Images of a pull that has not
-// ended are ours too.
+// spares reports whether an image is exempt from verification. ours means that this agent or a
+// kubelet pulled it, or that a pull of it is unfinished.
 func (p *policy) spares(image string, ours bool) bool {
 	switch p.verify {
 	case NeverVerify:
@@ -114,7 +108,7 @@ func (p *policy) spares(image string, ours bool) bool {
 	}
 }
 
-// repository is an image's full name without tag and digest; "" if it has none.
+// repository returns an image's full name without tag and digest; "" for an invalid name.
 func repository(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -123,9 +117,8 @@ func repository(image string) string {
 	return named.Name()
 }
 
-// asWritten is an image's name without tag and digest, and no longer than it
-// was. Records may be by that name too. A colon before the last slash belongs
-// to the registry's port.
+// asWritten returns an image's name without tag and digest, not expanded. Records may use that
+// name too. A colon before the last slash belongs to the port.
 func asWritten(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
@@ -134,36 +127,34 @@ func asWritten(image string) string {
 	return image
 }
 
-// known is what the records tell of an image.
+// known has the records of an image.
 type known struct {
 	record     *pulledRecord // nil if there is none
-	unreadable bool          // there is one, or may be one, that cannot be read
-	pulling    bool          // a pull of it was begun that has not ended
+	unreadable bool          // there is, or may be, an unreadable record
+	pulling    bool          // a pull of it is unfinished
 }
 
-// asker is who wants to use an image.
+// asker has the credentials and accounts of a pod that wants to use an image.
 type asker struct {
 	secrets  []pullSecret // credentials for the image
 	accounts []ServiceAccount
 }
 
-// verdict is the answer.
+// verdict is the result of decide.
 type verdict struct {
 	use    bool
 	result string          // for the metric
-	learn  pullCredentials // what is to be added to the record; mostly none
+	learn  pullCredentials // to be added to the record; usually empty
 }
 
-// decide reports whether a pod may use an image that is here, without asking the
-// registry. The asker is looked at only where it matters.
+// decide reports whether a pod may use a present image without asking the registry. It is pure.
+// who is called only if the pod's credentials matter.
 //
-// The kubelet takes a secret of known coordinates even when its content has
-// changed, as long as fewer than a hundred are stored. Whoever may write a
-// secret could in that way use an image that the registry refuses them; and a
-// rotation is often meant to lock somebody out. Here only the content counts:
-// when it changes, the registry is asked once, and then it is known too. It is
-// a function of its arguments alone; the order of the cases is that from the
-// most general rule to the particular one.
+// The kubelet accepts a Secret with a recorded name even if its content has changed, as long as
+// fewer than a hundred are stored. So a user who may write Secrets could use an image that the
+// registry refuses, and a rotation would not lock anyone out. Here only the content counts:
+// changed content needs one pull, and is recorded then. The cases go from the general to the
+// specific.
 func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 	switch {
 	case p.verify == NeverVerify:
@@ -171,7 +162,7 @@ func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 	// Without a reference there is nothing to look up.
 	case ref == "":
 		return verdict{result: checkMustPull}
-	// What cannot be read must not open an image to everybody.
+	// An unreadable record must not make an image available to all pods.
 	case k.unreadable:
 		return verdict{result: checkUnreadable}
 	case p.spares(image, k.record != nil || k.pulling):
@@ -196,8 +187,8 @@ func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 		}
 		v := verdict{use: true, result: checkRecord}
 		if !slices.Contains(creds.KubernetesSecrets, s) {
-			// The same credential in another secret: it is recorded, so that it counts
-			// even when the first one is dropped.
+			// The same credential in another Secret: record it too, so that it counts after the
+			// first one is dropped.
 			v.learn.KubernetesSecrets = []pullSecret{s}
 		}
 		return v

@@ -27,7 +27,7 @@ type target struct {
 	ip    string
 }
 
-// check makes one attempt, by the pod as it is now.
+// check makes one attempt, with the current version of the pod.
 func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outcome, string, error) {
 	m.mu.Lock()
 	if p.turn != turn {
@@ -64,8 +64,7 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	}
 }
 
-// http makes the check of an HTTP probe. Its errors are about the probe, not
-// the server.
+// http returns the check of an HTTP probe. An error is about the probe, not about the server.
 func (m *Manager) http(t target) (check.HTTP, error) {
 	g := t.probe.HTTPGet
 	host, port, err := t.address(g.Host, g.Port)
@@ -84,8 +83,7 @@ func (m *Manager) http(t target) (check.HTTP, error) {
 	return check.HTTP{URL: check.URL(scheme, host, port, g.Path), Header: check.Header(h, m.cfg.UserAgent), Client: m.client}, nil
 }
 
-// grpc makes the check of a gRPC probe by the function of the configuration,
-// which keeps gRPC's many packages out of programs without such probes.
+// grpc makes a gRPC check with Config.GRPC. Programs without gRPC probes do not link gRPC.
 func (m *Manager) grpc(ctx context.Context, t target) (check.Outcome, string, error) {
 	if m.cfg.GRPC == nil {
 		return check.Unknown, "", errors.New("grpc probes are not built in")
@@ -102,7 +100,7 @@ func (m *Manager) grpc(ctx context.Context, t target) (check.Outcome, string, er
 	return m.cfg.GRPC(ctx, net.JoinHostPort(host, strconv.Itoa(port)), service)
 }
 
-// address is where a check goes: host, or the pod's address.
+// address returns the host and port of a check. The host defaults to the pod's address.
 func (t target) address(host string, port intstr.IntOrString) (string, int, error) {
 	if host == "" {
 		host = t.ip
@@ -139,13 +137,13 @@ func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
 	return n, nil
 }
 
-// runtime makes exec checks, and stores when the runtime last answered about any.
+// runtime makes exec checks, and stores the time of the runtime's last answer.
 type runtime struct {
 	exec    Execer
 	answers func(context.Context) error
 	life    context.Context // of the Manager's Run
 
-	// mu guards answered: when the runtime last said anything about any command.
+	// mu guards answered, the time of the runtime's last answer about any command.
 	mu       sync.Mutex
 	answered time.Time
 }
@@ -180,7 +178,7 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 	return o, out, err
 }
 
-// answerTimeout is how long a runtime has to answer anything at all.
+// answerTimeout is the timeout of Config.Answers.
 const answerTimeout = time.Second
 
 // asked reports whether the runtime answers Config.Answers, after a check that it
@@ -203,14 +201,14 @@ func join(stdout, stderr []byte) []byte {
 	return slices.Concat(stdout, stderr)
 }
 
-// spoke notes that the runtime has answered just now.
+// spoke records an answer of the runtime.
 func (r *runtime) spoke() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answered = time.Now()
 }
 
-// spokeSince reports whether it has answered after t.
+// spokeSince reports whether the runtime has answered after t.
 func (r *runtime) spokeSince(t time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

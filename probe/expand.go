@@ -37,7 +37,7 @@ func expand(arg string, env []v1.EnvVar, limit int) string {
 	return out
 }
 
-// literal is the value that env spells out for name; the last one counts.
+// literal returns the literal value of a variable; the last one wins.
 func literal(env []v1.EnvVar, name string) (string, bool) {
 	// From the end, as a later variable of the same name replaces an earlier one.
 	for i := len(env) - 1; i >= 0; i-- {

@@ -14,7 +14,7 @@ import (
 // Limits of the journal.
 const (
 	keyPrefix    = "probe-"
-	journalWait  = 100 * time.Millisecond // how long a result waits for its write
+	journalWait  = 100 * time.Millisecond // longest wait of a result for its write
 	journalBurst = 10                     // writes of one pod at once
 	journalEvery = 10 * time.Second       // one more
 )
@@ -41,7 +41,7 @@ type journal struct {
 type entry struct {
 	want   []byte        // nil: delete it
 	stored []byte        // the last written value
-	known  bool          // stored is right
+	known  bool          // stored is the value in the store
 	busy   bool          // a write is running
 	timer  *time.Timer   // until the budget allows the next write
 	wrote  chan struct{} // closed after the running or next write
@@ -160,10 +160,10 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 	return wrote
 }
 
-// same distinguishes nothing from an empty value.
+// same compares two values; nil, which means no value, differs from an empty value.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && string(a) == string(b) }
 
-// allowed takes a write out of the budget, if there is one.
+// allowed reports whether the budget allows a write now, and subtracts it.
 func (e *entry) allowed() bool {
 	now := time.Now()
 	// The budget grows with time, one write each journalEvery.
@@ -176,14 +176,13 @@ func (e *entry) allowed() bool {
 	return true
 }
 
-// wait is how long it is until the budget allows a write.
-// The millisecond makes up for the rounding: a timer that is early finds no
-// token.
+// wait returns the time until the budget allows a write, plus a millisecond for rounding: a
+// timer that fires early would find no token.
 func (e *entry) wait() time.Duration {
 	return time.Duration((1-e.tokens)*float64(journalEvery)) + time.Millisecond
 }
 
-// delay has the entry written later. The caller holds j.mu.
+// delay schedules the write of an entry. The caller holds j.mu.
 func (j *journal) delay(uid types.UID, e *entry, wait time.Duration) {
 	if e.timer != nil {
 		return

@@ -14,7 +14,7 @@ const journalVersion = 1
 // record is a pod's results by container ID, as they are journaled.
 type record map[string]results
 
-// results are a container's results by type; Unknown if there is none.
+// results has a container's results by type; Unknown if there is none.
 type results [types3]Result
 
 // journalFile is the JSON of one pod: results by container ID and by the names

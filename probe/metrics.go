@@ -10,14 +10,14 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// metrics are the kubelet's, with its names, and a few of our own. Durations
-// include failures. Instances of a container share their series.
+// metrics has the kubelet's metrics of probes and a few of our own. Durations include failures.
+// Instances of a container share their series.
 type metrics struct {
 	// total and duration are the kubelet's.
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 
-	// late is how long checks waited for a place, blind how many probes see only
+	// late is the delay of checks that waited for a slot. blind counts probes that see only
 	// errors.
 	late          prometheus.Histogram
 	blind         prometheus.Gauge
@@ -59,7 +59,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// series are the metrics of one probe.
+// series has the metrics of one probe.
 type series struct {
 	m        *metrics
 	labels   [4]string // of duration

@@ -24,27 +24,27 @@ type pod struct {
 	// uid is constant; the pod may be a newer version after each Observe.
 	uid        types.UID
 	pod        *v1.Pod // as last observed; shared
-	ip         string  // where probes go by default
+	ip         string  // default address of probes
 	containers map[string]*container
 	ending     bool   // liveness and startup are over
-	over       bool   // its phase is terminal
+	over       bool   // the phase is terminal
 	seen       bool   // the runtime's state was observed
 	restored   record // the journal's record, until the first observation
 	queue      []news // to be published
 	publishing bool
 }
 
-// container is one name of a pod's spec, and the instance that it stands for.
+// container is a container of a pod's spec and its current instance.
 type container struct {
 	pod *pod
-	// spec is of the version of the pod that was observed last.
+	// spec belongs to the pod version that was observed last.
 	spec    *v1.Container // shared
 	id      string        // "" if there is none
 	running bool
-	// started is when it began to run, by the monotonic clock.
+	// started is the start time by the monotonic clock.
 	started time.Time
-	// ranBefore reports that the instance ran, or may have, at the first
-	// observation of its pod; before is its record in the journal, if journaled.
+	// ranBefore means that the instance ran, or may have run, at the first observation of its
+	// pod. before is its record in the journal, if journaled is set.
 	ranBefore, journaled bool
 	before               results
 	probes               [types3]*prober
@@ -56,12 +56,12 @@ type prober struct {
 	t    Type
 	spec *v1.Probe // shared
 
-	// Between two results lies the write of the journal: result follows latest
-	// once that is written, or was too slow.
+	// latest is written to the journal first. result becomes latest when the write has ended or
+	// was too slow.
 	result Result // the reported result
 	latest Result // the result that will be reported next
-	held   bool   // rests until there is a new container
-	fresh  bool   // not known: check at once
+	held   bool   // stopped until there is a new container
+	fresh  bool   // result unknown: check at once
 	blind  bool   // only errors for a long time
 
 	running *check.Scheduled // nil unless it is scheduled
@@ -71,14 +71,14 @@ type prober struct {
 	series *series // nil before the first check
 }
 
-// news is a result that is to be reported.
+// news is a result that waits to be reported.
 type news struct {
 	p      *prober
 	id     string
 	result Result
 }
 
-// specs brings a pod's containers and probes in line with its spec.
+// specs updates a pod's containers and probes from its spec.
 func (m *Manager) specs(ps *pod) {
 	// Regular containers and sidecars: the API allows no probes for other init
 	// containers, nor for ephemeral ones.
@@ -113,12 +113,12 @@ func (m *Manager) specs(ps *pod) {
 	}
 }
 
-// spec updates one probe. A changed one counts anew, but keeps its result until
-// there is another.
+// spec updates one probe from the spec. A changed probe starts counting anew, but keeps its
+// result until there is a new one.
 func (m *Manager) spec(c *container, t Type) {
 	spec, p := t.of(c.spec), c.probes[t]
 	switch {
-	// A probe that was taken out says nothing any more, and its metrics go.
+	// The probe was removed from the spec: its result and metrics are dropped.
 	case spec == nil && p != nil:
 		m.end(p)
 		c.probes[t] = nil
@@ -128,8 +128,7 @@ func (m *Manager) spec(c *container, t Type) {
 		p.latest = p.result
 		c.probes[t] = p
 	case spec != nil:
-		// The caller arranges it anew, by the new spec. An equal one goes on in its
-		// rhythm.
+		// The caller schedules it again with the new spec. An equal probe keeps its schedule.
 		if !reflect.DeepEqual(p.spec, spec) {
 			m.stop(p)
 		}
@@ -161,10 +160,10 @@ func (m *Manager) look(ps *pod, obs *observed.Pod) {
 	ps.seen, ps.restored = true, nil
 }
 
-// address is where a pod's probes go: its own first address, or the node's.
+// address returns the default address of a pod's probes: its own first address, or that of the
+// node.
 func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
-	// The runtime's word is newer than the status, which may still be without an
-	// address.
+	// The runtime's answer is newer than the status, which may not have an address yet.
 	if ips := obs.IPs(); len(ips) > 0 {
 		return ips[0]
 	}
@@ -172,7 +171,7 @@ func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 	case p.Status.PodIP != "":
 		return p.Status.PodIP
 	case !p.Spec.HostNetwork:
-		// Its checks are errors until it has an address, and no failures.
+		// Without an address its checks are errors, not failures.
 		return ""
 	case len(p.Status.HostIPs) > 0:
 		return p.Status.HostIPs[0].IP
@@ -183,9 +182,9 @@ func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 	}
 }
 
-// replace makes c stand for another instance, or for none.
+// replace sets the instance of c; "" for none.
 func (m *Manager) replace(c *container, id string) {
-	// The ID may stand for another name by now, as after a rename in the spec.
+	// The ID may belong to another container by now, as after a rename in the spec.
 	if c.id != "" && m.byID[c.id] == c {
 		delete(m.byID, c.id)
 	}
@@ -204,14 +203,14 @@ func (m *Manager) replace(c *container, id string) {
 	}
 }
 
-// set makes r the result at once, without the journal and without a Change.
+// set sets the result at once, without the journal and without a Change.
 func (p *prober) set(r Result) { p.result, p.latest = r, r }
 
-// check.state takes over the state of the instance that c stands for.
+// state applies the observed state of the instance of c.
 func (m *Manager) state(c *container, o *observed.Container) {
 	switch {
 	case o.State == observed.Unknown:
-		// The runtime does not know, so that nothing changes.
+		// The state is unknown, so nothing changes.
 	case o.State == observed.Running && !c.running:
 		m.begin(c, o)
 	case o.State != observed.Running:
@@ -252,11 +251,10 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		// A stored failure must not end the container.
 		case c.journaled && before[p.t] != Unknown && !(p.t != Readiness && before[p.t] == Failure):
 			r = before[p.t]
-		// A new instance, or one whose earlier process had not found out anything
-		// either.
+		// A new instance, or one without a result in the journal.
 		case c.journaled || !c.ranBefore:
-		// A restart of the agent must not have a running container start up again:
-		// its other probes would rest until then.
+		// After a restart of the agent, a running container does not repeat its startup probe:
+		// its other probes would wait for it.
 		case p.t == Startup && statusStarted(c.pod.pod, c):
 			r = Success
 		default:
@@ -266,7 +264,7 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		if p.t == Readiness && c.journaled && r != Unknown && m.mayDiffer(c, r == Success) {
 			r, p.fresh = Unknown, true
 		}
-		// Without a Change: nothing was found out just now.
+		// Without a Change: this is no new result.
 		p.set(r)
 		p.held = p.t.holds(r)
 	}
@@ -290,7 +288,7 @@ func (m *Manager) mayDiffer(c *container, ready bool) bool {
 	return st != nil && st.State.Running != nil && st.Ready != ready
 }
 
-// statusOf is the status of this very instance in the pod's, or nil.
+// statusOf returns the status of this instance in the pod's status, or nil.
 func statusOf(pod *v1.PodStatus, c *container) *v1.ContainerStatus {
 	for _, list := range [...][]v1.ContainerStatus{pod.ContainerStatuses, pod.InitContainerStatuses} {
 		for i := range list {
@@ -302,9 +300,8 @@ func statusOf(pod *v1.PodStatus, c *container) *v1.ContainerStatus {
 	return nil
 }
 
-// arrange starts and stops c's probes. It is called after everything that may
-// change wanted: an observation, a reported result, the pod's end. The caller holds
-// m.mu.
+// arrange starts and stops the probes of c. It is called after each event that may change the
+// result of wanted: an observation, a reported result, the pod's end. The caller holds m.mu.
 func (m *Manager) arrange(c *container) {
 	for _, p := range c.probes {
 		if p == nil {
@@ -327,8 +324,7 @@ func (m *Manager) arrange(c *container) {
 			m.stop(p)
 		}
 		if c.pod.over {
-			// Otherwise the metrics of a pod that has ended would remain as long as
-			// its object.
+			// The metrics of an ended pod must not stay as long as its object.
 			m.end(p)
 		}
 	}
@@ -345,8 +341,7 @@ func (p *prober) wanted() bool {
 	return p.t == Startup || c.probes[Startup] == nil || c.probes[Startup].result == Success
 }
 
-// drop ends all probes of a container.
-// The caller forgets the container.
+// drop ends all probes of a container. The caller removes the container.
 func (m *Manager) drop(c *container) {
 	m.replace(c, "")
 	for t, p := range c.probes {
@@ -380,7 +375,7 @@ func (m *Manager) end(p *prober) {
 	}
 }
 
-// record returns the results of a pod to store.
+// record returns a pod's results for the journal.
 func (ps *pod) record() record {
 	// Only running instances: results of ended ones are useless for the next
 	// process.

@@ -49,17 +49,17 @@ func (t Type) of(c *v1.Container) *v1.Probe {
 func (t Type) initial() Result {
 	switch t {
 	case Readiness:
-		// No traffic before the container has shown that it can take it.
+		// No traffic before the first success.
 		return Failure
 	case Liveness:
-		// A container is alive until a probe finds otherwise.
+		// A container counts as alive until its probe fails.
 		return Success
 	default:
 		return Unknown
 	}
 }
 
-// holds reports whether a probe rests after that result.
+// holds reports whether a probe stops after that result.
 func (t Type) holds(r Result) bool {
 	// A startup probe has one result for each container; after a liveness failure
 	// the container is restarted.

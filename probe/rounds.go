@@ -12,17 +12,16 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// execSlack is how much longer than its timeout an exec check waits for the
-// runtime's word: the CRI counts timeouts in whole seconds, rounded up.
+// execSlack is the time after its timeout that an exec check waits for the runtime's answer: the
+// CRI has timeouts in whole seconds, rounded up.
 const execSlack = 2 * time.Second
 
-// timing is when p runs. The caller holds m.mu.
-// The defaults of zero values are the engine's, which are the API's.
+// timing returns the Timing of p. Zero values mean the API's defaults. The caller holds m.mu.
 func (m *Manager) timing(p *prober) check.Timing {
 	t := check.Timing{
 		InitialDelay: seconds.Of(p.spec.InitialDelaySeconds), Period: seconds.Of(p.spec.PeriodSeconds), Timeout: seconds.Of(p.spec.TimeoutSeconds),
 		SuccessThreshold: int(p.spec.SuccessThreshold), FailureThreshold: int(p.spec.FailureThreshold),
-		// Liveness has nothing to gain from an early success.
+		// An early success of a liveness probe has no effect.
 		FastStart: m.cfg.FastStart && p.t != Liveness && p.result != Success,
 	}
 	switch {
@@ -37,8 +36,7 @@ func (m *Manager) timing(p *prober) check.Timing {
 	case t.SuccessThreshold <= 1:
 		t.Spread = check.SpreadSecond
 	}
-	// Before the time that is over is taken off: the function sees the spec's
-	// delay.
+	// Adjust gets the full initial delay of the spec.
 	if m.cfg.Adjust != nil {
 		m.cfg.Adjust(p.c.pod.pod, p.c.spec, p.t, &t)
 	}
@@ -109,7 +107,8 @@ func (m *Manager) done(p *prober, turn uint64, id string, r check.Round) (again 
 	return again
 }
 
-// lookedAt notes when a probe sees nothing but errors. The caller holds m.mu.
+// lookedAt logs when a probe begins to see only errors, and when that ends. The caller holds
+// m.mu.
 func (m *Manager) lookedAt(p *prober, r check.Round) {
 	threshold := int(p.spec.FailureThreshold)
 	if threshold <= 0 {
@@ -117,7 +116,7 @@ func (m *Manager) lookedAt(p *prober, r check.Round) {
 		threshold = 3
 	}
 	switch {
-	// Logged when it begins and when it ends, however many rounds are between.
+	// Logged only at the beginning and the end.
 	case !p.blind && r.Errors >= threshold:
 		p.blind = true
 		m.met.blind.Inc()
@@ -183,8 +182,8 @@ func (m *Manager) publishAll(ps *pod) {
 		// Within the lock, so that it is not written after a removal.
 		written := m.journal.put(ps.uid, ps.record())
 		m.mu.Unlock()
-		// A crash between the telling and the write would have the next process say
-		// otherwise.
+		// If the agent crashed between report and write, the next process would report another
+		// result.
 		m.journal.wait(written)
 		// Without a lock: the callback may call the Manager.
 		for _, c := range m.commit(ps, batch) {
@@ -200,7 +199,7 @@ func (m *Manager) commit(ps *pod, batch []news) []Change {
 	var out []Change
 	for _, n := range batch {
 		c := n.p.c
-		// Much may have changed while the journal was written.
+		// The pod may have changed while the journal was written.
 		if m.pods[ps.uid] != ps || c.id != n.id || !c.running || c.probes[n.p.t] != n.p || ps.ending && n.p.t != Readiness {
 			continue
 		}

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// bounded is at most MaxOutput bytes of a text, and does not keep more.
+// bounded returns a copy of the first MaxOutput bytes of a text.
 func bounded(s string) string {
 	if len(s) <= MaxOutput {
 		return s

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// slowAfter is how long a check of a group may keep its place: the API's
-// default of a probe's timeout.
+// slowAfter is the time after which a check gives up its slot: the API's default timeout of a
+// probe.
 const slowAfter = time.Second
 
 // lane has the slots of one kind of check, and the groups that wait for them. Slots
@@ -17,8 +17,8 @@ type lane struct {
 	limit    int // places
 	share    int // limit of running checks of a group, those without a slot included
 	busy     int // used slots
-	slow     int // checks that gave their place back and run
-	suspects int // places taken by checks that took long the last time
+	slow     int // running checks that gave their slot back
+	suspects int // slots used by checks that were slow the last time
 	groups   map[string]*group
 	turns    []*group // groups with waiting probes, the next one first
 }
@@ -29,7 +29,7 @@ type group struct {
 	running  int // checks
 	suspects int // of them, slow ones
 	queue    [2]fifo
-	inTurn   bool // it is in lane.turns
+	inTurn   bool // in lane.turns
 }
 
 // run is a running check.
@@ -66,8 +66,8 @@ func lineOf(p *Scheduled) int {
 	return 0
 }
 
-// take returns the next check and counts it as running, or nil if there is none or
-// no slot for it.
+// take returns the next check and counts it as running; nil if no check waits or there is no
+// free slot.
 func (l *lane) take() *run {
 	for i := 0; l.busy < l.limit && i < len(l.turns); {
 		g := l.turns[i]
@@ -93,9 +93,9 @@ func (l *lane) take() *run {
 	return nil
 }
 
-// allowed returns which of the first two of a group may run, the one due first
-// if both may, or nil. Suspects have half of the lane's places and half of
-// their group's share, and at least one.
+// allowed returns which of the first two probes of a group may run, the one due first if both
+// may; or nil. Suspects may use half of the lane's slots and half of their group's share, at
+// least one each.
 func (l *lane) allowed(g *group, quick, suspect *Scheduled) *Scheduled {
 	switch {
 	case g.name != "" && g.running >= l.share:
@@ -123,8 +123,7 @@ func (l *lane) forget(g *group) {
 	}
 }
 
-// yield has a check that runs for long give its place back. From now on it
-// counts as a suspect.
+// yield gives the slot of a slow check back. From now on the check counts as a suspect.
 func (l *lane) yield(r *run) {
 	r.placed = false
 	l.busy--
@@ -134,7 +133,7 @@ func (l *lane) yield(r *run) {
 	r.line = 1
 }
 
-// done notes that a check has ended.
+// done records the end of a check.
 func (l *lane) done(r *run) {
 	r.over = true
 	if r.placed {
@@ -148,7 +147,7 @@ func (l *lane) done(r *run) {
 	l.forget(r.g)
 }
 
-// waiting returns how many probes wait for a place.
+// waiting returns the number of probes that wait for a slot.
 func (l *lane) waiting() int {
 	n := 0
 	for _, g := range l.turns {

@@ -32,6 +32,6 @@ func (o Outcome) String() string {
 // describes outcome and error.
 type Func func(ctx context.Context) (o Outcome, output string, err error)
 
-// MaxOutput is how many bytes of an answer are read and returned, the kubelet's
-// limit.
+// MaxOutput is the maximum number of bytes of an answer that are read and returned (the
+// kubelet's limit).
 const MaxOutput = 10 << 10

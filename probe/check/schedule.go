@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// attempts in one round, as long as they end with errors; the kubelet's.
+// attempts is the maximum number of attempts in a round while they end with errors (the
+// kubelet's value).
 const attempts = 3
 
 // EngineConfig configures an Engine. The zero value of every field means the
@@ -240,7 +241,7 @@ func (e *Engine) laneOf(p *Scheduled) *lane {
 	return e.lanes[0]
 }
 
-// begin takes the next check of a lane that may run. The caller holds e.mu.
+// begin returns the next check of a lane that may run, or nil. The caller holds e.mu.
 func (e *Engine) begin(l *lane) *run {
 	if e.ctx == nil || e.ended {
 		return nil
@@ -252,7 +253,7 @@ func (e *Engine) begin(l *lane) *run {
 	return r
 }
 
-// fill has all checks run that may. The caller holds e.mu.
+// fill starts all checks of a lane that may run. The caller holds e.mu.
 func (e *Engine) fill(l *lane) {
 	for r := e.begin(l); r != nil; r = e.begin(l) {
 		e.wg.Add(1)
@@ -274,7 +275,7 @@ func (e *Engine) work(l *lane, r *run) {
 	}
 }
 
-// timed makes a round that gives its place away if it takes too long.
+// timed runs a round, and gives its slot away if it takes too long.
 func (e *Engine) timed(l *lane, r *run) {
 	if s := &r.p.spec; s.Group != "" && s.Timeout+s.Slack > slowAfter {
 		long := time.AfterFunc(slowAfter, func() { e.yield(l, r) })

@@ -76,7 +76,7 @@ func newRhythm(t Timing, now time.Time, random func() float64) rhythm {
 	return r
 }
 
-// next is when the next check is due, and whether it is an additional one.
+// next returns the time of the next check, and whether it is an additional one.
 func (r *rhythm) next() (due time.Time, extra bool) {
 	if !r.fast.IsZero() && r.fast.Before(r.tick) {
 		return r.fast, true
@@ -84,7 +84,7 @@ func (r *rhythm) next() (due time.Time, extra bool) {
 	return r.tick, false
 }
 
-// ran moves on after a check that began at start and ended now.
+// ran computes the next times after a check that began at start and ended now.
 func (r *rhythm) ran(extra, succeeded bool, start, now time.Time, random func() float64) {
 	first := !r.begun
 	r.begun = true

@@ -31,16 +31,15 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// limit is how many bytes of a message and of headers, and how many that were not
-// read yet, are taken from a server: a health answer has a few. It is the least
-// that gRPC takes as a window.
+// limit is the maximum size of a message, of headers and of unread data from a server, in bytes.
+// A health answer has a few bytes; this is the smallest window that gRPC accepts.
 const limit = 64 << 10
 
 // Check is a health check of one service.
 type Check struct {
 	Addr    string // host:port
 	Service string // "" means the server itself
-	// UserAgent is put before gRPC's own.
+	// UserAgent is prepended to gRPC's own.
 	UserAgent string
 	// Graceful closes the connection in order, without a reset.
 	Graceful bool
@@ -96,8 +95,8 @@ func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	return check.Success, "service healthy", nil
 }
 
-// connect waits until the connection stands. It fails at the first refusal: a
-// check is made again soon enough.
+// connect waits until the connection is established. It fails at the first refusal, without
+// gRPC's retries.
 func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	conn.Connect()
 	for s := conn.GetState(); s != connectivity.Ready; s = conn.GetState() {
@@ -111,8 +110,7 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// dialed keeps the last connection, and why the last dial failed, which gRPC
-// reports only to calls.
+// dialed keeps the last connection and the error of the last dial.
 type dialed struct {
 	mu   sync.Mutex
 	conn net.Conn
@@ -145,7 +143,7 @@ func (d *dialed) failure() error {
 	return d.err
 }
 
-// failure returns why, in check.MaxOutput bytes at most: some of it is the server's.
+// failure returns a Failure with a text of at most check.MaxOutput bytes.
 func failure(format string, args ...any) (check.Outcome, string, error) {
 	out := fmt.Sprintf(format, args...)
 	return check.Failure, strings.Clone(out[:min(len(out), check.MaxOutput)]), nil
