@@ -7,11 +7,10 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// The choice of victims, as a pure function: the order of the candidates comes from
-// [rank.Sort], the figures from the lane. Every candidate gets a verdict, for
-// [Manager.Decisions].
+// The choice of victims, as a pure function. [rank.Sort] gives the order of the candidates.
+// Every candidate gets a verdict, for [Manager.Decisions].
 
-// Verdict is what was decided of one candidate.
+// Verdict is the decision about one candidate.
 type Verdict string
 
 // The verdicts.
@@ -26,31 +25,30 @@ const (
 	Failed     Verdict = "eviction failed now" // its last one did, seconds ago
 )
 
-// situation is what a choice depends on besides the candidates.
+// situation has the input of choose besides the candidates.
 type situation struct {
 	// Amounts are in units of the signal: bytes, inodes or processes.
 	need    int64 // to be freed, in units of the signal
-	coming  int64 // what evictions under way will free of it
-	running int   // how many are under way for the resource
-	any     bool  // whether any is, for whatever resource
+	coming  int64 // expected from evictions under way
+	running int   // number of evictions under way for the resource
+	any     bool  // whether any eviction is under way, for any resource
 	// budget is Config.Victims.
 	budget  int
-	partial bool // figures of some pods could not be read
+	partial bool // usage of some pods could not be read
 	classes bool // the resource can be requested
-	// status reports what stands against a pod, "" if nothing does.
+	// status returns the verdict against a pod, "" if there is none.
 	status func(types.UID) Verdict
 	// critical reports pods that are never evicted.
 	critical func(*v1.Pod) bool
 }
 
-// choose decides which of the candidates, in the order of their ranks, are
-// evicted now. Those that use more than they request come alone: while one
-// of them can be evicted, or any eviction is under way, the others are spared
-// until the figures have been read again.
+// choose decides which candidates, in the order of their ranks, are evicted now. Pods within
+// their requests are spared while a pod that exceeds its request can be evicted, or any eviction
+// is under way.
 func choose(ranked []rank.Ranked, s situation) []Verdict {
 	out := make([]Verdict, len(ranked))
-	// An eviction under way counts as a guilty pod: figures from before its end say
-	// nothing about what is still needed.
+	// An eviction under way counts as a pod that exceeds its request: figures from before its
+	// end do not say what is still needed.
 	guilty := s.any
 	for i := range ranked {
 		r := &ranked[i]
@@ -71,14 +69,13 @@ func choose(ranked []rank.Ranked, s situation) []Verdict {
 		// Critical pods, and those that are being evicted, have their verdict
 		// already.
 		case out[i] != "":
-		// A pod without figures sorts first, as with the kubelet. Here that is no
-		// reason to end it in place of pods that are known to use too much.
+		// A pod without figures sorts first, as in the kubelet. It is not evicted in place of
+		// pods that are known to exceed their requests.
 		case !r.Known() && (s.partial || guilty && s.classes || chosen > 0):
 			out[i] = NoFigures
 		case innocent && (s.partial || guilty || chosen > 0):
 			out[i] = WithinRest
-		// What evictions under way will free counts, so that one shortage does not
-		// cost more pods than it takes.
+		// Evictions under way count, so that no more pods are evicted than needed.
 		case enough || s.running+chosen > 0 && freed >= s.need:
 			out[i] = Enough
 		case s.running+chosen >= s.budget:
@@ -87,7 +84,7 @@ func choose(ranked []rank.Ranked, s situation) []Verdict {
 			out[i] = Chosen
 			chosen++
 			freed += r.Used
-			// What is not known to free anything may free all.
+			// An unknown amount may be enough.
 			enough = r.Used == 0
 		}
 	}

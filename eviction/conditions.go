@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Conditions of the node, and what follows from them: taints and the admission of
-// pods. Reasons and messages are the kubelet's.
+// Conditions of the node, and their effects: taints and admission of pods. Reasons and messages
+// are the kubelet's.
 
 // pressure is the state of one condition.
 type pressure struct {
@@ -23,17 +23,17 @@ type pressure struct {
 	since time.Time // shown only
 }
 
-// conditionTypes lists the conditions of the signals of package rank, which have a lane each, in
-// the order in which they are shown. Those of Config.Signals follow.
+// conditionTypes returns the conditions of the signals of package rank, in the order of display.
+// Each has a lane. Conditions of Config.Signals follow after them.
 func conditionTypes() []v1.NodeConditionType {
 	return []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
 }
 
-// words are what the kubelet says of a condition.
+// words has the kubelet's reasons and messages for a condition.
 type words struct{ reasonOn, textOn, reasonOff, textOff string }
 
-// words returns the kubelet's reasons and messages, which tools look for. They
-// name the kubelet whatever the agent is called.
+// words returns the kubelet's reasons and messages. They name the kubelet, since tools search
+// for them.
 func (l *lane) words() words {
 	if l.own != nil {
 		return words{"SignalIsLow", string(l.own.Name) + " is below its threshold", "SignalIsSufficient", string(l.own.Name) + " is sufficient"}
@@ -48,8 +48,8 @@ func (l *lane) words() words {
 	}
 }
 
-// setPressure notes whether a condition holds. Only the condition's lane calls it.
-// The first call dates the condition, also if it does not hold.
+// setPressure sets a condition. Only the condition's lane calls it. The first call sets the
+// transition time even if the condition is false.
 func (m *Manager) setPressure(c v1.NodeConditionType, on bool, now time.Time) {
 	m.mu.Lock()
 	was, known := m.pressure[c]
@@ -68,16 +68,16 @@ func (m *Manager) setPressure(c v1.NodeConditionType, on bool, now time.Time) {
 	m.cfg.Changed()
 }
 
-// UnderPressure reports whether a condition of pressure holds: while one of its
-// thresholds is met, and for Config.Transition after.
+// UnderPressure reports whether a pressure condition is true: while one of its thresholds is
+// met, and for Config.Transition afterwards.
 func (m *Manager) UnderPressure(c v1.NodeConditionType) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pressure[c].on
 }
 
-// Conditions are the node's conditions of pressure, with the kubelet's reasons
-// and without a time of heartbeat. The slice is the caller's.
+// Conditions returns the node's pressure conditions, with the kubelet's reasons and without a
+// heartbeat time. The caller owns the slice.
 func (m *Manager) Conditions() []v1.NodeCondition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,8 +96,8 @@ func (m *Manager) Conditions() []v1.NodeCondition {
 	return out
 }
 
-// Taints are what the conditions that hold mean to a scheduler. In a cluster
-// the control plane puts them on the node.
+// Taints returns the taints for the conditions that are true. In a cluster the control plane
+// sets them.
 func (m *Manager) Taints() []v1.Taint {
 	var out []v1.Taint
 	for _, l := range m.on() {
@@ -112,22 +112,22 @@ func (m *Manager) Taints() []v1.Taint {
 	return out
 }
 
-// on are the lanes whose conditions hold.
+// on returns the lanes whose conditions are true.
 func (m *Manager) on() []*lane {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(m.lanes), func(l *lane) bool { return !m.pressure[l.condition].on })
 }
 
-// Rejection is why a pod is not admitted.
+// Rejection says why a pod is not admitted.
 type Rejection struct{ Reason, Message string }
 
-// Admit returns nil, or why the pod may not begin to run while the node is
-// under pressure. Critical pods always may. If memory is all that is short,
-// pods may that request some, and those that tolerate it.
+// Admit returns nil, or why the pod must not start while the node is under pressure. Critical
+// pods are always admitted. Under memory pressure alone, pods that request memory or tolerate
+// its taint are admitted.
 func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	on := m.on()
-	// A critical pod may be the one that is to free something.
+	// A critical pod may be needed to end the shortage.
 	if len(on) == 0 || m.cfg.Critical(pod) {
 		return nil
 	}
@@ -145,9 +145,8 @@ func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	return &Rejection{Reason: podlife.Evicted.Reason(), Message: fmt.Sprintf("The node had condition: %v. ", holds)}
 }
 
-// toleratesMemory reports whether the pod may be on a node that is short of memory.
-// The rules are those of the API for a toleration and a taint: an empty key or
-// effect matches all.
+// toleratesMemory reports whether the pod tolerates the taint of memory pressure, by the API's
+// rules: an empty key or effect matches all.
 func toleratesMemory(pod *v1.Pod) bool {
 	taint, _ := rank.Taint(v1.NodeMemoryPressure)
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t v1.Toleration) bool {

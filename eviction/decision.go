@@ -12,10 +12,10 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// Records of decisions, for people who ask why a pod was evicted, or why none was.
-// They are kept in memory, the last Config.Records of them.
+// Records of the last Config.Records decisions, in memory. They say why a pod was evicted, or
+// why none was.
 
-// shown is how many candidates of a decision are kept, besides those chosen.
+// shown limits the recorded candidates of a decision that were not chosen.
 const shown = 10
 
 // PodRef names a pod.
@@ -29,7 +29,7 @@ func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
 
 func ref(p *v1.Pod) PodRef { return PodRef{p.Namespace, p.Name, p.UID} }
 
-// Step is something that was removed to spare pods.
+// Step is something that was removed before pods were evicted.
 type Step struct {
 	Name          string // containers or images
 	Took          time.Duration
@@ -37,11 +37,10 @@ type Step struct {
 	Error         string
 }
 
-// Considered is a pod in the order of eviction, with the figures that gave it
-// its place, in units of the signal.
+// Considered is a candidate with the figures that decided its rank, in units of the signal.
 type Considered struct {
 	Pod           PodRef
-	Known         bool // whether there were figures
+	Known         bool // the usage was known
 	Used, Request int64
 	Priority      int32
 	Verdict       Verdict
@@ -53,36 +52,36 @@ type Victim struct {
 	GraceSeconds int64
 	Began        time.Time
 	Ended        bool
-	Took         time.Duration // until its containers had stopped
+	Took         time.Duration // time until its containers had stopped
 	Error        string
 }
 
-// Decision is what was done about one threshold or limit, and on what
-// grounds. Figures are in units of the signal: bytes, inodes or processes.
+// Decision has the actions for one threshold or limit, and their reasons. Figures are in units
+// of the signal: bytes, inodes or processes.
 type Decision struct {
 	Time time.Time
-	// Repeats counts decisions since then that came to the same; the figures
-	// are of the last one.
+	// Repeats counts later decisions with the same result; the figures are those of the last
+	// one.
 	Repeats int
-	// Cause is why the figures were looked at: start, interval, the end of
-	// an eviction, or what a notifier said.
+	// Cause says what caused the reading: start, interval, the end of an eviction, or the cause
+	// that a notifier reported.
 	Cause  string
-	Signal rank.Signal // empty if it is about a limit
+	Signal rank.Signal // empty for a limit
 	Limit  rank.Limit
 	Soft   bool
-	Since  time.Time // since when the threshold was met
+	Since  time.Time // time since the threshold is met
 
 	Threshold, Available, Capacity int64
 	Need                           int64 // to be freed
 
 	Steps      []Step
-	Considered []Considered // the first of them
+	Considered []Considered // the first candidates
 	Victims    []*Victim
 	Outcome    string
 	Error      string
 }
 
-// String is the decision in one line.
+// String returns the decision in one line.
 func (d *Decision) String() string {
 	var b strings.Builder
 	what := string(d.Signal)
@@ -99,8 +98,7 @@ func (d *Decision) String() string {
 	return b.String()
 }
 
-// rank notes the candidates with their verdicts. A node may have hundreds of pods:
-// all that were chosen are kept, and the first of the others.
+// rank records the candidates with their verdicts: all chosen ones, and the first of the others.
 func (d *Decision) rank(ranked []rank.Ranked, verdicts []Verdict) {
 	for i := range ranked {
 		if r := &ranked[i]; i < shown || verdicts[i] == Chosen {
@@ -114,20 +112,19 @@ func (d *Decision) rank(ranked []rank.Ranked, verdicts []Verdict) {
 // acted reports whether the decision changed anything.
 func (d *Decision) acted() bool { return len(d.Victims)+len(d.Steps) > 0 }
 
-// same reports whether two decisions that changed nothing came to the same.
+// same reports whether two decisions without effect have the same result.
 func (d *Decision) same(o *Decision) bool {
 	return d.Signal == o.Signal && d.Limit == o.Limit && d.Outcome == o.Outcome && d.Error == o.Error
 }
 
-// records are the last decisions, oldest first.
+// records has the last decisions, oldest first.
 type records struct {
 	limit int
 	list  []*Decision
 }
 
-// record keeps a decision. One that changed nothing and came to the same as an
-// earlier one since the last act takes its place: under lasting pressure without a
-// pod to evict there would be nothing else in the records soon.
+// record stores a decision. If it had no effect, it replaces an earlier one with the same result
+// since the last decision with an effect, so that lasting pressure does not fill the records.
 func (m *Manager) record(d *Decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,13 +142,12 @@ func (m *Manager) record(d *Decision) {
 	r.list = append(r.list, d)
 }
 
-// Decisions are the last ones, oldest first. The result is the caller's.
+// Decisions returns the last decisions, oldest first. The caller owns the result.
 func (m *Manager) Decisions() []Decision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make([]Decision, len(m.records.list))
-	// Victims are changed by evictions under way, which is why they are copied one
-	// by one.
+	// Victims are copied, since evictions under way change them.
 	for i, d := range m.records.list {
 		out[i] = *d
 		out[i].Steps, out[i].Considered = slices.Clone(d.Steps), slices.Clone(d.Considered)

@@ -15,25 +15,24 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// Ending pods. An eviction has a goroutine of its own, and no lane waits for it:
-// while it runs, it counts as something that will free what its pod uses.
+// Evictions. Each has its own goroutine, and no lane waits for it. While it runs, it counts as
+// freeing what its pod uses.
 
 const (
-	// slack is what stopping containers takes beyond their grace. A pod that
-	// takes longer is no longer counted on, and another may be chosen.
+	// slack is the time for stopping containers beyond their grace period. If it takes longer,
+	// the eviction no longer counts, and another pod may be chosen.
 	slack = 5 * time.Second
-	// freeing is how long a pod whose containers have stopped is counted on for what
-	// its volumes are to free, as with the kubelet; freedEvery is how often that is asked for.
+	// freeing is the time for which the volumes of a pod with stopped containers count as about
+	// to be freed, as in the kubelet. freedEvery is the interval of calls of Config.Freed.
 	freeing    = 30 * time.Second
 	freedEvery = 500 * time.Millisecond
-	// leastKill is the kubelet's least deadline of a kill.
+	// leastKill is the shortest timeout of Config.Kill (the kubelet's).
 	leastKill = 10 * time.Second
-	// pause is how long a pod whose eviction has ended, one way or the
-	// other, is not chosen again.
+	// pause is the time after the end of an eviction during which its pod is not chosen again.
 	pause = 30 * time.Second
 )
 
-// order is to evict a pod.
+// order is the instruction to evict a pod.
 type order struct {
 	rules       rank.Rules
 	candidate   rank.Candidate
@@ -44,26 +43,24 @@ type order struct {
 	annotations map[string]string
 }
 
-// eviction is one that is under way or has ended not long ago. Its fields are
-// guarded by Manager.mu.
+// eviction is an eviction that is under way or ended recently. Manager.mu guards its fields.
 type eviction struct {
 	order
 	lane *lane
-	// until is when the lane stops counting on it: the pod may hang in the kernel.
-	until time.Time // counted on for that long
-	// stopped: its processes are gone, and its volumes are not yet.
+	// until is the time up to which the eviction counts: the pod may hang in the kernel.
+	until time.Time // see counted
+	// stopped means that the processes have ended, but the volumes are not freed yet.
 	stopped bool
 	ended   time.Time // zero while under way
-	// failed: the pod may still run, and may be chosen again after a pause.
+	// failed means that the pod may still run. It may be chosen again after pause.
 	failed bool
 }
 
-// counted reports whether the eviction is expected to free something yet.
+// counted reports whether the eviction is still expected to free something.
 func (e *eviction) counted(now time.Time) bool { return e.ended.IsZero() && now.Before(e.until) }
 
-// evict begins to end a pod and does not wait for it. It is noted before anything
-// else can look, so that no lane chooses the pod twice. The event is sent at the
-// start: the pod's own containers may not live to see the end.
+// evict starts the eviction of a pod and does not wait for its end. The eviction is registered
+// at once, so that no other lane chooses the pod. The event is recorded at the start.
 func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	pod, now := o.candidate.Pod, time.Now()
 	grace := seconds.Of(o.grace)
@@ -90,9 +87,8 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	})
 }
 
-// kill has the pod ended, and gives up on a KillFunc that does not come back. That
-// call stays behind, and Run waits for it. The channel has room for its result, so
-// that it can end.
+// kill calls Config.Kill, and returns an error if the call does not return within limit. Run
+// waits for the hung call.
 func (m *Manager) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -106,7 +102,7 @@ func (m *Manager) kill(ctx context.Context, pod *v1.Pod, why podlife.Cause, limi
 	}
 }
 
-// stopped notes that a pod's containers have stopped, or how that failed.
+// stopped records that a pod's containers have stopped, or the error.
 func (m *Manager) stopped(e *eviction, v *Victim, err error) {
 	pod, now := e.candidate.Pod, time.Now()
 	m.mu.Lock()
@@ -125,8 +121,8 @@ func (m *Manager) stopped(e *eviction, v *Victim, err error) {
 	}
 }
 
-// freed waits until what a pod used is free again. Its processes are gone, which lanes of memory
-// and processes look at meanwhile.
+// freed waits until the resources of a stopped pod are free. Meanwhile the lanes of memory and
+// processes read their signals, since the processes have ended.
 func (m *Manager) freed(ctx context.Context, e *eviction) {
 	if m.cfg.Freed == nil || m.cfg.Freed(e.candidate.Pod.UID) {
 		return
@@ -148,18 +144,17 @@ func (m *Manager) freed(ctx context.Context, e *eviction) {
 	}
 }
 
-// ended notes that nothing more is to come of an eviction.
+// ended records the end of an eviction.
 func (m *Manager) ended(e *eviction, err error) {
 	m.mu.Lock()
 	e.ended, e.failed = time.Now(), err != nil
 	m.mu.Unlock()
-	// A pod that may still run has freed nothing: figures from before are as
-	// good as ever.
+	// After an error the pod may still run and has freed nothing, so earlier figures stay valid.
 	m.lookAgain(err == nil)
 }
 
-// lookAgain has every lane look: a pod that ended for memory has freed disk and processes as well. With
-// freed, figures from before now are too old.
+// lookAgain wakes every lane: a pod that was evicted for memory has freed disk and processes
+// too. If freed is set, figures from before now are too old.
 func (m *Manager) lookAgain(freed bool) {
 	for _, l := range m.lanes {
 		if freed {
@@ -169,30 +164,30 @@ func (m *Manager) lookAgain(freed bool) {
 	}
 }
 
-// raise makes figures from before now too old for a lane to act upon. Without it, a
-// second pod would be ended on figures that still count the first.
+// raise makes a lane ignore figures from before now. Otherwise a second pod would be evicted
+// based on figures that still include the first.
 func (m *Manager) raise(l *lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.floor = time.Now()
 }
 
-// underWay is how many evictions a lane has under way and how much of a
-// signal they will free, and whether another lane has any.
+// underWay returns the evictions of a lane that are under way: the amount of the signal that
+// they will free, and their number; and whether other lanes have any.
 func (m *Manager) underWay(l *lane, s rank.Signal, now time.Time) (coming int64, running int, other bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, e := range m.evicting {
 		switch {
 		case !e.counted(now):
-		// A lane cannot tell what another lane's victim frees of its own signal, nor those of memory and
-		// processes what is still to come of volumes.
+		// Victims of other lanes free an unknown amount of this signal. For memory and
+		// processes, volumes free nothing more.
 		case e.lane != l, e.stopped && l.condition != v1.NodeDiskPressure:
 			other = true
 		default:
 			running++
 			frees := rank.Of(e.rules, s, e.candidate).Used
-			if frees == 0 { // what is not known to free anything may free all
+			if frees == 0 { // an unknown amount may be enough
 				frees = math.MaxInt64 / 2
 			}
 			if coming += frees; coming < 0 {
@@ -203,7 +198,7 @@ func (m *Manager) underWay(l *lane, s rank.Signal, now time.Time) (coming int64,
 	return coming, running, other
 }
 
-// givesUp is when a lane's next eviction under way stops being counted on.
+// givesUp returns the next time at which an eviction of the lane stops counting.
 func (m *Manager) givesUp(l *lane, now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -216,9 +211,8 @@ func (m *Manager) givesUp(l *lane, now time.Time) time.Time {
 	return first
 }
 
-// statusOf returns what stands against choosing a pod. One whose eviction has
-// succeeded counts as under way until it is no longer listed: its object goes some
-// time after its containers.
+// statusOf returns a function for situation.status. A pod whose eviction succeeded counts as
+// under way until Config.Pods no longer has it.
 func (m *Manager) statusOf(now time.Time) func(types.UID) Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -234,11 +228,10 @@ func (m *Manager) statusOf(now time.Time) func(types.UID) Verdict {
 	return func(uid types.UID) Verdict { return out[uid] }
 }
 
-// sweep forgets evictions that have ended and whose pods are gone, or have had
-// the time to go.
+// sweep removes ended evictions whose pods are gone, or that ended long enough ago.
 func (m *Manager) sweep() {
 	m.mu.Lock()
-	// Most passes have nothing to forget and need not list the pods.
+	// Most passes have nothing to remove and need no list of pods.
 	n := len(m.evicting)
 	m.mu.Unlock()
 	if n == 0 {

@@ -18,10 +18,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// KillFunc ends a pod, within the time that why gives instead of that in its spec, and
-// returns when its containers have stopped. Why is to be applied to what is published of
-// the pod from then on. An error, and the end of ctx, mean that the pod may still run.
-// Calls for different pods are made at the same time.
+// KillFunc ends a pod with the grace period of why, and returns when its containers have
+// stopped. From then on the pod's status must show why. After an error the pod may still run. It
+// is called for different pods concurrently.
 type KillFunc func(ctx context.Context, pod *v1.Pod, why podlife.Cause) error
 
 // Reclaimer frees disk without terminating a pod. Both methods return when they are done or ctx
@@ -124,8 +123,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate reports every field that New cannot work with. It is called after
-// withDefaults.
+// validate returns an error with all invalid fields. It is called after withDefaults.
 func (c Config) validate() error {
 	var errs []error
 	require := func(ok bool, format string, args ...any) {
@@ -146,8 +144,7 @@ func (c Config) validate() error {
 	}
 	require(c.Victims > 0, "field Config.Victims is %d; want a positive number", c.Victims)
 	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
-	// The watches of a lane are kept by threshold: of two that are the same, one
-	// would overwrite the other.
+	// The watches of a lane are a map by threshold, so thresholds must be unique.
 	seen := map[rank.Threshold]bool{}
 	known := map[rank.Signal]bool{}
 	conditions := conditionTypes()
@@ -171,14 +168,14 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// noEvents is Events for an agent without any.
+// noEvents is the Events of a Manager without Config.Events.
 type noEvents struct{}
 
 func (noEvents) Pod(*v1.Pod, map[string]string, string, string, string) {}
 func (noEvents) Node(string, string, string)                            {}
 
-// Manager watches a node's figures and evicts. Its methods may be called from
-// any goroutine and do not block.
+// Manager observes a node's resources and evicts pods. Its methods may be called from any
+// goroutine and do not block.
 type Manager struct {
 	cfg   Config
 	met   *metrics
@@ -194,8 +191,7 @@ type Manager struct {
 	records  records
 }
 
-// New checks cfg and returns a Manager at rest. The error names every field that is
-// wrong.
+// New checks cfg and returns a Manager, which Run starts. The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -223,8 +219,8 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run watches until ctx ends and returns nil when every goroutine has ended.
-// Evictions under way are given up then. It may be called once.
+// Run observes and evicts until ctx ends, and returns nil when every goroutine has ended.
+// Evictions under way are abandoned then. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	for _, l := range m.lanes {
 		// Without a threshold there is nothing to look at, and no goroutine.
@@ -241,7 +237,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// lane is the one that watches a signal.
+// lane returns the lane of a signal.
 func (m *Manager) lane(s rank.Signal) *lane {
 	for _, l := range m.lanes {
 		if l.watchesSignal(s) {

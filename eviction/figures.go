@@ -7,21 +7,19 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// Figure is a threshold, and what its signal was when it was looked at last.
+// Figure is a threshold with the last observation of its signal.
 type Figure struct {
 	Threshold rank.Threshold
-	// Observation is the last one there was; Known reports that it could be read
-	// at the last look.
+	// Observation is the last observation. Known is false if the last reading failed.
 	Observation rank.Observation
 	Known       bool
-	// Met reports that the threshold is met, since Since, and Acting that
-	// something is being done about it: its grace is over.
+	// Met means that the threshold is met, since Since. Acting means that its grace period is
+	// over: the node reclaims.
 	Met, Acting bool
 	Since       time.Time
 }
 
-// show makes what the lane has seen last known to others. The watches belong to the
-// lane's goroutine, so that others get copies, under m.mu.
+// show publishes copies of the lane's last observations for Figures, under m.mu.
 func (l *lane) show(seen observations) {
 	out := make([]Figure, 0, len(l.list))
 	for _, t := range l.list {
@@ -39,9 +37,8 @@ func (l *lane) show(seen observations) {
 	l.m.figures[l.condition] = out
 }
 
-// Figures are the thresholds with what was last seen of their signals, in the
-// order in which they are acted upon: none before the first look. The result is
-// the caller's.
+// Figures returns the thresholds with the last observations of their signals, in the order of
+// action; none before the first reading. The caller owns the result.
 func (m *Manager) Figures() []Figure {
 	m.mu.Lock()
 	defer m.mu.Unlock()

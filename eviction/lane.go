@@ -11,27 +11,26 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// One condition's goroutine: when it looks, and the order in which it acts. What it
-// remembers needs no lock, since nobody else touches it; m.mu guards what is
-// shared.
+// The goroutine of one condition: when it reads its signals, and in which order it acts. Its own
+// state needs no lock; m.mu guards shared state.
 
 const (
-	// soonest is how soon a falling figure is looked at again, soonestDisk
-	// how soon a filesystem's is: that asks the runtime.
+	// soonest is the shortest interval for a falling figure; soonestDisk that for a filesystem,
+	// which needs a call of the runtime.
 	soonest     = 500 * time.Millisecond
 	soonestDisk = 2 * time.Second
-	// again is when a look that failed, or came to nothing new, is repeated
-	// while something is to be done.
+	// again is the interval after a failed reading, or one without new figures, while a
+	// threshold is met.
 	again = time.Second
 )
 
-// lane watches the thresholds of one condition, in one goroutine. What one
-// waits for, a slow disk or the removal of images, holds up no other.
+// lane observes the thresholds of one condition, in its own goroutine: a slow disk or a removal
+// of images delays no other lane.
 type lane struct {
 	m         *Manager
 	condition v1.NodeConditionType
 	own       *Signal // nil: the signals are those of package rank
-	// A second cause while one waits is dropped: one look serves both.
+	// A second cause while one waits is dropped: one reading serves both.
 	wake chan string // why; capacity 1
 
 	// What follows belongs to the goroutine.
@@ -45,13 +44,12 @@ type lane struct {
 	aimed     time.Time         // when notifiers were told of levels
 	reclaimed time.Time         // when reclaiming last ended
 
-	// floor is when an eviction or reclaim last ended: figures from before
-	// are out of date. Guarded by m.mu.
+	// floor is the end of the last eviction or reclaim: older figures are out of date. Guarded
+	// by m.mu.
 	floor time.Time
 }
 
-// newLane returns the lane of a condition with its part of the thresholds. It
-// starts nothing.
+// newLane returns the lane of a condition with its thresholds. It starts nothing.
 func newLane(m *Manager, c v1.NodeConditionType, own *Signal) *lane {
 	l := &lane{
 		m: m, condition: c, own: own, wake: make(chan string, 1),
@@ -66,7 +64,7 @@ func newLane(m *Manager, c v1.NodeConditionType, own *Signal) *lane {
 	return l
 }
 
-// watchesSignal reports whether a signal is the lane's.
+// watchesSignal reports whether a signal belongs to the lane.
 func (l *lane) watchesSignal(s rank.Signal) bool {
 	if l.own != nil {
 		return s == l.own.Name
@@ -77,12 +75,11 @@ func (l *lane) watchesSignal(s rank.Signal) bool {
 // idle reports that there is nothing for the lane to do.
 func (l *lane) idle() bool { return len(l.given) == 0 && !l.limits() }
 
-// limits reports whether the lane watches limits of local storage, which is the
-// disk lane's.
+// limits reports whether the lane enforces limits of local storage: the disk lane does.
 func (l *lane) limits() bool { return l.condition == v1.NodeDiskPressure && !l.m.cfg.IgnoreLimits }
 
-// setLayout notes which filesystems there are. A disk for images may come while the
-// agent runs; the kubelet looks once.
+// setLayout sets the layout of filesystems. It may change while the agent runs; the kubelet
+// reads it once.
 func (l *lane) setLayout(layout rank.Layout) {
 	if l.layout == layout {
 		return
@@ -92,8 +89,7 @@ func (l *lane) setLayout(layout rank.Layout) {
 	l.setList()
 }
 
-// setList makes the list of thresholds for the layout, in the order in which they
-// are acted upon: memory first.
+// setList computes the list of thresholds for the layout, in the order of action: memory first.
 func (l *lane) setList() {
 	list, ignored := rank.ForLayout(l.given, l.layout)
 	for _, t := range ignored {
@@ -101,8 +97,7 @@ func (l *lane) setList() {
 			zap.String("signal", string(t.Signal)))
 	}
 	slices.SortStableFunc(list, func(a, b rank.Threshold) int { return rank.CompareSignals(a.Signal, b.Signal) })
-	// What is remembered of a threshold that is no longer there must not keep its
-	// condition on.
+	// The watch of a removed threshold must not keep the condition true.
 	for t := range l.watches {
 		if !slices.Contains(list, t) {
 			delete(l.watches, t)
@@ -111,15 +106,16 @@ func (l *lane) setList() {
 	l.list = list
 }
 
-// kick has the lane look now.
+// kick makes the lane read its signals now.
 func (l *lane) kick(cause string) {
 	select {
 	case l.wake <- cause:
-	default: // it will look anyway
+	default: // a pass is due anyway
 	}
 }
 
-// run looks until ctx ends: at once, when woken, and when the last pass said.
+// run makes passes until ctx ends: at once, when woken, and at the time that the last pass
+// returned.
 func (l *lane) run(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
@@ -138,9 +134,9 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// pass looks, acts if something is to be done, and returns when to look again.
-// Limits come first, as with the kubelet: a pod that breaks its own limit goes
-// before pods that break none.
+// pass reads the signals, acts if a threshold is met, and returns the time until the next pass.
+// Limits come first, as in the kubelet: a pod that exceeds its own limit is evicted before other
+// pods.
 func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 	began := time.Now()
 	l.retry = false
@@ -152,13 +148,13 @@ func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 			if !w.acting {
 				continue
 			}
-			// Figures that a decision was made on already, or from before the last
-			// eviction ended: acting on them would end a pod for nothing.
+			// These figures were used for a decision already, or are older than the end of the
+			// last eviction.
 			if !w.fresh || !w.newerThan(l.floorNow()) {
 				l.retry = true
 				continue
 			}
-			// One threshold per pass: its victims change the figures of the others.
+			// One threshold per pass, since its victims change the figures of the others.
 			if l.relieve(ctx, t, cause) {
 				break
 			}
@@ -168,10 +164,10 @@ func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 	return l.next(time.Now())
 }
 
-// look reads the figures and notes them. A signal that cannot be read keeps its
+// look reads the signals and updates their watches. A signal that cannot be read keeps its
 // state.
 func (l *lane) look(ctx context.Context) {
-	// The disk lane reads without thresholds, too: limits depend on the layout.
+	// The disk lane reads even without thresholds: limits depend on the layout.
 	if len(l.given) == 0 && l.condition != v1.NodeDiskPressure {
 		return
 	}
@@ -190,14 +186,13 @@ func (l *lane) look(ctx context.Context) {
 		l.retry = l.retry || !ok && w.met
 	}
 	l.show(seen)
-	// Without a threshold nothing is known of the condition.
+	// Without thresholds the condition is unknown.
 	if len(l.given) > 0 {
 		l.m.setPressure(l.condition, on, now)
 	}
 }
 
-// failed notes what came of reading something. Each failure counts, and is
-// logged when it changes.
+// failed records the result of a reading. Errors are counted, and logged when they change.
 func (l *lane) failed(what string, err error) {
 	text := ""
 	if err != nil {
@@ -210,14 +205,14 @@ func (l *lane) failed(what string, err error) {
 	l.errs[what] = text
 }
 
-// floorNow reads floor, which evictions of any lane raise.
+// floorNow returns floor. Evictions of any lane may raise it.
 func (l *lane) floorNow() time.Time {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
 	return l.floor
 }
 
-// next is how long until something can have changed.
+// next returns the time until the next pass.
 func (l *lane) next(now time.Time) time.Duration {
 	d := l.m.cfg.Interval
 	// A time in the past means at once; zero means never.
@@ -235,10 +230,10 @@ func (l *lane) next(now time.Time) time.Duration {
 		if due := w.due(t, l.m.cfg.Transition); due.After(now) {
 			at(due)
 		}
-		// A falling figure is looked at more often, since an interval is enough for
-		// a leak to reach the OOM killer.
+		// A falling figure is read more often: a leak may reach the OOM killer within an
+		// interval.
 		if trend, ok := l.trends[t.Signal]; ok && !w.met {
-			// Half of what is left, so that it is watched ever closer.
+			// Half of the remaining time, so that readings become more frequent.
 			left := trend.left(t.Value.Of(w.obs.Capacity), 2*d)
 			d = min(d, max(left/2, least))
 		}
@@ -246,10 +241,10 @@ func (l *lane) next(now time.Time) time.Duration {
 	if l.retry {
 		d = min(d, again)
 	}
-	// An eviction that is no longer counted on makes room for another.
+	// When an eviction stops counting, another one may begin.
 	at(l.m.givesUp(l, now))
 	return max(d, time.Millisecond)
 }
 
-// rules are those of the order of eviction on this node.
+// rules returns the rules for the order of eviction on this node.
 func (l *lane) rules() rank.Rules { return rank.Rules{Layout: l.layout, PlainInodes: true} }

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// The annotations of the events of evictions, as the kubelet's.
+// The annotations of eviction events (the kubelet's).
 const (
 	annotationContainers = "offending_containers"
 	annotationUsage      = "offending_containers_usage"
@@ -19,10 +19,10 @@ const (
 	annotationResource   = "starved_resource"
 )
 
-// bytes writes an amount as the kubelet does: 100Mi.
+// bytes formats an amount like the kubelet: 100Mi.
 func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
 
-// resourceOf is what runs low, for people; a signal of one's own is its own name.
+// resourceOf returns the resource of a signal, for messages. A custom signal is its own name.
 func resourceOf(s rank.Signal) v1.ResourceName {
 	if !s.Known() {
 		return v1.ResourceName(s)
@@ -30,13 +30,11 @@ func resourceOf(s rank.Signal) v1.ResourceName {
 	return s.Resource()
 }
 
-// lowMessage returns why a pod was evicted, in the kubelet's words: users and
-// tools look for them.
+// lowMessage returns the kubelet's message for an evicted pod: users and tools search for it.
 func lowMessage(t rank.Threshold, o rank.Observation, c rank.Candidate) string {
 	var b strings.Builder
 	res := resourceOf(t.Signal)
-	// The kubelet writes numbers of things in decimal units and amounts of memory
-	// in binary ones.
+	// The kubelet formats counts in decimal units and bytes in binary ones.
 	if (res == rank.ResourceInodes || res == rank.ResourcePIDs || !t.Signal.Known()) && t.Value.Format == "" {
 		t.Value.Format = resource.DecimalSI
 	}
@@ -52,8 +50,7 @@ func lowMessage(t rank.Threshold, o rank.Observation, c rank.Candidate) string {
 	return b.String()
 }
 
-// podOver reports whether the pod has a request of its own, for memory, and is
-// above it.
+// podOver reports whether the pod has a pod-level memory request and exceeds it.
 func podOver(res v1.ResourceName, c rank.Candidate) (over bool, used, request int64) {
 	if res != v1.ResourceMemory || c.Usage == nil || c.Pod.Spec.Resources == nil {
 		return false, 0, 0
@@ -62,13 +59,13 @@ func podOver(res v1.ResourceName, c rank.Candidate) (over bool, used, request in
 	return ok && c.Usage.Memory > q.Value(), c.Usage.Memory, q.Value()
 }
 
-// offender is a container that uses more than it requests, in bytes.
+// offender is a container that exceeds its request; figures in bytes.
 type offender struct {
 	name          string
 	used, request int64
 }
 
-// offenders are the containers that use more than they request.
+// offenders returns the containers that exceed their requests.
 func offenders(res v1.ResourceName, c rank.Candidate) []offender {
 	if c.Usage == nil {
 		return nil
@@ -99,8 +96,8 @@ func offenders(res v1.ResourceName, c rank.Candidate) []offender {
 	return out
 }
 
-// annotations are those of the event of an eviction: lists joined by commas, in the
-// order of the containers.
+// annotations returns the annotations of an eviction event: lists joined by commas, in the order
+// of the containers.
 func annotations(res v1.ResourceName, c rank.Candidate) map[string]string {
 	out := map[string]string{annotationResource: string(res)}
 	var names, usage []string
@@ -116,7 +113,7 @@ func annotations(res v1.ResourceName, c rank.Candidate) map[string]string {
 	return out
 }
 
-// limitMessage returns which limit a pod exceeded, in the kubelet's words.
+// limitMessage returns the kubelet's message for an exceeded limit.
 func limitMessage(v rank.Violation) string {
 	switch v.Limit {
 	case rank.EmptyDirLimit:

@@ -12,16 +12,16 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's where it has them. Labels are signals, limits and
-// conditions, of which there are few.
+// metrics of a Manager, with the kubelet's names where it has them. Labels are signals, limits
+// and conditions, so series are few.
 type metrics struct {
 	evictions, failures, missing *prometheus.CounterVec
 	ages, passes                 *prometheus.HistogramVec
 	pressures                    *prometheus.GaugeVec
 }
 
-// newMetrics makes the metrics and registers them with Config.Metrics; nil is nowhere.
-// What there are thresholds and limits for counts from 0.
+// newMetrics creates the metrics and registers them with Config.Metrics unless it is nil. Series
+// of configured thresholds and limits exist from the start, with 0.
 func newMetrics(cfg *Config) (*metrics, error) {
 	reg := cfg.Metrics
 	counter := func(name, help, label string) *prometheus.CounterVec {
@@ -62,7 +62,7 @@ func newMetrics(cfg *Config) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// label is memory, disk or pid.
+// label returns memory, disk or pid.
 func label(c v1.NodeConditionType) string {
 	return strings.ToLower(strings.TrimSuffix(string(c), "Pressure"))
 }

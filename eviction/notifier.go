@@ -11,42 +11,37 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Source reports at once when the kernel sees a shortage coming. [notify.Source]
-// is that of Linux.
+// Source reports signs of a shortage at once. [notify.Source] implements it for Linux.
 type Source interface {
-	// Run calls wake, with a word for the cause, at each sign of a shortage.
-	// It returns when ctx ends, or with an error; then it is called again
-	// after a while.
+	// Run calls wake, with a word for the cause, at each sign of a shortage. It returns when ctx
+	// ends, or with an error. After an error it is called again, with back-off.
 	Run(ctx context.Context, wake func(cause string)) error
 }
 
-// aimer is a Source that has to be told at which levels of usage to wake.
+// aimer is a Source that needs the levels of usage at which to wake.
 type aimer interface {
 	Source
-	// Aim replaces the levels, in bytes of usage as the kernel counts it. It
-	// does not block. An error leaves them as they were.
+	// Aim replaces the levels, in bytes of usage as the kernel counts it. It does not block.
+	// After an error the levels are unchanged.
 	Aim(levels []int64) error
 }
 
-// Notifier is a Source and the signal that its signs are about.
+// Notifier is a Source with the signal that it is about.
 type Notifier struct {
 	Source Source
 	Signal rank.Signal
 }
 
 const (
-	// aimAgain is how often levels are set anew, as the kubelet does.
+	// aimAgain is the interval at which levels are set again, as in the kubelet.
 	aimAgain = 10 * time.Second
 
-	// The back-off of a notifier that fails: figures are looked at on time
-	// meanwhile, so that there is no hurry.
+	// The back-off of a failed notifier. Signals are still read at their interval.
 	minListen = time.Second
 	maxListen = time.Minute
 )
 
-// listen runs a notifier, and again when it fails, until ctx ends. A kernel without
-// pressure stall information, or a cgroup that is made anew, must not end the watch
-// over the node.
+// listen runs a notifier until ctx ends, again after each error, with back-off.
 func (m *Manager) listen(ctx context.Context, n Notifier) {
 	l := m.lane(n.Signal)
 	wait := retry.Backoff{First: minListen, Max: maxListen}
@@ -60,7 +55,7 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 		if err == nil {
 			err = errors.New("notifier ended")
 		}
-		// One that ran for long starts over with the shortest wait.
+		// After a long run the back-off starts anew.
 		wait.Recovered(time.Since(began))
 		again := wait.Next()
 		if now := err.Error(); now != said || began.Add(maxListen).Before(time.Now()) {
@@ -73,11 +68,10 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 	}
 }
 
-// aim gives notifiers the usage at which the thresholds are met: what the limit
-// leaves above the threshold, and what the kernel could still drop. Counters of
-// cgroup v1 include the page cache
-// (Documentation/admin-guide/cgroup-v1/memory.rst), and the working set does not
-// count its inactive part.
+// aim gives notifiers the levels of usage at which the thresholds are met: the limit minus the
+// threshold plus the inactive page cache. Counters of cgroup v1 include the page cache
+// (Documentation/admin-guide/cgroup-v1/memory.rst), and the working set excludes its inactive
+// part.
 func (l *lane) aim(mem Memory) {
 	if !l.aimed.IsZero() && time.Since(l.aimed) < aimAgain {
 		return

@@ -14,20 +14,18 @@ import (
 	"github.com/nodewright/nodewright/podlife"
 )
 
-// What is done about a threshold that is met: free what no pod needs, then choose
-// pods. All of it runs on the lane's goroutine; only the ending of pods does not.
+// The actions for a threshold that is met: reclaim, then choose pods. They run in the lane's
+// goroutine; evictions have their own.
 
-// reclaimAgain is how soon reclaiming that did not suffice is tried again,
-// unless an eviction has ended since, which leaves something to reclaim.
+// reclaimAgain is the time until an insufficient reclaim is repeated, unless an eviction ends
+// before, which leaves something to reclaim.
 const reclaimAgain = time.Minute
 
-// hardGrace is the kubelet's, for hard thresholds and limits: a pod gets a
-// second.
+// hardGrace is the grace period in seconds for hard thresholds and limits (the kubelet's).
 const hardGrace = 1
 
-// relieve does what it takes for one threshold, and reports whether a pod is
-// evicted for it. It blocks for as long as reclaiming and reading take. Whatever it
-// comes to is recorded.
+// relieve acts on one threshold: it reclaims, and evicts pods if needed. It reports whether it
+// evicts, and records the decision. It blocks while it reclaims and reads.
 func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evicts bool) {
 	w := l.watches[t]
 	d := &Decision{
@@ -36,13 +34,13 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 	}
 	defer func() { l.m.record(d) }()
 
-	// Before anything is reclaimed or read: what is under way will do.
+	// Evictions under way will be enough.
 	if coming, running, _ := l.m.underWay(l, t.Signal, d.Time); running > 0 && coming >= d.Need {
 		d.Outcome = "waiting for evictions under way"
 		return false
 	}
 	l.m.cfg.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", resourceOf(t.Signal)))
-	// Images can be pulled again; a pod that is ended loses its work.
+	// Reclaim first: images can be pulled again, but an evicted pod loses its work.
 	if !l.reclaim(ctx, t, d) {
 		return false
 	}
@@ -50,11 +48,10 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 	list, err := l.candidates(ctx, pods)
 	l.failed("pods", err)
 	if err != nil {
-		// Some pods have no figures: choose spares those, and another pass follows
-		// soon.
+		// Some pods have no figures: choose spares them, and another pass follows soon.
 		d.Error, l.retry = err.Error(), true
 	}
-	// Reading all pods takes time. What counts is what is left by now.
+	// Reading all pods takes time, so read the signal again.
 	l.look(ctx)
 	if w = l.watches[t]; !w.acting {
 		d.Outcome = "recovered before a choice was made"
@@ -66,7 +63,7 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 	}
 	ranked := rank.Sort(l.rules(), t.Signal, list)
 	now := time.Now()
-	// Asked again: evictions of other lanes may have begun while this one read.
+	// Again, since evictions of other lanes may have begun meanwhile.
 	coming, running, other := l.m.underWay(l, t.Signal, now)
 	verdicts := choose(ranked, situation{
 		need: d.Need, coming: coming, running: running, any: running > 0 || other,
@@ -79,8 +76,8 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 			continue
 		}
 		evicts = true
-		// Several may go in one pass, where one does not free enough. The kubelet
-		// ends one and waits.
+		// One pass may evict several pods if one does not free enough. The kubelet evicts one
+		// and waits.
 		l.m.evict(ctx, l, order{
 			rules: l.rules(), candidate: ranked[i].Candidate, label: string(t.Signal), grace: l.grace(t, ranked[i].Pod),
 			message: lowMessage(t, w.obs, ranked[i].Candidate), kind: podlife.Evicted,
@@ -93,8 +90,8 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 	return evicts
 }
 
-// grace is the time a pod gets, in seconds. At a soft threshold that is its own,
-// within Config.MaxPodGraceSeconds.
+// grace returns the grace period of an evicted pod, in seconds: at a soft threshold the pod's
+// own, limited by Config.MaxPodGraceSeconds.
 func (l *lane) grace(t rank.Threshold, pod *v1.Pod) int64 {
 	if t.Hard() {
 		return hardGrace
@@ -106,8 +103,8 @@ func (l *lane) grace(t rank.Threshold, pod *v1.Pod) int64 {
 	return min(most, own)
 }
 
-// reclaim frees what no pod needs, step by step, and reports whether that was
-// not enough. After each step the figures are read again.
+// reclaim frees what no pod needs, step by step, and reads the signal after each step. It
+// reports whether more is needed.
 func (l *lane) reclaim(ctx context.Context, t rank.Threshold, d *Decision) (more bool) {
 	steps := l.steps(t.Signal)
 	floor := l.floorNow()
@@ -117,8 +114,7 @@ func (l *lane) reclaim(ctx context.Context, t rank.Threshold, d *Decision) (more
 	for _, s := range steps {
 		before, began := l.watches[t].obs.Available, time.Now()
 		err := l.step(ctx, s)
-		// Figures from before the removal must not end a pod, whether the step
-		// failed or not: a part may have been freed.
+		// Older figures are out of date, even after an error: a part may have been freed.
 		l.m.raise(l)
 		l.look(ctx)
 		w := l.watches[t]
@@ -134,7 +130,7 @@ func (l *lane) reclaim(ctx context.Context, t rank.Threshold, d *Decision) (more
 		}
 	}
 	l.reclaimed = l.floorNow()
-	// Some figures come from a cache of the runtime's, which is a few seconds old.
+	// The runtime may return cached figures that are a few seconds old.
 	if w := l.watches[t]; !w.newerThan(l.reclaimed) {
 		d.Outcome, l.retry = "waiting for figures from after the removal", true
 		return false
@@ -142,15 +138,14 @@ func (l *lane) reclaim(ctx context.Context, t rank.Threshold, d *Decision) (more
 	return true
 }
 
-// step is one thing to reclaim, under the name that decisions show.
+// step is one kind of reclaim, with its name for decisions.
 type step struct {
 	name string
 	do   func(context.Context) error
 }
 
-// steps are what can be reclaimed of a signal's filesystem, as with the kubelet: on
-// a filesystem without images and layers of containers, removing those frees
-// nothing.
+// steps returns the steps that can free space on a signal's filesystem, as in the kubelet:
+// images and containers only where they are stored.
 func (l *lane) steps(s rank.Signal) []step {
 	if l.own != nil && l.own.Reclaim != nil {
 		return []step{{"what no pod needs", l.own.Reclaim}}
@@ -174,18 +169,18 @@ func (l *lane) steps(s rank.Signal) []step {
 	}
 }
 
-// step does one, within Config.ReclaimTimeout.
+// step runs one step, within Config.ReclaimTimeout.
 func (l *lane) step(ctx context.Context, s step) error {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.ReclaimTimeout)
 	defer cancel()
 	return wrap("remove "+s.name, s.do(ctx))
 }
 
-// enforce evicts every pod that exceeds a limit of local storage, and reports
-// whether there was one.
+// enforce evicts every pod that exceeds a limit of local storage, and reports whether it evicts
+// any.
 func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	status := l.m.statusOf(time.Now())
-	// Only pods with limits are measured: that reads directories, at each pass.
+	// Only pods with limits are measured, since that reads directories.
 	pods := slices.DeleteFunc(slices.Clone(l.m.cfg.Pods()), func(p *v1.Pod) bool {
 		return !rank.HasLimits(p) || status(p.UID) != ""
 	})

@@ -11,28 +11,27 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// Stats reads figures. They are asked for when a decision is made, so that
-// each call should read anew; one that answers from a cache says so by the
-// time of what it returns, and no decision is made on the same figure twice,
-// nor on one from before the last eviction.
+// Stats reads the usage of the node and its pods. Each call should read current figures. A
+// cached figure must have its time: a figure is used for one decision only, and none from before
+// the end of the last eviction.
 //
-// What is returned beside an error counts: it is the parts that could be read.
-// Calls of different methods are made at the same time, and should return soon
-// after ctx ends. A lane makes one call at a time.
+// A result returned together with an error counts: it has the parts that could be read.
+// Different methods are called concurrently, and should return soon after ctx ends. A lane makes
+// one call at a time.
 type Stats interface {
 	Memory(ctx context.Context) (Memory, error)
 	Disks(ctx context.Context) (Disks, error)
-	// Processes of the node: how many more can be, and how many at most.
+	// Processes returns the number of processes that can still be created, and the maximum.
 	Processes(ctx context.Context) (rank.Observation, error)
-	// Pods reads what is wanted of those pods. One that is missing from the
-	// result has no figures.
+	// Pods returns the wanted figures of pods. A pod that is missing from the result has no
+	// figures.
 	Pods(ctx context.Context, pods []*v1.Pod, want Want) (map[types.UID]*rank.Usage, error)
 }
 
-// Want defines which figures of pods are worth reading.
+// Want selects the figures of pods to read.
 type Want int
 
-// What can be wanted.
+// The values of Want.
 const (
 	WantMemory Want = iota
 	WantDisk
@@ -42,31 +41,29 @@ const (
 // String returns memory, disk or processes.
 func (w Want) String() string { return [...]string{"memory", "disk", "processes"}[w] }
 
-// MemoryFigure is the memory of a group of processes, in bytes: what is
-// available is its limit less its working set.
+// MemoryFigure is the memory of a cgroup, in bytes. The available memory is the limit minus the
+// working set.
 type MemoryFigure struct {
 	rank.Observation
-	// InactiveFile is what counts as used and not as working set.
+	// InactiveFile is the inactive page cache: part of the usage, but not of the working set.
 	InactiveFile int64
 }
 
-// Memory is that of the node and of the cgroup of all pods. Nil means not
-// known.
+// Memory has the memory of the node and of the cgroup of all pods. Nil means unknown.
 type Memory struct{ Node, Pods *MemoryFigure }
 
-// Filesystem is one filesystem of the node. Nil means not known.
+// Filesystem is one filesystem of the node. Nil means unknown.
 type Filesystem struct {
-	Device string // names it; equal for directories on the same one
+	Device string // identifies the filesystem
 	Bytes  *rank.Observation
 	Inodes *rank.Observation
 }
 
-// Disks are the filesystems of pods' files, of images, and of what containers
-// write. Image and Container may be left out where they are the one before.
+// Disks has the filesystems of pods' files, of images, and of writable layers. An empty Image or
+// Container equals the previous field.
 type Disks struct{ Node, Image, Container Filesystem }
 
-// observations are those that could be read in one look; a signal that is missing
-// is not known.
+// observations has the result of one reading; a missing signal is unknown.
 type observations map[rank.Signal]rank.Observation
 
 func (o observations) add(s rank.Signal, v *rank.Observation) {
@@ -75,8 +72,8 @@ func (o observations) add(s rank.Signal, v *rank.Observation) {
 	}
 }
 
-// read asks Stats for the figures of a lane's signals, within Config.StatsTimeout.
-// What could be read is returned beside the error.
+// read reads the lane's signals from Stats, within Config.StatsTimeout. It returns the readable
+// ones together with the error.
 func (l *lane) read(ctx context.Context) (observations, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()
@@ -106,7 +103,7 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 				*to = from
 			}
 		}
-		if err == nil { // with one, what is left out may be what failed
+		if err == nil { // after an error, missing parts may have failed
 			fill(&d.Image, d.Node)
 			fill(&d.Container, d.Image)
 		}
@@ -117,8 +114,7 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 		out.add(rank.SignalContainerFs, d.Container.Bytes)
 		out.add(rank.SignalContainerFsInodes, d.Container.Inodes)
 		if err == nil {
-			// A part that is missing would look like another layout, and would
-			// change whom a shortage is the fault of.
+			// A missing part would look like another layout, and change the order of eviction.
 			l.setLayout(rank.LayoutOf(d.Node.Device, d.Image.Device, d.Container.Device))
 		}
 		return out, wrap("read filesystems", err)
@@ -131,7 +127,7 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 	}
 }
 
-// wrap returns what was being done; nil stays nil.
+// wrap adds what was being done to an error; nil stays nil.
 func wrap(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -139,8 +135,8 @@ func wrap(what string, err error) error {
 	return nil
 }
 
-// want is what the lane's signals need of pods: walking volumes for a shortage of
-// memory would take the time that counts.
+// want returns the figures of pods that the lane needs: a shortage of memory must not wait for a
+// walk of volumes.
 func (l *lane) want() Want {
 	switch l.condition {
 	case v1.NodeMemoryPressure:
@@ -152,7 +148,7 @@ func (l *lane) want() Want {
 	}
 }
 
-// usage asks for what pods use of what the lane's signals report.
+// usage reads the pods' usage for the lane's signals.
 func (l *lane) usage(ctx context.Context, pods []*v1.Pod) (map[types.UID]*rank.Usage, error) {
 	if l.own == nil {
 		return l.m.cfg.Stats.Pods(ctx, pods, l.want())
@@ -171,8 +167,8 @@ func (l *lane) usage(ctx context.Context, pods []*v1.Pod) (map[types.UID]*rank.U
 	return out, err
 }
 
-// candidates reads the figures of pods, in the order of pods. One without figures
-// has a nil Usage. The error, if any, says that some may be missing.
+// candidates returns the pods with their usage, in the order of pods. An unknown Usage is nil.
+// After an error, some may be missing.
 func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()

@@ -6,14 +6,12 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 )
 
-// What is remembered of thresholds and figures between looks, as values with pure
-// methods.
+// The state of thresholds and figures between readings, as values with pure methods.
 
-// watch is what is remembered of one threshold. It is a value, and told the
-// time.
+// watch is the state of one threshold.
 type watch struct {
 	met    bool
-	acting bool      // met for as long as its grace: something is to be done
+	acting bool      // met for its grace period: the node acts
 	since  time.Time // first observed to be met
 	last   time.Time // last observed to be met
 	seen   time.Time // the time of the newest observation
@@ -21,21 +19,21 @@ type watch struct {
 	obs    rank.Observation
 }
 
-// noted is w after an observation, or after none could be made.
+// noted returns w after an observation, or after a failed reading if ok is false.
 func (w watch) noted(t rank.Threshold, o rank.Observation, ok bool, now time.Time, transition time.Duration) watch {
 	if !ok {
-		// What was known holds for as long as the condition would.
+		// The known state stays for as long as the condition would.
 		w.fresh = false
 		if now.Sub(w.last) >= transition {
 			w.met, w.acting = false, false
 		}
 		return w
 	}
-	// A figure without a time counts as new: its source has no cache.
+	// A figure without a time counts as new.
 	w.fresh = o.Time.IsZero() || w.seen.IsZero() || o.Time.After(w.seen)
 	w.seen, w.obs = o.Time, o
-	// Once acted upon, a threshold holds until the minimum to reclaim is there as
-	// well: otherwise the next pod would be due a moment later.
+	// After an action, the threshold stays met until MinReclaim is available too: otherwise it
+	// would be met again at once.
 	if !t.Met(o) && !(w.acting && t.Unresolved(o)) {
 		w.met, w.acting = false, false
 		return w
@@ -48,21 +46,21 @@ func (w watch) noted(t rank.Threshold, o rank.Observation, ok bool, now time.Tim
 	return w
 }
 
-// newerThan reports whether the observation was not made before floor. Whoever
-// cannot say when a figure was read is believed.
+// newerThan reports whether the observation was not made before floor. An observation without a
+// time counts as new.
 func (w watch) newerThan(floor time.Time) bool {
 	return w.obs.Time.IsZero() || !w.obs.Time.Before(floor)
 }
 
-// lasting reports whether the condition that the threshold stands for is on:
-// without the time after, pods would be scheduled to the node again as soon as one
-// has gone, and evicted in turn.
+// lasting reports whether the threshold's condition is true: while the threshold is met, and for
+// the transition period afterwards. Without that period, new pods would be scheduled and evicted
+// in turn.
 func (w watch) lasting(now time.Time, transition time.Duration) bool {
 	return w.met || !w.last.IsZero() && now.Sub(w.last) < transition
 }
 
-// due is when time alone changes something about the threshold; zero if it
-// does not.
+// due returns the time at which the state changes without a new observation; zero if it does
+// not.
 func (w watch) due(t rank.Threshold, transition time.Duration) time.Time {
 	switch {
 	case w.met && !w.acting:
@@ -74,15 +72,15 @@ func (w watch) due(t rank.Threshold, transition time.Duration) time.Time {
 	}
 }
 
-// trend foresees when a figure that falls will be below its threshold.
+// trend predicts when a falling figure reaches its threshold.
 type trend struct {
 	at        time.Time
 	available int64
-	rate      float64 // units a second that it falls by
+	rate      float64 // decrease in units a second
 }
 
-// noted is t after an observation. The rate is that between the last two: it has to
-// follow a sudden fall, and an error costs one look too many.
+// noted returns t after an observation. The rate is that between the last two observations, to
+// react to a sudden fall.
 func (t trend) noted(o rank.Observation, now time.Time) trend {
 	at := o.Time
 	if at.IsZero() {
@@ -94,13 +92,13 @@ func (t trend) noted(o rank.Observation, now time.Time) trend {
 	}
 	next := trend{at: at, available: o.Available}
 	if !t.at.IsZero() {
-		// Below 0 while the figure rises.
+		// Negative while the figure rises.
 		next.rate = float64(t.available-o.Available) / d.Seconds()
 	}
 	return next
 }
 
-// left is how long the figure takes down to level, at most limit.
+// left returns the time until the figure falls to level, at most limit.
 func (t trend) left(level int64, limit time.Duration) time.Duration {
 	if t.rate <= 0 {
 		return limit

@@ -72,7 +72,7 @@ type identity struct {
 	// token is never stored or logged; keys contain only its hash.
 	token string
 
-	remembered string // what an answer is remembered under; "" for the node
+	remembered string // part of cache keys; "" for the node
 	asked      string // equal for requests that share a run
 }
 

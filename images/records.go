@@ -43,7 +43,7 @@ type entry struct {
 type intent struct {
 	image   string // "" if the file cannot be read
 	running int    // number of pulls of this process
-	before  string // reference of the image that was here before; "" if none was, or that is not known
+	before  string // reference of the image before the pull; "" if there was none or it is unknown
 	unsure  bool   // a pull ended that may have left an image
 }
 

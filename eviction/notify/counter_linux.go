@@ -27,18 +27,18 @@ func newCounter() (*counter, error) {
 
 func (c *counter) fd() int { return c.n }
 
-// add makes the counter readable, unless it is closed.
+// add increments the counter, unless it is closed.
 func (c *counter) add() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	if !c.closed {
-		_, _ = unix.Write(c.n, one[:]) // it can only fail when it is readable anyway
+		_, _ = unix.Write(c.n, one[:]) // it fails only if the counter is full, and so readable
 	}
 }
 
-// take returns what was counted since the last time.
+// take returns the count and resets it.
 func (c *counter) take() (uint64, error) {
 	var b [8]byte
 	_, err := unix.Read(c.n, b[:])

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waiter is a trigger that was set up.
+// waiter is an open trigger.
 type waiter interface {
-	// fd is what to wait for; it is asked for before each wait.
+	// fd returns the descriptor to poll. It is called before each poll.
 	fd() int
-	// mask is the poll(2) event that it waits for.
+	// mask returns the poll(2) event.
 	mask() int16
-	// read takes what has happened, so that the next poll waits again, and
-	// says what it was; "" if it was nothing.
+	// read consumes the event, so that the next poll blocks again, and returns its cause; "" if
+	// nothing happened.
 	read() (string, error)
 	close()
 }
@@ -25,16 +25,16 @@ type waiter interface {
 // Source waits for triggers. Its methods may be called from any goroutine.
 type Source struct {
 	triggers []Trigger
-	err      error // in their making
+	err      error // invalid triggers
 
 	mu       sync.Mutex
 	levels   []int64
 	levelled []*levelWaiter // while running
-	control  *counter       // wakes who waits; while running
+	control  *counter       // wakes the poll; while running
 	problems []error
 }
 
-// New makes a Source of triggers. Mistakes in their making are told by Run.
+// New returns a Source of triggers. Run returns an error for invalid triggers.
 func New(triggers ...Trigger) *Source {
 	s := &Source{triggers: triggers}
 	if len(triggers) == 0 {
@@ -46,16 +46,15 @@ func New(triggers ...Trigger) *Source {
 	return s
 }
 
-// Problems are the triggers that could not be set up when Run began.
+// Problems returns an error for each trigger that could not be opened when Run began.
 func (s *Source) Problems() []error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.problems)
 }
 
-// Run calls wake, with a word for the cause, whenever a trigger fires. It
-// returns nil when ctx ends, and an error if no trigger can be waited for, or
-// one no longer can.
+// Run calls wake, with a word for the cause, whenever a trigger fires. It returns nil when ctx
+// ends. It returns an error if no trigger can be opened, or an open one breaks.
 func (s *Source) Run(ctx context.Context, wake func(cause string)) error {
 	if s.err != nil {
 		return s.err

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// ErrUnsupported means that the system has no such notices.
+// ErrUnsupported means that the system has no such notifications.
 var ErrUnsupported = errors.New("notify: only Linux reports memory running short")
 
 type waiter interface{}
@@ -16,13 +16,13 @@ func (psi) open() (waiter, error)    { return nil, ErrUnsupported }
 func (events) open() (waiter, error) { return nil, ErrUnsupported }
 func (usage) open() (waiter, error)  { return nil, ErrUnsupported }
 
-// Source would wait for triggers.
+// Source does not work on this system.
 type Source struct{ triggers []Trigger }
 
-// New makes a Source that cannot run on this system.
+// New returns a Source whose Run fails on this system.
 func New(triggers ...Trigger) *Source { return &Source{triggers} }
 
-// Run returns an error.
+// Run returns ErrUnsupported.
 func (s *Source) Run(context.Context, func(cause string)) error {
 	for _, t := range s.triggers {
 		if err := t.check(); err != nil {
@@ -38,5 +38,5 @@ func (s *Source) Run(context.Context, func(cause string)) error {
 // Aim does nothing.
 func (s *Source) Aim([]int64) error { return nil }
 
-// Problems is what Run returns.
+// Problems returns ErrUnsupported.
 func (s *Source) Problems() []error { return []error{ErrUnsupported} }

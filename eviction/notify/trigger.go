@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// defaultStall in defaultWindow is a tenth of the time: far from normal,
-	// and long before the node stands still.
+	// defaultStall in defaultWindow is a tenth of the time: not normal, and long before the node
+	// stalls.
 	defaultStall  = 100 * time.Millisecond
 	defaultWindow = time.Second
 
-	// The kernel's bounds of a window (kernel/sched/psi.c).
+	// The kernel's limits for a window (kernel/sched/psi.c).
 	minWindow = 500 * time.Millisecond
 	maxWindow = 10 * time.Second
-	// unprivilegedWindow is what a window has to be a multiple of without CAP_SYS_RESOURCE
+	// unprivilegedWindow is the unit of windows without CAP_SYS_RESOURCE
 	// (Documentation/accounting/psi.rst).
 	unprivilegedWindow = 2 * time.Second
 )
 
-// Trigger is one thing to wait for.
+// Trigger is one kind of notification to wait for.
 type Trigger interface {
-	// String is what the trigger is called as a cause.
+	// String returns the name of the trigger, as the cause of a wake-up.
 	String() string
-	// check reports mistakes in its making.
+	// check returns an error for an invalid trigger.
 	check() error
-	// open sets it up.
+	// open opens the trigger.
 	open() (waiter, error)
 }
 
@@ -64,7 +64,7 @@ func (p psi) check() error {
 	return nil
 }
 
-// line is what the kernel is told: microseconds.
+// line returns the text for the kernel, in microseconds.
 func (p psi) line() string {
 	return fmt.Sprintf("some %d %d\x00", p.stall.Microseconds(), p.window.Microseconds())
 }
@@ -81,7 +81,7 @@ func Events(path string) Trigger { return events{path} }
 func (e events) String() string { return "memory.events " + e.path }
 func (e events) check() error   { return nil }
 
-// counts reads a memory.events file. What it does not know it leaves out.
+// counts parses a memory.events file. Invalid lines are ignored.
 func counts(data string) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(data) {
@@ -93,7 +93,7 @@ func counts(data string) map[string]uint64 {
 	return out
 }
 
-// grown is the worst that has happened between two readings, or "".
+// grown returns the worst event that occurred between two readings, or "".
 func grown(before, after map[string]uint64) string {
 	for _, name := range []string{"oom_kill", "oom", "max", "high"} {
 		if after[name] > before[name] {
@@ -106,8 +106,8 @@ func grown(before, after map[string]uint64) string {
 // usage waits for levels of usage in cgroup v1.
 type usage struct{ dir string }
 
-// Usage triggers when the usage of a cgroup v1 crosses one of the levels given to
-// Source.Aim, in either direction. Dir is that of the memory controller.
+// Usage triggers when the usage of a cgroup v1 crosses one of the levels of Source.Aim, in
+// either direction. dir is its directory in the memory controller.
 func Usage(dir string) Trigger { return usage{dir} }
 
 // String names the directory.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// priWaiter waits for POLLPRI on a file that the kernel keeps.
+// priWaiter waits for POLLPRI on a kernel file.
 type priWaiter struct {
 	file *os.File
 	on   func() (string, error)
@@ -34,7 +34,7 @@ func (p psi) open() (waiter, error) {
 	return &priWaiter{f, func() (string, error) { return p.String(), nil }}, nil
 }
 
-// hint is why the kernel does not take the window, if that can be told.
+// hint explains why the kernel refuses the window, if possible.
 func (p psi) hint(err error) string {
 	if errors.Is(err, unix.EINVAL) && p.window%unprivilegedWindow != 0 {
 		return fmt.Sprintf(" (without CAP_SYS_RESOURCE the kernel takes windows that are multiples of %v only)", unprivilegedWindow)
@@ -72,10 +72,9 @@ func (e events) open() (waiter, error) {
 	}}, nil
 }
 
-// levelWaiter waits for cgroup v1 to count on an eventfd. Every level has one
-// registration with the kernel, which ends when its eventfd is closed. To
-// replace them takes a new eventfd; the old one is closed by who waits for it,
-// once it no longer does.
+// levelWaiter waits for levels of cgroup v1 on an eventfd. A registration in the kernel ends
+// when its eventfd is closed, so new levels need a new eventfd. The polling goroutine closes the
+// old one.
 type levelWaiter struct {
 	name  string
 	dir   string
@@ -99,7 +98,8 @@ func (u usage) open() (waiter, error) {
 	return &levelWaiter{name: u.String(), dir: u.dir, usage: f, event: c}, nil
 }
 
-// aim registers levels in place of those before. Who waits has to be woken.
+// aim registers new levels in place of the old ones. The caller then wakes the polling
+// goroutine.
 func (l *levelWaiter) aim(levels []int64) error {
 	next, err := newCounter()
 	if err != nil {
@@ -119,7 +119,7 @@ func (l *levelWaiter) aim(levels []int64) error {
 	return nil
 }
 
-// fd is what to wait for from now on.
+// fd returns the current eventfd and closes the old ones.
 func (l *levelWaiter) fd() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,12 +21,10 @@
 //	pid            lower priority; more processes
 //	any other      lower priority; more [Usage].Own
 //
-// A pod without figures comes before those with, wherever figures are
-// compared; a figure that is missing counts as 0. Pods that are equal in all
-// of it keep their order, where the kubelet's changes from call to call.
+// A pod without figures comes before pods with figures, wherever figures are compared; a missing
+// figure counts as 0. Equal pods keep their order; in the kubelet their order is random.
 //
-// It costs one look at each pod and one sort. Requests are in whole units: what a
-// container asks for is rounded up to a byte.
+// Requests are rounded up to whole units.
 //
 // # Signals and thresholds
 //

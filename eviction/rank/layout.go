@@ -8,15 +8,15 @@ type Layout int
 // The layouts.
 const (
 	LayoutSingle    Layout = iota // one filesystem for all
-	LayoutDedicated               // images and what containers write have their own
-	LayoutSplit                   // images have their own, what containers write is elsewhere
+	LayoutDedicated               // images and writable layers share a second one
+	LayoutSplit                   // images have their own; writable layers are on the node's
 )
 
 // String returns single, dedicated or split.
 func (l Layout) String() string { return [...]string{"single", "dedicated", "split"}[l] }
 
-// LayoutOf compares the devices of the node's directories. An empty image or
-// container device means that it is that of the one before.
+// LayoutOf returns the layout for the devices of the node's directories. An empty device equals
+// the previous argument.
 func LayoutOf(node, image, container string) Layout {
 	if image == "" {
 		image = node
@@ -34,9 +34,9 @@ func LayoutOf(node, image, container string) Layout {
 	}
 }
 
-// ForLayout returns list with thresholds for the filesystem that containers
-// write to. They are not to be set: they are those of the filesystem it is,
-// or stands for. What list has of them is left out, and returned as ignored.
+// ForLayout adds thresholds for containerfs to list: copies of those of the filesystem that it
+// is part of. Thresholds for containerfs in list are removed, and returned as ignored, since
+// they cannot be set.
 func ForLayout(list []Threshold, l Layout) (complete, ignored []Threshold) {
 	from := map[Signal]Signal{SignalNodeFs: SignalContainerFs, SignalNodeFsInodes: SignalContainerFsInodes}
 	if l == LayoutDedicated {

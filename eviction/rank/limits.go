@@ -17,18 +17,18 @@ const (
 	ContainerLimit Limit = "ephemeralcontainerfs.limit"
 )
 
-// Violation is a limit that a pod has exceeded.
+// Violation is a limit that a pod exceeds.
 type Violation struct {
 	Limit     Limit
 	Name      string // of the volume or container; empty for the pod
 	Used, Max int64  // bytes
 }
 
-// Quantity is the limit as it is shown to people.
+// Quantity returns the limit for display.
 func (v Violation) Quantity() string { return resource.NewQuantity(v.Max, resource.BinarySI).String() }
 
-// HasLimits reports whether a pod can exceed one, so that its disk usage is
-// worth knowing.
+// HasLimits reports whether a pod has a limit of local storage, so that its disk usage is
+// needed.
 func HasLimits(pod *v1.Pod) bool {
 	if _, ok := podLimit(pod); ok {
 		return true
@@ -41,9 +41,9 @@ func HasLimits(pod *v1.Pod) bool {
 	return false
 }
 
-// Level is how many bytes one of a pod's emptyDir volumes may hold before the pod
-// exceeds a limit, by what is known of the rest of it. It is negative if the rest
-// alone does. limited is false if nothing limits the volume, or it is no emptyDir.
+// Level returns the number of bytes that one emptyDir volume may hold before the pod exceeds a
+// limit, given the usage of the rest of the pod. It is negative if the rest alone exceeds the
+// limit. limited is false if nothing limits the volume, or it is no emptyDir.
 func Level(c Candidate, volume string) (level int64, limited bool) {
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
@@ -66,10 +66,9 @@ func Level(c Candidate, volume string) (level int64, limited bool) {
 	return level, limited
 }
 
-// Violated is the first limit that a pod exceeds: of its emptyDir volumes,
-// then of the pod, then of its regular containers. What a container writes to
-// its own layer counts against its limit unless that has a filesystem of its
-// own.
+// Violated returns the first limit that a pod exceeds: of its emptyDir volumes, then of the pod,
+// then of its regular containers. The writable layer of a container counts towards its limit
+// unless dedicated is set: layers have their own filesystem then.
 func Violated(c Candidate, dedicated bool) (Violation, bool) {
 	if c.Usage == nil {
 		return Violation{}, false
@@ -120,8 +119,7 @@ func sizeLimit(v *v1.Volume) (int64, bool) {
 	return v.EmptyDir.SizeLimit.Value(), true
 }
 
-// podLimit is what the containers of a pod may use together. One that has no
-// limit adds nothing.
+// podLimit returns the sum of the containers' limits. A container without a limit adds nothing.
 func podLimit(pod *v1.Pod) (int64, bool) {
 	set := func(list []v1.Container) bool {
 		for i := range list {

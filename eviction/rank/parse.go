@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Text is a configuration as the kubelet's file has it. Keys are signals.
+// Text has the thresholds as in the kubelet's configuration file. Keys are signals.
 type Text struct {
 	// Hard has quantities ("100Mi") or percentages ("10%"). Nil means
 	// Defaults(); an empty map means none.
@@ -21,16 +21,16 @@ type Text struct {
 	Soft map[string]string
 	// SoftGrace has a duration ("1m30s") for each key of Soft.
 	SoftGrace map[string]string
-	// MinReclaim is quantities or percentages, for hard and soft alike.
+	// MinReclaim has quantities or percentages, for hard and soft thresholds.
 	MinReclaim map[string]string
 	// MergeDefaults adds those of Defaults() that Hard does not name.
 	MergeDefaults bool
-	// Allocatable repeats the hard threshold of the node's memory for the
-	// memory of all pods. It is for nodes where that is limited.
+	// Allocatable applies the hard threshold of the node's memory to the memory of all pods too,
+	// for nodes with a limit for all pods.
 	Allocatable bool
 }
 
-// Defaults are the kubelet's hard thresholds on Linux.
+// Defaults returns the kubelet's hard thresholds on Linux.
 func Defaults() map[string]string {
 	return map[string]string{
 		string(SignalMemory): "100Mi",
@@ -39,9 +39,8 @@ func Defaults() map[string]string {
 	}
 }
 
-// Parse reads a configuration. The result has the hard thresholds, the soft
-// ones, then those of allocatable memory, each in the order of signals. The
-// error names every mistake.
+// Parse parses thresholds. The result has the hard ones, the soft ones, then those of
+// allocatable memory, each in the order of signals. The error names every mistake.
 func Parse(t Text) ([]Threshold, error) {
 	hard := t.Hard
 	if hard == nil {
@@ -81,7 +80,7 @@ func Parse(t Text) ([]Threshold, error) {
 	return list, nil
 }
 
-// parsed is what a map of texts came to, without what is switched off.
+// parsed is a parsed map, without entries that are switched off.
 type parsed[T any] map[Signal]T
 
 func parseMap[T any](what string, texts map[string]string, parse func(string) (T, bool, error), errs *[]error) parsed[T] {
@@ -122,8 +121,7 @@ func (p parsed[T]) thresholds() []Threshold {
 	return out
 }
 
-// parseValue reads what a signal is compared with. The kubelet's 0% and 100%
-// mean that there is no threshold.
+// parseValue parses the value of a threshold. 0% and 100% mean no threshold, as in the kubelet.
 func parseValue(text string) (Amount, bool, error) {
 	if text == "0%" || text == "100%" {
 		return Amount{}, false, nil

@@ -8,35 +8,33 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Rules are what an order depends on besides the pods. The zero value is the
-// kubelet's on a node with one filesystem.
+// Rules has the settings of an order. The zero value means the kubelet's order on a node with
+// one filesystem.
 type Rules struct {
-	// Layout says which parts of a pod lie on which filesystem.
+	// Layout says which filesystem has which parts of a pod.
 	Layout Layout
-	// PlainInodes compares counts of inodes as they are. The kubelet takes
-	// the bytes that a pod requests of ephemeral storage from its count of
-	// inodes, so that one with a large request hides millions of files.
+	// PlainInodes compares numbers of inodes. The kubelet subtracts the pod's request of
+	// ephemeral storage, in bytes, from its number of inodes, so a pod with a large request
+	// hides millions of files.
 	PlainInodes bool
 }
 
-// Ranked is a candidate with the figures that decided its place, in units of
-// the signal.
+// Ranked is a candidate with the figures that decide its rank, in units of the signal.
 type Ranked struct {
 	Candidate
 	Used, Request int64
-	// Exceeds reports whether it uses more than it requests. For processes and for
-	// signals that are not of this package, of which nothing can be requested, it is always
-	// false.
+	// Exceeds means that the pod uses more than it requests. It is false for processes and
+	// custom signals, which cannot be requested.
 	Exceeds  bool
 	Priority int32
 
 	first, last int64 // first and third comparator, less is earlier
 }
 
-// Known reports whether there are figures of the pod.
+// Known reports whether the pod's usage is known.
 func (r *Ranked) Known() bool { return r.Usage != nil }
 
-// Of is the figures of one candidate.
+// Of returns one candidate with its figures.
 func Of(r Rules, s Signal, c Candidate) Ranked {
 	out := Ranked{Candidate: c, Priority: priority(c.Pod), last: math.MinInt64}
 	resource := s.Resource()
@@ -83,8 +81,8 @@ func used(r Rules, s Signal, c Candidate) int64 {
 	}
 }
 
-// compare returns a negative number if a is evicted before b, and 0 if neither is. Both must be
-// of the same rules and signal.
+// compare returns a negative number if a is evicted before b, and 0 if they are equal. Both must
+// have the same rules and signal.
 func compare(a, b *Ranked) int {
 	if c := cmp.Compare(a.first, b.first); c != 0 {
 		return c
@@ -95,8 +93,8 @@ func compare(a, b *Ranked) int {
 	return cmp.Compare(a.last, b.last)
 }
 
-// Sort returns the candidates in the order in which they would be evicted for
-// want of what the signal reports. Those that are equal keep their order.
+// Sort returns the candidates in the order in which they would be evicted for the signal. Equal
+// candidates keep their order.
 func Sort(r Rules, s Signal, list []Candidate) []Ranked {
 	ranked := make([]Ranked, len(list))
 	order := make([]*Ranked, len(list))

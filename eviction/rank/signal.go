@@ -6,37 +6,36 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Signal names a figure of the node that can run low.
+// Signal names a resource of the node that can run low, as in the kubelet's thresholds.
 type Signal string
 
 // The signals, by the kubelet's names.
 const (
 	SignalMemory            Signal = "memory.available"            // of the node, bytes
 	SignalAllocatableMemory Signal = "allocatableMemory.available" // of the cgroup of all pods, bytes
-	SignalNodeFs            Signal = "nodefs.available"            // where the agent keeps pods' files, bytes
+	SignalNodeFs            Signal = "nodefs.available"            // filesystem of pods' files, bytes
 	SignalNodeFsInodes      Signal = "nodefs.inodesFree"
-	SignalImageFs           Signal = "imagefs.available" // where the runtime keeps images, bytes
+	SignalImageFs           Signal = "imagefs.available" // filesystem of images, bytes
 	SignalImageFsInodes     Signal = "imagefs.inodesFree"
-	SignalContainerFs       Signal = "containerfs.available" // where it keeps what containers write, bytes
+	SignalContainerFs       Signal = "containerfs.available" // filesystem of writable layers, bytes
 	SignalContainerFsInodes Signal = "containerfs.inodesFree"
 	SignalPIDs              Signal = "pid.available"
 )
 
-// The resources that signals speak of and v1 has no name for.
+// Resources of signals without a name in v1.
 const (
 	ResourceInodes v1.ResourceName = "inodes"
 	ResourcePIDs   v1.ResourceName = "pids"
 )
 
-// fact is what is fixed about a signal.
+// fact has the constants of a signal.
 type fact struct {
 	signal    Signal
 	condition v1.NodeConditionType
 	resource  v1.ResourceName
 }
 
-// facts are in the order in which signals are acted upon: memory first, as it
-// runs out fastest.
+// facts returns all signals in the order of action: memory first, since it runs out fastest.
 func facts() [9]fact {
 	return [...]fact{
 		{SignalMemory, v1.NodeMemoryPressure, v1.ResourceMemory},
@@ -60,24 +59,24 @@ func (s Signal) fact() (fact, int) {
 	return all[i], i
 }
 
-// Known reports whether there is such a signal.
+// Known reports whether this package defines the signal.
 func (s Signal) Known() bool { f, _ := s.fact(); return f.signal != "" }
 
-// Condition is the condition of a node on which the signal is low.
+// Condition returns the node condition that is true while the signal is low.
 func (s Signal) Condition() v1.NodeConditionType { f, _ := s.fact(); return f.condition }
 
-// Resource is what runs low.
+// Resource returns the resource that the signal is about.
 func (s Signal) Resource() v1.ResourceName { f, _ := s.fact(); return f.resource }
 
-// CompareSignals orders signals as they are acted upon. Unknown ones come last.
+// CompareSignals compares signals in the order of action. Unknown signals come last.
 func CompareSignals(a, b Signal) int {
 	_, i := a.fact()
 	_, j := b.fact()
 	return i - j
 }
 
-// Taint is what keeps pods off a node with that condition, and whether the
-// condition is one of pressure. In a cluster the control plane adds it.
+// Taint returns the taint for a pressure condition; false for other conditions. In a cluster the
+// control plane sets it.
 func Taint(c v1.NodeConditionType) (v1.Taint, bool) {
 	t := v1.Taint{Effect: v1.TaintEffectNoSchedule}
 	switch c {

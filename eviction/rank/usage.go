@@ -8,47 +8,44 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Disk is what takes room on a filesystem.
+// Disk is usage of a filesystem.
 type Disk struct{ Bytes, Inodes int64 }
 
-// ContainerUsage is what one container uses. Nil means not known.
+// ContainerUsage is the usage of one container. Nil means unknown.
 type ContainerUsage struct {
 	Name         string
-	Memory       int64 // working set, bytes; 0 if not known
-	Rootfs, Logs *Disk // what it wrote to its own layer and to its log
+	Memory       int64 // working set, bytes; 0 if unknown
+	Rootfs, Logs *Disk // writable layer and log
 }
 
-// VolumeUsage is what one volume of a pod holds.
+// VolumeUsage is the usage of one volume of a pod.
 type VolumeUsage struct {
 	Name string // of the pod's volume
 	Used Disk
-	Time time.Time // at which it was measured; zero if not known
+	Time time.Time // of the measurement; zero if unknown
 }
 
-// Usage is what a pod uses. What is not known is 0, or left out.
+// Usage is the usage of a pod. Unknown values are 0 or missing.
 type Usage struct {
-	Time             time.Time // of the oldest part; zero if not known
+	Time             time.Time // of the oldest part; zero if unknown
 	Memory           int64     // working set, bytes
 	Processes        int64
 	EphemeralStorage int64 // of containers, logs and volumes together, bytes
 	Containers       []ContainerUsage
 	Volumes          []VolumeUsage
-	// Own is what the pod uses of the signal in question, in its unit, where that is none of
-	// this package's signals.
+	// Own is the pod's usage for a custom signal, in its unit.
 	Own int64
 }
 
-// Candidate is a pod that could be evicted. A nil Usage means that nothing is
-// known of it.
+// Candidate is a pod that could be evicted. A nil Usage means unknown.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *Usage
 }
 
-// Request is what a pod may expect of a resource, in its unit: the sum over
-// containers and sidecars or the most that an init container needs beside the
-// sidecars before it (KEP-753), or what the pod itself requests (KEP-2837);
-// and the pod's overhead if that is not 0.
+// Request returns a pod's effective request of a resource, in its unit: the pod-level request
+// (KEP-2837), or else the larger of two values: the sum over containers and sidecars, and the
+// largest init container with the sidecars before it (KEP-753); plus the pod's overhead.
 func Request(pod *v1.Pod, name v1.ResourceName) int64 {
 	total := request(pod, name)
 	if total != 0 {
@@ -74,11 +71,11 @@ func value(list v1.ResourceList, name v1.ResourceName) int64 {
 	return q.Value()
 }
 
-// parts are what of a pod counts for a filesystem.
+// parts says which parts of a pod count for a filesystem.
 type parts struct{ rootfs, logs, volumes bool }
 
-// partsOf returns what a pod has on the filesystem of a disk signal. Image
-// layers are no pod's own, and never count.
+// partsOf returns the parts of a pod that are on the filesystem of a disk signal. Image layers
+// never count.
 func partsOf(s Signal, l Layout) parts {
 	image := s == SignalImageFs || s == SignalImageFsInodes
 	container := s == SignalContainerFs || s == SignalContainerFsInodes
@@ -114,7 +111,7 @@ func (p parts) of(c Candidate) Disk {
 	return sum
 }
 
-// isLocal reports whether a volume of that name lies on the node's disk.
+// isLocal reports whether the volume with that name is on the node's disk.
 func isLocal(pod *v1.Pod, name string) bool {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
@@ -124,8 +121,7 @@ func isLocal(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// isLocalEphemeral reports whether a volume lies on the node's disk and ends with
-// its pod.
+// isLocalEphemeral reports whether a volume is on the node's disk and is removed with its pod.
 func isLocalEphemeral(v *v1.Volume) bool {
 	if v.EmptyDir != nil {
 		return v.EmptyDir.Medium == v1.StorageMediumDefault
