@@ -169,8 +169,7 @@ func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l ending.Pods) (fits 
 	return true, nil
 }
 
-// reject lets a pod wait, or rejects it for good. The entry comes first:
-// couldHaveRunning goes by it when the status is published.
+// reject lets a pod wait, or rejects it for good.
 func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	if a.wait(pod, r) {
 		return
@@ -181,7 +180,7 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 		zap.String("reason", r.Reason), zap.String("message", r.Message))
 	a.metrics.Rejected(r.Reason)
 	a.event(pod, verdict.Why(r))
-	a.statuses.Set(pod, verdict.Rejected(pod, r))
+	a.setStatus(pod, verdict.Rejected(pod, r), a.mayRun(pod.UID))
 	a.requestCleanup() // see takeBack
 }
 
@@ -217,7 +216,7 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		case ok:
 			previous = &st
 		}
-		a.statuses.Set(pod, verdict.Waiting(pod, r, previous, seen))
+		a.setStatus(pod, verdict.Waiting(pod, r, previous, seen), observed.Maybe)
 	}
 	return true
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
 
-	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/probeperiod"
@@ -20,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/internal/promshare"
@@ -115,10 +115,7 @@ func (a *Agent) buildBlocks() error {
 	}
 	a.statuses, err = statusmgr.New(statusmgr.Config{
 		Sink: a.guard.Sink(c.Status.Sink), Store: store("unsent", "statusmgr"),
-		CouldHaveRunning: a.couldHaveRunning,
-		PublishAs:        func(pod *v1.Pod) (*v1.Pod, bool) { return a.hooks.PublishAs(a.guard, pod) }, MaxBackoff: c.Status.MaxBackoff,
-		Known: a.shownKnown,
-		Log:   log("statusmgr"), Metrics: c.Metrics,
+		MaxBackoff: c.Status.MaxBackoff, Log: log("statusmgr"), Metrics: c.Metrics,
 	})
 	note(err)
 	a.probes, err = probe.New(probe.Config{
@@ -134,14 +131,13 @@ func (a *Agent) buildBlocks() error {
 	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
 }
 
-// couldHaveRunning reports whether containers of a pod may run. Before all sources
-// have spoken, workers do not know of every pod; one that was rejected ran nothing
-// when it was.
-func (a *Agent) couldHaveRunning(uid types.UID) bool {
-	if _, works := a.workers.State(uid); !works && a.book.Get(uid).Stage == book.Rejected {
-		return false
+// mayRun says whether containers of a pod that is rejected may run. Before all sources
+// have spoken, workers do not know of every pod; one without a worker runs nothing.
+func (a *Agent) mayRun(uid types.UID) observed.Answer {
+	if _, works := a.workers.State(uid); works && a.workers.CouldHaveRunningContainers(uid) {
+		return observed.Maybe
 	}
-	return a.workers.CouldHaveRunningContainers(uid)
+	return observed.No
 }
 
 // join introduces the agent to its parts, in their order. It is called once, by

@@ -58,8 +58,8 @@ func (h host) PodByName(namespace, name string) (*v1.Pod, bool) {
 func (h host) Mirror(namespace, name string) (*v1.Pod, bool) { return h.a.pods.Mirror(namespace, name) }
 func (h host) Mirrors() []*v1.Pod                            { return h.a.pods.Mirrors() }
 func (h host) Terminating(fullName string) bool              { return h.a.workers.TerminatingByFullName(fullName) }
-func (h host) Republish(uid types.UID)                       { h.a.statuses.Republish(uid) }
-func (h host) Reconcile(pod *v1.Pod)                         { h.a.statuses.Reconcile(pod) }
+func (h host) Republish(uid types.UID)                       { h.a.republish(uid) }
+func (h host) Reconcile(pod *v1.Pod)                         { h.a.reconcile(pod) }
 func (h host) KnownTerminated(uid types.UID) bool            { return h.a.workers.KnownTerminated(uid) }
 func (h host) Want(uid types.UID) podmgr.Want                { return h.a.pods.Want(uid) }
 func (h host) ContentRemovable(uid types.UID) bool           { return h.a.workers.ShouldContentBeRemoved(uid) }

@@ -210,7 +210,7 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 		}
 	case podmgr.Reconcile:
 		for _, p := range c.Pods {
-			if a.statuses.Reconcile(p) || a.othersWrote(p) {
+			if a.reconcile(p) || a.othersWrote(p) {
 				a.workers.Resync(p.UID)
 			}
 		}
@@ -252,7 +252,7 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 // add admits a pod, or not. It is called for pods that come, for those that wait,
 // and for those that begin again; a pod that is running already is adopted.
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
-	a.statuses.Adopt(pod)
+	a.statuses.Adopt(pod, a.shown(pod))
 	if begins := a.revives(pod); begins != nil {
 		begins()
 		a.statuses.Forget(pod.UID) // that it ended is over

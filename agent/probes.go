@@ -6,8 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/internal/probeperiod"
-	"github.com/nodewright/nodewright/agent/internal/probing"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // probed is what follows from a probe's new result: what readers see changes at
@@ -19,7 +20,7 @@ func (a *Agent) probed(c probe.Change) {
 		a.run.results.Lock()
 		defer a.run.results.Unlock()
 		a.statuses.SetReady(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
-		a.publishHeld(c.Pod.UID)
+		a.showAgain(c.Pod.UID)
 		a.workers.Resync(c.Pod.UID) // parts see the status there, for those that wait for this pod
 	case probe.Startup:
 		a.statuses.SetStarted(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
@@ -33,15 +34,11 @@ func (a *Agent) probed(c probe.Change) {
 }
 
 // setStatus sets a status that was computed a moment ago. A result that came meanwhile
-// has been set already, and nobody would set it again. A guess is not published.
-func (a *Agent) setStatus(pod *v1.Pod, st v1.PodStatus) {
+// has been set already, and nobody would set it again. runs says whether containers may run.
+func (a *Agent) setStatus(pod *v1.Pod, st v1.PodStatus, runs observed.Answer) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()
-	if probing.Refresh(a.probes, a.published, pod, &st) {
-		a.statuses.Hold(pod, st)
-		return
-	}
-	a.statuses.Set(pod, st)
+	a.show(pod, statusmgr.Report{Status: st, Runs: runs})
 }
 
 // runtimeAnswers asks the runtime something that costs it nothing.

@@ -55,7 +55,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	// Before anything is done: users see what was there, also if the next call
 	// hangs.
-	a.setStatus(pod, status)
+	a.setStatus(pod, status, observed.Maybe)
 	// The worker ends what may still run, such as sidecars, and then takes the pod
 	// down.
 	//
@@ -88,7 +88,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	if news || err != nil {
 		// Why a container did not start shows in the status at once.
-		a.setStatus(pod, a.status(ctx, pod, obs, false))
+		a.setStatus(pod, a.status(ctx, pod, obs, false), observed.Maybe)
 	}
 	// After the worker has noted the outcome: the look may wake it at once.
 	after := func() {
@@ -170,7 +170,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	// A liveness probe must not restart what is being ended. Readiness goes on, for
 	// those that still send traffic.
 	a.probes.EndLivenessAndStartup(pod.UID)
-	a.publish(ctx, w, obs, false)
+	a.publish(ctx, w, obs, observed.Maybe, false)
 	defer a.pleg.Hold(pod.UID)()
 	if err := a.runtime.Kill(ctx, pod, obs, w.GracePeriodSeconds); err != nil {
 		if ctx.Err() == nil {
@@ -191,18 +191,18 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	if err := a.stopped(ctx, part.RefOf(pod)); err != nil {
 		return err
 	}
-	a.publish(ctx, w, obs, true)
+	a.publish(ctx, w, obs, observed.Maybe, true)
 	return nil
 }
 
 // publish shows the status of a pod that is ending, changed by those who end it: an
-// eviction sets its phase and reason.
-func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, final bool) {
+// eviction sets its phase and reason. A terminal phase is published once nothing runs.
+func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, runs observed.Answer, final bool) {
 	status := a.status(ctx, w.Pod, obs, final)
 	for _, why := range w.Causes {
 		why.Apply(&status)
 	}
-	a.setStatus(w.Pod, status)
+	a.setStatus(w.Pod, status, runs)
 }
 
 // stopped informs every part that a pod's containers have stopped, once.
@@ -265,7 +265,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 		return fmt.Errorf("runtime status: %w", err)
 	}
 	defer a.pleg.Hold(pod.UID)()
-	a.publish(ctx, w, obs, true)
+	a.publish(ctx, w, obs, observed.No, true)
 	a.probes.Remove(pod.UID)
 	a.book.ClearDeadline(pod.UID)
 	if err := a.stopped(ctx, part.RefOf(pod)); err != nil {

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podstatus"
 )
@@ -19,47 +21,46 @@ import (
 // m.mu, so that subscribers see the statuses of a pod in the order in which they
 // were accepted.
 
-// accept makes next, which the manager owns, the pod's status if it is news,
-// and reports whether it is. before is the published status, for a pod that
-// the manager does not know, or whose status is held; else nil. A pod that is finished
-// stays so. held is that of Hold. The caller holds m.mu.
-func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished, held bool) bool {
-	e := m.entries[pod.UID]
-	old, seen := before, before
+// accept makes r, whose status the manager owns, the pod's report, and reports whether it is
+// news. A pod that is finished stays so. The caller holds m.mu.
+func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
+	e, next := m.entries[pod.UID], &r.Status
+	var past []*v1.PodStatus
+	// Transition times are those that others have seen, and not of a status that was not
+	// published: a Deployment counts minReadySeconds from them.
+	if seen := r.Shown.status(pod); e == nil || e.shown.By < podlife.Confirmed && seen.Phase != "" {
+		past = append(past, seen)
+	}
 	if e != nil {
-		old = e.status
+		past = append(past, e.status)
 	}
-	// Transition times are compared with the published status, not with one that was held
-	// (see Hold): a Deployment counts minReadySeconds from them.
-	if seen == nil || seen.Phase == "" {
-		seen = old
-	}
-	now := time.Now()
+	old, now := past[len(past)-1], time.Now()
 	// Before the comparison: a status that differs only in times, order or
 	// impossible changes is no news.
-	m.correct(pod, old, seen, next, now)
-	added := e == nil || e.restored
+	m.correct(pod, past, next, now)
+	added, stopped := e == nil || e.restored, false
 	if e == nil {
 		e = m.newEntry(pod.UID)
-		e.held = held
+		e.shown, e.runs = r.Shown, r.Runs
 	} else {
-		freed := e.held && !held
-		e.held = held
-		if freed { // with or without news
-			defer m.advance(e, input{event: onRepublish})
-		}
+		moved := e.show(r.Shown)
+		stopped = e.runs != observed.No && r.Runs == observed.No && podmeta.IsTerminal(next.Phase)
+		e.runs = r.Runs
 		// A static pod may come back under the same UID. One whose deletion is asked for after
 		// it was finished has left its directory and its containers, which go first.
 		asked := pod.DeletionTimestamp != nil && e.pod.DeletionTimestamp == nil
 		finished = finished || e.finished && !podmeta.IsStatic(pod) && !asked
 		// The newer value is kept although nothing is published: conditions of
 		// other writers in it may be new, and Get returns them.
-		if e.finished == finished && sameStatus(e.status, next) {
+		if e.finished == finished && !stopped && sameStatus(e.status, next) {
 			e.pod, e.status, e.restored = pod, next, false
 			if added {
 				m.subs.Publish(Change{UID: pod.UID, Pod: pod, Status: next, Added: true, Finished: finished})
 			}
 			m.refresh(e)
+			if moved {
+				m.republish(e)
+			}
 			return false
 		}
 	}
@@ -68,27 +69,27 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished, held
 	e.pod, e.status, e.finished, e.restored = pod, next, finished, false
 	// Load balancers and controllers act on phase and readiness: such changes go
 	// before the others.
-	transition := e.urgent || added || finished || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)
+	urgent := e.urgent || added || finished || stopped || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)
 	final, deletion := e.facts()
 	// Publication is noted first, then subscribers are told: both only queue, and
 	// neither waits.
-	m.advance(e, input{event: onSet, final: final, deletion: deletion, version: m.serial, urgent: transition, now: now})
+	m.advance(e, input{event: onSet, final: final, deletion: deletion, version: m.serial, urgent: urgent, now: now})
 	m.subs.Publish(Change{UID: pod.UID, Pod: pod, Status: next, Added: added, Finished: finished})
 	return true
 }
 
-// correct brings next into the form in which statuses are kept and compared. old is the one
-// before, seen the one that others see, whose times count. The order matters: the phase may be reverted, then readiness follows the phase, then
-// the times follow the conditions.
-func (m *Manager) correct(pod *v1.Pod, old, seen, next *v1.PodStatus, now time.Time) {
-	for _, change := range keepLegal(pod, old, next) {
+// correct brings next into the form in which statuses are kept and compared. past are those
+// before it, the last one at the end. The order matters: the phase may be reverted, then
+// readiness follows the phase, then the times follow the conditions.
+func (m *Manager) correct(pod *v1.Pod, past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
+	for _, change := range keepLegal(pod, past[len(past)-1], next) {
 		m.met.illegal.Inc()
 		m.cfg.Log.Error("rejected impossible status change", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("change", change))
 	}
 	if podmeta.IsTerminal(next.Phase) && (isTrue(next, v1.PodReady) || isTrue(next, v1.ContainersReady)) {
 		podstatus.SetReadiness(pod, next, now)
 	}
-	keepTimes(seen, next, now)
+	keepTimes(past, next, now)
 	normalize(pod, next)
 }
 
@@ -159,36 +160,51 @@ func indexOf(list []v1.ContainerStatus, guess int, name string) int {
 }
 
 // keepTimes keeps the start time, and the transition times of the node's
-// conditions whose status has not changed. Conditions of other writers keep
-// the times they came with.
-func keepTimes(old, next *v1.PodStatus, now time.Time) {
-	switch {
-	case old.StartTime != nil && !old.StartTime.IsZero():
-		next.StartTime = old.StartTime
-	case next.StartTime == nil || next.StartTime.IsZero():
+// conditions whose status has not changed. Of several statuses in the past the first that
+// has a time gives it. Conditions of other writers keep the times they came with.
+func keepTimes(past []*v1.PodStatus, next *v1.PodStatus, now time.Time) {
+	started := false
+	for _, old := range past {
+		if !started && old.StartTime != nil && !old.StartTime.IsZero() {
+			next.StartTime, started = old.StartTime, true
+		}
+		// A status that was computed from an older spec must not hide that a newer one
+		// was seen.
+		next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
+	}
+	if next.StartTime == nil || next.StartTime.IsZero() {
 		t := metav1.NewTime(now)
 		next.StartTime = &t
 	}
-	// A status that was computed from an older spec must not hide that a newer one
-	// was seen.
-	next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
 		if !isOurs(c.Type) || c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
 			continue // their times are those of the change of reason, set with it
 		}
-		var was *v1.PodCondition
-		if i < len(old.Conditions) && old.Conditions[i].Type == c.Type {
-			was = &old.Conditions[i]
-		} else {
-			was = find(old.Conditions, c.Type)
+		if at, known := transition(past, i, c); known || c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = at
 		}
-		if was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
-			c.LastTransitionTime = was.LastTransitionTime
-		} else if was != nil || c.LastTransitionTime.IsZero() {
+		if c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = metav1.NewTime(now)
 		}
 	}
+}
+
+// transition returns since when a condition has its status, zero if that is new, and whether
+// the condition was there before. guess is its place.
+func transition(past []*v1.PodStatus, guess int, c *v1.PodCondition) (at metav1.Time, known bool) {
+	for _, old := range past {
+		var was *v1.PodCondition
+		if guess < len(old.Conditions) && old.Conditions[guess].Type == c.Type {
+			was = &old.Conditions[guess]
+		} else if was = find(old.Conditions, c.Type); was == nil {
+			continue
+		}
+		if known = true; was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+			return was.LastTransitionTime, true
+		}
+	}
+	return metav1.Time{}, known
 }
 
 // countTerminated counts the containers that have terminated since old. A status

@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Sink publishes statuses. Calls for one pod never overlap; calls for different pods do. They
@@ -29,28 +28,12 @@ type Sink interface {
 var ErrGone = errors.New("the pod is not there")
 
 // Config configures a Manager. A comment after a field names the default for its zero value.
-// The functions are called without any lock held.
 type Config struct {
 	// Sink publishes the statuses. Nil publishes nothing.
 	Sink Sink
 	// Store keeps unpublished statuses over a crash of the agent. Nil keeps
 	// nothing.
 	Store Store
-	// CouldHaveRunning reports whether containers of a pod may run: a terminal phase is
-	// withheld while they may. Default: false for every pod.
-	CouldHaveRunning func(types.UID) bool
-	// Reclaimed reports whether nothing of a pod is left on the node: only then the
-	// sink deletes it. Default: true for every pod.
-	Reclaimed func(types.UID) bool
-	// PublishAs returns the object under which a pod's status is published: the mirror
-	// for a static pod. False means that there is none now; call [Manager.Republish]
-	// when there is. Default: the pod itself.
-	PublishAs func(*v1.Pod) (*v1.Pod, bool)
-	// Known reports whether the object of PublishAs is the one that the sink has now, and
-	// not one stored before a restart. The status is published as a difference to this
-	// object, so nothing is published while Known is false; call [Manager.Republish] when
-	// it becomes true. Default: true for every pod.
-	Known func(*v1.Pod) bool
 
 	Parallel   int           // writes to the sink at a time; 8
 	Timeout    time.Duration // of one write; 30s
@@ -62,18 +45,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.CouldHaveRunning == nil {
-		c.CouldHaveRunning = func(types.UID) bool { return false }
-	}
-	if c.Reclaimed == nil {
-		c.Reclaimed = func(types.UID) bool { return true }
-	}
-	if c.PublishAs == nil {
-		c.PublishAs = func(pod *v1.Pod) (*v1.Pod, bool) { return pod, true }
-	}
-	if c.Known == nil {
-		c.Known = func(*v1.Pod) bool { return true }
-	}
 	if c.Parallel == 0 {
 		c.Parallel = 8
 	}

@@ -13,6 +13,11 @@
 //	go m.Run(ctx)
 //	changed := m.Set(pod, status)
 //
+// Set is for a pod that others see as the object that it is. [Manager.Show] takes a
+// [Report], which says with the status which object shows the pod, how certain that is,
+// and whether containers may run: nobody is asked about a pod during a write.
+// [Manager.Republish] gives another object.
+//
 // It is for pods: statuses are v1.PodStatus, keyed by a pod's UID, and the transitions
 // that it refuses are those of pods. To publish the state of anything else, take
 // package serial (podworker/serial) with a handler that writes.
@@ -41,10 +46,11 @@
 // # What is never published
 //
 //   - A terminal phase, its reason and its message while containers may still run
-//     (Config.CouldHaveRunning). The rest of the status is published at once.
+//     (Report.Runs). The rest of the status is published at once.
+//   - A status that may be a guess, or whose object is only remembered (Shown.By).
 //   - Another phase after a terminal one.
-//   - The deletion of a pod before all of its resources are reclaimed (Config.Reclaimed),
-//     or of a mirror pod.
+//   - The deletion of a pod before [Manager.Terminate] says that nothing of it is left, or
+//     of a mirror pod.
 //
 // Fields that other writers own are left alone: see merge.
 //
@@ -57,7 +63,8 @@
 // removed once it is published.
 //
 // After a restart, a stored final status is published even if Set is not called for its
-// pod. Any other stored status may be older than the published one, if the store failed to
+// pod, if nothing of the pod ran when it was stored. That of a static pod, which may have
+// begun again since, waits for Set. Any other stored status may be older than the published one, if the store failed to
 // remove it: it is used only once the pod is Set, and discarded if the API object has a
 // newer status ([Manager.Adopt]). If the sink is a [Loader], the first status of a pod
 // after a restart is compared with the published one: start times, transition times,

@@ -172,7 +172,7 @@ func (h *history) result(verb, name string, has func(string) bool) {
 	if p == nil {
 		h.t.Fatalf("%s %s: no write is under way", verb, name)
 	}
-	in := input{held: has("held"), mirrored: has("mirror")}
+	in := input{withheld: has("withheld"), mirrored: has("mirror")}
 	switch verb {
 	case "wrote":
 		in.event = onWrote
@@ -186,8 +186,6 @@ func (h *history) result(verb, name string, has func(string) bool) {
 		in.event = onNoTarget
 	case "deleted":
 		in.event = onDeleted
-	case "not-reclaimed":
-		in.event = onNotReclaimed
 	case "deletion-failed":
 		in.event = onDeleteFailed
 	default:

@@ -138,7 +138,7 @@ func (h *history) dispatch() {
 func describe(s *state) string {
 	stages := [...]string{
 		inactive: "inactive", idle: "idle", blocked: "blocked", queued: "queued", writing: "writing", rewriting: "rewriting",
-		backingOff: "backing off", waiting: "waiting", noTarget: "no target", removed: "removed",
+		backingOff: "backing off", noTarget: "no target", removed: "removed",
 	}
 	out := fmt.Sprintf("%s, v%d", stages[s.stage], s.version)
 	switch {
@@ -155,9 +155,9 @@ func describe(s *state) string {
 		is   bool
 		word string
 	}{
-		{s.urgent, "urgent"}, {s.unsure, "unsure"}, {s.slow, "slow"}, {s.held, "held"}, {s.mirrored, "mirror"}, {s.final, "final"},
+		{s.urgent, "urgent"}, {s.unsure, "unsure"}, {s.slow, "slow"}, {s.withheld, "withheld"}, {s.mirrored, "mirror"}, {s.final, "final"},
 		{s.deletion, "deletion"}, {s.deleted, "deleted"},
-		{s.failures > 0, fmt.Sprint("failures=", s.failures)}, {s.waits > 0, fmt.Sprint("waits=", s.waits)},
+		{s.failures > 0, fmt.Sprint("failures=", s.failures)},
 	} {
 		if f.is {
 			out += ", " + f.word

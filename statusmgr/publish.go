@@ -101,7 +101,7 @@ func (m *Manager) dispatch() {
 			continue // it was removed, or has nothing to publish any more
 		}
 		m.queue.begin(e, c)
-		w := &write{e: e, class: c, before: before, pod: e.pod, status: e.status, finished: e.finished, held: e.held, sent: e.sent, sentTo: e.sentTo}
+		w := &write{e: e, class: c, before: before, pod: e.pod, status: e.status, shown: e.shown, runs: e.runs, finished: e.finished, sent: e.sent, sentTo: e.sentTo}
 		m.wg.Add(1)
 		go m.publish(w)
 	}

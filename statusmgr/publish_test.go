@@ -3,15 +3,14 @@ package statusmgr_test
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -19,17 +18,17 @@ import (
 // as well.
 func TestMirrorIsReplacedDuringAWrite(t *testing.T) {
 	sink, as := statusmgr.NewMemorySink(10), &mirrors{}
-	run(t, statusmgr.Config{Sink: sink, PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 		as.set("p", mirror("m1"))
-		m.Set(p, status(v1.PodPending))
+		m.Show(p, as.report(p, status(v1.PodPending)))
 		synctest.Wait()
 		sink.DelayBy(take(time.Second))
-		m.Set(p, status(v1.PodRunning))
+		m.Show(p, as.report(p, status(v1.PodRunning)))
 		time.Sleep(time.Millisecond)
 		as.set("p", mirror("m2"))
-		m.Republish("p")
+		m.Republish("p", as.shown(p))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if got := told(sink); got != "m1 Pending, m1 Running, m2 Running" {
@@ -96,7 +95,7 @@ func TestReconcileSeesRequestedDeletions(t *testing.T) {
 		now := metav1.Now()
 		p.DeletionTimestamp = &now
 		p.Status, _ = m.Get("p")
-		if m.Reconcile(p) {
+		if m.Reconcile(p, statusmgr.Itself(p)) {
 			t.Error("the status was changed")
 		}
 		synctest.Wait()
@@ -109,23 +108,20 @@ func TestReconcileSeesRequestedDeletions(t *testing.T) {
 // Reconcile publishes to an object that the last write did not find.
 func TestReconcileFindsTheMirror(t *testing.T) {
 	sink, as := statusmgr.NewMemorySink(10), &mirrors{}
-	var running atomic.Bool
-	running.Store(true)
-	cfg := statusmgr.Config{Sink: sink, PublishAs: as.publishAs, CouldHaveRunning: func(types.UID) bool { return running.Load() }}
-	run(t, cfg, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p, api := newPod("p"), mirror("m")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 		api.Status.Phase = v1.PodPending
 		as.set("p", api)
-		m.Set(p, terminated(v1.PodFailed, 1)) // held back
+		ends := as.report(p, terminated(v1.PodFailed, 1))
+		ends.Runs = observed.Maybe
+		m.Show(p, ends)
 		synctest.Wait()
 		as.set("p", nil)
+		m.Show(p, as.report(p, *ends.Status.DeepCopy()))
 		time.Sleep(time.Minute)
-		running.Store(false)
 		as.set("p", api)
-		if !m.Reconcile(p) {
-			t.Error("the change was not seen")
-		}
+		m.Reconcile(p, as.shown(p))
 		synctest.Wait()
 		if got := told(sink); got != "m Pending, m Failed" {
 			t.Errorf("sink was told %q", got)
@@ -145,16 +141,14 @@ func (s slowStore) Write(key string, value []byte) error {
 // terminal phase shows them as stopped, and not as running.
 func TestAPhaseIsThatOfItsContainers(t *testing.T) {
 	sink := statusmgr.NewMemorySink(10)
-	var stopped atomic.Bool
-	cfg := statusmgr.Config{Sink: sink, Store: slowStore{newStore()}, CouldHaveRunning: func(types.UID) bool { return !stopped.Load() }}
-	run(t, cfg, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink, Store: slowStore{newStore()}}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
 		time.Sleep(time.Minute)
-		m.Set(p, status(v1.PodFailed)) // its end has begun, as with an eviction
+		// Its end has begun, as with an eviction.
+		m.Show(p, statusmgr.Report{Status: status(v1.PodFailed), Shown: statusmgr.Itself(p), Runs: observed.Yes})
 		time.Sleep(time.Second / 2)
 		m.Set(p, terminated(v1.PodFailed, 1))
-		stopped.Store(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for _, w := range sink.History() {
@@ -168,24 +162,22 @@ func TestAPhaseIsThatOfItsContainers(t *testing.T) {
 	})
 }
 
-// A phase that was held back, and a deletion that waited, go before the bulk.
-func TestHeldPhasesGoFirst(t *testing.T) {
+// A phase that was withheld goes before the bulk.
+func TestWithheldPhasesGoFirst(t *testing.T) {
 	sink := statusmgr.NewMemorySink(100)
-	var over atomic.Bool
-	cfg := statusmgr.Config{Sink: sink, Parallel: 1, CouldHaveRunning: func(types.UID) bool { return !over.Load() }}
-	run(t, cfg, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		for i := range 10 {
 			m.Set(newPod(fmt.Sprint("p", i)), readyStatus(0, false))
 		}
-		m.Set(newPod("held"), terminated(v1.PodFailed, 1))
+		held := newPod("held")
+		m.Show(held, statusmgr.Report{Status: terminated(v1.PodFailed, 1), Shown: statusmgr.Itself(held)})
 		synctest.Wait()
 		sink.DelayBy(take(time.Second))
 		before, _ := sink.Counts()
 		for i := range 10 {
 			m.Set(newPod(fmt.Sprint("p", i)), readyStatus(1, false))
 		}
-		over.Store(true)
-		m.Republish("held")
+		m.Set(held, terminated(v1.PodFailed, 1))
 		time.Sleep(3500 * time.Millisecond)
 		synctest.Wait()
 		found := false

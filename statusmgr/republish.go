@@ -5,40 +5,44 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Republish has to be called for a pod when the result of Config.PublishAs, Config.Known,
-// Config.CouldHaveRunning or Config.Reclaimed changes. It publishes the status under a new object,
-// or the status or deletion that had to wait. If there is none, it does nothing.
-func (m *Manager) Republish(uid types.UID) {
-	m.mu.Lock()
-	e := m.entries[uid]
-	var pod *v1.Pod
-	if e != nil {
-		pod = e.pod
-	}
-	m.mu.Unlock()
-	if pod == nil {
-		return
-	}
-	// Without the lock: PublishAs may ask a manager of pods that calls this one.
-	as, ok := m.cfg.PublishAs(pod)
+// Republish has to be called when others see a pod in another way than its last Report says. It
+// publishes the status under a new object, or the status that had to wait. For a pod without a
+// status it does nothing.
+func (m *Manager) Republish(uid types.UID, shown Shown) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Dropped, or replaced, meanwhile: the new entry is published by itself.
-	if m.entries[uid] != e {
-		return
+	if e := m.entries[uid]; e != nil {
+		e.show(shown)
+		m.republish(e)
 	}
-	m.advance(e, input{event: onRepublish, replaced: ok && as.UID != e.sentTo && !e.restored})
+}
+
+// republish publishes a status under another object, or one that had to wait. The caller holds
+// m.mu.
+func (m *Manager) republish(e *entry) {
+	as := e.shown.Object
+	m.advance(e, input{event: onRepublish, replaced: as != nil && as.UID != e.sentTo && !e.restored})
+}
+
+// show notes how others see the pod now, and reports whether its publication depends on the
+// change.
+func (e *entry) show(now Shown) (moved bool) {
+	was := e.shown
+	e.shown = now
+	if was.By != now.By || (was.Object == nil) != (now.Object == nil) {
+		return true
+	}
+	return now.Object != nil && now.Object.UID != was.Object.UID
 }
 
 // Reconcile compares the status of the API's object with the published one. If another writer
 // changed it, Reconcile publishes the status again and returns true. Fractions of seconds and
 // the fields of other writers are not compared. The Manager keeps pod, which must not be changed.
-func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
-	as, ok := m.cfg.PublishAs(pod)
-	if !ok || as.Status.Phase == "" {
+func (m *Manager) Reconcile(pod *v1.Pod, shown Shown) (again bool) {
+	if shown.Object == nil || shown.Object.Status.Phase == "" {
 		return false // there is no API, or it has no status yet
 	}
-	current := as.Status.DeepCopy()
+	current := shown.Object.Status.DeepCopy()
 	normalize(pod, current)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,7 +53,10 @@ func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 	}
 	// The newest object counts for the publication even if the status is the same:
 	// it may be marked for deletion.
-	e.pod = pod
+	e.pod, shown.By = pod, e.shown.By
+	if e.show(shown) {
+		m.republish(e)
+	}
 	if e.sent == nil || !e.comparable() || sameStatus(e.sent, current) {
 		m.refresh(e)
 		return false

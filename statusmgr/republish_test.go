@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -42,14 +43,16 @@ func (m *mirrors) set(uid types.UID, mirror *v1.Pod) {
 	m.of = map[types.UID]*v1.Pod{uid: mirror}
 }
 
-func (m *mirrors) publishAs(pod *v1.Pod) (*v1.Pod, bool) {
+// shown is how others see a static pod.
+func (m *mirrors) shown(pod *v1.Pod) statusmgr.Shown {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if pod.Annotations["kubernetes.io/config.source"] != "file" {
-		return pod, true
-	}
-	p := m.of[pod.UID]
-	return p, p != nil
+	return statusmgr.Shown{Object: m.of[pod.UID], By: podlife.Confirmed}
+}
+
+// report is that of a static pod of which nothing runs.
+func (m *mirrors) report(pod *v1.Pod, st v1.PodStatus) statusmgr.Report {
+	return statusmgr.Report{Status: st, Shown: m.shown(pod), Runs: observed.No}
 }
 
 func mirror(uid types.UID) *v1.Pod {
@@ -60,7 +63,7 @@ func mirror(uid types.UID) *v1.Pod {
 
 func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
 	sink, as := statusmgr.NewMemorySink(100), &mirrors{}
-	run(t, statusmgr.Config{Sink: sink, PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		check := func(step, want string) {
 			t.Helper()
 			synctest.Wait()
@@ -70,32 +73,32 @@ func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
 		}
 		p := newPod("p")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
-		m.Set(p, status(v1.PodPending))
-		m.Republish("p")
-		m.Republish("unknown")
+		m.Show(p, as.report(p, status(v1.PodPending)))
+		m.Republish("p", as.shown(p))
+		m.Republish("unknown", as.shown(p))
 		time.Sleep(time.Hour)
 		check("no mirror", "")
 		as.set("p", mirror("m1"))
-		m.Republish("p")
+		m.Republish("p", as.shown(p))
 		check("mirror added", "m1 Pending")
-		m.Republish("p")
-		m.Set(p, status(v1.PodPending))
+		m.Republish("p", as.shown(p))
+		m.Show(p, as.report(p, status(v1.PodPending)))
 		check("nothing changed", "m1 Pending")
-		m.Set(p, status(v1.PodRunning))
+		m.Show(p, as.report(p, status(v1.PodRunning)))
 		check("changed", "m1 Pending, m1 Running")
 		as.set("p", mirror("m2"))
-		m.Republish("p")
+		m.Republish("p", as.shown(p))
 		check("mirror replaced", "m1 Pending, m1 Running, m2 Running")
 		as.set("p", nil)
-		m.Set(p, terminated(v1.PodRunning, 1))
+		m.Show(p, as.report(p, terminated(v1.PodRunning, 1)))
 		check("mirror gone", "m1 Pending, m1 Running, m2 Running")
 		as.set("p", mirror("m2"))
-		m.Republish("p")
+		m.Republish("p", as.shown(p))
 		check("mirror back", "m1 Pending, m1 Running, m2 Running, m2 Running")
 		deleted := metav1.Now()
 		p = p.DeepCopy()
 		p.DeletionTimestamp = &deleted
-		m.Set(p, terminated(v1.PodFailed, 1))
+		m.Show(p, as.report(p, terminated(v1.PodFailed, 1)))
 		m.Terminate(p)
 		time.Sleep(time.Hour)
 		check("over", "m1 Pending, m1 Running, m2 Running, m2 Running, m2 Failed") // and never deleted
@@ -106,16 +109,16 @@ func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
 // it is known, and continues what was remembered here.
 func TestARememberedMirrorWaits(t *testing.T) {
 	sink, as := statusmgr.NewMemorySink(100), &mirrors{}
-	var known atomic.Bool
-	cfg := statusmgr.Config{Sink: sink, PublishAs: as.publishAs, Known: func(*v1.Pod) bool { return known.Load() }}
-	run(t, cfg, func(m *statusmgr.Manager) {
-		p, shown := newPod("p"), mirror("m")
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		p, there := newPod("p"), mirror("m")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
 		start := metav1.NewTime(time.Unix(1000, 0))
-		shown.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}
-		as.set("p", shown)
-		m.Set(p, status(v1.PodRunning))
-		m.Republish("p")
+		there.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}
+		as.set("p", there)
+		remembered := as.shown(p)
+		remembered.By = podlife.Remembered
+		m.Show(p, statusmgr.Report{Status: status(v1.PodRunning), Shown: remembered})
+		m.Republish("p", remembered)
 		time.Sleep(time.Hour)
 		if got := told(sink); got != "" {
 			t.Errorf("sink was told %q of a mirror that is only remembered", got)
@@ -123,31 +126,7 @@ func TestARememberedMirrorWaits(t *testing.T) {
 		if st, _ := m.Get("p"); !st.StartTime.Equal(&start) {
 			t.Errorf("started at %v, want %v", st.StartTime, start)
 		}
-		known.Store(true)
-		m.Republish("p")
-		synctest.Wait()
-		if got := told(sink); got != "m Running" {
-			t.Errorf("sink was told %q", got)
-		}
-	})
-}
-
-// A mirror that appears while the manager asks for it is not missed.
-func TestMirrorAppearsMeanwhile(t *testing.T) {
-	sink := statusmgr.NewMemorySink(10)
-	var m *statusmgr.Manager
-	asked := 0
-	publishAs := func(pod *v1.Pod) (*v1.Pod, bool) {
-		asked++
-		if asked == 2 { // by the write; the first was Set's
-			m.Republish("p") // asks a third time
-			return nil, false
-		}
-		return mirror("m"), asked > 2
-	}
-	run(t, statusmgr.Config{Sink: sink, PublishAs: publishAs}, func(mgr *statusmgr.Manager) {
-		m = mgr
-		m.Set(newPod("p"), status(v1.PodRunning))
+		m.Republish("p", as.shown(p))
 		synctest.Wait()
 		if got := told(sink); got != "m Running" {
 			t.Errorf("sink was told %q", got)
@@ -161,10 +140,10 @@ func TestTheMirrorsStatusIsTheOldOne(t *testing.T) {
 	start := metav1.NewTime(time.Unix(1000, 0))
 	api.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}
 	as.set("p", api)
-	run(t, statusmgr.Config{PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
-		m.Set(p, status(v1.PodRunning))
+		m.Show(p, as.report(p, status(v1.PodRunning)))
 		if st, _ := m.Get("p"); !st.StartTime.Equal(&start) {
 			t.Errorf("start time %v, want the mirror's", st.StartTime)
 		}
@@ -176,12 +155,12 @@ func TestReconcile(t *testing.T) {
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Status.Phase = v1.PodPending // there is an API
-		if m.Reconcile(p) {
+		if m.Reconcile(p, statusmgr.Itself(p)) {
 			t.Error("an unknown pod is published")
 		}
 		sink.DelayBy(take(time.Second))
 		m.Set(p, status(v1.PodRunning))
-		if m.Reconcile(p) {
+		if m.Reconcile(p, statusmgr.Itself(p)) {
 			t.Error("what is not published yet is published again")
 		}
 		time.Sleep(time.Minute)
@@ -208,7 +187,7 @@ func TestReconcile(t *testing.T) {
 			q := p.DeepCopy()
 			q.Status = shows.Status
 			tc.change(&q.Status)
-			if got := m.Reconcile(q); got != tc.again {
+			if got := m.Reconcile(q, statusmgr.Itself(q)); got != tc.again {
 				t.Errorf("%s: published again %v, want %v", tc.name, got, tc.again)
 			}
 			synctest.Wait()
@@ -219,52 +198,6 @@ func TestReconcile(t *testing.T) {
 			if now, _ := sink.Get("p"); now.Status.Phase != v1.PodRunning || len(now.Status.ContainerStatuses) != 1 {
 				t.Errorf("%s: sink has %+v", tc.name, now.Status)
 			}
-		}
-	})
-}
-
-// A pod is deleted when nothing is left of it, and no sooner.
-func TestDeletionWaitsForResources(t *testing.T) {
-	sink := statusmgr.NewMemorySink(100)
-	var reclaimed atomic.Bool
-	var asked atomic.Int32
-	cfg := statusmgr.Config{Sink: sink, Reclaimed: func(types.UID) bool { asked.Add(1); return reclaimed.Load() }}
-	run(t, cfg, func(m *statusmgr.Manager) {
-		end := func(name string) {
-			p := newPod(name)
-			now := metav1.Now()
-			p.DeletionTimestamp = &now
-			m.Set(p, status(v1.PodRunning))
-			m.Terminate(p)
-			synctest.Wait()
-		}
-		end("p")
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := asked.Load(); n < 10 || n > 20 {
-			t.Errorf("asked %d times in ten minutes", n)
-		}
-		reclaimed.Store(true)
-		m.Republish("p") // at once
-		synctest.Wait()
-		if got := told(sink); !strings.HasSuffix(got, "p Failed, p deleted") || strings.Count(got, "Failed") != 1 {
-			t.Errorf("sink was told %q", got)
-		}
-		n := asked.Load()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if asked.Load() != n {
-			t.Error("asked after the deletion")
-		}
-
-		reclaimed.Store(false)
-		end("q")
-		time.Sleep(10 * time.Minute)
-		reclaimed.Store(true)
-		time.Sleep(2 * time.Minute) // by itself
-		synctest.Wait()
-		if got := told(sink); !strings.HasSuffix(got, "q deleted") {
-			t.Errorf("sink was told %q", got)
 		}
 	})
 }
@@ -298,40 +231,40 @@ func TestFailedDeletionIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A terminal phase that was held back goes out when the containers are gone,
-// though nobody sets the status again; all else goes out at once.
-func TestHeldPhasesAreNotForgotten(t *testing.T) {
-	for _, nudge := range []bool{false, true} {
-		sink := statusmgr.NewMemorySink(100)
-		var stopped atomic.Bool
-		cfg := statusmgr.Config{Sink: sink, CouldHaveRunning: func(types.UID) bool { return !stopped.Load() }}
-		run(t, cfg, func(m *statusmgr.Manager) {
-			p := newPod("p")
-			m.Set(p, status(v1.PodRunning))
-			synctest.Wait()
-			evicted := status(v1.PodFailed)
-			evicted.Reason, evicted.Message, evicted.PodIP = "Evicted", "low on memory", "10.0.0.1"
-			m.Set(p, evicted)
+// A terminal phase that was withheld is published when the containers are gone, though the status
+// is the same; all else is published at once.
+func TestWithheldPhasesAreNotForgotten(t *testing.T) {
+	sink, store := statusmgr.NewMemorySink(100), newStore()
+	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		m.Set(p, status(v1.PodRunning))
+		synctest.Wait()
+		evicted := status(v1.PodFailed)
+		evicted.Reason, evicted.Message, evicted.PodIP = "Evicted", "low on memory", "10.0.0.1"
+		ends := func(runs observed.Answer) {
+			m.Show(p, statusmgr.Report{Status: *evicted.DeepCopy(), Shown: statusmgr.Itself(p), Runs: runs})
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got, _ := sink.Get("p"); got.Status.Phase != v1.PodRunning || got.Status.Reason != "" || got.Status.PodIP == "" {
-				t.Errorf("while containers run, sink has %+v", got.Status)
-			}
-			if n, _ := sink.Counts(); n != 2 {
-				t.Errorf("%d writes, want one for each change", n)
-			}
-			stopped.Store(true)
-			if nudge {
-				m.Republish("p")
-			} else {
-				time.Sleep(time.Minute)
-			}
-			synctest.Wait()
-			if got, _ := sink.Get("p"); got.Status.Phase != v1.PodFailed || got.Status.Reason != "Evicted" || got.Status.Message == "" {
-				t.Errorf("at the end, sink has %+v", got.Status)
-			}
-		})
-	}
+		}
+		ends(observed.Yes)
+		ends(observed.Maybe)
+		if got, _ := sink.Get("p"); got.Status.Phase != v1.PodRunning || got.Status.Reason != "" || got.Status.PodIP == "" {
+			t.Errorf("while containers run, sink has %+v", got.Status)
+		}
+		if n, _ := sink.Counts(); n != 2 {
+			t.Errorf("%d writes, want one for each change", n)
+		}
+		if got, _ := store.Keys(); len(got) != 1 {
+			t.Errorf("store has %v, want the end", got)
+		}
+		ends(observed.No)
+		if got, _ := sink.Get("p"); got.Status.Phase != v1.PodFailed || got.Status.Reason != "Evicted" || got.Status.Message == "" {
+			t.Errorf("at the end, sink has %+v", got.Status)
+		}
+		if got, _ := store.Keys(); len(got) != 0 {
+			t.Errorf("then the store has %v", got)
+		}
+	})
 }
 
 // What others write to the API's object stays as it is there.

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // The start after a restart. Two sources know statuses of before: the sink, what
@@ -155,6 +157,13 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	// A pod that was finished before its deletion was asked for has left its directory
 	// and its containers: they go first, and then it is finished again.
 	e.finished = r.Finished && r.Meta.DeletionTimestamp != nil
+	// Another life of a static pod may run since, and what shows it is not known yet.
+	if !podmeta.IsStatic(e.pod) {
+		e.shown = Itself(e.pod)
+		if r.Stopped {
+			e.runs = observed.No
+		}
+	}
 	if loaded != nil {
 		e.sent, e.sentTo = loaded, uid
 	}
@@ -175,14 +184,13 @@ func (m *Manager) begin(uid types.UID, e *entry) {
 
 // Adopt is called for a pod before its first status is computed. It drops a stored status from
 // before a restart if the API's object has a newer one.
-func (m *Manager) Adopt(pod *v1.Pod) {
-	as, ok := m.cfg.PublishAs(pod)
-	if !ok {
+func (m *Manager) Adopt(pod *v1.Pod, shown Shown) {
+	if shown.Object == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.entries[pod.UID]; e != nil && e.unsure && isNewer(&as.Status, e.status) {
+	if e := m.entries[pod.UID]; e != nil && e.unsure && isNewer(&shown.Object.Status, e.status) {
 		m.drop(pod.UID, e)
 	}
 }

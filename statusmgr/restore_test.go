@@ -298,8 +298,8 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 		if got := left.state(); got != "[p q] after 0 writes" {
 			t.Errorf("store has %s", got)
 		}
-		m.Adopt(pod)
-		m.Adopt(newPod("q"))
+		m.Adopt(pod, statusmgr.Itself(pod))
+		m.Adopt(newPod("q"), statusmgr.Itself(newPod("q")))
 		if st, ok := m.Get("p"); ok {
 			t.Errorf("the stale status counts: %+v", st)
 		}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -323,14 +324,17 @@ func TestWhoIsDeleted(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			sink := &fakeSink{t: t}
 			// The worker that ends the pod counts as alive until it returns.
-			run(t, statusmgr.Config{Sink: sink, CouldHaveRunning: func(types.UID) bool { return true }}, func(m *statusmgr.Manager) {
+			run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 				p := newPod("p")
 				tc.change(p)
-				m.Set(p, status(tc.phase))
+				show := func(st v1.PodStatus) {
+					m.Show(p, statusmgr.Report{Status: st, Shown: statusmgr.Itself(p), Runs: observed.Yes})
+				}
+				show(status(tc.phase))
 				if tc.finished {
 					m.Terminate(p)
 				}
-				m.Set(p, terminated(v1.PodFailed, 137))
+				show(terminated(v1.PodFailed, 137))
 				time.Sleep(time.Minute)
 				synctest.Wait()
 				if len(sink.deletes) != tc.want {

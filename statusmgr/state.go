@@ -13,8 +13,7 @@ const (
 	writing                 // a slot is making the calls of the sink
 	rewriting               // writing, and another pass has to follow: a newer status or Republish
 	backingOff              // the last write failed; the retry timer is armed
-	waiting                 // for containers to stop or resources to be released; the retry timer is armed
-	noTarget                // Config.PublishAs gives no object, or none that is known, or the status is held; Republish or a newer status ends it
+	noTarget                // Shown has no object, or is not confirmed; Republish or a newer status ends it
 	removed                 // dropped; only the results of its last write still arrive
 )
 
@@ -47,12 +46,11 @@ type state struct {
 	// published one. Final statuses never are.
 	unsure bool
 
-	held     bool // the published status lacks its terminal phase, which was withheld
+	withheld bool // the published status lacks its terminal phase, as containers may run
 	mirrored bool // the sink's object is a mirror
 	deleted  bool // the sink has deleted the pod
 
 	failures int32 // writes that failed in a row
-	waits    int32 // polls in a row, since the last new status
 
 	version   uint64 // the newest status; no two are the same
 	published uint64 // the version that the sink has; 0 if it has to be published anyhow
@@ -71,7 +69,10 @@ func (s *state) deletable() bool {
 }
 
 // pending reports whether there is anything to publish.
-func (s *state) pending() bool { return s.news() || s.held || s.deletable() }
+func (s *state) pending() bool { return s.news() || s.deletable() }
+
+// unsent reports whether the sink lacks anything of the status, if only for now.
+func (s *state) unsent() bool { return s.pending() || s.withheld || s.unsure }
 
 // busy reports whether a write is under way.
 func (s *state) busy() bool { return s.stage == writing || s.stage == rewriting }
@@ -83,13 +84,13 @@ func (s *state) comparable() bool { return s.sink != nothing && !s.news() && !s.
 // failing reports whether writes of the status fail or take long.
 func (s *state) failing() bool { return s.failures > 0 || s.slow }
 
-// class is the queue that the pod belongs in. A phase that was held back and a
-// deletion are urgent though they became so in an earlier write.
+// class is the queue that the pod belongs in. A deletion is urgent though it became
+// due in an earlier write.
 func (s *state) class() class {
 	switch {
 	case s.failures > 0:
 		return retries
-	case s.urgent || s.held || s.deletable():
+	case s.urgent || s.deletable():
 		return urgent
 	default:
 		return normal

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/subscription"
 	"github.com/nodewright/nodewright/podstatus"
@@ -46,9 +47,10 @@ type Manager struct {
 type entry struct {
 	pod      *v1.Pod
 	status   *v1.PodStatus
+	shown    Shown
+	runs     observed.Answer
 	finished bool // the pod is over and nothing of it is left
 	restored bool // from before a restart; none was Set since
-	held     bool // see Manager.Hold
 
 	state                // of the publication
 	sent   *v1.PodStatus // the status that the sink was last given; nil if that is not known
@@ -138,64 +140,49 @@ func (m *Manager) Phase(uid types.UID) (v1.PodPhase, bool) {
 	return "", false
 }
 
-// Set stores a newly computed status of a pod, and reports whether it differs from the previous
-// one. The Manager keeps pod and status: neither they nor the values that status refers to may
+// Set is Show for a pod that others see as the object that it is, and of which nothing runs
+// when its phase is terminal.
+func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
+	return m.Show(pod, Report{Status: status, Shown: Itself(pod), Runs: observed.No})
+}
+
+// Show stores a newly computed status of a pod, and reports whether it differs from the previous
+// one. The Manager keeps pod and status: neither they nor the values that they refer to may
 // be changed after the call. Conditions of other writers are kept as given, and are not
 // compared.
-func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
+func (m *Manager) Show(pod *v1.Pod, r Report) (changed bool) {
 	// The status was computed from this pod: KEP-5067.
-	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
-	before := m.lock(pod)
-	defer m.mu.Unlock()
-	return m.accept(pod, before, &status, false, false)
-}
-
-// Hold is Set for a status that must not be published yet, as it may be wrong. The status is
-// visible in this process only, and so are changes of it by [Manager.SetReady] and
-// [Manager.SetStarted]. The next Set ends the hold.
-func (m *Manager) Hold(pod *v1.Pod, status v1.PodStatus) (changed bool) {
-	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
-	before := m.lock(pod)
-	defer m.mu.Unlock()
-	return m.accept(pod, before, &status, false, true)
-}
-
-// Held reports whether a pod's status was set by Hold.
-func (m *Manager) Held(uid types.UID) bool {
+	r.Status.ObservedGeneration = max(r.Status.ObservedGeneration, pod.Generation)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries[uid]
-	return e != nil && e.held
+	return m.accept(pod, r, false)
 }
 
-// lock locks m.mu. For a pod without an entry, or whose status is held, it returns the published
-// status, that of the API's object. It calls Config.PublishAs without the lock, so that an entry
-// may be added meanwhile: accept reads the entry again.
-func (m *Manager) lock(pod *v1.Pod) *v1.PodStatus {
+// Last returns the last Report of a pod. What it refers to is shared and must not be changed.
+func (m *Manager) Last(uid types.UID) (Report, bool) {
 	m.mu.Lock()
-	if e := m.entries[pod.UID]; e != nil && !e.held {
-		return nil
+	defer m.mu.Unlock()
+	if e := m.entries[uid]; e != nil {
+		return e.report(), true
 	}
-	m.mu.Unlock()
-	before := &pod.Status
-	if as, ok := m.cfg.PublishAs(pod); ok {
-		before = &as.Status
-	}
-	m.mu.Lock()
-	return before
+	return Report{}, false
 }
+
+// report returns what the entry was given last.
+func (e *entry) report() Report { return Report{Status: *e.status, Shown: e.shown, Runs: e.runs} }
 
 // Terminate sets the last status of a pod of which nothing is left on the node. Started
 // containers that have not terminated get exit code 137. The phase becomes terminal, except
 // for static pods.
 func (m *Manager) Terminate(pod *v1.Pod) {
-	before := m.lock(pod)
+	m.mu.Lock()
 	defer m.mu.Unlock()
-	st := before
+	r := Report{Status: pod.Status, Shown: Itself(pod)}
 	if e := m.entries[pod.UID]; e != nil {
-		st = e.status
+		r = e.report()
 	}
-	m.accept(pod, before, terminatedStatus(pod, st.DeepCopy()), true, false)
+	r.Status, r.Runs = *terminatedStatus(pod, r.Status.DeepCopy()), observed.No
+	m.accept(pod, r, true)
 }
 
 // SetReady changes the readiness of a container, and with it that of its pod.
@@ -231,11 +218,12 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 		return
 	}
 	// A copy: subscribers and writes under way have the old one.
-	st := e.status.DeepCopy()
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
+	r := e.report()
+	r.Status = *r.Status.DeepCopy()
+	for _, list := range [][]v1.ContainerStatus{r.Status.ContainerStatuses, r.Status.InitContainerStatuses} {
 		for i := range list {
-			if sameContainer(list[i].ContainerID, containerID) && fn(&list[i], st, e.pod) {
-				m.accept(e.pod, nil, st, false, e.held)
+			if sameContainer(list[i].ContainerID, containerID) && fn(&list[i], &r.Status, e.pod) {
+				m.accept(e.pod, r, false)
 				return
 			}
 		}

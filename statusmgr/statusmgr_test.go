@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -162,14 +163,12 @@ func TestFailingAndHangingPodsHoldUpNobody(t *testing.T) {
 
 func TestTerminalPhaseWaitsForTheContainers(t *testing.T) {
 	sink := &fakeSink{t: t}
-	running := true
-	run(t, statusmgr.Config{Sink: sink, CouldHaveRunning: func(types.UID) bool { return running }}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		now := metav1.Now()
 		p.DeletionTimestamp = &now
-		m.Set(p, status(v1.PodFailed))
+		m.Show(p, statusmgr.Report{Status: status(v1.PodFailed), Shown: statusmgr.Itself(p), Runs: observed.Yes})
 		synctest.Wait()
-		running = false
 		if len(sink.deletes) != 0 {
 			t.Error("deleted before its end")
 		}

@@ -33,7 +33,6 @@ const (
 	onUpToDate     // there was nothing to write
 	onGone         // the sink has no such pod
 	onUpdateFailed // the update failed, and may have taken effect all the same
-	onNotReclaimed // the deletion has to wait
 	onDeleted      // the sink has deleted the pod, or finds it gone
 	onDeleteFailed
 )
@@ -47,7 +46,7 @@ type input struct {
 	unsent   bool      // onRestore: the sink has not taken it
 	loaded   bool      // onRestore: the sink knows what it has
 	replaced bool      // onRepublish: there is another object to publish under
-	held     bool      // onWrote: the terminal phase was held back
+	withheld bool      // onWrote: the terminal phase was left out
 	mirrored bool      // onWrote, onGone: the object is a mirror
 	version  uint64    // onRestore, onSet
 	now      time.Time // onSet
@@ -87,17 +86,14 @@ func (s *state) step(in input, delays *retry.Backoff) (do effects) {
 			s.published, s.writing = 0, 0 // a write under way may be to the old object
 		}
 		s.wake(&do)
-	// Both stages have an armed timer; in any other the timer came too late.
+	// In any other stage the timer came too late.
 	case onTimer:
 		s.leave(backingOff)
-		s.leave(waiting)
 	case onRelease:
 		s.leave(blocked)
 	case onRemove:
 		do.save = true
-		if s.stage == backingOff || s.stage == waiting {
-			do.disarm = true
-		}
+		do.disarm = s.stage == backingOff
 		s.stage = removed
 	case onGrant:
 		s.grant(&do)
@@ -129,9 +125,6 @@ func (s *state) wake(do *effects) {
 	switch s.stage {
 	case writing:
 		s.stage = rewriting
-	case waiting:
-		s.stage = idle
-		do.disarm = true
 	case noTarget:
 		s.stage = idle
 	}
@@ -150,8 +143,7 @@ func (s *state) restore(in input) {
 	}
 }
 
-// set takes a new status. waits starts over, since what the pod waits for may be
-// what has changed.
+// set takes a new status.
 func (s *state) set(in input, do *effects) {
 	if in.final {
 		do.save = true
@@ -159,7 +151,7 @@ func (s *state) set(in input, do *effects) {
 	if s.stage == queued && in.urgent && !s.urgent {
 		do.queue = urgent // the queue of retries keeps its own
 	}
-	s.final, s.deletion, s.version, s.waits, s.unsure = in.final, in.deletion, in.version, 0, false
+	s.final, s.deletion, s.version, s.unsure = in.final, in.deletion, in.version, false
 	s.urgent = s.urgent || in.urgent
 	if s.since.IsZero() {
 		s.since = in.now
@@ -191,8 +183,6 @@ func (s *state) result(in input, delays *retry.Backoff, do *effects) {
 		s.updated(delays, do)
 	case onNoTarget:
 		s.end(noTarget, delays, do)
-	case onNotReclaimed:
-		s.end(waiting, delays, do)
 	// deleted keeps a later status of the pod from asking for the deletion again.
 	case onDeleted:
 		s.deleted = true
@@ -211,9 +201,9 @@ func (s *state) result(in input, delays *retry.Backoff, do *effects) {
 // than that is still news.
 func (s *state) wrote(in input, do *effects) {
 	s.published, s.mirrored = s.writing, in.mirrored
-	s.sink, s.held = known, in.held
+	s.sink, s.withheld = known, in.withheld
 	if in.event == onGone {
-		s.sink, s.held = gone, false
+		s.sink, s.withheld = gone, false
 	}
 	if !s.writingSince.IsZero() {
 		s.writingSince = time.Time{}
@@ -224,14 +214,11 @@ func (s *state) wrote(in input, do *effects) {
 // updated continues after the update: with the deletion, if it is due and the
 // sink has the newest status.
 func (s *state) updated(delays *retry.Backoff, do *effects) {
-	switch {
-	case s.deletable() && s.version == s.writing:
+	if s.deletable() && s.version == s.writing {
 		do.deletePod = true
-	case s.held:
-		s.end(waiting, delays, do)
-	default:
-		s.end(idle, delays, do)
+		return
 	}
+	s.end(idle, delays, do)
 }
 
 // end ends the write under way. After a failure the pod backs off; otherwise
@@ -249,15 +236,11 @@ func (s *state) end(next stage, delays *retry.Backoff, do *effects) {
 		next = idle
 	}
 	s.stage = next
-	switch next {
-	case backingOff:
+	if next == backingOff {
 		do.retry = delays.After(int(s.failures) + 1)
 		do.spread = true
 		s.failures++
 		return
-	case waiting:
-		do.retry = delays.After(int(s.waits) + 1)
-		s.waits++
 	}
 	s.failures = 0
 }

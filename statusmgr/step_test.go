@@ -21,7 +21,7 @@ func TestStatesStayConsistent(t *testing.T) {
 		for version := uint64(1); version < 200; version++ {
 			in := input{
 				event: event(rnd.IntN(int(onDeleteFailed) + 1)), final: flip(), deletion: flip(), urgent: flip(),
-				replaced: flip(), held: flip(), mirrored: flip(), version: version, now: time.Unix(int64(version), 0),
+				replaced: flip(), withheld: flip(), mirrored: flip(), version: version, now: time.Unix(int64(version), 0),
 			}
 			if in.event >= onNoTarget && !s.busy() || in.event == onRestore || in.event == onDrift && !s.comparable() || in.event == onRemove && rnd.IntN(20) > 0 ||
 				in.event == onTimer && !armed {
@@ -36,7 +36,7 @@ func TestStatesStayConsistent(t *testing.T) {
 				name   string
 			}{
 				{s.stage == idle && s.pending(), "idle with something to publish"},
-				{armed != (s.stage == backingOff || s.stage == waiting), "timer"},
+				{armed != (s.stage == backingOff), "timer"},
 				{do.queue != none && s.stage != queued, "queued in another stage"},
 				{do.queue == none && s.stage == queued && was.stage != queued, "not queued"},
 				{do.begin != (!was.busy() && s.busy()), "write"},

@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
 )
 
 // Statuses on disk that the sink has not taken. A healthy sink takes most statuses
@@ -31,6 +33,7 @@ type Store interface {
 // may change.
 type record struct {
 	Finished bool              `json:"finished,omitempty"`
+	Stopped  bool              `json:"stopped,omitempty"` // no container of the pod ran
 	Meta     metav1.ObjectMeta `json:"metadata"`
 	Status   v1.PodStatus      `json:"status"`
 }
@@ -39,7 +42,7 @@ type record struct {
 // lock. Of the pod only what publication and deletion need is stored.
 func recordOf(e *entry) record {
 	p := e.pod
-	r := record{Finished: e.finished, Status: *e.status, Meta: metav1.ObjectMeta{
+	r := record{Finished: e.finished, Stopped: e.runs == observed.No, Status: *e.status, Meta: metav1.ObjectMeta{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, Generation: p.Generation,
 		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
 	}}
@@ -175,7 +178,7 @@ func (m *Manager) save(uid types.UID) {
 	e := m.entries[uid]
 	// Decided under both the pod's turn at the store and m.mu: what is written is
 	// the newest, and never older than what is stored.
-	pending := e != nil && (e.pending() || e.unsure) && m.cfg.Sink != nil
+	pending := e != nil && e.unsent() && m.cfg.Sink != nil
 	worth := pending && (e.final || e.failing() || k.all)
 	var rec record
 	var version uint64

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -25,8 +26,9 @@ type write struct {
 	before   state // when the pass began
 	pod      *v1.Pod
 	status   *v1.PodStatus
+	shown    Shown
+	runs     observed.Answer
 	finished bool
-	held     bool // it is not to be published; looked at here, as the status of a pass is
 	sent     *v1.PodStatus
 	sentTo   types.UID
 }
@@ -44,26 +46,26 @@ type result struct {
 func (m *Manager) calls(w *write) {
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
-	as, ok := m.cfg.PublishAs(w.pod)
-	if !ok || w.held || !m.cfg.Known(w.pod) || m.dropped(w) {
+	as := m.target(w)
+	if as == nil {
 		m.handle(w, result{input: input{event: onNoTarget}})
 		return
 	}
 	if m.handle(w, m.update(ctx, w, as)) {
-		m.handle(w, m.remove(ctx, w, as))
+		m.handle(w, m.remove(ctx, as))
 	}
 }
 
 // update publishes the status unless the sink has it.
 func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
-	st, held := m.publishable(w, as)
+	st, withheld := publishable(w, as)
 	same := as.UID == w.sentTo
 	// Only the deletion is left to do, or something else that the pass was begun
 	// for has gone away.
-	if same && !w.before.news() && held == w.before.held {
+	if same && !w.before.news() {
 		return result{input: input{event: onUpToDate}}
 	}
-	r := result{input: input{event: onWrote, held: held, mirrored: podmeta.IsMirror(as)}, sent: &st, sentTo: as.UID}
+	r := result{input: input{event: onWrote, withheld: withheld, mirrored: podmeta.IsMirror(as)}, sent: &st, sentTo: as.UID}
 	// Changes that took each other back count as written without a call.
 	if same && w.before.sink == known && sameStatus(w.sent, &st) {
 		return r
@@ -77,13 +79,8 @@ func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
 	return r
 }
 
-// remove deletes the pod once nothing of it is left on the node. It returns
-// onNotReclaimed while volumes, cgroups or devices of the pod are left: the API's
-// object would be gone before them, and its name free for a new pod.
-func (m *Manager) remove(ctx context.Context, w *write, as *v1.Pod) result {
-	if !m.cfg.Reclaimed(w.pod.UID) {
-		return result{input: input{event: onNotReclaimed}}
-	}
+// remove deletes the pod. Nothing of it is left on the node.
+func (m *Manager) remove(ctx context.Context, as *v1.Pod) result {
 	if err := m.cfg.Sink.Delete(ctx, as); err != nil && !errors.Is(err, ErrGone) {
 		return result{input: input{event: onDeleteFailed}, err: err}
 	}
@@ -91,35 +88,27 @@ func (m *Manager) remove(ctx context.Context, w *write, as *v1.Pod) result {
 }
 
 // publishable returns the status that the sink gets, and whether its terminal
-// phase is held back because containers may run.
-func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool) {
+// phase is withheld because containers may run.
+func publishable(w *write, as *v1.Pod) (st v1.PodStatus, withheld bool) {
 	api := as.Status
 	// The object has no status of its own, as in a sink without an API.
 	if api.Phase == "" {
 		api = soleWriter(w)
 	}
-	// CouldHaveRunning is asked last and only if the answer matters: it may have to
-	// look at the runtime.
-	// The answer is of now, and the status of when the pass began: if containers have stopped
-	// since, it shows them as running still, and a newer one is there that does not.
-	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && (m.cfg.CouldHaveRunning(w.pod.UID) || m.outdated(w))
-	st = merge(api, *w.status, running)
+	st = merge(api, *w.status, !w.finished && w.runs != observed.No)
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
 }
 
-// dropped reports whether the pod was forgotten after a pass began: the pass may have waited for the
-// disk, and a pod that starts over must not be published with the end of its earlier run.
-func (m *Manager) dropped(w *write) bool {
+// target returns the object that shows the pod now, or nil if nothing is to be published. The pass
+// may have waited for the disk: a pod that was dropped meanwhile and starts over must not be
+// published with the end of its earlier run.
+func (m *Manager) target(w *write) *v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.entries[w.pod.UID] != w.e
-}
-
-// outdated reports whether there is a newer status than the one of a pass.
-func (m *Manager) outdated(w *write) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return w.e.version != w.before.version
+	if m.entries[w.pod.UID] != w.e || w.shown.target() == nil {
+		return nil
+	}
+	return w.e.shown.target()
 }
 
 // soleWriter returns the status to merge into where nobody else writes to it:

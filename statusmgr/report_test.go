@@ -8,13 +8,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// A status that is held is seen here alone, with what probes find out, until one is Set; and
-// the times of that continue those of the API's object, also if it is the same one.
-func TestHold(t *testing.T) {
+// guessed is how others see a pod, where that is only remembered.
+func guessed(p *v1.Pod, st v1.PodStatus) statusmgr.Report {
+	return statusmgr.Report{Status: st, Shown: statusmgr.Shown{Object: p, By: podlife.Remembered}}
+}
+
+// A status that is a guess is seen here alone, with what probes find out, until one is
+// confirmed; and the times of that continue those of the API's object, also if it is the same one.
+func TestGuessesAreNotPublished(t *testing.T) {
 	since := metav1.NewTime(time.Unix(1000, 0))
 	for _, guess := range []bool{true, false} {
 		sink := statusmgr.NewMemorySink(100)
@@ -28,22 +34,22 @@ func TestHold(t *testing.T) {
 				return st
 			}
 			p.Status = ready(true, since.Time)
-			m.Hold(p, ready(guess, time.Now()))
-			if st, _ := m.Get("p"); !m.Held("p") || st.ContainerStatuses[0].Ready != guess {
-				t.Errorf("held %t, as %+v", m.Held("p"), st.ContainerStatuses[0])
+			m.Show(p, guessed(p, ready(guess, time.Now())))
+			if r, _ := m.Last("p"); r.Shown.By != podlife.Remembered || r.Status.ContainerStatuses[0].Ready != guess {
+				t.Errorf("shown %v, as %+v", r.Shown.By, r.Status.ContainerStatuses[0])
 			}
 			m.SetReady("p", "1", !guess)
 			m.SetReady("p", "1", guess)
-			m.Republish("p")
+			m.Republish("p", guessed(p, p.Status).Shown)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if got := told(sink); got != "" {
-				t.Fatalf("sink was told %q while the status is held", got)
+				t.Fatalf("sink was told %q while the status is a guess", got)
 			}
 			m.Set(p, ready(true, time.Now()))
 			synctest.Wait()
-			if got := told(sink); got != "p Running" || m.Held("p") {
-				t.Fatalf("sink was told %q; held %t", got, m.Held("p"))
+			if got := told(sink); got != "p Running" {
+				t.Fatalf("sink was told %q", got)
 			}
 			for _, c := range sink.History()[0].Pod.Status.Conditions {
 				if c.Type == v1.PodReady && !c.LastTransitionTime.Equal(&since) {
@@ -54,9 +60,9 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A write that was due before a status is held has what was due; a status that is held while
-// it waits for its turn is not written.
-func TestHoldBeforeItsTurn(t *testing.T) {
+// A write that was due before a status is a guess has what was due; a guess that comes while
+// the pod waits for its turn is not written.
+func TestAGuessBeforeItsTurn(t *testing.T) {
 	sink := statusmgr.NewMemorySink(100)
 	synctest.Test(t, func(t *testing.T) {
 		m, err := statusmgr.New(statusmgr.Config{Sink: sink})
@@ -64,7 +70,7 @@ func TestHoldBeforeItsTurn(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Set(newPod("p"), status(v1.PodPending))
-		m.Hold(newPod("p"), status(v1.PodRunning))
+		m.Show(newPod("p"), guessed(newPod("p"), status(v1.PodRunning)))
 		done := make(chan error, 1)
 		go func() { done <- m.Run(t.Context()) }()
 		synctest.Wait()

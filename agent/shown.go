@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/internal/probing"
+	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+// Readiness over a start of the agent. A restart must not flip the readiness that others see.
+// The journal of probes has it, and the API server; but a disk that hung has an old result or
+// none, and a server that does not answer within a second has its pods remembered from that
+// same disk. Until the server has answered, a status that would have to guess the readiness
+// of a container that ran before is withheld. The server's answer ends that, and so does the
+// first check of each such container, which is made at once.
+
+// shown returns how others see a pod. It asks blocks for what they have in memory, and does not
+// block.
+func (a *Agent) shown(pod *v1.Pod) statusmgr.Shown {
+	// A static pod without mirrors has no other status than the one here.
+	if podmeta.IsStatic(pod) && len(a.hooks.Publishers) == 0 {
+		return statusmgr.Itself(pod)
+	}
+	s := statusmgr.Shown{By: podlife.Remembered}
+	if a.confirmed() {
+		s.By = podlife.Confirmed
+	}
+	s.Object, _ = a.hooks.PublishAs(a.guard, a.asShown(pod))
+	return s
+}
+
+// published returns the status in which others see a pod, and whether that is known.
+func (a *Agent) published(pod *v1.Pod) (st *v1.PodStatus, known bool) {
+	s := a.shown(pod)
+	if known = s.By == podlife.Confirmed; !known || s.Object == nil {
+		return &v1.PodStatus{}, known // nobody sees one
+	}
+	return &s.Object.Status, true
+}
+
+// confirmed reports whether what the API server has is known.
+func (a *Agent) confirmed() bool {
+	select {
+	case <-a.pods.Confirmed():
+		return true
+	default:
+		return false
+	}
+}
+
+// show gives a status to those who see the pod. a.run.results is held.
+//
+// The mirror of a static pod is remembered from before a start, and the server may have taken
+// another status of it since: of the end that a shutdown of the machine gave it, for one. The
+// difference to the remembered one, sent there, would show containers that run in a pod that is
+// over. A status of another pod waits only if it is a guess: a failed readiness probe is news
+// that takes traffic away.
+func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
+	guess := probing.Refresh(a.probes, a.published, pod, &r.Status)
+	r.Shown = a.shown(pod)
+	if !podmeta.IsStatic(pod) {
+		if !guess {
+			r.Shown.By = podlife.Confirmed
+		}
+		a.statuses.Show(pod, r)
+		return
+	}
+	// The first status continues that of the mirror, and may tell that the mirror is out of date.
+	if _, has := a.statuses.Last(pod.UID); !has {
+		r.Shown.By = podlife.Unheard
+	}
+	a.statuses.Show(pod, r)
+	if now := a.shown(pod); now.By != r.Shown.By || now.Object != r.Shown.Object {
+		a.statuses.Republish(pod.UID, now)
+	}
+}
+
+// republish publishes the last status of a pod as others see the pod now. What was withheld may be
+// a guess and is computed anew, though not by the pod's worker, which may hang.
+func (a *Agent) republish(uid types.UID) {
+	a.run.results.Lock()
+	defer a.run.results.Unlock()
+	a.showAgain(uid)
+	if pod, ok := a.pods.Pod(uid); ok && podmeta.IsStatic(pod) && !a.withheld(uid) {
+		a.statuses.Republish(uid, a.shown(pod))
+	}
+}
+
+// reconcile publishes a pod's status again if somebody else has changed it, and reports whether that
+// is so.
+func (a *Agent) reconcile(pod *v1.Pod) (again bool) {
+	a.run.results.Lock()
+	defer a.run.results.Unlock()
+	return a.statuses.Reconcile(pod, a.shown(pod))
+}
+
+// withheld reports whether a pod has a status that is not published, and a worker.
+func (a *Agent) withheld(uid types.UID) bool {
+	last, ok := a.statuses.Last(uid)
+	_, works := a.workers.State(uid)
+	return ok && works && last.Shown.By < podlife.Confirmed
+}
+
+// showAgain publishes the status of a pod that was withheld, if it is no guess any more.
+// a.run.results is held.
+func (a *Agent) showAgain(uid types.UID) {
+	if !a.withheld(uid) {
+		return
+	}
+	a.workers.Resync(uid)
+	w, works := a.workers.State(uid)
+	last, _ := a.statuses.Last(uid)
+	// More follows from the startup of a sidecar: its worker computes that.
+	if !works || w.Pod == nil || slices.ContainsFunc(w.Pod.Spec.InitContainers, func(c v1.Container) bool { return podmeta.IsSidecar(&c) }) {
+		return
+	}
+	last.Status = *last.Status.DeepCopy()
+	a.show(a.hooks.Allocated(a.guard, w.Pod), last)
+}
+
+// publishConfirmed waits until the API server has answered, and then publishes what was
+// withheld, and has the loop look at the pods that waited for the server.
+func (a *Agent) publishConfirmed(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case <-a.pods.Confirmed():
+		for _, w := range a.workers.List() {
+			a.republish(w.UID)
+		}
+		for _, p := range a.pods.Pods() { // some have no worker
+			a.republish(p.UID)
+		}
+		a.lookAgain()
+		a.run.changed.Store(true) // pods may wait for the same
+		wake(a.run.readmit)
+		a.recordBoot(ctx)
+	}
+	return nil
+}
