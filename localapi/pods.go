@@ -25,16 +25,20 @@ func newPod(p *v1.Pod) {
 	p.Status.QOSClass = podmeta.QOS(p)
 }
 
-// place puts a pod on the node, or notes why it waits: the node is cordoned, or somebody
-// holds the pod back. The field is nobody's then: who made the pod does not take it away
-// by applying the pod without it.
+// place puts a pod on the node, or notes why it waits: the node is cordoned, somebody holds
+// the pod back, or it uses a claim that is being deleted, which a pod on the node would keep.
+// The field is nobody's then: who made the pod does not take it away by applying the pod
+// without it.
 func (s *Server) place(p *v1.Pod) {
 	reason, message := "", ""
+	claim := s.endingClaim(p)
 	switch {
 	case len(p.Spec.SchedulingGates) > 0:
 		reason, message = v1.PodReasonSchedulingGated, "waiting for scheduling gates to be removed"
 	case s.cordoned():
 		reason, message = v1.PodReasonUnschedulable, "the node is cordoned: kubectl uncordon "+s.cfg.Node
+	case claim != nil:
+		reason, message = v1.PodReasonUnschedulable, fmt.Sprintf("%s %q is being deleted", strings.ToLower(claim.GetObjectKind().GroupVersionKind().Kind), claim.GetName())
 	default:
 		p.Spec.NodeName = s.cfg.Node
 		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, scheduled)

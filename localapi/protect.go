@@ -29,24 +29,13 @@ func protection(o object) string {
 // mayBeUsed is used, as long as not all pods of manifests are there.
 func (s *Server) mayBeUsed(o object) bool { return !s.allShown() || s.used(o) }
 
-// used reports whether something that is there uses an object: pods on the node use claims, and claims use volumes. A
-// pod that has come to its end has given its devices back, but not its volumes.
+// used reports whether something that is there uses an object: pods on the node use claims, and claims use volumes.
 func (s *Server) used(o object) bool {
 	switch o := o.(type) {
-	case *v1.PersistentVolumeClaim:
-		return s.podUses(o, func(p *v1.Pod) bool {
-			return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
-				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == o.Name ||
-					v.Ephemeral != nil && p.Name+"-"+v.Name == o.Name && metav1.IsControlledBy(o, p)
-			})
-		})
-	case *resourcev1.ResourceClaim:
-		return s.podUses(o, func(p *v1.Pod) bool {
-			return !podmeta.IsTerminal(p.Status.Phase) && (slices.ContainsFunc(p.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool {
-				return deref(c.ResourceClaimName) == o.Name
-			}) || slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(c v1.PodResourceClaimStatus) bool {
-				return deref(c.ResourceClaimName) == o.Name
-			}))
+	case *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
+		return slices.ContainsFunc(s.set.List(s.pods, o.GetNamespace()), func(it item) bool {
+			p := it.Object.(*v1.Pod)
+			return p.Spec.NodeName != "" && uses(p, o)
 		})
 	case *v1.PersistentVolume:
 		ref := o.Spec.ClaimRef
@@ -60,12 +49,40 @@ func (s *Server) used(o object) bool {
 	}
 }
 
-// podUses reports whether a pod on the node, in the namespace of an object, uses it.
-func (s *Server) podUses(o object, uses func(*v1.Pod) bool) bool {
-	return slices.ContainsFunc(s.set.List(s.pods, o.GetNamespace()), func(it item) bool {
-		p := it.Object.(*v1.Pod)
-		return p.Spec.NodeName != "" && uses(p)
-	})
+// uses reports whether a pod uses a claim of its namespace. A pod that has come to its end has given its devices back,
+// but not its volumes.
+func uses(p *v1.Pod, claim object) bool {
+	name := claim.GetName()
+	switch claim.(type) {
+	case *v1.PersistentVolumeClaim:
+		return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name ||
+				v.Ephemeral != nil && p.Name+"-"+v.Name == name && metav1.IsControlledBy(claim, p)
+		})
+	case *resourcev1.ResourceClaim:
+		return !podmeta.IsTerminal(p.Status.Phase) && (slices.ContainsFunc(p.Spec.ResourceClaims, func(c v1.PodResourceClaim) bool {
+			return deref(c.ResourceClaimName) == name
+		}) || slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(c v1.PodResourceClaimStatus) bool {
+			return deref(c.ResourceClaimName) == name
+		}))
+	default:
+		return false
+	}
+}
+
+// endingClaim returns a claim that a pod uses and that is being deleted; nil if there is none.
+func (s *Server) endingClaim(p *v1.Pod) object {
+	for _, k := range s.kinds {
+		if !k.namespaced || protection(k.empty) == "" {
+			continue
+		}
+		for _, it := range s.set.List(k, p.Namespace) {
+			if it.Object.GetDeletionTimestamp() != nil && uses(p, it.Object) {
+				return it.Object
+			}
+		}
+	}
+	return nil
 }
 
 // protected is a Delete that has an object wait which is used.

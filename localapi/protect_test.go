@@ -3,6 +3,7 @@ package localapi_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -169,5 +170,38 @@ func TestManifestsUseClaims(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A pod that is made when a claim of it is being deleted does not keep the claim: it waits for
+// the end of that, as for a scheduler, and is put on the node then.
+func TestNewPodsWaitForTheEndOfClaims(t *testing.T) {
+	for _, path := range []string{storageClaims + "/data", deviceClaims + "/gpu"} {
+		a := start(t, &store.Memory{})
+		a.disk()
+		a.devices()
+		must[v1.Pod](a, "POST", pods, asJSON, userOf("first"))
+		a.do("DELETE", path, "", "")
+		waits := func() v1.Pod {
+			t.Helper()
+			p := must[v1.Pod](a, "GET", pods+"/second", "", nil)
+			if p.Spec.NodeName != "" || len(p.Status.Conditions) != 1 || p.Status.Conditions[0].Reason != v1.PodReasonUnschedulable {
+				t.Fatalf("%s: on node %q, conditions %+v", path, p.Spec.NodeName, p.Status.Conditions)
+			}
+			return p
+		}
+		must[v1.Pod](a, "POST", pods, asJSON, userOf("second"))
+		if said := waits().Status.Conditions[0].Message; !strings.HasSuffix(said, `claim "`+path[strings.LastIndex(path, "/")+1:]+`" is being deleted`) {
+			t.Errorf("%s: the pod waits as %q", path, said)
+		}
+		p := waits()
+		p.Labels = map[string]string{"a": "b"}
+		must[v1.Pod](a, "PUT", pods+"/second", asJSON, p)
+		waits()
+		a.do("DELETE", pods+"/first?gracePeriodSeconds=0", "", "")
+		a.absent(path)
+		if p := must[v1.Pod](a, "GET", pods+"/second", "", nil); p.Spec.NodeName == "" || len(p.Status.Conditions) != 0 {
+			t.Errorf("%s is gone: on node %q, conditions %+v", path, p.Spec.NodeName, p.Status.Conditions)
+		}
 	}
 }

@@ -90,7 +90,7 @@ func (t *turn) drain() {
 func (t *turn) followed(c outcome) {
 	s := t.s
 	switch {
-	case c.k == s.nodes:
+	case c.k == s.nodes, c.Phase == objects.Absent && protection(c.Object) != "":
 		t.bind()
 	case c.k == s.events:
 		s.mu.Lock()
