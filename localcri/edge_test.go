@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -673,12 +674,24 @@ func TestStats(t *testing.T) {
 			t.Fatalf("%v", s)
 		}
 	}
+	// What a container writes into the sandbox's files counts for one container of it.
+	other := n.run(t, sb, script("other", "head -c 5000000 /dev/zero > /etc/hostname; echo written; sleep 10000"))
+	n.untilLog(t, other, "stdout F written\n")
+	if err := exec.Command("sync", filepath.Join(n.dir, "rt", "sandboxes", sb, "hostname")).Run(); err != nil {
+		t.Fatal(err)
+	}
+	for id, charged := range map[string]bool{c: true, other: false} {
+		s, err := n.rt.ContainerStats(t.Context(), id)
+		if used := s.GetWritableLayer().GetUsedBytes().GetValue(); err != nil || (used > 5_000_000) != charged {
+			t.Errorf("%d bytes, %v; charged with the sandbox's files: %v", used, err, charged)
+		}
+	}
 	p, err := n.rt.PodSandboxStats(t.Context(), sb)
-	if err != nil || p.GetAttributes().GetId() != sb || len(p.GetLinux().GetContainers()) != 1 || p.GetLinux().GetMemory().GetTimestamp() == 0 {
+	if err != nil || p.GetAttributes().GetId() != sb || len(p.GetLinux().GetContainers()) != 2 || p.GetLinux().GetMemory().GetTimestamp() == 0 {
 		t.Errorf("%v, %v", p, err)
 	}
 	all, err := n.rt.ListPodSandboxMetrics(t.Context())
-	if err != nil || len(all) != 1 || len(all[0].GetContainerMetrics()) != 1 || len(all[0].GetContainerMetrics()[0].GetMetrics()) == 0 {
+	if err != nil || len(all) != 1 || len(all[0].GetContainerMetrics()) != 2 || len(all[0].GetContainerMetrics()[0].GetMetrics()) == 0 {
 		t.Errorf("%v, %v", all, err)
 	}
 	if d, err := n.rt.ListMetricDescriptors(t.Context()); err != nil || len(d) == 0 {

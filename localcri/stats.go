@@ -4,11 +4,13 @@ package localcri
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -41,10 +43,27 @@ func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, erro
 	if err != nil {
 		return nil, coded(err)
 	}
+	if runs && slices.Index(c.pod.running(), c) == 0 {
+		addFiles(s.GetWritableLayer(), c.pod.file("resolv.conf"), c.pod.file("hosts"), c.pod.file("hostname"))
+	}
 	s.Attributes = proto.CloneOf(&runtimeapi.ContainerAttributes{
 		Id: c.id, Metadata: c.config.GetMetadata(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 	})
 	return s, nil
+}
+
+// addFiles adds files that containers of a sandbox may write, beside their layers. They
+// count as one container's, since the CRI has no figure for those of a sandbox.
+func addFiles(layer *runtimeapi.FilesystemUsage, paths ...string) {
+	if layer.GetUsedBytes() == nil {
+		return
+	}
+	for _, p := range paths {
+		var st unix.Stat_t
+		if unix.Lstat(p, &st) == nil {
+			layer.UsedBytes.Value += uint64(st.Blocks) * 512
+		}
+	}
 }
 
 // ListContainerStats returns what containers that run use. One that ends

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/internal/diskusage"
+	"github.com/nodewright/nodewright/node/stats"
 )
 
 // The contents of a volume that the kernel does not count are known to a minute,
@@ -128,7 +129,8 @@ func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UI
 			}
 			dir := filepath.Join(f.host.Dir(p.UID), "volumes", "kubernetes.io~empty-dir", v.Name)
 			if f.limit.start(ctx, meterKey{p.UID, v.Name}, func(ctx context.Context, m *diskusage.Meter) {
-				r := measured{u, i, walk(ctx, slots, m, dir, level)}
+				held := f.block.HeldIn(p.UID, v.Name)
+				r := measured{u, i, plus(walk(ctx, slots, m, dir, level-clamp(held.Bytes)), held)}
 				select {
 				case results <- r:
 				case <-done:
@@ -168,6 +170,17 @@ func walk(ctx context.Context, slots chan struct{}, m *diskusage.Meter, dir stri
 	return now
 }
 
+// plus adds files that have no name any more to what a walk has found.
+func plus(u diskusage.Usage, a stats.Amount) diskusage.Usage {
+	if u.Used >= 0 {
+		u.Used += clamp(a.Bytes)
+	}
+	if u.InodesUsed >= 0 {
+		u.InodesUsed += clamp(a.Files)
+	}
+	return u
+}
+
 // noteVolume takes the new figure of a volume into those of its pod. A lower bound
 // makes none smaller.
 func noteVolume(u *rank.Usage, volume int, now diskusage.Usage) {
@@ -177,6 +190,9 @@ func noteVolume(u *rank.Usage, volume int, now diskusage.Usage) {
 	}
 	if u.EphemeralStorage > 0 { // which the volume is part of
 		u.EphemeralStorage += now.Used - v.Used.Bytes
+	}
+	if u.EphemeralInodes > 0 {
+		u.EphemeralInodes += now.InodesUsed - v.Used.Inodes
 	}
 	v.Used, v.Time = rank.Disk{Bytes: now.Used, Inodes: now.InodesUsed}, now.At
 }

@@ -51,7 +51,7 @@ func usageOfPod(p *statsapi.PodStats, at time.Time) *rank.Usage {
 		u.Processes = known(p.ProcessStats.ProcessCount)
 	}
 	if p.EphemeralStorage != nil {
-		u.EphemeralStorage = known(p.EphemeralStorage.UsedBytes)
+		u.EphemeralStorage, u.EphemeralInodes = known(p.EphemeralStorage.UsedBytes), known(p.EphemeralStorage.InodesUsed)
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]

@@ -122,6 +122,28 @@ func TestPartsByLayout(t *testing.T) {
 	}
 }
 
+// What a pod has beside layers, logs and volumes counts, too: of two pods of the same
+// containers, the one that fills another file goes first.
+func TestFilesBesideCount(t *testing.T) {
+	c := uses("beside", 0, 0, 10)
+	c.Usage.Volumes = []VolumeUsage{{Name: "scratch", Used: Disk{5, 1}}, {Name: "host", Used: Disk{1000, 1000}}}
+	c.Usage.EphemeralStorage, c.Usage.EphemeralInodes = 10+5+500, 10+1+3
+	for _, tt := range []struct {
+		signal Signal
+		layout Layout
+		want   int64
+	}{
+		{SignalNodeFs, LayoutSingle, 10 + 5 + 1000 + 500},
+		{SignalNodeFsInodes, LayoutSingle, 10 + 1 + 1000 + 3},
+		{SignalNodeFs, LayoutDedicated, 5 + 1000 + 500},
+		{SignalImageFs, LayoutDedicated, 10},
+	} {
+		if got := Of(Rules{Layout: tt.layout, PlainInodes: true}, tt.signal, c).Used; got != tt.want {
+			t.Errorf("%s, layout %v: %d, want %d", tt.signal, tt.layout, got, tt.want)
+		}
+	}
+}
+
 func TestRequest(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	ctr := func(n int64, sidecar bool) v1.Container {

@@ -27,10 +27,13 @@ type VolumeUsage struct {
 
 // Usage is the usage of a pod. Unknown values are 0 or missing.
 type Usage struct {
-	Time             time.Time // of the oldest part; zero if unknown
-	Memory           int64     // working set, bytes
-	Processes        int64
-	EphemeralStorage int64 // of containers, logs and volumes together, bytes
+	Time      time.Time // of the oldest part; zero if unknown
+	Memory    int64     // working set, bytes
+	Processes int64
+	// EphemeralStorage is in bytes, EphemeralInodes in inodes: all that the pod has on the
+	// node's disk. That is containers, logs, local volumes, and other files that it can write.
+	EphemeralStorage int64
+	EphemeralInodes  int64
 	Containers       []ContainerUsage
 	Volumes          []VolumeUsage
 	// Own is the pod's usage for a custom signal, in its unit.
@@ -104,6 +107,7 @@ func (p parts) of(c Candidate) Disk {
 		add(c.Usage.Containers[i].Logs, p.logs)
 	}
 	if p.volumes {
+		sum.Bytes, sum.Inodes = sum.Bytes+c.beside().Bytes, sum.Inodes+c.beside().Inodes
 		for i := range c.Usage.Volumes {
 			add(&c.Usage.Volumes[i].Used, isLocal(c.Pod, c.Usage.Volumes[i].Name))
 		}
@@ -111,11 +115,37 @@ func (p parts) of(c Candidate) Disk {
 	return sum
 }
 
+// beside is what the pod has on the node's disk in no layer, log or volume, such as
+// termination messages.
+func (c Candidate) beside() Disk {
+	out := Disk{c.Usage.EphemeralStorage, c.Usage.EphemeralInodes}
+	take := func(d *Disk) {
+		if d != nil {
+			out.Bytes, out.Inodes = out.Bytes-d.Bytes, out.Inodes-d.Inodes
+		}
+	}
+	for i := range c.Usage.Containers {
+		take(c.Usage.Containers[i].Rootfs)
+		take(c.Usage.Containers[i].Logs)
+	}
+	for i := range c.Usage.Volumes {
+		if v := &c.Usage.Volumes[i]; hasVolume(c.Pod, v.Name, isLocalEphemeral) {
+			take(&v.Used)
+		}
+	}
+	return Disk{max(out.Bytes, 0), max(out.Inodes, 0)}
+}
+
 // isLocal reports whether the volume with that name is on the node's disk.
 func isLocal(pod *v1.Pod, name string) bool {
+	return hasVolume(pod, name, func(v *v1.Volume) bool { return v.HostPath != nil || isLocalEphemeral(v) })
+}
+
+// hasVolume reports whether a pod has a volume of that name and such a kind.
+func hasVolume(pod *v1.Pod, name string, kind func(*v1.Volume) bool) bool {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
-			return v.HostPath != nil || isLocalEphemeral(v)
+			return kind(v)
 		}
 	}
 	return false

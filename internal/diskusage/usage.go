@@ -34,6 +34,18 @@ func Unknown() Usage {
 	return Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodesFree: -1, At: time.Now()}
 }
 
+// HeldFile is a file without a name that takes space for as long as a process has it
+// open or mapped.
+type HeldFile struct {
+	// Overlay means that the file is on an overlayfs, such as a container's root. For
+	// other files Root is the path within its file system that is mounted where the
+	// process opened the file.
+	Overlay bool
+	Root    string
+	Device  uint64 // of the file system
+	Bytes   int64  // allocated
+}
+
 // ErrNoQuota means that the directory has no project, or that the kernel does not
 // count its usage.
 var ErrNoQuota = errors.New("no project quota")

@@ -125,8 +125,8 @@ func sum(pod *statsapi.PodStats) {
 
 // ephemeral returns a pod's usage of the node's file system: writable layers, logs,
 // its own volumes, and files that the agent stores for it. The time is the newest
-// one. node has the available space; nil if that is not known. own are the files
-// directly in the pod's log directory, and its etc-hosts.
+// one. node has the available space; nil if that is not known. own is the usage of
+// other files that the pod can write.
 func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats, own []*statsapi.FsStats) *statsapi.FsStats {
 	out := &statsapi.FsStats{}
 	if node != nil {

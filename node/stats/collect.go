@@ -249,9 +249,15 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 		Containers: make([]statsapi.ContainerStats, 0, len(containers)),
 	}
 	dir := p.dirs[s.UID]
+	gone := &held{}
+	if p.all {
+		gone = p.held(ctx, s.UID, dir)
+	}
 	logs := path.Join(rel(p.m.cfg.LogDir), s.Namespace+"_"+s.Name+"_"+string(s.UID))
 	for _, c := range containers {
-		pod.Containers = append(pod.Containers, p.container(ctx, c, dir.containers[c.ID], logs))
+		out := p.container(ctx, c, dir.containers[c.ID], logs)
+		hold(out.Rootfs, gone.layers[c.ID])
+		pod.Containers = append(pod.Containers, out)
 	}
 	slices.SortFunc(pod.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
 	// The pod's cgroup includes the sandbox and charges of containers that have
@@ -265,7 +271,7 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 		sum(&pod)
 	}
 	if p.all {
-		p.storage(ctx, &pod, s, logs)
+		p.storage(ctx, &pod, s, logs, gone)
 		// A pod on the host network has no network numbers: the node's would be
 		// counted again for each.
 		if pod.Network = s.Network; pod.Network == nil && !s.HostNetwork {
@@ -308,7 +314,7 @@ func (p proc) netdev(pids []string) []byte {
 }
 
 // storage measures volumes and the pod's usage of the node's file system.
-func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, logs string) {
+func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, logs string, gone *held) {
 	var volumes []Volume
 	if p.m.cfg.Volumes != nil {
 		// Each pod has a timeout of its own: one hanging volume does not use up the
@@ -319,14 +325,15 @@ func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, 
 		volumes, err = p.m.cfg.Volumes.Stats(asking, s.UID)
 		p.errs.add("volumes of "+s.Namespace+"/"+s.Name, err)
 		for i := range volumes {
+			if volumes[i].Ephemeral {
+				hold(&volumes[i].FsStats, gone.volumes[volumes[i].Name])
+			}
 			pod.VolumeStats = append(pod.VolumeStats, volumes[i].VolumeStats)
 		}
 	}
-	// Files directly in the pod's log directory; those of its containers are below.
-	own := []*statsapi.FsStats{p.files(logs)}
-	hosts := path.Join(rel(p.m.cfg.RootDir), "pods", string(s.UID), "etc-hosts")
-	if info, err := fs.Stat(p.m.cfg.Root, hosts); err == nil {
-		own = append(own, &statsapi.FsStats{Time: metav1.Now(), UsedBytes: ptr(uint64(info.Size())), InodesUsed: ptr[uint64](1)})
+	own := p.own(s.UID, logs)
+	if a := gone.other; a.Files > 0 {
+		own = append(own, &statsapi.FsStats{Time: metav1.NewTime(gone.at), UsedBytes: &a.Bytes, InodesUsed: &a.Files})
 	}
 	pod.EphemeralStorage = ephemeral(pod, volumes, p.node, own)
 }
@@ -384,9 +391,8 @@ func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 // some, but a pod that mounts the directory can make any number.
 const maxLogFiles = 10_000
 
-// files adds up the files directly in a directory, at most maxLogFiles; nil if
-// there are none. Subdirectories and links are ignored.
-func (p *pass) files(dir string) *statsapi.FsStats {
+// entries lists a directory, at most maxLogFiles of it; nil if it is not there.
+func (p *pass) entries(dir string) []fs.DirEntry {
 	d, err := p.m.cfg.Root.Open(dir)
 	if err != nil {
 		return nil
@@ -401,12 +407,32 @@ func (p *pass) files(dir string) *statsapi.FsStats {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil
 	}
+	return entries
+}
+
+// directories lists the directories directly in a directory.
+func (p *pass) directories(dir string) (names []string) {
+	for _, e := range p.entries(dir) {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// files adds up the files directly in a directory, at most maxLogFiles; nil if it has
+// none. Subdirectories and links are ignored.
+func (p *pass) files(dir string) *statsapi.FsStats {
 	var size, n uint64
+	entries := p.entries(dir)
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 			size += onDisk(info)
 			n++
 		}
+	}
+	if entries == nil {
+		return nil
 	}
 	return &statsapi.FsStats{Time: metav1.Now(), UsedBytes: &size, InodesUsed: &n}
 }

@@ -335,6 +335,28 @@ func (c cgroups) procs(dir string) (pids []string, ok bool) {
 	return strings.Fields(string(raw)), err == nil
 }
 
+// maxCgroupDepth is how deep the cgroups that a container made of its own are followed.
+const maxCgroupDepth = 8
+
+// below are the processes in a cgroup and in those below it.
+func (c cgroups) below(dir string, depth int) []string {
+	pids, ok := c.procs(dir)
+	if !ok || depth == 0 {
+		return pids
+	}
+	top := dir
+	if !c.v2 {
+		top = path.Join("memory", dir)
+	}
+	entries, _ := fs.ReadDir(c.files, top) // one that is gone has none
+	for _, e := range entries {
+		if e.IsDir() {
+			pids = append(pids, c.below(path.Join(dir, e.Name()), depth-1)...)
+		}
+	}
+	return pids
+}
+
 // maxFiles is how many open files of a container are counted in one reading: a
 // container may have as many as it likes. Beyond that, counting would cost the
 // agent more than the number is worth.

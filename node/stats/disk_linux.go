@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // statfs reads the file system of path. It may block forever, on a network file
@@ -35,4 +37,17 @@ func onDisk(info fs.FileInfo) uint64 {
 		return uint64(st.Blocks) * 512
 	}
 	return uint64(info.Size())
+}
+
+// deviceOf returns the device number of a directory; 0 if it is not known.
+func deviceOf(dir string) uint64 {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return 0
+	}
+	return st.Dev
+}
+
+func findHeld(most int) func(pids []string) []diskusage.HeldFile {
+	return diskusage.NewHeld("", most).Of
 }

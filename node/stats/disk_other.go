@@ -5,6 +5,8 @@ package stats
 import (
 	"errors"
 	"io/fs"
+
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // statfs asks the file system that holds path; only Linux has it.
@@ -12,3 +14,9 @@ func statfs(string) (Disk, error) { return Disk{}, errors.ErrUnsupported }
 
 // onDisk is a file's size, in bytes.
 func onDisk(info fs.FileInfo) uint64 { return uint64(info.Size()) }
+
+func deviceOf(string) uint64 { return 0 }
+
+func findHeld(int) func(pids []string) []diskusage.HeldFile {
+	return func([]string) []diskusage.HeldFile { return nil }
+}

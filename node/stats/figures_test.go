@@ -107,7 +107,7 @@ func TestPodsByWish(t *testing.T) {
 	if err != nil || len(pods) != 1 || pods[0].PodRef.UID != "u1" {
 		t.Fatalf("pods %+v, %v", pods, err)
 	}
-	is(t, "storage", pods[0].EphemeralStorage.UsedBytes, 1000+8+1+100+9)
+	is(t, "storage", pods[0].EphemeralStorage.UsedBytes, 1000+8+1+100+9+4)
 }
 
 // The runtime is asked what containers use only where cgroups do not tell.

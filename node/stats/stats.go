@@ -25,7 +25,7 @@ type Config struct {
 	// goroutines. Missing cgroups are left out; nil: none.
 	SystemCgroups func() map[string]string
 	// RootDir is the agent's directory for pods: the node's file system, and the
-	// etc-hosts of each pod at pods/<uid>/etc-hosts; /var/lib/kubelet
+	// files of each pod at pods/<uid>; /var/lib/kubelet
 	RootDir string
 	// LogDir holds a directory <namespace>_<name>_<uid> for each pod;
 	// /var/log/pods
@@ -39,7 +39,7 @@ type Config struct {
 
 	Cgroups fs.FS                      // /sys/fs/cgroup
 	Proc    fs.FS                      // /proc
-	Root    fs.FS                      // /, for logs and etc-hosts
+	Root    fs.FS                      // /, for logs and files of pods
 	Statfs  func(string) (Disk, error) // Statfs; it may hang
 }
 
@@ -86,6 +86,7 @@ type Collector struct {
 	proc  proc
 	disks disks
 	rates rates
+	held  heldFiles
 
 	// Three kinds of answers, each shared by concurrent callers.
 	full, small shared[*statsapi.Summary]
@@ -111,7 +112,7 @@ func New(cfg Config) (*Collector, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
 	}
-	return &Collector{cfg: cfg, proc: proc{cfg.Proc}, disks: disks{statfs: cfg.Statfs}}, nil
+	return &Collector{cfg: cfg, proc: proc{cfg.Proc}, disks: disks{statfs: cfg.Statfs}, held: heldFiles{find: findHeld, device: func() uint64 { return deviceOf(cfg.RootDir) }}}, nil
 }
 
 // Summary returns all statistics, at most MaxAge old. With an error, which joins

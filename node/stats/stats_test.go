@@ -118,6 +118,7 @@ func newNode() *statsNode {
 	tree(m.root, "var/log/pods/ns_web_u1/app", map[string]string{"0.log": "12345", "0.log.20260101": "123"})
 	tree(m.root, "var/log/pods/ns_web_u1", map[string]string{"note": "1"})
 	tree(m.root, "var/lib/kubelet/pods/u1", map[string]string{"etc-hosts": "127.0.0.1"})
+	tree(m.root, "var/lib/kubelet/pods/u1/containers/app", map[string]string{"termination-log-0": "bye", "termination-log-1": "1"})
 	started := time.Unix(1700000100, 0)
 	m.runtime = &runtime{
 		sandboxes: []stats.Sandbox{{ID: "s1", UID: "u1", Name: "web", Namespace: "ns", Ready: true, CreatedAt: started}},
@@ -209,9 +210,10 @@ func TestSummaryV2(t *testing.T) {
 	is(t, "pod memory", pod.Memory.WorkingSetBytes, 500)
 	is(t, "pod tasks", pod.ProcessStats.ProcessCount, 3)
 	is(t, "pod network", pod.Network.TxBytes, 40)
-	// The layer, the container's logs, the pod's, the scratch volume, etc-hosts.
-	is(t, "pod storage", pod.EphemeralStorage.UsedBytes, 1000+8+1+100+9)
-	is(t, "pod storage inodes", pod.EphemeralStorage.InodesUsed, 10+2+1+1)
+	// The layer, the container's logs, the pod's, the scratch volume, etc-hosts,
+	// termination messages.
+	is(t, "pod storage", pod.EphemeralStorage.UsedBytes, 1000+8+1+100+9+4)
+	is(t, "pod storage inodes", pod.EphemeralStorage.InodesUsed, 10+2+1+1+2)
 	is(t, "pod storage capacity", pod.EphemeralStorage.CapacityBytes, 2e6)
 	if len(pod.VolumeStats) != 2 || pod.VolumeStats[1].PVCRef.Name != "claim" {
 		t.Errorf("volumes %+v", pod.VolumeStats)
@@ -298,7 +300,7 @@ func TestOddities(t *testing.T) {
 			is(t, "capacity", s.Pods[0].Containers[0].Rootfs.CapacityBytes, nil)
 		}},
 		{"no layer: logs count nevertheless", func(m *statsNode) { m.runtime.containers[0].Layer = nil }, "", func(t *testing.T, s *statsapi.Summary) {
-			is(t, "storage", s.Pods[0].EphemeralStorage.UsedBytes, 8+1+100+9)
+			is(t, "storage", s.Pods[0].EphemeralStorage.UsedBytes, 8+1+100+9+4)
 		}},
 		{"no image file system", func(m *statsNode) { m.runtime.images = nil }, "file systems of the runtime", func(t *testing.T, s *statsapi.Summary) {
 			is(t, "working set", s.Node.Memory.WorkingSetBytes, 500<<10)

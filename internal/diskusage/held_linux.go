@@ -1,0 +1,121 @@
+package diskusage
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/kernelfile"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// Held finds the files that processes hold. It counts a file once, whoever holds it.
+// Its zero value is not ready: see [NewHeld].
+type Held struct {
+	proc string
+	left int
+	seen map[heldID]bool
+}
+
+type heldID struct{ dev, ino uint64 }
+
+// NewHeld returns a Held that looks at no more than so many descriptors and mappings.
+// proc is the directory of processes; "" means /proc.
+func NewHeld(proc string, most int) *Held {
+	if proc == "" {
+		proc = "/proc"
+	}
+	return &Held{proc: proc, left: most, seen: map[heldID]bool{}}
+}
+
+// deleted ends the links to files that have no name, in /proc/PID/fd and map_files.
+const deleted = " (deleted)"
+
+// maxMounts is how much of a mount table is read, in bytes.
+const maxMounts = 1 << 20
+
+// Of returns what processes hold that no earlier call has returned. It begins with any
+// of them, so that the bound hides nothing for ever. It asks no server of a network file
+// system but for a file that is deleted there, where it may block.
+func (h *Held) Of(pids []string) []HeldFile {
+	var out []HeldFile
+	for _, i := range rand.Perm(len(pids)) {
+		dir := filepath.Join(h.proc, pids[i])
+		var mounts map[uint64]HeldFile // read when needed
+		for _, sub := range []string{"fd", "map_files"} {
+			names, _ := safefile.Names(filepath.Join(dir, sub), max(h.left, 0)) // a process that has ended has none
+			h.left -= len(names)
+			for _, n := range names {
+				path := filepath.Join(dir, sub, n)
+				to, err := os.Readlink(path)
+				if err != nil || !strings.HasSuffix(to, deleted) || strings.HasPrefix(to, "/memfd:") {
+					continue
+				}
+				st, err := statHeld(path)
+				id := heldID{uint64(st.Dev_major)<<32 | uint64(st.Dev_minor), st.Ino}
+				if err != nil || st.Nlink > 0 || st.Mode&unix.S_IFMT != unix.S_IFREG || h.seen[id] {
+					continue
+				}
+				if mounts == nil {
+					mounts = h.mounts(dir)
+				}
+				// Files of the kernel's own mounts, such as shared memory, are in no table.
+				if f, ok := mounts[st.Mnt_id]; ok {
+					h.seen[id] = true
+					f.Bytes = int64(st.Blocks) * 512
+					out = append(out, f)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// statHeld looks at the file of a link without opening it.
+func statHeld(path string) (unix.Statx_t, error) {
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT,
+		unix.STATX_TYPE|unix.STATX_NLINK|unix.STATX_INO|unix.STATX_BLOCKS|unix.STATX_MNT_ID, &st)
+	return st, err
+}
+
+// mounts reads the mount table of a process, by the IDs of mounts. proc_pid_mountinfo(5)
+// has the fields.
+func (h *Held) mounts(dir string) map[uint64]HeldFile {
+	raw, _ := kernelfile.Read(filepath.Join(dir, "mountinfo"), 8<<10, maxMounts) // what there is
+	h.left -= len(raw) / 100                                                     // a line costs about as much as a descriptor
+	out := map[uint64]HeldFile{}
+	for line := range bytes.Lines(raw) {
+		if id, f, ok := parseMount(string(line)); ok {
+			out[id] = f
+		}
+	}
+	return out
+}
+
+// parseMount parses a line of a mount table.
+func parseMount(line string) (id uint64, f HeldFile, ok bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 10 {
+		return 0, f, false
+	}
+	id, err := strconv.ParseUint(fields[0], 10, 64)
+	if err != nil {
+		return 0, f, false
+	}
+	var major, minor uint32
+	if _, err := fmt.Sscanf(fields[2], "%d:%d", &major, &minor); err != nil {
+		return 0, f, false
+	}
+	_, after, ok := strings.Cut(line, " - ")
+	kind, _, _ := strings.Cut(after, " ")
+	// Blanks and other characters of paths are octal escapes, which a pod's own paths do
+	// not need.
+	return id, HeldFile{Overlay: kind == "overlay", Root: fields[3], Device: unix.Mkdev(major, minor)}, ok
+}
