@@ -16,16 +16,15 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// ContainerRuntime is what this package asks of a container runtime. Calls are made
-// concurrently and end with ctx; what is gone already is no error.
+// ContainerRuntime is the part of a container runtime that this package uses. Calls are made
+// concurrently and must return when ctx ends. Removing something that is already gone is a
+// success.
 type ContainerRuntime interface {
-	// List lists the sandboxes, and after them the containers, of a pod, or
-	// with "" of all pods.
+	// List lists the sandboxes first and then the containers of a pod; "" means all pods.
 	List(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error)
-	// StopContainer ends a container at once.
+	// StopContainer stops a container without a grace period.
 	StopContainer(ctx context.Context, id string) error
-	// RemoveContainer removes a dead container with its logs, the rotated
-	// ones too, and the link to them.
+	// RemoveContainer removes a dead container with its logs, including rotated ones.
 	RemoveContainer(ctx context.Context, c Container) error
 	// RemoveSandbox stops a sandbox and, if that succeeds, removes it.
 	RemoveSandbox(ctx context.Context, id string) error
@@ -33,8 +32,8 @@ type ContainerRuntime interface {
 
 // Pods has the states of pods. Its methods may be called from any goroutine.
 type Pods interface {
-	// Ready reports whether all sources have delivered their pods. Before that, no pod
-	// counts as Deleted.
+	// Ready reports whether all sources have delivered their pods. Until then, no pod counts as
+	// Deleted.
 	Ready() bool
 	// State returns the state of a pod; Deleted for an unknown one. It is called often
 	// in a pass, so it should be cheap.
@@ -47,10 +46,10 @@ type Events interface {
 	Event(eventType, reason, message string)
 }
 
-// eventWarning is v1.EventTypeWarning: package v1 of Kubernetes weighs more than all of this one.
+// eventWarning is v1.EventTypeWarning, without an import of that large package.
 const eventWarning = "Warning"
 
-// reasonContainerGCFailed is the kubelet's event for a pass that failed.
+// reasonContainerGCFailed is the kubelet's event reason for a failed pass.
 const reasonContainerGCFailed = "ContainerGCFailed"
 
 // ContainerConfig holds what a [ContainerCollector] needs. Runtime and Pods are required; the zero
@@ -59,29 +58,29 @@ type ContainerConfig struct {
 	Runtime ContainerRuntime
 	Pods    Pods
 	Policy  *ContainerPolicy // DefaultContainerPolicy()
-	// PodLogsDir has the log directories of pods, <namespace>_<name>_<uid>, and
-	// ContainerLogsDir the links to their logs. They are absolute paths; with "" the
-	// collector does not touch them.
+	// PodLogsDir has the log directories of pods, <namespace>_<name>_<uid>; ContainerLogsDir has
+	// the links to their logs. Both are absolute paths; "" disables the cleanup of the
+	// directory.
 	PodLogsDir, ContainerLogsDir string
 	Events                       Events // nil records none
-	// Removed is called after the removal of a container or sandbox of a pod, or a try
-	// of it: earlier observations of the pod are out of date. It is called before a
-	// Hold that waits for the removal returns. It must not block.
+	// Removed is called after each attempt to remove a container or sandbox of a pod: earlier
+	// observations of the pod are out of date then. It is called before a Hold that waits for
+	// the removal returns. It must not block.
 	Removed func(types.UID)
 
 	Interval time.Duration // between passes over all pods; 5m
 	Delay    time.Duration // from Died to a pass over that pod; 1s
-	Timeout  time.Duration // of each call of the Runtime, and of each look at the disk; 2m
-	Parallel int           // pods that are worked on at a time; 4
+	Timeout  time.Duration // of each call of the Runtime, and of each access to the disk; 2m
+	Parallel int           // pods at a time; 4
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
 const (
-	// The kubelet's period is a minute, but it has no other occasions.
+	// The kubelet's interval is a minute, but it has no Died.
 	defaultContainerInterval = 5 * time.Minute
-	// The containers of a pod mostly end together: one look is enough for them.
+	// The containers of a pod mostly end together: one pass is enough.
 	defaultDelay = time.Second
 	// As long as the kubelet's runtimeRequestTimeout.
 	defaultContainerTimeout  = 2 * time.Minute
@@ -99,9 +98,8 @@ const (
 //	m.Died(uid)                    // a container of that pod ended
 //	removed, err := m.Reclaim(ctx) // now, for an eviction manager
 //
-// It needs a [ContainerRuntime] and [Pods], which reports whether a
-// pod is active, has ended, or is gone. decideContainers and decideSandboxes are the pure
-// decisions.
+// It needs a [ContainerRuntime] and [Pods], which reports whether a pod is live, terminated or
+// deleted.
 //
 // Its methods may be called from any goroutine.
 //
@@ -124,9 +122,9 @@ const (
 //
 // # When
 //
-// A second after [ContainerCollector.Died] for the pod it names, and every five minutes for
-// all: the kubelet looks at all of them each minute. The link to the log of a
-// container goes with the container.
+// A pass over a pod follows a second after [ContainerCollector.Died]. A pass over all pods is
+// made every five minutes; the kubelet makes one each minute. The link to the log of a container
+// is removed with the container.
 //
 // # Faults
 //
@@ -138,19 +136,19 @@ type ContainerCollector struct {
 	policy ContainerPolicy
 	met    *containerMetrics
 	holds  hold.Table[types.UID]
-	// wake has Run see that died has pods; its buffer holds one, and Died never waits.
+	// wake wakes Run when died has pods. Its buffer holds one, so Died never waits.
 	wake chan struct{}
-	// disk has the calls into file systems, by path: a path that hangs holds up no other.
+	// disk makes the file system calls, by path: a hung path delays no other.
 	disk detached.Queue
 
 	// mu guards the fields below. It is not held across calls of Config's functions.
 	mu      sync.Mutex
-	died    map[types.UID]bool // to be looked at
-	skipped map[types.UID]bool // for being held
+	died    map[types.UID]bool // that need a pass
+	skipped map[types.UID]bool // because they were held
 }
 
-// NewContainerCollector checks cfg and returns a Manager at rest. The error names every field that is wrong.
-// Until Run is called nothing is removed but by Collect, Reclaim and Sweep.
+// NewContainerCollector checks cfg and returns a collector, which Run starts. The error names
+// every invalid field. Before Run, only Collect, Reclaim and Sweep remove anything.
 func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	m := &ContainerCollector{
 		policy: DefaultContainerPolicy(), wake: make(chan struct{}, 1),
@@ -180,7 +178,7 @@ func NewContainerCollector(cfg ContainerConfig) (*ContainerCollector, error) {
 	if cfg.Pods == nil {
 		errs = append(errs, errors.New("ContainerConfig.Pods is required"))
 	}
-	// Defaults are in place here: what is below 0 was set so.
+	// Defaults are set here: a negative value is a mistake.
 	errs = append(errs, m.policy.validate())
 	if cfg.Interval < 0 || cfg.Delay < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("ContainerConfig.Interval %v, Delay %v, Timeout %v and Parallel %d: want 0 (the default) or more",
@@ -210,38 +208,36 @@ func (m *ContainerCollector) Died(uid types.UID) {
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
-	// Run is to be woken already, and takes all of died.
+	// Run is already being woken, and handles all of died.
 	default:
 	}
 }
 
-// Hold keeps everything of a pod from being removed until release is called,
-// and waits until nothing of it is being removed. It is for the time of a sync:
-// what the pod has when Hold returns is what it has until then. The error is
-// ctx's. The same pod may be held more than once.
+// Hold prevents the removal of anything of a pod until release is called. It first waits for
+// removals in progress. A sync of the pod uses it, so that its containers and sandboxes do not
+// disappear meanwhile. The error is that of ctx. A pod may be held more than once.
 func (m *ContainerCollector) Hold(ctx context.Context, uid types.UID) (release func(), err error) {
 	h := m.holds.Open()
-	// Whether something was removed meanwhile is not told: ContainerConfig.Removed has been called
-	// for it, and the caller looks at the pod after this.
+	// The result of Add is not needed: ContainerConfig.Removed was called for removals, and the
+	// caller inspects the pod after Hold.
 	if _, err := h.Add(ctx, uid); err != nil {
 		h.Release()
 		return nil, err
 	}
-	// Removals that the hold has stopped are made up for soon after it, and not at the next
-	// pass over all pods.
+	// Skipped removals are made soon after the release, not only in the next pass over all pods.
 	return func() {
 		h.Release()
 		m.resume(uid)
 	}, nil
 }
 
-// Run makes a pass over all pods now and every ContainerConfig.Interval, and one over
-// each pod that Died names, until ctx ends; then it returns nil. A failure is
-// logged, and one of a pass over all pods is an event.
+// Run makes a pass over all pods at once and every ContainerConfig.Interval, and passes over
+// pods that Died names. It returns nil when ctx ends. Failures are logged; the failure of a pass
+// over all pods is also an event.
 func (m *ContainerCollector) Run(ctx context.Context) error {
 	tick := time.NewTicker(m.cfg.Interval)
 	defer tick.Stop()
-	// What died while the process was down has no Died.
+	// For containers that ended while the process was down, Died was not called.
 	m.all(ctx)
 	var due <-chan time.Time
 	for {
@@ -249,8 +245,8 @@ func (m *ContainerCollector) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-m.wake:
-			// The first Died sets the time. Later ones do not put it off: a pod that crashes
-			// all the time would never be looked at.
+			// The first Died sets the time. Later ones do not delay it, even if a pod crashes
+			// all the time.
 			if due == nil {
 				due = time.After(m.cfg.Delay)
 			}
@@ -263,8 +259,7 @@ func (m *ContainerCollector) Run(ctx context.Context) error {
 	}
 }
 
-// all makes a pass over all pods and reports a failure. What fails because ctx has ended is
-// none.
+// all makes a pass over all pods and reports its error, unless ctx has ended.
 func (m *ContainerCollector) all(ctx context.Context) {
 	if _, err := m.Collect(ctx); err != nil && ctx.Err() == nil {
 		m.cfg.Log.Warn("container collection failed", zap.Error(err))
@@ -274,21 +269,20 @@ func (m *ContainerCollector) all(ctx context.Context) {
 	}
 }
 
-// some looks at the pods of which something died. It blocks until all of them are done; what
-// dies meanwhile is for the next call. The failure of a single pod is no event: a pass over
-// all pods follows, and reports what lasts.
+// some makes passes over the pods in died, and blocks until they end. Failures are no events: a
+// pass over all pods follows and reports them if they last.
 func (m *ContainerCollector) some(ctx context.Context) {
 	m.mu.Lock()
 	died := m.died
-	// Taken before the look: a Died during it must lead to another one.
+	// Taken before the pass: a Died during it must lead to another pass.
 	m.died = map[types.UID]bool{}
 	m.mu.Unlock()
-	if m.policy.MaxContainers >= 0 && len(died) > 0 { // a limit over all of them
+	if m.policy.MaxContainers >= 0 && len(died) > 0 { // a limit over all pods
 		m.all(ctx)
 		return
 	}
 	each(m, died, func(uid types.UID) {
-		// A pass for each pod: one that hangs keeps no others open.
+		// Each pod has its own pass, so a hung pod does not keep others open.
 		r := m.begin(false)
 		defer r.holds.End()
 		if err := r.collect(ctx, uid); err != nil && ctx.Err() == nil {

@@ -16,44 +16,42 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
-// The passes: each reads the state of the runtime and of the disk, has decide.go judge it,
-// and removes one thing after the other. Whatever belongs to a pod is taken from the hold
-// table before it is removed, so that a pod is not started on top of something that is about
-// to go.
+// The passes. Each reads the state of the runtime and of the disk, decides
+// (container_decide.go), and removes one item after the other. Before an item of a pod is
+// removed it is taken in the hold table, so that no sync starts to use it.
 
-// containerRound is one pass under way. It is made by begin, and its holds must be ended, or the
-// table would remember every release for ever.
+// containerRound is one pass. begin creates it. Its holds must be ended, or the table keeps
+// every release for ever.
 type containerRound struct {
 	m         *ContainerCollector
 	holds     *hold.Pass[types.UID]
 	situation situation
-	// removed counts what is gone, of all kinds; removals run side by side.
+	// removed counts the removed items of all kinds.
 	removed atomic.Int64
 
 	// mu guards the fields below.
 	mu   sync.Mutex
-	gone map[string]bool // what was removed, by ID or path
-	// errs are the failed removals that failures has not returned yet.
+	gone map[string]bool // removed items, by ID or path
+	// errs has errors of removals that failures has not returned yet.
 	errs []error
 }
 
-// Collect makes a pass over all pods: dead containers, then sandboxes, log
-// directories and links. It returns how many things it removed, and what went
-// wrong, which stops none of the rest.
+// Collect makes a pass over all pods: dead containers, then sandboxes, log directories and
+// links. It returns the number of removed items, and the joined errors; an error does not stop
+// the pass.
 func (m *ContainerCollector) Collect(ctx context.Context) (removed int, err error) {
 	return m.pass(ctx, false)
 }
 
-// Reclaim is Collect that spares nothing of pods that are over, terminated ones included:
-// neither Policy.MaxPerContainer nor the newest sandbox counts for them. It is for a node
-// that is short of disk space. Policy.MinAge still holds.
+// Reclaim is Collect for a node that is short of disk space: of terminated pods it removes all
+// dead containers and sandboxes, regardless of Policy.MaxPerContainer. Policy.MinAge still
+// applies.
 func (m *ContainerCollector) Reclaim(ctx context.Context) (removed int, err error) {
 	return m.pass(ctx, true)
 }
 
-// pass makes a whole pass; all is situation.All. It blocks until every removal has ended or
-// run into its deadline. A runtime that cannot be listed does not keep sweep from being
-// tried.
+// pass makes a pass over all pods; all is situation.All. It blocks until every removal has ended
+// or timed out. It calls sweep even if the runtime cannot be listed.
 func (m *ContainerCollector) pass(ctx context.Context, all bool) (int, error) {
 	r := m.begin(all)
 	defer r.holds.End()
@@ -64,9 +62,8 @@ func (m *ContainerCollector) pass(ctx context.Context, all bool) (int, error) {
 	return int(r.removed.Load()), err
 }
 
-// Sweep is the end of Collect: it removes the log directories of pods that are
-// gone, and the links to logs that are not there any more. The runtime is asked
-// only if there are any.
+// Sweep is the last part of Collect: it removes the log directories of deleted pods, and links
+// to missing logs. It calls the runtime only if there are any.
 func (m *ContainerCollector) Sweep(ctx context.Context) (removed int, err error) {
 	r := m.begin(false)
 	defer r.holds.End()
@@ -76,14 +73,14 @@ func (m *ContainerCollector) Sweep(ctx context.Context) (removed int, err error)
 	return int(r.removed.Load()), err
 }
 
-// sweep is the part of a pass that works on the disk. Each of its steps goes on when another
-// one has failed; without the list of containers nothing is removed.
+// sweep is the part of a pass that works on the disk. It continues after the error of a step;
+// without the list of containers it removes nothing.
 func (r *containerRound) sweep(ctx context.Context) error {
-	// What is on the disk is listed first: what comes later belongs to
-	// containers that are listed then.
+	// The disk is listed first: later directories and links belong to containers that are listed
+	// then.
 	dirs, derr := r.logDirs(ctx)
 	links, lerr := r.m.dangling(ctx)
-	// Mostly there is nothing, and the runtime is spared two lists.
+	// Mostly there is nothing to remove, which saves two lists of the runtime.
 	if len(dirs)+len(links) == 0 {
 		return errors.Join(derr, lerr)
 	}
@@ -97,8 +94,8 @@ func (r *containerRound) sweep(ctx context.Context) error {
 	return errors.Join(derr, lerr, err, r.failures())
 }
 
-// failures are the removals that failed since the last call. They are handed out once:
-// collect and sweep of the same pass each return their own.
+// failures returns the errors of removals since its last call, so that collect and sweep return
+// their own.
 func (r *containerRound) failures() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,21 +104,20 @@ func (r *containerRound) failures() error {
 	return err
 }
 
-// begin opens a pass. The holds come first: what a pod does between here and the lists is
-// then known to Take, which refuses a pod that was let go since.
+// begin begins a pass. The pass in the hold table begins before the lists are read, so that Take
+// refuses pods that were held meanwhile.
 func (m *ContainerCollector) begin(all bool) *containerRound {
 	r := &containerRound{m: m, holds: m.holds.Begin(), gone: map[string]bool{}}
 	r.situation = situation{All: all, Now: time.Now()}
-	// Before all sources have spoken, a pod that nobody has named yet looks deleted. Pods
-	// stays nil for the whole pass then, which has every pod count as one that lives.
+	// Until all sources have delivered, an unknown pod looks deleted. Pods stays nil for this
+	// pass then, so that every pod counts as live.
 	if m.cfg.Pods.Ready() {
 		r.situation.Pods = m.cfg.Pods.State
 	}
 	return r
 }
 
-// list asks the runtime, for no longer than ContainerConfig.Timeout, about one pod or with "" about
-// all.
+// list calls Runtime.List for one pod, or with "" for all, within ContainerConfig.Timeout.
 func (m *ContainerCollector) list(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -132,21 +128,20 @@ func (m *ContainerCollector) list(ctx context.Context, pod types.UID) ([]Sandbox
 	return sandboxes, containers, nil
 }
 
-// collect removes the containers and sandboxes of a pod, or with "" of all,
-// that are to go.
+// collect decides on the containers and sandboxes of a pod, or with "" of all pods, and removes
+// them.
 func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	sandboxes, containers, err := r.m.list(ctx, pod)
 	if err != nil {
 		return err
 	}
-	// The limit over all containers would be compared with those of one pod alone.
+	// The limit over all containers cannot be applied to one pod.
 	policy := r.m.policy
 	if pod != "" {
-		policy.MaxContainers = -1 // is not for one pod to tell
+		policy.MaxContainers = -1 // not for a single pod
 	}
-	// By pod, so that one that hangs holds up its own removals and no other. Within a pod
-	// the oldest instance goes first, as decideContainers orders them: whatever interrupts
-	// the pass, the newest stay.
+	// By pod, so that a hung removal delays only its pod. Within a pod the oldest instance is
+	// removed first, so that the newest stay if the pass is interrupted.
 	doomed := map[types.UID][]containerVerdict{}
 	ids := map[string]bool{}
 	for _, v := range decideContainers(policy, r.situation, containers) {
@@ -160,9 +155,8 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 			r.do(ctx, uid, container, v.ID, func(ctx context.Context) error { return r.m.remove(ctx, v) })
 		}
 	})
-	// A sandbox may go in the same pass as its last container. One that could not be removed
-	// still counts as there: its sandbox must not be taken from under it. The slice is the
-	// runtime's, so a copy is changed.
+	// A sandbox may be removed in the same pass as its last container, but not if a container
+	// could not be removed. The slice belongs to the runtime, so a copy is changed.
 	containers = slices.DeleteFunc(slices.Clone(containers), func(c Container) bool { return r.gone[c.ID] })
 	empty := map[types.UID][]Sandbox{}
 	for _, sb := range decideSandboxes(r.situation, sandboxes, containers) {
@@ -177,8 +171,8 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	return errors.Join(r.failures(), r.unlinkLogsOf(ctx, ids))
 }
 
-// each calls f for each pod, for ContainerConfig.Parallel of them at a time, and returns when all
-// calls have. The order is that of a map: no pod is always the last.
+// each calls f for every pod, at most ContainerConfig.Parallel at a time, in random order, and
+// waits for all calls.
 func each[V any](m *ContainerCollector, pods map[types.UID]V, f func(types.UID)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, m.cfg.Parallel)
@@ -192,40 +186,37 @@ func each[V any](m *ContainerCollector, pods map[types.UID]V, f func(types.UID))
 	wg.Wait()
 }
 
-// remove removes a container, within the deadline that do has set for both steps.
+// remove stops a container if needed, and removes it.
 func (m *ContainerCollector) remove(ctx context.Context, v containerVerdict) error {
 	if v.StopFirst {
 		if err := m.cfg.Runtime.StopContainer(ctx, v.ID); err != nil {
-			// Removed without a stop, its process might go on without anybody who knows of
-			// it.
+			// Without a stop, its process could continue unnoticed.
 			return fmt.Errorf("stop: %w", err)
 		}
 	}
 	return m.cfg.Runtime.RemoveContainer(ctx, v.Container)
 }
 
-// do removes one thing of a pod, unless the pod is held. name is an ID or, of directories, a
-// path. A failure is counted and noted, for failures to return. At the end of ctx it does
-// nothing, without an error.
+// do removes one item of a pod, unless the pod is held. name is an ID or a path. An error is
+// counted and stored for failures. Once ctx has ended it does nothing.
 func (r *containerRound) do(ctx context.Context, uid types.UID, kind, name string, remove func(context.Context) error) {
 	if ctx.Err() != nil {
 		return
 	}
 	done, ok := r.holds.Take(uid)
 	if !ok {
-		// No failure: the pod is looked at again once it is let go.
+		// No error: a pass over the pod follows its release.
 		r.m.skip(uid)
 		return
 	}
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Timeout)
 	defer cancel()
-	// Until done is called, Hold of this pod waits; the deadline bounds that.
+	// Hold of this pod waits until done is called.
 	err := remove(ctx)
-	// Still before done: whoever waits in Hold then finds old knowledge of the pod dropped.
-	// Directories and links are not part of it.
+	// Before done, so that a caller of Hold does not use an old observation of the pod.
 	if hook := r.m.cfg.Removed; hook != nil && (kind == container || kind == sandbox) {
-		hook(uid) // it may be gone whatever the runtime said
+		hook(uid) // it may be gone even after an error
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,9 +231,8 @@ func (r *containerRound) do(ctx context.Context, uid types.UID, kind, name strin
 	r.m.cfg.Log.Info("removed", zap.String("kind", kind), zap.String("id", name), zap.String("uid", string(uid)))
 }
 
-// skip has a pod that is held looked at again when it is not any more. The mark comes before
-// the question whether the pod is free: asked the other way round, a release between the two
-// would find no mark, and the pod would wait for the next pass over all.
+// skip schedules a pass over a held pod after its release. It marks the pod before it checks
+// whether the pod is free, so that a release in between finds the mark.
 func (m *ContainerCollector) skip(uid types.UID) {
 	m.mu.Lock()
 	m.skipped[uid] = true
@@ -250,13 +240,13 @@ func (m *ContainerCollector) skip(uid types.UID) {
 	p := m.holds.Begin()
 	free := p.Free(uid)
 	p.End()
-	if free { // it was let go meanwhile
+	if free { // it was released meanwhile
 		m.resume(uid)
 	}
 }
 
-// resume has a pod that was skipped looked at again. It is called at the end of each hold;
-// if another hold of the pod is left, the pod is skipped once more.
+// resume schedules a pass over a skipped pod. It is called at the end of each hold. If another
+// hold is left, the pod is skipped again.
 func (m *ContainerCollector) resume(uid types.UID) {
 	m.mu.Lock()
 	again := m.skipped[uid]
@@ -267,11 +257,10 @@ func (m *ContainerCollector) resume(uid types.UID) {
 	}
 }
 
-// removeDirs removes the log directories of pods that are gone and have no
-// containers any more.
+// removeDirs removes the log directories of deleted pods without containers.
 func (r *containerRound) removeDirs(ctx context.Context, dirs map[types.UID][]string, containers []Container) {
-	// The directories were listed before the containers, so a pod that came back since has
-	// containers here, or is held, or is not deleted any more: its state is asked once more.
+	// The directories were listed before the containers: a pod that came back since has
+	// containers, is held, or is not Deleted any more. So its state is read again.
 	has := make(map[types.UID]bool, len(containers))
 	for i := range containers {
 		has[containers[i].Pod] = true

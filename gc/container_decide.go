@@ -12,10 +12,9 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// The decisions, as pure functions of lists: no runtime, no disk and no clock is asked in
-// this file. They differ from the kubelet's in three points: the age of a container counts
-// from its end and not from its creation, the newest instance of a pod that lives always
-// stays, and so does one that such a pod has not started yet.
+// The decisions, as pure functions of lists. They differ from the kubelet's in three points: the
+// age of a container counts from its end, not its creation; the newest instance of each
+// container of a live pod always stays; and so do created containers of live pods.
 
 // Container is a container instance, in any state.
 type Container struct {
@@ -23,16 +22,14 @@ type Container struct {
 	Pod     types.UID
 	Name    string
 	Sandbox string // its ID
-	// Unknown counts as dead, but is stopped first; see Verdict.StopFirst.
+	// Unknown counts as dead, but the container is stopped before its removal.
 	State observed.State
-	// Attempt orders the instances of one container of a pod; of equal ones, as
-	// where a runtime shows none, CreatedAt does.
+	// Attempt orders the instances of one container of a pod. If attempts are equal, CreatedAt
+	// decides.
 	Attempt uint32
-	// FinishedAt, if known, is what a dead one's age counts from; else it is
-	// CreatedAt.
+	// The age of a dead container counts from FinishedAt, or from CreatedAt if that is zero.
 	CreatedAt, FinishedAt time.Time
-	// LogPath is its log, if that is known. The Runtime may use it to remove the logs; no
-	// decision depends on it.
+	// LogPath is the container's log, if known, for RemoveContainer.
 	LogPath string
 }
 
@@ -40,40 +37,41 @@ type Container struct {
 type Sandbox struct {
 	ID  string
 	Pod types.UID
-	// Ready is the CRI's SANDBOX_READY: it may be in use without any container.
+	// Ready is the CRI's SANDBOX_READY. A ready sandbox may be in use even without a container.
 	Ready     bool
-	Attempt   uint32 // as of a Container
+	Attempt   uint32 // as in Container
 	CreatedAt time.Time
 }
 
-// PodState says how much of a pod is still needed.
+// PodState says which parts of a pod are still needed.
 type PodState uint8
 
 const (
 	// Live pods run or may be restarted. Their status is computed from their
 	// containers.
 	Live PodState = iota
-	// Terminated pods are not deleted yet, but no container of them runs again.
+	// Terminated pods still exist, but none of their containers runs again.
 	Terminated
 	// Deleted pods are gone or unknown.
 	Deleted
 )
 
-// ContainerPolicy bounds how many dead containers stay.
+// ContainerPolicy limits the dead containers that are kept.
 type ContainerPolicy struct {
-	// MinAge is how long a container stays at least after its end.
+	// MinAge is the minimum time that a container is kept after its end.
 	MinAge time.Duration
-	// MaxPerContainer is how many dead instances of each container of a pod
-	// stay, MaxContainers how many dead instances in all; below 0 any number.
+	// MaxPerContainer limits the dead instances of each container of a pod, MaxContainers the
+	// dead instances of all pods. Below 0 there is no limit.
 	MaxPerContainer, MaxContainers int
 }
 
-// DefaultContainerPolicy returns the kubelet's: one per container, any number in all.
+// DefaultContainerPolicy returns the kubelet's default: one dead instance per container, no
+// limit over all.
 func DefaultContainerPolicy() ContainerPolicy {
 	return ContainerPolicy{MaxPerContainer: 1, MaxContainers: -1}
 }
 
-// validate accepts any limits: all those below 0 mean the same.
+// validate returns an error for an invalid policy.
 func (p ContainerPolicy) validate() error {
 	if p.MinAge < 0 {
 		return fmt.Errorf("ContainerConfig.Policy.MinAge %v: want 0 or more", p.MinAge)
@@ -81,22 +79,21 @@ func (p ContainerPolicy) validate() error {
 	return nil
 }
 
-// fate is what is to become of a container, or why it stays.
+// fate says that a container is removed, or why it stays.
 type fate uint8
 
 // The fates.
 const (
-	// fateRemove is the zero value, and sorts before all others: decideContainers relies on
-	// that.
+	// fateRemove is the zero value and sorts first: decideContainers relies on both.
 	fateRemove fate = iota
 	fateRunning
-	fateStarting // made and not started yet, of a pod that lives
+	fateStarting // created and not started, of a live pod
 	fateYoung    // ended less than Policy.MinAge ago
-	fateNeeded   // for the status and the logs of a pod that lives
-	fateWithin   // the limits of Policy
+	fateNeeded   // for the status and logs of a live pod
+	fateWithin   // within the limits of Policy
 )
 
-// String is the fate in words.
+// String returns the fate in words.
 func (f fate) String() string {
 	names := [...]string{"remove", "running", "starting", "young", "needed", "within limits"}
 	if int(f) >= len(names) {
@@ -109,21 +106,21 @@ func (f fate) String() string {
 type containerVerdict struct {
 	Container
 	Fate fate
-	// StopFirst reports one to be removed that it may run after all.
+	// StopFirst means that the container may still run and is stopped before its removal.
 	StopFirst bool
 
-	// made is CreatedAt, or that of an earlier instance if it is later: it orders
-	// instances of different containers, and contradicts no attempt.
+	// made is the latest CreatedAt of this and earlier instances. It orders instances of
+	// different containers without contradicting attempts.
 	made time.Time
 }
 
-// situation is what decisions depend on beside containers and sandboxes.
+// situation has the input of decisions besides containers and sandboxes.
 type situation struct {
-	// Pods reports a pod; nil is Live for all.
+	// Pods returns the state of a pod; nil means that all pods are Live.
 	Pods func(types.UID) PodState
-	// All has the limits disregarded for pods that are over: they lose all.
+	// All ignores the limits for terminated and deleted pods: everything of them is removed.
 	All bool
-	// Now is compared with the runtime's times, which are of the same machine's clock.
+	// Now is the current time, by the same clock as the runtime's times.
 	Now time.Time
 }
 
@@ -135,8 +132,8 @@ func (s *situation) pod(uid types.UID) PodState {
 	return s.Pods(uid)
 }
 
-// decideContainers judges containers. Those to be removed come first, the
-// oldest first. all is not changed.
+// decideContainers decides on containers. The result begins with those to remove, oldest first.
+// all is not changed.
 func decideContainers(p ContainerPolicy, s situation, all []Container) []containerVerdict {
 	type unit struct {
 		pod  types.UID
@@ -147,8 +144,8 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 	for i, c := range all {
 		v := &out[i]
 		v.Container, v.StopFirst = c, c.State.Runs() == observed.Maybe
-		// Not every runtime reports the end. An end before the creation, as after a clock
-		// was set back, does not count.
+		// Not every runtime reports the end. An end before the creation is ignored: the clock
+		// was set back.
 		died := c.CreatedAt
 		if c.FinishedAt.After(died) {
 			died = c.FinishedAt
@@ -156,21 +153,19 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 		switch {
 		case c.State == observed.Running:
 			v.Fate = fateRunning
-		// Nothing starts a container of a pod that is over: such a one is dead, and goes on
-		// to the limits.
+		// A created container of a terminated pod is never started, so it counts as dead.
 		case c.State == observed.Created && s.pod(c.Pod) == Live:
 			v.Fate = fateStarting
-		case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // with 0 whatever the clock says
+		case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // 0 disables it, whatever the clock says
 			v.Fate = fateYoung
 		default:
-			v.Fate = fateWithin // until a limit says otherwise
+			v.Fate = fateWithin // unless a limit applies
 			u := unit{c.Pod, c.Name}
 			units[u] = append(units[u], v)
 		}
 	}
 	for u, vs := range units {
-		// made never falls from one attempt to the next, whatever the clock did: from the
-		// oldest to the newest it is the highest time so far.
+		// made never decreases from one attempt to the next, even if the clock was set back.
 		slices.SortFunc(vs, byAttempt)
 		made := time.Time{}
 		for _, v := range slices.Backward(vs) {
@@ -180,19 +175,18 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 			v.made = made
 		}
 		switch state := s.pod(u.pod); {
-		// Nobody asks for the status or the logs of such a pod again. A terminated one
-		// without All keeps what the limits allow.
+		// Status and logs of such a pod are not needed again.
 		case state == Deleted, state == Terminated && s.All:
 			vs = keep(vs, 0)
-		case state == Live: // beside one that runs, too: for its last state and logs
+		case state == Live: // even beside a running one: for its last state and logs
 			vs[0].Fate = fateNeeded
 		}
-		// The needed instance, which is the newest, is one of those that may stay.
+		// The newest instance, which is needed, counts towards the limit.
 		if p.MaxPerContainer >= 0 {
 			vs = keep(vs, p.MaxPerContainer)
 		}
 		if units[u] = vs; len(vs) == 0 {
-			// A container without any instance left takes no part in the limit over all.
+			// A container without instances does not count for the limit over all.
 			delete(units, u)
 		}
 	}
@@ -202,21 +196,20 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 			total += len(vs)
 		}
 		if total > p.MaxContainers {
-			// As in the kubelet: the same number for every container first, so that one
-			// which crashes often does not push out the others' last instances. Only if one
-			// for each is still too much do the oldest of all go.
+			// As in the kubelet: first the same limit for every container, so that a container
+			// that crashes often does not displace the last instances of others. If one for each
+			// is still too much, the oldest of all are removed.
 			each := max(1, p.MaxContainers/len(units))
 			var left []*containerVerdict
 			for _, vs := range units {
 				left = append(left, keep(vs, each)...)
 			}
 			slices.SortFunc(left, newestFirst)
-			// The verdicts are changed through their pointers; what is left is of no use
-			// here.
+			// keep changes the verdicts; its result is not needed here.
 			keep(left, p.MaxContainers)
 		}
 	}
-	// Those that are in no unit have no order of attempts.
+	// Instances in no unit have no made yet.
 	for i := range out {
 		if out[i].made.IsZero() {
 			out[i].made = out[i].CreatedAt
@@ -224,7 +217,7 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 	}
 	slices.SortStableFunc(out, func(a, b containerVerdict) int {
 		if a.Fate != fateRemove || b.Fate != fateRemove {
-			// Those that stay keep the order in which they came.
+			// Kept containers stay in their input order.
 			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
 		}
 		return newestFirst(&b, &a)
@@ -232,9 +225,8 @@ func decideContainers(p ContainerPolicy, s situation, all []Container) []contain
 	return out
 }
 
-// byAttempt orders the instances of one container, the newest first. The attempt counts
-// before the time, which a clock that was set back makes wrong. Running is left out: none of
-// these runs.
+// byAttempt compares instances of one container, newest first: by attempt, then by time, since
+// the clock may have been set back.
 func byAttempt(a, b *containerVerdict) int {
 	instance := func(v *containerVerdict) observed.Instance {
 		return observed.Instance{Attempt: v.Attempt, CreatedAt: v.CreatedAt, ID: v.ID}
@@ -242,15 +234,14 @@ func byAttempt(a, b *containerVerdict) int {
 	return observed.NewestFirst(instance(a), instance(b))
 }
 
-// newestFirst orders those of different containers too.
+// newestFirst compares instances of any containers, newest first.
 func newestFirst(a, b *containerVerdict) int {
 	return cmp.Or(b.made.Compare(a.made), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(a.ID, b.ID))
 }
 
-// keep has all but the n newest removed, the needed ones apart, and returns
-// what is left.
+// keep marks all but the n newest for removal, except needed ones, and returns the kept ones.
 func keep(vs []*containerVerdict, n int) []*containerVerdict {
-	// Without capacity: append must not write over vs, which the caller may still have.
+	// Without capacity, so that append does not overwrite vs.
 	left := vs[:0:0]
 	for i, v := range vs {
 		if i >= n && v.Fate != fateNeeded {
@@ -262,18 +253,17 @@ func keep(vs []*containerVerdict, n int) []*containerVerdict {
 	return left
 }
 
-// decideSandboxes returns the sandboxes to be removed, the oldest first: of
-// pods that are gone, or over with situation.All, all that are not ready and
-// that no container refers to; of others these too, but not the newest.
+// decideSandboxes returns the sandboxes to remove, oldest first: those that are not ready and
+// without a container, except the newest of each pod. Of deleted pods, and with situation.All of
+// terminated pods, the newest is removed too.
 func decideSandboxes(s situation, sandboxes []Sandbox, containers []Container) []Sandbox {
-	// A dead container counts as well: its logs and its status are reached through the
-	// sandbox.
+	// Dead containers count too: their logs and status need the sandbox.
 	inhabited := make(map[string]bool, len(containers))
 	for _, c := range containers {
 		inhabited[c.Sandbox] = true
 	}
-	// The newest is found among all, also those that are ready or inhabited: beside it an
-	// older one is surplus, and the pod's status is not told from it.
+	// The newest of all sandboxes, including ready ones and those with containers: older ones
+	// are not needed for the pod's status.
 	newest := map[types.UID]*Sandbox{}
 	for i := range sandboxes {
 		sb := &sandboxes[i]
@@ -296,13 +286,13 @@ func decideSandboxes(s situation, sandboxes []Sandbox, containers []Container) [
 	return out
 }
 
-// instance is what sandboxes are ordered by. Where a runtime shows no attempts, one that is
-// ready counts as the newest.
+// instance returns the key for the order of sandboxes. Without attempts, a ready sandbox counts
+// as the newest.
 func (s *Sandbox) instance() observed.Instance {
 	return observed.Instance{Attempt: s.Attempt, Running: s.Ready, CreatedAt: s.CreatedAt, ID: s.ID}
 }
 
-// older orders sandboxes of different pods, whose attempts cannot be compared.
+// older compares sandboxes of different pods by time.
 func older(a, b *Sandbox) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
 }

@@ -16,20 +16,20 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// What containers leave on the disk: the log directories of pods, and the links to logs in
-// one directory for all, which log collectors read. Both may be on a file system that does
-// not answer, and pods may be able to write below the first: nothing here waits for ever or
-// follows a link that a pod may have made.
+// Files of containers on the disk: log directories of pods, and the directory of links to logs,
+// which log collectors read. Both may be on a hung file system, and pods may be able to write to
+// log directories. So every access has a timeout, and no link is followed that a pod may have
+// created.
 
 const (
-	// linkSuffix ends the names of links, and of nothing else that is removed there.
+	// linkSuffix is the suffix of links; other files in the directory are kept.
 	linkSuffix  = ".log"
 	maxFileName = 255 // bytes, of ext4 and most others (path_resolution(7))
 )
 
-// logDirOwner reads whose a directory of logs is: <namespace>_<name>_<uid>. Neither names
-// nor UIDs have an underscore; what is named otherwise is not ours to remove. The kubelet
-// takes whatever is behind the last underscore for a UID.
+// logDirOwner returns the pod's UID from the name of a log directory, <namespace>_<name>_<uid>;
+// false for other names, which are kept. The kubelet takes the text after the last underscore as
+// the UID.
 func logDirOwner(name string) (types.UID, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
@@ -38,45 +38,43 @@ func logDirOwner(name string) (types.UID, bool) {
 	return types.UID(parts[2]), true
 }
 
-// linkedID reads the container's ID from the name of a link to its log,
-// <pod>_<namespace>_<container>-<id>.log. Names of containers may have hyphens, IDs have
-// none. whole is false if the name may have been cut to be a file's, mostly at the cost of
-// the ID.
+// linkedID returns the container's ID from the name of a link,
+// <pod>_<namespace>_<container>-<id>.log. whole is false if the name may have been cut to the
+// maximum length of a file name; then the ID may be incomplete.
 func linkedID(name string) (id string, whole bool) {
 	id = strings.TrimSuffix(name, linkSuffix)
 	return id[strings.LastIndexByte(id, '-')+1:], len(name) < maxFileName
 }
 
-// maxContainerNames is how many names in a directory are looked at in a pass: more than
-// there are pods and containers on a node, with those that are gone. Pods that
-// mount the directory can make any number.
+// maxContainerNames limits the names that a pass reads in a directory. Pods that mount the
+// directory can create any number.
 const maxContainerNames = 50_000
 
-// containerOnDisk calls f, and waits for it no longer than ContainerConfig.Timeout: the disk may not answer. f
-// then goes on alone, so it must share nothing that the caller changes. A later call with
-// the same key waits for its end, so that no two of them work on one path.
+// containerOnDisk calls f and waits for it for at most ContainerConfig.Timeout, since the disk
+// may hang. f may outlive the call, so it must not use anything that the caller changes. A later
+// call with the same key waits for its end.
 func containerOnDisk[T any](ctx context.Context, m *ContainerCollector, key string, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("the file system of %s did not answer within %v", key, m.cfg.Timeout))
 	defer cancel()
 	return detached.Next(ctx, &m.disk, key, f)
 }
 
-// entries lists a directory; of more than logrotate.maxNames names as many. A directory that is not
-// there has none: it comes with the first pod.
+// entries lists a directory, at most maxContainerNames names. A missing directory counts as
+// empty.
 func entries(dir string) ([]fs.DirEntry, error) {
 	list, err := safefile.LinkedEntries(dir, maxContainerNames)
-	// With too many, the others have their turn once some of these are gone.
+	// If there are too many, the others are read after some of these are removed.
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safefile.ErrTooMany) {
 		err = nil
 	}
 	return list, err
 }
 
-// logDirs lists the log directories of pods that are gone. It comes before the
-// containers are listed.
+// logDirs lists the log directories of deleted pods. It is called before the containers are
+// listed.
 func (r *containerRound) logDirs(ctx context.Context) (map[types.UID][]string, error) {
 	m := r.m
-	// While every pod counts as one that lives, no directory could be removed.
+	// While every pod counts as live, no directory can be removed.
 	if m.cfg.PodLogsDir == "" || r.situation.Pods == nil {
 		return nil, nil
 	}
@@ -86,7 +84,7 @@ func (r *containerRound) logDirs(ctx context.Context) (map[types.UID][]string, e
 	}
 	out := map[types.UID][]string{}
 	for _, e := range list {
-		// A link is no directory here: what it leads to is not ours.
+		// Links are skipped: their targets belong to others.
 		if uid, ok := logDirOwner(e.Name()); ok && e.IsDir() && r.situation.pod(uid) == Deleted {
 			out[uid] = append(out[uid], filepath.Join(m.cfg.PodLogsDir, e.Name()))
 		}
@@ -94,15 +92,14 @@ func (r *containerRound) logDirs(ctx context.Context) (map[types.UID][]string, e
 	return out, nil
 }
 
-// removeDir removes a log directory with all that is in it. Links in it are removed, and not
-// what they lead to.
+// removeDir removes a log directory with its content. Links in it are removed, not followed.
 func (m *ContainerCollector) removeDir(ctx context.Context, path string) error {
 	_, err := containerOnDisk(ctx, m, path, func() (struct{}, error) { return struct{}{}, os.RemoveAll(path) })
 	return err
 }
 
-// dangling lists the links to logs that are not there. It comes before the
-// containers are listed: those that get a link later are then known.
+// dangling lists the links to missing logs. It is called before the containers are listed, so
+// that containers with newer links are in the list.
 func (m *ContainerCollector) dangling(ctx context.Context) ([]string, error) {
 	if m.cfg.ContainerLogsDir == "" {
 		return nil, nil
@@ -112,7 +109,7 @@ func (m *ContainerCollector) dangling(ctx context.Context) ([]string, error) {
 		var out []string
 		var logs *safefile.Dir
 		if m.cfg.PodLogsDir != "" && len(list) > 0 {
-			// All links lead there. Without it each of them is looked at by itself.
+			// All links lead there, so it is opened once.
 			if held, err := safefile.OpenDir(m.cfg.PodLogsDir, "."); err == nil {
 				defer func() { _ = held.Close() }()
 				logs = held
@@ -131,9 +128,8 @@ func (m *ContainerCollector) dangling(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// dangles reports whether a link leads to one of our logs, and it is not there. A link that
-// cannot be read does not dangle: it stays, as all that is in doubt.
-// logs is Config.PodLogsDir, or nil.
+// dangles reports whether a link leads to a missing log below PodLogsDir. For a link that cannot
+// be read it returns false. logs is the opened PodLogsDir, or nil.
 func (m *ContainerCollector) dangles(logs *safefile.Dir, link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil || m.cfg.PodLogsDir != "" && !strings.HasPrefix(target, m.cfg.PodLogsDir+string(filepath.Separator)) {
@@ -142,10 +138,10 @@ func (m *ContainerCollector) dangles(logs *safefile.Dir, link string) bool {
 	return m.missing(logs, target)
 }
 
-// missing reports whether a log is not there. A link on its way, below the
-// directory of logs, is not followed: a pod may have put it there.
+// missing reports whether a log does not exist. Links below the directory of logs are not
+// followed: a pod may have created them.
 func (m *ContainerCollector) missing(logs *safefile.Dir, path string) bool {
-	// Without that directory the target is all there is to go by.
+	// Without that directory, the target itself is checked.
 	root := m.cfg.PodLogsDir
 	if root == "" {
 		_, err := os.Lstat(path)
@@ -155,8 +151,7 @@ func (m *ContainerCollector) missing(logs *safefile.Dir, path string) bool {
 	if err != nil || !filepath.IsLocal(within) {
 		return false
 	}
-	// With the pod's directory the log has gone. Any error, as that of a link on the way,
-	// leaves the link.
+	// The log is gone if the pod's directory is. After any other error the link stays.
 	exists := func(name string) (bool, error) { return safefile.Exists(root, name) }
 	if logs != nil {
 		exists = logs.Exists
@@ -165,11 +160,10 @@ func (m *ContainerCollector) missing(logs *safefile.Dir, path string) bool {
 	return err == nil && !there
 }
 
-// removeLinks removes links whose container has ended or is unknown. One that
-// has not ended has no log for a moment when it is rotated.
+// removeLinks removes links whose container has ended or is unknown. The log of a running
+// container is missing for a moment during a rotation.
 func (m *ContainerCollector) removeLinks(ctx context.Context, names []string, containers []Container) (n int, err error) {
-	// A container that is not listed has ended and was removed: it is not in the map, which
-	// reads as false.
+	// A container that is not listed was removed, so it reads as false.
 	alive := make(map[string]bool, len(containers))
 	for i := range containers {
 		alive[containers[i].ID] = containers[i].State != observed.Exited
@@ -177,8 +171,8 @@ func (m *ContainerCollector) removeLinks(ctx context.Context, names []string, co
 	return containerOnDisk(ctx, m, m.cfg.ContainerLogsDir, func() (int, error) { return m.unlink(ctx, names, alive) })
 }
 
-// unlinkLogsOf removes the links to the logs of containers that were removed, by their IDs.
-// What it passes over, such as a link whose name was cut, sweep finds.
+// unlinkLogsOf removes the links to the logs of removed containers, by ID. It skips links with
+// shortened names; sweep finds them.
 func (r *containerRound) unlinkLogsOf(ctx context.Context, ids map[string]bool) error {
 	m := r.m
 	if m.cfg.ContainerLogsDir == "" || len(ids) == 0 {
@@ -201,15 +195,15 @@ func (r *containerRound) unlinkLogsOf(ctx context.Context, ids map[string]bool) 
 	return nil
 }
 
-// isLink reports whether an entry of the directory of links is one: other files there belong
-// to others, as to a log collector.
+// isLink reports whether a directory entry is a link to a log. Other files belong to other
+// programs, such as a log collector.
 func isLink(e fs.DirEntry) bool {
 	return e.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(e.Name(), linkSuffix)
 }
 
-// unlink removes those of the links that may go, and counts them. It may run on after its
-// caller has given up, so it looks at ctx before each link, and looks once more whether the
-// link dangles: a rotation may have ended since the list.
+// unlink removes links that still dangle and whose container is not alive, and returns their
+// number. It may outlive its caller, so it checks ctx before each link. A rotation may have
+// ended since the list.
 func (m *ContainerCollector) unlink(ctx context.Context, names []string, alive map[string]bool) (n int, err error) {
 	var errs []error
 	for _, name := range names {
@@ -228,9 +222,8 @@ func (m *ContainerCollector) unlink(ctx context.Context, names []string, alive m
 	return n, errors.Join(errs...)
 }
 
-// dirGone reports whether a link leads to a directory that is gone: then whoever it was of,
-// no rotation brings the log back. It decides on links with a name that was cut, of which
-// nobody knows whether the container is alive.
+// dirGone reports whether the directory of a link's target is gone. It is for links with
+// shortened names, whose container is unknown: no rotation brings such a log back.
 func (m *ContainerCollector) dirGone(link string) bool {
 	target, err := os.Readlink(link)
 	return err == nil && m.missing(nil, filepath.Dir(target))

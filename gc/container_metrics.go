@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// Kinds of what is removed: values of the metrics' label, and words in the log.
+// Kinds of removed items: values of the metrics' label, and words in the log.
 const (
 	container    = "container"
 	sandbox      = "sandbox"
@@ -16,14 +16,13 @@ const (
 	logLink      = "log_link"
 )
 
-// containerMetrics counts removals by kind. Its methods may be called from any goroutine, also from
-// one whose caller has given up waiting for the disk.
+// containerMetrics counts removals by kind. Its methods may be called from any goroutine.
 type containerMetrics struct {
 	done, undone *prometheus.CounterVec
 }
 
-// newContainerMetrics registers the metrics unless reg is nil; they count either way. An error means
-// that reg has another metric of the same name.
+// newContainerMetrics creates the metrics and registers them unless reg is nil. It returns an
+// error if reg has another metric of the same name.
 func newContainerMetrics(reg prometheus.Registerer) (*containerMetrics, error) {
 	m := &containerMetrics{
 		done: prometheus.NewCounterVec(prometheus.CounterOpts{

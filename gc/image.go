@@ -8,47 +8,46 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Images, their uses and their names. The same image goes by an ID, with or without its
-// algorithm, and by tags and digests in short and in full form; here they are brought into
-// one form, by which uses, pins and holds are compared.
+// Images, their uses and their names. An image may be named by its ID, with or without the
+// algorithm, and by short or full tags and digests. Names are converted to one form, in which
+// uses, pins and holds are compared.
 
-// Image is an image as the runtime lists it.
+// Image is an image in the runtime's list.
 type Image struct {
-	// ID is the name that the runtime itself has for it. Images without one are not
-	// collected.
+	// ID is the runtime's ID of the image. Images without an ID are not collected.
 	ID string
-	// Handler is the runtime handler that it was pulled for, with runtimes
-	// that keep images by it (KEP-4216); "" is the default one.
+	// Handler is the runtime handler for which the image was pulled, on runtimes with separate
+	// images per handler (KEP-4216); "" is the default.
 	Handler string
 	// Tags and Digests are its names, repository:tag and repository@digest.
 	Tags, Digests []string
-	// Size is in bytes, as the runtime says so: mostly that of the layers as
-	// they were pulled, shared ones included.
+	// Size is the runtime's size in bytes: mostly that of the compressed layers, including
+	// shared ones.
 	Size int64
-	// Pinned is the runtime's own wish that it stays.
+	// Pinned means that the runtime wants to keep the image.
 	Pinned bool
-	// Labels are those of the image, where the Store knows them.
+	// Labels has the image's labels, if the Store reads them.
 	Labels map[string]string
 }
 
-// ImageUse says that a container, running or dead, was made of an image or mounts
-// it.
+// ImageUse is the use of an image by a container, running or dead: as its root file system or as
+// a mount.
 type ImageUse struct {
-	// Image is the image's ID or, of runtimes that do not tell it, a name.
+	// Image is the image's ID, or a name if the runtime does not report the ID.
 	Image string
-	// Handler is that of Image; "" if it is not known, and then matches any.
+	// Handler is that of the image; "" if it is unknown, which matches any.
 	Handler string
 	By      string // for people: namespace/pod/container
 }
 
-// ImageDisk is the file system that images are on. All are bytes.
+// ImageDisk is the usage of the file system of images, in bytes.
 type ImageDisk struct {
 	Capacity, Available int64
-	Images              int64 // taken by images, as the runtime counts; 0 if unknown
+	Images              int64 // used by images, by the runtime's count; 0 if unknown
 }
 
-// key is what is remembered of an image by: its ID, with the handler behind a comma, as in
-// the kubelet. One ID may be listed for several handlers, whose images are used and removed
+// key returns the key of an image in the history: its ID, then a comma and the handler if there
+// is one, as in the kubelet. Images of several handlers with one ID are used and removed
 // separately.
 func (i *Image) key() string {
 	if i.Handler == "" {
@@ -57,7 +56,7 @@ func (i *Image) key() string {
 	return i.ID + "," + i.Handler
 }
 
-// Name is the one to show: a tag, a digest, or else the ID.
+// Name returns a name for display: a tag, a digest, or else the ID.
 func (i *Image) Name() string {
 	switch {
 	case len(i.Tags) > 0:
@@ -68,12 +67,12 @@ func (i *Image) Name() string {
 	return i.ID
 }
 
-// namesBy are all that the image may be asked for by. full completes a name.
+// namesBy returns all names by which pods may refer to the image. full completes a name.
 func (i *Image) namesBy(full func(string) string) []string {
 	out := append(make([]string, 0, 2+len(i.Tags)+len(i.Digests)), i.ID)
 	if _, hex, ok := strings.Cut(i.ID, ":"); ok {
 		out = append(out, hex)
-	} else { // CRI-O lists it without, and containers may have it with
+	} else { // CRI-O lists IDs without the algorithm; containers may have it
 		out = append(out, "sha256:"+i.ID)
 	}
 	for _, list := range [][]string{i.Tags, i.Digests} {
@@ -86,9 +85,9 @@ func (i *Image) namesBy(full func(string) string) []string {
 	return out
 }
 
-// fullName is an image's name with registry, repository and tag or digest: of
-// nginx it is docker.io/library/nginx:latest. A digest makes the tag beside it
-// void. What is no such name, as an ID, stays as it is.
+// fullName returns an image's name with registry, repository and tag or digest:
+// docker.io/library/nginx:latest for nginx. If there is a digest, the tag is dropped. Other
+// texts, such as an ID, are returned unchanged.
 func fullName(name string) string {
 	if strings.HasPrefix(name, "sha256:") {
 		return name
@@ -97,7 +96,7 @@ func fullName(name string) string {
 	if err != nil {
 		return name
 	}
-	// The digest alone says which content is meant.
+	// The digest alone identifies the content.
 	if d, ok := named.(reference.Digested); ok {
 		if c, err := reference.WithDigest(reference.TrimNamed(named), d.Digest()); err == nil {
 			return c.String()
@@ -106,18 +105,17 @@ func fullName(name string) string {
 	return reference.TagNameOnly(named).String()
 }
 
-// ImageFact is all that is known of an image when it is decided what to do with it.
+// ImageFact has all facts about an image for the decision.
 type ImageFact struct {
 	Image Image
-	// FirstSeen is when it was listed first, LastUsed when it was seen in
-	// use last; zero if never.
+	// FirstSeen is the time of the first list with the image, LastUsed that of the last observed
+	// use; zero if never.
 	FirstSeen, LastUsed time.Time
-	// Used names some of those who use it.
+	// Used names some of its users.
 	Used []string
-	// Reference, Label and Desired say what pins it, if anything does: the
-	// Pins or PinLabels it matches, or the name that a stored pod has of it.
+	// Reference and Label are the entries of Pins and PinLabels that match the image. Desired is
+	// the name by which a pod refers to it.
 	Reference, Label, Desired string
-	// Held reports that a pod which is being started holds it, or did so since
-	// the facts were read.
+	// Held means that a starting pod holds the image, or held it since the facts were read.
 	Held bool
 }

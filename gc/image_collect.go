@@ -12,31 +12,30 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
-// The passes: each lists what there is, has decide.go judge it, and removes images one by
-// one. One pass runs at a time, so that two of them never count the same freed bytes.
+// The passes. Each lists the images, decides (image_decide.go), and removes images one by one.
+// Only one pass runs at a time, so that no two count the same freed bytes.
 
-// round is one pass under way.
+// round is one pass.
 type round struct {
 	m     *ImageCollector
 	holds *hold.Pass[string]
 	began time.Time
-	// names are all that a pod may ask for each image by; the hold table goes by them.
+	// names has all names of each image, for the hold table.
 	names [][]string // in the order of Report.Images
-	gone  bool       // an image that was there at the last look
-	// errs are failures that did not end the pass; round returns them joined.
+	gone  bool       // an image of the last pass is missing
+	// errs has errors that did not end the pass.
 	errs []error
 	ImageReport
 }
 
-// Collect makes a pass: it removes the images that are too old, and, if the disk is used to
-// ImagePolicy.High, as many of the others as bring it to Policy.Low. ErrNotEnough is in the tree
-// of the error when there are not as many; what was done is in the Report in any case. It
-// blocks while another pass is under way, and then until its own has ended.
+// Collect makes a pass: it removes images that are too old and, if the disk usage is at
+// ImagePolicy.High or above, more images until it is at ImagePolicy.Low. If there are too few,
+// the error wraps ErrNotEnough. The report is valid even with an error. Collect waits for
+// another pass under way, and blocks until its own has ended.
 func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 	return m.round(ctx, func(r *round) {
-		// Old images go first, and the disk is looked at after them: the space that they
-		// took is free already. In the kubelet a failure here would keep the disk from being
-		// looked at.
+		// Aged images are removed before the disk usage is read. In the kubelet, a failure here
+		// would end the pass.
 		r.removeAged(ctx)
 		if ctx.Err() != nil || !r.lookAtDisk(ctx) {
 			return
@@ -51,7 +50,7 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 			return
 		}
 		r.Wanted = want
-		// A pass that was cut short says nothing about whether there was enough.
+		// An interrupted pass does not return ErrNotEnough.
 		if r.free(ctx, want); r.Freed < want && ctx.Err() == nil {
 			err := fmt.Errorf("%w: %s of %s freed; %s", ErrNotEnough, size(r.Freed), size(want), r.Summary())
 			m.event(reasonNotEnough, err.Error())
@@ -60,10 +59,9 @@ func (m *ImageCollector) Collect(ctx context.Context) (ImageReport, error) {
 	})
 }
 
-// Reclaim removes images that may go until so many bytes more are available,
-// or none is left, whatever the policy says of percentages and of the highest
-// age. It returns how many bytes more are available; fewer than were asked for
-// is no error, a removal that failed is one.
+// Reclaim removes unused images until that many more bytes are available or no such image is
+// left, regardless of High, Low and MaxAge. It returns the number of freed bytes. Fewer bytes
+// than requested are no error; a failed removal is one.
 func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64, err error) {
 	rep, err := m.round(ctx, func(r *round) {
 		d, err := m.disk(ctx)
@@ -71,8 +69,7 @@ func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64,
 			m.cfg.Log.Warn("sizes of images have to do", zap.Error(err))
 		}
 		r.Disk, r.Wanted = d, bytes
-		// Aged images are the first in the order, and stay so: they go only as far as the
-		// bytes are needed.
+		// Aged images come first, but are removed only as far as needed.
 		for i := range r.Images {
 			if o := &r.Images[i]; o.Verdict == ImageAged {
 				o.Verdict = ImageRemovable
@@ -83,32 +80,31 @@ func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64,
 	return rep.Freed, err
 }
 
-// Explain returns what there is and what would become of it, and removes nothing. It is a pass
-// all the same: it notes uses, stores the history, and prunes records of images that
-// somebody else removed.
+// Explain makes a pass that removes nothing, and returns its report. Like each pass it updates
+// and stores the history, and calls ImageConfig.Prune if an image is gone.
 func (m *ImageCollector) Explain(ctx context.Context) (ImageReport, error) {
 	return m.round(ctx, func(r *round) { r.lookAtDisk(ctx) })
 }
 
-// Last returns the report of the last pass; its time is zero if there was none.
-// It is shared and must not be changed.
+// Last returns the report of the last pass; its time is zero if there was none. The report is
+// shared: do not change it.
 func (m *ImageCollector) Last() ImageReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.last
 }
 
-// round makes a pass: it finds out what there is, and has act do the rest.
+// round makes a pass: it lists and judges the images, then calls act.
 func (m *ImageCollector) round(ctx context.Context, act func(*round)) (ImageReport, error) {
 	select {
-	// A channel and not a mutex: who waits for another pass can be canceled.
+	// A channel instead of a mutex, so that a waiting caller can be canceled.
 	case m.passing <- struct{}{}:
 		defer func() { <-m.passing }()
 	case <-ctx.Done():
 		return ImageReport{}, ctx.Err()
 	}
-	// The holds come before the lists: of an image that is let go after this the lists may
-	// not show the use yet, and Take refuses it.
+	// The pass in the hold table begins before the lists are read: if an image is released
+	// later, the lists may not show its use yet, and Take refuses it.
 	r := &round{m: m, holds: m.holds.Begin(), began: time.Now()}
 	defer r.holds.End()
 	r.At = r.began
@@ -120,16 +116,15 @@ func (m *ImageCollector) round(ctx context.Context, act func(*round)) (ImageRepo
 	return r.ImageReport, errors.Join(r.errs...)
 }
 
-// call bounds a call of the Store by ImageConfig.Timeout. It returns when the call does: the
-// ImageStore has to heed its context.
+// call makes a call of the Store with ImageConfig.Timeout. It returns only when the call does.
 func (m *ImageCollector) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	return f(ctx)
 }
 
-// look gathers the facts and judges them. The images come before the uses: a
-// container that is made in between is then seen.
+// look reads the facts and judges the images. It lists images before uses, so that it sees
+// containers that are created in between.
 func (r *round) look(ctx context.Context) error {
 	m := r.m
 	var images []Image
@@ -145,7 +140,7 @@ func (r *round) look(ctx context.Context) error {
 	}
 	m.recall()
 	facts, names := r.facts(images, uses)
-	// ImageReport.Images and names stay in step: remove finds the names by the index.
+	// ImageReport.Images and names have the same order: remove uses one index for both.
 	r.Images = make([]ImageOutcome, 0, len(facts))
 	r.names = make([][]string, 0, len(facts))
 	for _, j := range decideImages(m.policy, facts, time.Now()) {
@@ -155,8 +150,8 @@ func (r *round) look(ctx context.Context) error {
 	return nil
 }
 
-// withIDs leaves out images without an ID, which nobody could remove, and reports
-// them once. The runtime has such while it is damaged.
+// withIDs leaves out images without an ID, which cannot be removed, and logs them once. A
+// damaged runtime may list such images.
 func (m *ImageCollector) withIDs(images []Image) []Image {
 	good := slices.DeleteFunc(slices.Clone(images), func(i Image) bool { return i.ID == "" })
 	n := len(images) - len(good)
@@ -167,9 +162,8 @@ func (m *ImageCollector) withIDs(images []Image) []Image {
 	return good
 }
 
-// recall reads what an earlier run remembered, at the first pass whose lists could be had.
-// It is tried once: a history that cannot be read is replaced at the end of the pass. The
-// caller has m.passing.
+// recall reads the stored history, once, in the first pass with successful lists. A history that
+// cannot be read is replaced at the end of the pass. m.passing is held.
 func (m *ImageCollector) recall() {
 	if m.recalled || m.cfg.Memory == nil {
 		return
@@ -184,15 +178,14 @@ func (m *ImageCollector) recall() {
 	m.mu.Unlock()
 }
 
-// maxUsers bounds how many users of an image are named.
+// maxUsers limits the named users of an image.
 const maxUsers = 3
 
-// facts joins what there is with what is remembered and wished, and brings the history up to
-// date. The names that it returns are by Image.key. ImageConfig.Desired is called without m.mu.
+// facts returns the facts about all images, and their names by Image.key. It updates the
+// history. It calls ImageConfig.Desired without m.mu.
 func (r *round) facts(images []Image, uses []ImageUse) ([]ImageFact, map[string][]string) {
 	m := r.m
-	// Names are parsed once and kept from pass to pass, as nearly all are the same again.
-	// Those that did not occur this time are dropped with the old map.
+	// Parsed names are cached from pass to pass. Unused ones are dropped with the old map.
 	cache := make(map[string]string, len(m.names))
 	full := func(name string) string {
 		if n, ok := cache[name]; ok {
@@ -224,8 +217,7 @@ func (r *round) facts(images []Image, uses []ImageUse) ([]ImageFact, map[string]
 		names[key] = img.namesBy(full)
 		for _, n := range names[key] {
 			for _, u := range used[n] {
-				// Where one side does not know the handler, the image counts as used: to
-				// keep one too many costs space, to remove one too many costs a pod.
+				// If one side does not know the handler, the image counts as used, to be safe.
 				if u.Handler != img.Handler && u.Handler != "" && img.Handler != "" {
 					continue
 				}
@@ -270,8 +262,8 @@ func (r *round) facts(images []Image, uses []ImageUse) ([]ImageFact, map[string]
 	return facts, names
 }
 
-// lookAtDisk reads how full the disk is. If it cannot, it notes why and returns false:
-// nothing may be removed for space then.
+// lookAtDisk reads the disk usage. After an error, which it records, it returns false: nothing
+// may be removed for space then.
 func (r *round) lookAtDisk(ctx context.Context) bool {
 	d, err := r.m.disk(ctx)
 	if err != nil {
@@ -282,7 +274,7 @@ func (r *round) lookAtDisk(ctx context.Context) bool {
 	return true
 }
 
-// disk asks the Store; after an error the Disk is zero, which measure takes for unknown.
+// disk calls Store.Disk. After an error it returns zero, which means unknown.
 func (m *ImageCollector) disk(ctx context.Context) (d ImageDisk, err error) {
 	err = m.call(ctx, func(ctx context.Context) (err error) { d, err = m.cfg.Store.Disk(ctx); return err })
 	if err != nil {
@@ -291,8 +283,8 @@ func (m *ImageCollector) disk(ctx context.Context) (d ImageDisk, err error) {
 	return d, nil
 }
 
-// removeAged removes all that are unused for too long, whatever space there is. One that
-// cannot be removed stops none of the others.
+// removeAged removes all images that are unused for longer than MaxAge. It continues after an
+// error.
 func (r *round) removeAged(ctx context.Context) {
 	for i := range r.Images {
 		if r.Images[i].Verdict == ImageAged && ctx.Err() == nil {
@@ -301,8 +293,8 @@ func (r *round) removeAged(ctx context.Context) {
 	}
 }
 
-// free removes images, in the order of Decide, until the disk shows amount bytes more than
-// at the start. If it cannot be looked at, the images' sizes are counted.
+// free removes images, in the order of decideImages, until amount more bytes are available than
+// at the start. If the disk cannot be read, it counts the sizes of images.
 func (r *round) free(ctx context.Context, amount int64) {
 	nominal := int64(0)
 	for i := range r.Images {
@@ -314,9 +306,8 @@ func (r *round) free(ctx context.Context, amount int64) {
 		}
 		nominal += r.Images[i].Image.Size
 		r.measure(ctx, nominal)
-		// File systems may free blocks after the call has returned. By the sizes this was
-		// enough, so it gets a moment before another image goes that somebody would have to
-		// pull again.
+		// File systems may free blocks with a delay. By the sizes this was enough, so wait
+		// before another image is removed.
 		if r.Freed < amount && nominal >= amount {
 			select {
 			case <-ctx.Done():
@@ -327,9 +318,8 @@ func (r *round) free(ctx context.Context, amount int64) {
 	}
 }
 
-// measure sets Freed; nominal is the sum of the removed images' sizes in bytes, which counts
-// where the disk cannot be looked at. What others write meanwhile makes Freed less: the disk
-// has to come to its mark whoever fills it.
+// measure sets Freed from the disk usage, or to nominal, the sum of the sizes of removed images
+// in bytes, if the disk cannot be read. Writes of other programs reduce Freed.
 func (r *round) measure(ctx context.Context, nominal int64) {
 	if r.Disk.Capacity <= 0 {
 		r.Freed = nominal
@@ -344,9 +334,8 @@ func (r *round) measure(ctx context.Context, nominal int64) {
 	r.Freed = max(0, d.Available-r.Disk.Available)
 }
 
-// remove removes the image with index i of Report.Images, unless somebody came to hold it,
-// and reports whether it is gone. reason is the label of the metric. A failure is noted in
-// the Outcome and in errs.
+// remove removes the image with index i of Report.Images, unless a pod holds it, and reports
+// whether it is gone. reason is the metric label. An error is stored in the outcome and in errs.
 func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	o, m := &r.Images[i], r.m
 	done, ok := r.holds.Take(r.names[i]...)
@@ -355,8 +344,7 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 		return false
 	}
 	defer done()
-	// A caller who goes away does not take the removal back: it is under way
-	// until the runtime has answered, and so are those who wait for it.
+	// The removal is not cancelled with the caller: other callers wait for its result.
 	err := m.call(context.WithoutCancel(ctx), func(ctx context.Context) error { return m.cfg.Store.Remove(ctx, o.Image.ID, o.Image.Handler) })
 	if err != nil {
 		o.Err = err
@@ -371,7 +359,7 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	return true
 }
 
-// finish reports and stores what came of the pass, and prunes pull records.
+// finish logs, stores and exports the result of the pass, and calls ImageConfig.Prune.
 func (r *round) finish(ctx context.Context) {
 	m := r.m
 	var present []string
@@ -383,8 +371,7 @@ func (r *round) finish(ctx context.Context) {
 			delete(m.history.images, o.Image.key())
 			continue
 		}
-		// All that are left, used ones too: Prune drops the records of those that are not
-		// named.
+		// All remaining images, including used ones: Prune removes the records of all others.
 		present = append(present, o.Image.ID)
 	}
 	m.last = r.ImageReport
@@ -400,15 +387,14 @@ func (r *round) finish(ctx context.Context) {
 	}
 }
 
-// remember stores the history if there is anything new in it. m.mu is not held during the
-// write, which waits for the disk.
+// remember stores the history if it has changed. m.mu is not held during the write.
 func (m *ImageCollector) remember() error {
 	if m.cfg.Memory == nil {
 		return nil
 	}
 	m.mu.Lock()
 	dirty := m.history.dirty
-	// Before the write: a use that Release notes meanwhile has to be stored next time.
+	// Before the write: a change by Release during the write must be stored next time.
 	m.history.dirty = false
 	raw, err := m.history.encode()
 	m.mu.Unlock()

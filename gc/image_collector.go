@@ -13,23 +13,23 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
-// ImageStore is what this package asks of an image service. Calls end with ctx.
+// ImageStore is the part of an image service that this package uses. Calls must return when ctx
+// ends.
 type ImageStore interface {
-	// Images lists all images. The result is kept and not changed.
+	// Images lists all images. The collector keeps the result and does not change it.
 	Images(ctx context.Context) ([]Image, error)
-	// Uses lists what all containers use, the dead ones included.
+	// Uses lists the images that containers use, including dead ones.
 	Uses(ctx context.Context) ([]ImageUse, error)
-	// ImageDisk says how full the images' disk is right now.
+	// Disk returns the current usage of the images' disk.
 	Disk(ctx context.Context) (ImageDisk, error)
-	// Remove removes an image with all its names. It succeeds when it is gone
-	// already.
+	// Remove removes an image with all its names. A missing image is a success.
 	Remove(ctx context.Context, id, handler string) error
 }
 
-// Reasons of events, as the kubelet has them.
+// Reasons of events (the kubelet's).
 const (
-	// ReasonImageGCFailed is of the second failure in a row and later ones: a first one may be that
-	// of a runtime that is starting.
+	// ReasonImageGCFailed is used from the second failure in a row on: the runtime may be
+	// starting at the first.
 	ReasonImageGCFailed   = "ImageGCFailed"
 	reasonNotEnough       = "FreeDiskSpaceFailed"
 	reasonInvalidCapacity = "InvalidDiskCapacity"
@@ -45,19 +45,19 @@ var ErrNotEnough = errors.New("imagegc: not enough images may go")
 type ImageConfig struct {
 	Store  ImageStore
 	Policy *ImagePolicy // DefaultImagePolicy()
-	// Pins are names of images that stay: with tag or digest, without either
-	// for a whole repository, or the beginning of repositories and /*. They
-	// are completed as image names are: busybox is docker.io/library/busybox.
+	// Pins are names of images to keep: with a tag or digest, without one for a whole
+	// repository, or a prefix that ends in /* for several repositories. Short names are
+	// completed: busybox means docker.io/library/busybox.
 	Pins []string
-	// PinLabels are labels, key or key=value, of images that stay.
+	// PinLabels are labels, key or key=value, of images to keep.
 	PinLabels []string
 	// Desired returns the images named by the pods of this node that have not ended. It
 	// is called in every pass, and must not start a pass: that would be a deadlock. Nil
 	// means no images.
 	Desired func() []string
-	// Prune is called after a pass that removed an image, or found that one is gone,
-	// with the IDs of all remaining images and the time at which the pass began.
-	// images.Manager.Prune drops its pull records by them. Nil is not called.
+	// Prune is called after a pass that removed an image or found one missing, with the IDs of
+	// all remaining images and the time at which the pass began. It is for images.Manager.Prune.
+	// May be nil.
 	Prune func(ctx context.Context, present []string, since time.Time) error
 	// Memory keeps the times of images' last use over restarts. Nil keeps nothing.
 	Memory ImageMemory
@@ -65,16 +65,16 @@ type ImageConfig struct {
 
 	Interval time.Duration // between passes; 5m
 	Timeout  time.Duration // of each call of the Store; 2m
-	// Settle is how long a pass waits for the file system to show the freed space,
-	// before it removes more images than should be enough; 1s.
+	// Settle is the time that a pass waits for the file system to show freed space, if the
+	// removed sizes should be enough; 1s.
 	Settle time.Duration
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
 
-// The kubelet's period of image collection and its deadline for calls
-// (runtimeRequestTimeout). It has nothing like Settle: it counts sizes.
+// The kubelet's interval of image collection and its timeout of calls (runtimeRequestTimeout).
+// The kubelet has no Settle, since it counts sizes.
 const (
 	defaultInterval = 5 * time.Minute
 	defaultTimeout  = 2 * time.Minute
@@ -92,8 +92,7 @@ const (
 //	freed, err := m.Reclaim(ctx, 1<<30)  // now, for an eviction manager
 //	report, err := m.Explain(ctx)        // what would go, and why the rest stays
 //
-// It needs an [ImageStore]: package crigc has one of a CRI client. decideImages and [WantImageSpace]
-// are the pure decision.
+// It needs an [ImageStore]; package crigc has one over a CRI client.
 //
 // Its methods may be called from any goroutine.
 //
@@ -149,10 +148,10 @@ type ImageCollector struct {
 	met    *metrics
 	holds  hold.Table[string]
 
-	// passing is held by the pass under way, and guards what follows.
+	// passing is held during a pass, and guards the fields below.
 	passing  chan struct{}
 	recalled bool
-	nameless bool              // images without an ID were told of
+	nameless bool              // images without an ID were logged
 	names    map[string]string // fullName by name, of the last pass
 
 	// mu guards the fields below, which Hold.Release and Last use during a pass.
@@ -161,8 +160,8 @@ type ImageCollector struct {
 	last    ImageReport
 }
 
-// NewImageCollector checks cfg and returns a Manager at rest. The error names every field that is wrong.
-// ImageConfig.Memory is not read before the first pass.
+// NewImageCollector checks cfg and returns a collector, which Run starts. The error names every
+// invalid field. The first pass reads ImageConfig.Memory.
 func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
 	m := &ImageCollector{policy: DefaultImagePolicy(), passing: make(chan struct{}, 1)}
 	if cfg.Policy != nil {
@@ -213,18 +212,16 @@ func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
 	return m, nil
 }
 
-// Run makes a pass now and one every ImageConfig.Interval until ctx ends, then
-// returns nil. A pass that fails is logged, and from the second in a row on is
-// an event. With Policy.High 100 and no MaxAge nothing is ever removed by it,
-// and it only keeps the history up to date.
+// Run makes a pass at once and every ImageConfig.Interval, and returns nil when ctx ends. A
+// failed pass is logged; from the second failure in a row on it is also an event. With
+// Policy.High 100 and no MaxAge, Run removes nothing and only updates the history.
 func (m *ImageCollector) Run(ctx context.Context) error {
 	tick := time.NewTicker(m.cfg.Interval)
 	defer tick.Stop()
 	failures := 0
 	for {
 		var err error
-		// The history has to be right on the day on which the policy is changed, and for
-		// Reclaim.
+		// The history must be up to date for Reclaim, and for a later change of the policy.
 		if m.policy.High == 100 && m.policy.MaxAge == 0 {
 			_, err = m.Explain(ctx)
 		} else {
@@ -250,7 +247,8 @@ func (m *ImageCollector) Run(ctx context.Context) error {
 	}
 }
 
-// event sends a warning about the node, if ImageConfig.Events is set. It is called without m.mu.
+// event records a warning event of the node, if ImageConfig.Events is set. It is called without
+// m.mu.
 func (m *ImageCollector) event(reason, message string) {
 	if m.cfg.Events != nil {
 		m.cfg.Events.Event(eventWarning, reason, message)

@@ -10,25 +10,23 @@ import (
 	"time"
 )
 
-// The decision, as pure functions: which images may go, in which order, and how many bytes
-// are wanted. No runtime, no disk and no clock is asked in this file.
+// The decision, as pure functions: which images may be removed, in which order, and how many
+// bytes to free.
 
 // ImagePolicy defines when images are removed.
 type ImagePolicy struct {
-	// High and Low are percentages of the disk's capacity, 0 to 100: from
-	// High on images are removed until Low is reached. Low may not be above
-	// High.
+	// High and Low are percentages of the disk's capacity, 0 to 100. If the usage reaches High,
+	// images are removed until it is Low. Low must not exceed High.
 	High, Low int
-	// MinAge is how long an image stays at least after it was seen first.
+	// MinAge is the minimum time that an image is kept after it was first seen.
 	MinAge time.Duration
-	// MaxAge is how long an image may go unused before it is removed however
-	// much space there is; 0 is for ever. If not 0 it must be above MinAge.
+	// MaxAge is the time after which an unused image is removed, regardless of the disk usage; 0
+	// means never. Otherwise it must exceed MinAge.
 	MaxAge time.Duration
-	// Judge, if not nil, is a policy beyond these numbers, such as "keep the newest 3 of each
-	// repository". It is given all images with the verdicts of the numbers, those that go first
-	// in front. Where a verdict is ImageRemovable, ImageAged or ImageYoung, it may set
-	// Verdict to one of these or to ImageKept, and Why; other changes have no effect. Each
-	// pass calls it and waits for it. It must not call the collector.
+	// Judge, if not nil, is a custom policy, such as "keep the newest 3 of each repository". It
+	// gets all images with their verdicts, in the order of removal. It may change a Verdict of
+	// ImageRemovable, ImageAged or ImageYoung to another of these or to ImageKept, and set Why;
+	// other changes have no effect. Each pass calls it. It must not call the collector.
 	Judge func(images []JudgedImage)
 }
 
@@ -38,8 +36,8 @@ func DefaultImagePolicy() ImagePolicy {
 	return ImagePolicy{High: 85, Low: 80, MinAge: 2 * time.Minute}
 }
 
-// validate names every value that is wrong. Low may equal High, which the kubelet's
-// configuration does not allow.
+// validate returns an error with every invalid value. Low may equal High, unlike in the
+// kubelet's configuration.
 func (p ImagePolicy) validate() error {
 	var errs []error
 	percent := func(name string, v int) {
@@ -55,30 +53,30 @@ func (p ImagePolicy) validate() error {
 	if p.MinAge < 0 {
 		errs = append(errs, fmt.Errorf("ImageConfig.Policy.MinAge %v: want 0 or more", p.MinAge))
 	}
-	// An image that may not go for its youth cannot be too old.
+	// An image younger than MinAge cannot be older than MaxAge.
 	if p.MaxAge != 0 && p.MaxAge <= p.MinAge {
 		errs = append(errs, fmt.Errorf("ImageConfig.Policy.MaxAge %v: want 0 (for ever) or above MinAge, which is %v", p.MaxAge, p.MinAge))
 	}
 	return errors.Join(errs...)
 }
 
-// ImageVerdict is what is to become of an image, or why it stays. The zero value is one that may
-// go: each reason to stay is stated.
+// ImageVerdict says that an image may be removed, or why it is kept. The zero value means that
+// it may be removed.
 type ImageVerdict uint8
 
 // The verdicts.
 const (
-	// ImageRemovable images may go when space is wanted.
+	// ImageRemovable images may be removed if space is needed.
 	ImageRemovable ImageVerdict = iota
-	// ImageAged images are unused for longer than Policy.MaxAge, and go.
+	// ImageAged images are unused for longer than Policy.MaxAge, and are removed.
 	ImageAged
 	// ImageYoung images were seen first less than Policy.MinAge ago.
 	ImageYoung
-	// ImageInUse images have a container, be it a dead one, or a mount.
+	// ImageInUse images are used by a container, running or dead.
 	ImageInUse
-	// ImageStarting images are held by a pod that is being started.
+	// ImageStarting images are held by a starting pod.
 	ImageStarting
-	// fateDesired images are named by a pod that is stored to run here.
+	// fateDesired images are named by a pod of this node (ImageConfig.Desired).
 	fateDesired
 	// Pinned images are pinned by the runtime, PinnedByName and PinnedByLabel
 	// by Config.
@@ -87,16 +85,16 @@ const (
 	PinnedByLabel
 	// ImageKept images are kept by ImagePolicy.Judge.
 	ImageKept
-	// numVerdicts is their number; each needs a name below.
+	// numVerdicts is the number of verdicts; each needs a name below.
 	numVerdicts
 )
 
-// verdictNames are values of a metric's label: they must not change.
+// verdictNames are values of a metric label: they must not change.
 var verdictNames = [numVerdicts]string{
 	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "pinned by label", "kept",
 }
 
-// String is the verdict in words, as metrics label it.
+// String returns the verdict as in the metric label.
 func (v ImageVerdict) String() string {
 	if v >= numVerdicts {
 		return "unknown"
@@ -108,14 +106,13 @@ func (v ImageVerdict) String() string {
 type JudgedImage struct {
 	ImageFact
 	Verdict ImageVerdict
-	// Why is the verdict's particulars: who uses the image, or what pins it.
+	// Why has details of the verdict: the users of the image, or what pins it.
 	Why string
 }
 
-// decideImages judges images. Those to be removed come first, in that order: the
-// aged ones and then the removable ones, each by their last use, those never
-// used first, and among equals by when they were seen first. The others follow
-// by size, the largest first. facts are not changed.
+// decideImages judges images and returns them in the order of removal: first aged, then
+// removable ones, each by last use, never used ones first; equal ones by first sight. The kept
+// images follow, the largest first. facts is not changed.
 func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage {
 	judged := make([]JudgedImage, len(facts))
 	for i := range facts {
@@ -128,7 +125,7 @@ func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage
 	}
 	asked := slices.Clone(judged)
 	p.Judge(asked)
-	answers := map[string]*JudgedImage{} // whatever order they are in
+	answers := map[string]*JudgedImage{} // by key, since Judge may reorder
 	for i := range asked {
 		answers[asked[i].Image.key()] = &asked[i]
 	}
@@ -141,13 +138,13 @@ func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage
 	return inTurn(judged)
 }
 
-// free reports whether a verdict is one of age alone: nobody needs the image.
+// free reports whether a verdict depends on age only: the image is not needed.
 func free(v ImageVerdict) bool { return v == ImageRemovable || v == ImageAged || v == ImageYoung }
 
-// inTurn returns the images in the order of decideImages. It is a total one, so equal facts give
-// equal reports.
+// inTurn returns the images in the order of decideImages, a total order: equal facts give equal
+// reports.
 func inTurn(judged []JudgedImage) []JudgedImage {
-	order := make([]*JudgedImage, len(judged)) // which are quicker to move
+	order := make([]*JudgedImage, len(judged)) // pointers are faster to sort
 	for i := range judged {
 		order[i] = &judged[i]
 	}
@@ -159,8 +156,8 @@ func inTurn(judged []JudgedImage) []JudgedImage {
 	return out
 }
 
-// byTurn orders images as Decide says. The zero time of an image that was never used sorts
-// before all others.
+// byTurn compares images in the order of decideImages. The zero time of a never used image sorts
+// first.
 func byTurn(a, b *JudgedImage) int {
 	turn := rank(a.Verdict)
 	if c := cmp.Compare(turn, rank(b.Verdict)); c != 0 {
@@ -181,7 +178,7 @@ func byTurn(a, b *JudgedImage) int {
 	return c
 }
 
-// rank groups verdicts: too old, may go, stays.
+// rank groups verdicts: aged, removable, kept.
 func rank(v ImageVerdict) int {
 	switch v {
 	case ImageAged:
@@ -193,11 +190,11 @@ func rank(v ImageVerdict) int {
 	}
 }
 
-// judge decides on one image; the text is Judged.Why. Of several reasons to stay the first
-// one counts.
+// judge returns the verdict on one image and JudgedImage.Why. The first of several reasons to
+// keep it wins.
 func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
-	// An image that was never used is as old as its first sight: one that was pulled in
-	// advance does not go at once. In the kubelet it is older than any limit.
+	// The age of a never used image counts from its first sight, so that an image that was
+	// pulled in advance is not removed at once. In the kubelet it exceeds any MaxAge.
 	unused := f.LastUsed
 	if unused.IsZero() {
 		unused = f.FirstSeen
@@ -215,7 +212,7 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 		return PinnedByLabel, f.Label
 	case f.Desired != "":
 		return fateDesired, f.Desired
-	// Unlike in the kubelet, MinAge protects from this as well.
+	// Unlike in the kubelet, MinAge applies here too.
 	case p.MaxAge > 0 && now.Sub(unused) > p.MaxAge && now.Sub(f.FirstSeen) >= p.MinAge:
 		return ImageAged, ""
 	case now.Sub(f.FirstSeen) < p.MinAge:
@@ -225,27 +222,26 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 	}
 }
 
-// ErrNoCapacity says that the image disk's figures make no sense.
+// ErrNoCapacity means that the image disk has no capacity, so no percentage can be computed.
 var ErrNoCapacity = errors.New("imagegc: the image disk has no capacity")
 
-// WantImageSpace is how many bytes have to be freed; 0 if there is room enough. The
-// usage is rounded up to a full percent, as the kubelet does it.
+// WantImageSpace returns the number of bytes to free; 0 if the usage is below High. The usage is
+// rounded up to a full percent, as in the kubelet.
 func WantImageSpace(p ImagePolicy, d ImageDisk) (int64, error) {
 	if d.Capacity <= 0 {
 		return 0, fmt.Errorf("%w: capacity %d", ErrNoCapacity, d.Capacity)
 	}
-	// The figures come from a runtime or a file system, and need not fit each other.
+	// The figures may be inconsistent.
 	available := max(0, min(d.Available, d.Capacity))
 	if usage := 100 - share(available, 100, d.Capacity); usage < int64(p.High) {
 		return 0, nil
 	}
-	// High is reached by the rounded percentage, but exactly Low may be met already: then
-	// nothing is wanted.
+	// The rounded percentage may reach High although Low is met.
 	return max(0, share(d.Capacity, int64(100-p.Low), 100)-available), nil
 }
 
-// share is a*b/c, rounded down, for what does not fit in between. None is
-// negative, and the result is at most as large as the larger of a and b.
+// share returns a*b/c, rounded down, without overflow of the product. No argument is negative,
+// and the result does not exceed the larger of a and b.
 func share(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))

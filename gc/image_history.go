@@ -8,41 +8,40 @@ import (
 	"time"
 )
 
-// When images were seen first and used last, over restarts of the process. Without it every
-// image would look unused after a restart, and the ones in daily use could go first.
+// The first sight and last use of images, over restarts. Without it, images in daily use could
+// be removed first after a restart.
 
-// ImageMemory keeps a value over restarts; a *checkpoint.Store is one.
+// ImageMemory stores a value over restarts; *checkpoint.Store implements it.
 type ImageMemory interface {
-	// Read returns an error that is fs.ErrNotExist for what is not there.
+	// Read returns an error that is fs.ErrNotExist for a missing key.
 	Read(key string) ([]byte, error)
 	// Write replaces the value. An error is logged, and the next pass writes again.
 	Write(key string, value []byte) error
 }
 
-// The record's key, and the version of its format: a history of another version begins anew.
+// The record's key, and the version of its format. A history of another version is dropped.
 const (
 	memoryKey     = "images"
 	memoryVersion = 1
 )
 
-// seen is what is remembered of an image.
+// seen is the history of one image.
 type seen struct {
-	first, used time.Time // used is zero if it never was
-	inUse       bool      // when last looked at
+	first, used time.Time // used is zero for never
+	inUse       bool      // in the last pass
 }
 
-// history is what was seen of images, by Image.key. Manager.mu guards it. The zero value is
+// history is the history of images, by Image.key. ImageCollector.mu guards it. The zero value is
 // empty.
 type history struct {
 	images map[string]seen
-	dirty  bool // against what is stored
+	dirty  bool // differs from the stored one
 }
 
-// observe brings the history up to date: images that are new begin, those that
-// are gone end, of which it reports, and those of which inUse reports are in use now.
+// observe updates the history from a list of images: it adds new images, drops missing ones, and
+// sets the time of use. It reports whether an image is missing.
 func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time) (gone bool) {
-	// Built anew, so that images which somebody else removed need no search. An image that
-	// comes back later is a new one.
+	// A new map drops missing images. An image that comes back later counts as new.
 	next := make(map[string]seen, len(images))
 	for i := range images {
 		key := images[i].key()
@@ -52,11 +51,10 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 			h.dirty = true
 		}
 		used := inUse(&images[i])
-		if used || s.inUse { // in use now, or until some time since the last look
+		if used || s.inUse { // in use now, or until some time after the last pass
 			s.used = now
 		}
-		// The time of use moves on with each look and is not worth a write; its beginning
-		// and its end are.
+		// Only the beginning and the end of a use are stored, not each new time.
 		h.dirty = h.dirty || used != s.inUse
 		s.inUse = used
 		next[key] = s
@@ -71,9 +69,8 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 	return gone
 }
 
-// touch notes a use that came and went between two looks. An image that no pass has seen yet
-// was first seen by this use: its age counts from here, and not from the next pass. A key that
-// is none of the runtime's images goes with that pass.
+// touch records a use between two passes. For an unknown image it is the first sight. The next
+// pass drops keys that are no images.
 func (h *history) touch(key string, now time.Time) {
 	s, ok := h.images[key]
 	if !ok {
@@ -86,22 +83,21 @@ func (h *history) touch(key string, now time.Time) {
 	h.images[key] = s
 }
 
-// stored is the format of the history. Times are in Unix seconds; an image in
-// use has no time of its last use, so that nothing is written while nothing
-// changes.
+// stored is the file format of the history. Times are Unix seconds. An image in use has no time
+// of its last use, so that the file does not change while images stay in use.
 type stored struct {
 	Version int                    `json:"version"`
 	Images  map[string]storedImage `json:"images"`
 }
 
-// storedImage is one image's part of stored.
+// storedImage is one image in stored.
 type storedImage struct {
 	First int64 `json:"first"`
 	Used  int64 `json:"used,omitempty"`
 	InUse bool  `json:"inUse,omitempty"`
 }
 
-// encode writes what decodeHistory reads. Times lose their fractions of a second.
+// encode returns the history for decodeHistory. Times are cut to seconds.
 func (h *history) encode() ([]byte, error) {
 	out := stored{Version: memoryVersion, Images: make(map[string]storedImage, len(h.images))}
 	for k, s := range h.images {
@@ -114,9 +110,8 @@ func (h *history) encode() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// decodeHistory reads a history. Its times become ages once, against the wall
-// clock; from then on they are measured. What lies in the future was just now.
-// An image that was in use counts as used until now.
+// decodeHistory decodes a history. Its times are converted to the monotonic clock; a time in the
+// future counts as now. An image that was in use counts as used until now.
 func decodeHistory(raw []byte, now time.Time) (history, error) {
 	var in stored
 	if err := json.Unmarshal(raw, &in); err != nil {
@@ -126,7 +121,7 @@ func decodeHistory(raw []byte, now time.Time) (history, error) {
 		return history{}, fmt.Errorf("version %d: want %d", in.Version, memoryVersion)
 	}
 	ago := func(unix int64) time.Time {
-		// A difference that does not fit is that of a clock that was never set.
+		// The difference is huge if the clock was never set.
 		return now.Add(-max(0, min(now.Sub(time.Unix(unix, 0)), maxRemembered)))
 	}
 	h := history{images: make(map[string]seen, len(in.Images))}
@@ -143,12 +138,10 @@ func decodeHistory(raw []byte, now time.Time) (history, error) {
 	return h, nil
 }
 
-// maxRemembered is the highest age that a history reports: about ten years, above any
-// sensible MaxAge.
+// maxRemembered limits ages from a history: about ten years, more than any sensible MaxAge.
 const maxRemembered = 10 * 365 * 24 * time.Hour
 
-// recall reads what an earlier run stored. A value that is not there is an empty history and
-// no error; with an error the history is empty too.
+// recall reads the stored history. A missing value is an empty history without an error.
 func recall(m ImageMemory, now time.Time) (history, error) {
 	raw, err := m.Read(memoryKey)
 	if errors.Is(err, fs.ErrNotExist) {

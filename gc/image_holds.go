@@ -8,39 +8,36 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
-// Holds of images by pods that are being started, over package hold: they close the gap
-// between a pull and the first container of the image. A pod holds the name that it asks for
-// and the ID that it finds; a pass takes an image with all its names, in the form of
-// fullName.
+// Holds of images by starting pods, over package hold. They protect an image between its pull
+// and its first container. A pod holds the name that it requests and the ID that it gets; a pass
+// takes an image with all its names (fullName).
 
-// ImageHold is what a pod that is being started holds, of any number of images. Its
-// methods may be called from any goroutine.
+// ImageHold protects any number of images for a starting pod. Its methods may be called from any
+// goroutine.
 type ImageHold struct {
 	m *ImageCollector
 
 	mu   sync.Mutex
 	over bool
-	held []*hold.Hold[string] // one for each Lookup
-	// got are the IDs that were found, whose use Release notes.
+	held []*hold.Hold[string] // one for each ImageLookup
+	// got has the IDs whose use Release records.
 	got []string
 }
 
-// Hold begins a hold, of nothing yet. It must be released, or its images are never
-// collected.
+// Hold returns a hold without images. It must be released, or its images are never collected.
 func (m *ImageCollector) Hold() *ImageHold { return &ImageHold{m: m} }
 
-// ImageLookup is one image of a Hold that is being looked up or pulled. It ends with its Hold.
+// ImageLookup is one image of an ImageHold while it is looked up or pulled. It ends with its
+// ImageHold.
 type ImageLookup struct {
 	of *ImageHold
 	h  *hold.Hold[string]
 }
 
-// Name holds the image of that name, as the pod names it, whether it is here
-// yet or not. It must come before it is looked up or pulled. If the image is
-// being removed Name waits until it is gone. The error is ctx's.
+// Name holds the image with that name, present or not. Call it before the image is looked up or
+// pulled. It waits for a removal of the image under way. The error is that of ctx.
 func (h *ImageHold) Name(ctx context.Context, name string) (*ImageLookup, error) {
-	// Each look-up has a hold of its own: what one is told to look up anew is
-	// no news to the others.
+	// Each look-up has its own hold, so that each learns of removals.
 	l := &ImageLookup{of: h, h: h.m.holds.Open()}
 	h.mu.Lock()
 	over := h.over
@@ -48,7 +45,7 @@ func (h *ImageHold) Name(ctx context.Context, name string) (*ImageLookup, error)
 		h.held = append(h.held, l.h)
 	}
 	h.mu.Unlock()
-	// The Hold was released before: nobody would let go of this one otherwise.
+	// The ImageHold was released before, so nothing else would release this one.
 	if over {
 		l.h.Release()
 	}
@@ -56,9 +53,9 @@ func (h *ImageHold) Name(ctx context.Context, name string) (*ImageLookup, error)
 	return l, err
 }
 
-// Got holds the image with that ID, as it was looked up or pulled by its name.
-// intact is false if it was removed meanwhile under another name: look it up
-// or pull it again, and call Got again. The error is ctx's.
+// Got holds the image by its ID after it was looked up or pulled. intact is false if it was
+// removed meanwhile under another name: look it up or pull it again, and call Got again. The
+// error is that of ctx.
 func (l *ImageLookup) Got(ctx context.Context, id string) (intact bool, err error) {
 	intact, err = l.h.Add(ctx, fullName(id))
 	if err == nil {
@@ -69,15 +66,14 @@ func (l *ImageLookup) Got(ctx context.Context, id string) (intact bool, err erro
 	return intact, err
 }
 
-// Release lets go of the images. By then whatever uses them must be seen in
-// ImageStore.Uses. Further calls do nothing, and what is named after it is not held.
+// Release releases the images. Before it, their users must be visible in ImageStore.Uses.
+// Further calls do nothing, and later calls of Name hold nothing.
 func (h *ImageHold) Release() {
 	h.mu.Lock()
 	held, got := h.held, h.got
 	h.over, h.held, h.got = true, nil, nil
 	h.mu.Unlock()
-	// First the use, then the holds: once these are gone a pass may judge the image, and it
-	// has to find it used a moment ago.
+	// First record the use, then release: a pass after the release must see the use.
 	if len(got) > 0 {
 		now := time.Now()
 		h.m.mu.Lock()

@@ -8,13 +8,13 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// Why an image was removed, as the kubelet labels it.
+// Reasons for the removal of an image: values of the kubelet's metric label.
 const (
 	forAge   = "age"
 	forSpace = "space"
 )
 
-// metrics are counters of removals, and gauges of the images at the last look.
+// metrics has counters of removals, and gauges of the images in the last pass.
 type metrics struct {
 	collected *prometheus.CounterVec // the kubelet's
 	failed    prometheus.Counter
@@ -22,8 +22,8 @@ type metrics struct {
 	bytes     *prometheus.GaugeVec
 }
 
-// newMetrics registers the metrics unless reg is nil; they count either way. An error means
-// that reg has another metric of the same name.
+// newMetrics creates the metrics and registers them unless reg is nil. It returns an error if
+// reg has another metric of the same name.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -45,8 +45,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.failed), promshare.Register(reg, m.images), promshare.Register(reg, m.bytes))
 }
 
-// show sets the gauges from a pass. Every verdict is set, or one that no image has any more
-// would keep its last number.
+// show sets the gauges from a pass, for every verdict, so that none keeps an old number.
 func (m *metrics) show(images []ImageOutcome) {
 	var n, bytes [numVerdicts]float64
 	for i := range images {

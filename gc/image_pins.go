@@ -7,20 +7,19 @@ import (
 	"github.com/distribution/reference"
 )
 
-// pin is one of ImageConfig.Pins. It is compared with full names only; see fullName.
+// pin is one entry of ImageConfig.Pins. It matches full names; see fullName.
 type pin struct {
-	// text is the pin as it was written, for reports.
+	// text is the entry as configured, for reports.
 	text string
-	// full is the whole name; repo a repository, of which all is pinned; tree
-	// what the repository begins with. One of them is set.
+	// full is a whole name, repo a repository, tree a prefix of repositories. One of them is
+	// set.
 	full, repo, tree string
 }
 
-// parsePin reads a name, a repository, or a beginning and /*. What it cannot read is an
-// error: a pin with a mistake would protect nothing.
+// parsePin parses a name, a repository, or a prefix that ends in /*.
 func parsePin(s string) (pin, error) {
 	bare, isTree := strings.CutSuffix(s, "/*")
-	// An ID, which is a name of every image as well.
+	// An ID is also one of the image's names.
 	if strings.HasPrefix(s, "sha256:") {
 		return pin{text: s, full: s}, nil
 	}
@@ -35,8 +34,7 @@ func parsePin(s string) (pin, error) {
 	case isTree && !reference.IsNameOnly(named):
 		return pin{}, fmt.Errorf("want no tag and no digest before /*")
 	case isTree:
-		// A name of one part is completed as that of an official image, which
-		// the beginning of a name is not.
+		// A name of one element becomes docker.io/library/NAME, which is wrong for a prefix.
 		tree := named.Name()
 		if !strings.Contains(bare, "/") {
 			tree = reference.Domain(named) + "/" + bare
@@ -57,20 +55,19 @@ func (p pin) matches(name string) bool {
 	if p.tree != "" {
 		return strings.HasPrefix(name, p.tree)
 	}
-	// A tag or a digest has to follow: a repository is not the beginning of another one's
-	// name.
+	// A tag or a digest must follow, so that team/app does not match team/app2.
 	rest, ok := strings.CutPrefix(name, p.repo)
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
 }
 
-// labelPin is one of ImageConfig.PinLabels: key or key=value.
+// labelPin is one entry of ImageConfig.PinLabels: key or key=value.
 type labelPin struct {
 	text, key, value string
-	// any is true for a key alone: every value matches, the empty one too.
+	// any is true for a key without a value: every value matches.
 	any bool
 }
 
-// parseLabelPin splits at the first "=": values may have more of them.
+// parseLabelPin splits at the first "=".
 func parseLabelPin(s string) (labelPin, error) {
 	key, value, ok := strings.Cut(s, "=")
 	if key == "" {
@@ -79,8 +76,7 @@ func parseLabelPin(s string) (labelPin, error) {
 	return labelPin{text: s, key: key, value: value, any: !ok}, nil
 }
 
-// matches reports whether labels have the pin's key, and its value if it has one. Without
-// labels, as from a Store that does not read them, no pin matches.
+// matches reports whether labels have the pin's key, and its value if there is one.
 func (p labelPin) matches(labels map[string]string) bool {
 	v, ok := labels[p.key]
 	return ok && (p.any || v == p.value)

@@ -6,32 +6,29 @@ import (
 	"time"
 )
 
-// The account that each pass gives: for logs and events in one line, and for tools image by
-// image.
+// The report of a pass: a line for logs and events, and the list of images for tools.
 
 // ImageReport describes what a pass found and did.
 type ImageReport struct {
-	// At is when the pass began; zero if there was none.
+	// At is the start of the pass; zero if there was none.
 	At time.Time
-	// ImageDisk is what it was at the start of the pass; zero if the pass did not
-	// come to look at it.
+	// Disk is the usage at the start of the pass; zero if the pass did not read it.
 	Disk ImageDisk
-	// Wanted is how many bytes were to be freed, Freed how many more were
-	// available in the end.
+	// Wanted is the number of bytes to free, Freed the increase of available bytes.
 	Wanted, Freed int64
-	// Images are all that were there, in the order of Decide.
+	// Images has all images, in the order of decideImages.
 	Images []ImageOutcome
 }
 
-// ImageOutcome is what became of an image.
+// ImageOutcome is the result of a pass for one image.
 type ImageOutcome struct {
 	JudgedImage
 	Removed bool
 	Err     error // why it could not be removed
 }
 
-// Summary is the report in a line: how full the disk is, and why images stay. An image that
-// could not be removed counts among the failures and among those that stay.
+// Summary returns the report in one line: the disk usage, and the number of images for each
+// reason to keep them. An image that could not be removed counts as a failure and as kept.
 func (r *ImageReport) Summary() string {
 	var n [numVerdicts]int
 	var bytes [numVerdicts]int64
@@ -71,7 +68,7 @@ func (r *ImageReport) Summary() string {
 	return b.String()
 }
 
-// size is a number of bytes for people, in units of 1024.
+// size formats a number of bytes, in units of 1024.
 func size(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -19,11 +19,11 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Containers and their logs, for the collector of dead containers and for log
-// rotation. Nothing here decides what is removed.
+// Containers and their logs in a CRI runtime, for the collector of dead containers and for log
+// rotation.
 
-// ContainerService is what [Containers] asks of a container runtime; *cri.Client
-// has it.
+// ContainerService is the part of a container runtime that [Containers] uses; *cri.Client
+// implements it.
 type ContainerService interface {
 	ContainerLister
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
@@ -33,21 +33,21 @@ type ContainerService interface {
 	RemovePodSandbox(ctx context.Context, id string) error
 }
 
-// Containers is a gc.ContainerRuntime. Its methods may be called from any goroutine.
-// Every one of them takes a container or sandbox that is gone for removed.
+// Containers is a gc.ContainerRuntime over a CRI runtime. Its methods may be called from any
+// goroutine. Removing a missing container or sandbox is a success.
 type Containers struct {
 	rt      ContainerService
 	logsDir string
-	// disk makes the removals of logs, which may hang: one at a time for each log.
+	// disk removes logs, which may hang: one call at a time for each log.
 	disk detached.Queue
-	// Two memories: each forgets what is not in its own lists.
+	// Two caches, since each drops containers that are not in its own lists.
 	ended, running statuses
 }
 
 var _ gc.ContainerRuntime = (*Containers)(nil)
 
-// NewContainers returns the containers of a CRI runtime. podLogsDir is an absolute
-// path: logs that are not below it are left alone.
+// NewContainers returns a Containers. podLogsDir is an absolute path; logs outside of it are
+// never removed.
 func NewContainers(rt ContainerService, podLogsDir string) *Containers {
 	return &Containers{
 		rt: rt, logsDir: filepath.Clean(podLogsDir),
@@ -55,8 +55,8 @@ func NewContainers(rt ContainerService, podLogsDir string) *Containers {
 	}
 }
 
-// List lists the sandboxes and containers of a pod, or of all. What belongs to
-// no pod is left out.
+// List lists the sandboxes and containers of a pod, or with "" of all pods. Items without a
+// pod's labels are left out.
 func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []gc.Container, error) {
 	var sf *runtimeapi.PodSandboxFilter
 	var cf *runtimeapi.ContainerFilter
@@ -81,8 +81,7 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []g
 			})
 		}
 	}
-	// Only the end of a container and its log are not in the lists, and only of dead
-	// ones they are needed.
+	// Lists lack the end time and the log path, which are needed for dead containers only.
 	ended, err := s.ended.of(ctx, containers, string(pod), func(c *runtimeapi.Container) bool {
 		return c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 	})
@@ -95,8 +94,7 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []g
 		if uid == "" {
 			continue
 		}
-		// The label is the pod's name for the container; the CRI's own name is for
-		// runtimes that keep no labels.
+		// The CRI's own name is for runtimes that keep no labels.
 		name := c.GetLabels()[cri.LabelContainerName]
 		if name == "" {
 			name = c.GetMetadata().GetName()
@@ -113,22 +111,21 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]gc.Sandbox, []g
 	return outS, outC, nil
 }
 
-// StopContainer ends a container at once: the collector asks for it where it cannot
-// tell whether the container runs.
+// StopContainer stops a container without a grace period. The collector calls it for containers
+// of unknown state.
 func (s *Containers) StopContainer(ctx context.Context, id string) error {
 	return ignoreGone(s.rt.StopContainer(ctx, id, 0))
 }
 
-// RemoveContainer removes a container and then its logs: in the other order a failure
-// would leave a container without its logs. The link to them is removed by
-// the collector.
+// RemoveContainer removes a container and then its logs, so that a failure does not leave a
+// container without logs. The collector removes the link.
 func (s *Containers) RemoveContainer(ctx context.Context, c gc.Container) error {
 	if c.LogPath == "" {
 		resp, err := s.rt.ContainerStatus(ctx, c.ID, false)
 		if err != nil {
 			return ignoreGone(err)
 		}
-		// Afterwards nobody knows where the logs are.
+		// The path is unknown after the removal.
 		c.LogPath = resp.GetStatus().GetLogPath()
 	}
 	if err := ignoreGone(s.rt.RemoveContainer(ctx, c.ID)); err != nil {
@@ -138,18 +135,17 @@ func (s *Containers) RemoveContainer(ctx context.Context, c gc.Container) error 
 }
 
 const (
-	// maxLogNames is how many names in a directory of logs are looked at: the kubelet
-	// keeps 5 files of a container (containerLogMaxFiles), but a pod that mounts the
-	// directory can make any number. Of more names than that some files may stay.
+	// maxLogNames limits the names that are read in a log directory. The kubelet keeps 5 files
+	// of a container (containerLogMaxFiles), but a pod that mounts the directory can create any
+	// number.
 	maxLogNames = 10_000
-	// fileTimeout is how long the removal of a container's logs takes at most.
+	// fileTimeout is the timeout for the removal of a container's logs.
 	fileTimeout = 30 * time.Second
 )
 
-// removeLogs removes a log and what was rotated from it. No link below the directory
-// of logs is followed, and no directory is removed. A path that is not below the
-// directory comes from a runtime that was told so by others: it is left alone. It
-// blocks for fileTimeout at most; the removal goes on then.
+// removeLogs removes a log and its rotated files. It follows no link below the directory of
+// logs, removes no directory, and ignores paths outside. It blocks for at most fileTimeout; the
+// removal continues in the background then.
 func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	dir, err := filepath.Rel(s.logsDir, filepath.Dir(path))
@@ -158,9 +154,8 @@ func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("logs of a container were not removed within %v", fileTimeout))
 	defer cancel()
-	// On a goroutine of its own: the directory may be on a disk that hangs. The
-	// directory is opened once, so that nobody can exchange it between the look and
-	// the removal.
+	// In its own goroutine, since the disk may hang. The directory is opened once, so that it
+	// cannot be exchanged between check and removal.
 	base := filepath.Base(path)
 	_, err = detached.Next(ctx, &s.disk, path, func() (struct{}, error) {
 		held, err := safefile.OpenDir(s.logsDir, dir)
@@ -176,8 +171,8 @@ func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	return err
 }
 
-// RemoveSandbox stops a sandbox and removes it. The stop takes back its network,
-// which some runtimes do not do when they remove one.
+// RemoveSandbox stops a sandbox and removes it. The stop releases its network, which some
+// runtimes do not do at a removal.
 func (s *Containers) RemoveSandbox(ctx context.Context, id string) error {
 	if err := ignoreGone(s.rt.StopPodSandbox(ctx, id)); err != nil {
 		return err
@@ -185,7 +180,7 @@ func (s *Containers) RemoveSandbox(ctx context.Context, id string) error {
 	return ignoreGone(s.rt.RemovePodSandbox(ctx, id))
 }
 
-// ignoreGone takes what the runtime does not have for removed.
+// ignoreGone returns nil for a NotFound error.
 func ignoreGone(err error) error {
 	if cri.IsNotFound(err) {
 		return nil
@@ -193,8 +188,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// Running lists the logs of all containers that run: logrotate's Config.Running.
-// Those without a path have no log to rotate.
+// Running lists the logs of all running containers, for logrotate's Config.Running. Containers
+// without a log path are left out.
 func (s *Containers) Running(ctx context.Context) ([]logrotate.Log, error) {
 	containers, err := s.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},

@@ -8,15 +8,15 @@
 //	...
 //	err = collector.Run(ctx)
 //
-// What never changes is asked for once: the log and the image mounts of a container, the end of
-// one that has ended, the labels of an image. So a pass of any collector is two or three
-// calls, and one for each container that is new.
+// Constant data is read once: the log path and image mounts of a container, its end time, the
+// labels of an image. So a pass of any collector needs two or three calls, plus one for each new
+// container.
 //
 // # Faults
 //
-// What the runtime does not have counts as removed. A container whose status cannot be read fails
-// a whole list, since its images or logs would look unused. Links below the directory of logs are
-// not followed, and a file system that does not answer costs a deadline and one goroutine.
+// Removing a missing item is a success. If the status of a container cannot be read, the whole
+// list fails, since its images or logs would look unused. Links below the directory of logs are
+// not followed. A hung file system costs a timeout and one goroutine.
 //
 // Tier: beta.
 package crigc

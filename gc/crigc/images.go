@@ -15,11 +15,10 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Images and the disk that they are on, for the collector of images. What an image is
-// in use by comes from the containers, dead ones included: those may be started
-// again, or looked into.
+// Images of a CRI runtime and their disk, for the image collector. Dead containers use their
+// images too.
 
-// ImageService is what [Images] asks of an image service; *cri.Client has it.
+// ImageService is the part of an image service that [Images] uses; *cri.Client implements it.
 type ImageService interface {
 	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
@@ -27,24 +26,25 @@ type ImageService interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// ContainerLister is what [Images] asks of a container runtime; *cri.Client has it.
+// ContainerLister is the part of a container runtime that [Images] uses; *cri.Client implements
+// it.
 type ContainerLister interface {
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 }
 
-// Images is a gc.ImageStore. Its methods may be called from any goroutine.
+// Images is a gc.ImageStore over a CRI runtime. Its methods may be called from any goroutine.
 type Images struct {
-	// Labels has the labels of images read, for [gc.ImageConfig].PinLabels: with one call
-	// for each image that is new. Runtimes tell them in the form in which containerd
-	// and CRI-O do, or not at all. It is not changed once Images is in use.
+	// Labels turns on reading the labels of images, for [gc.ImageConfig].PinLabels, with one
+	// call for each new image. The runtime must report them like containerd or CRI-O. Set it
+	// before the first use.
 	Labels bool
 
 	images   ImageService
 	rt       ContainerLister
 	statuses statuses
 	statfs   func(path string) (capacity, available int64, err error)
-	disks    detached.Group[size] // questions that may never be answered
+	disks    detached.Group[size] // statfs calls that may hang
 
 	mu     sync.Mutex
 	labels map[string]map[string]string // by ID
@@ -52,20 +52,19 @@ type Images struct {
 
 var _ gc.ImageStore = (*Images)(nil)
 
-// diskTime is how long a file system has to answer: longer than a busy disk takes,
-// and much shorter than the pause between two passes.
+// diskTime is the timeout of statfs.
 const diskTime = 10 * time.Second
 
-// size is that of a file system, in bytes.
+// size is the size of a file system, in bytes.
 type size struct{ capacity, available int64 }
 
-// NewImages returns the images of a CRI runtime. Set Labels before its use.
+// NewImages returns an Images.
 func NewImages(images ImageService, rt ContainerLister) *Images {
 	return &Images{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
 }
 
-// Images lists all images. With Labels, an image whose labels cannot be read fails
-// the whole: without them a pinned image could be removed.
+// Images lists all images. With Labels, it fails if the labels of an image cannot be read: a
+// pinned image could be removed.
 func (s *Images) Images(ctx context.Context) ([]gc.Image, error) {
 	list, err := s.images.ListImages(ctx, nil)
 	if err != nil {
@@ -84,13 +83,13 @@ func (s *Images) Images(ctx context.Context) ([]gc.Image, error) {
 	return out, err
 }
 
-// addLabels reads the labels of the images. The maps that it keeps are never changed,
-// so that a list in progress and a later one may share them.
+// addLabels adds the labels to the images. Cached maps are never changed, so that lists may
+// share them.
 func (s *Images) addLabels(ctx context.Context, images []gc.Image) error {
 	s.mu.Lock()
 	known := s.labels
 	s.mu.Unlock()
-	// Images that are gone are forgotten with the old map.
+	// Removed images are dropped with the old map.
 	next := make(map[string]map[string]string, len(images))
 	for i := range images {
 		img := &images[i]
@@ -113,9 +112,8 @@ func (s *Images) addLabels(ctx context.Context, images []gc.Image) error {
 	return nil
 }
 
-// labelsOf reads an image's labels from what a runtime reports beyond the CRI: its
-// verbose answer has the image's configuration (OCI image specification) as JSON
-// under "info".
+// labelsOf returns an image's labels from a runtime's verbose answer, which has the image's
+// configuration (OCI image specification) as JSON under "info".
 func labelsOf(info map[string]string) map[string]string {
 	var v struct {
 		ImageSpec struct {
@@ -123,13 +121,13 @@ func labelsOf(info map[string]string) map[string]string {
 		} `json:"imageSpec"`
 	}
 	if err := json.Unmarshal([]byte(info["info"]), &v); err != nil {
-		return nil // of another form, or nothing
+		return nil // another form, or no labels
 	}
 	return v.ImageSpec.Config.Labels
 }
 
-// Uses lists the images of all containers, and those that they mount. A container
-// whose status cannot be read fails the whole: its images could be removed.
+// Uses lists the images that containers run or mount. It fails if the status of a container
+// cannot be read: its images could be removed.
 func (s *Images) Uses(ctx context.Context) ([]gc.ImageUse, error) {
 	list, err := s.rt.ListContainers(ctx, nil)
 	if err != nil {
@@ -163,9 +161,9 @@ func (s *Images) Uses(ctx context.Context) ([]gc.ImageUse, error) {
 	return out, nil
 }
 
-// Disk returns how full the file system is that images are on, in bytes. The runtime
-// says which one it is and what images take of it; the rest comes from the kernel. It
-// blocks for diskTime at most beside the runtime's call.
+// Disk returns the usage of the file system of images, in bytes. The runtime reports its path
+// and the size of images; the rest comes from the kernel. It blocks for the runtime's call plus
+// at most diskTime.
 func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	resp, err := s.images.ImageFsInfo(ctx)
 	if err != nil {
@@ -175,8 +173,7 @@ func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
 		return gc.ImageDisk{}, errors.New("the runtime does not tell where images are")
 	}
-	// Runtimes list one file system of images; the kubelet looks at the first as
-	// well.
+	// Runtimes list one file system of images; the kubelet uses the first too.
 	d := gc.ImageDisk{Images: int64(all[0].GetUsedBytes().GetValue())}
 	path := all[0].GetFsId().GetMountpoint()
 	ctx, cancel := context.WithTimeout(ctx, diskTime)
@@ -192,8 +189,8 @@ func (s *Images) Disk(ctx context.Context) (gc.ImageDisk, error) {
 	return d, nil
 }
 
-// Remove removes an image; one that is gone is removed. handler is the runtime
-// class's, "" for the default: an image can be there for each.
+// Remove removes an image. A missing image is a success. handler is the runtime handler; "" is
+// the default.
 func (s *Images) Remove(ctx context.Context, id, handler string) error {
 	err := s.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
 	if cri.IsNotFound(err) {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// statfs is for Linux, where CRI runtimes are.
+// statfs works only on Linux.
 func statfs(path string) (capacity, available int64, err error) {
 	return 0, 0, fmt.Errorf("statfs %s: %w", path, errors.ErrUnsupported)
 }

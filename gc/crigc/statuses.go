@@ -9,28 +9,26 @@ import (
 	"github.com/nodewright/nodewright/cri"
 )
 
-// statuses remembers of each container what does not change. It is bounded by the
-// containers of the last list.
+// statuses caches the constant data of containers. It has only containers of the last list.
 type statuses struct {
 	ask func(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 
-	// mu is held over no call of the runtime. Two lists at a time may ask for the
-	// same container twice, and each stores what it found.
+	// mu is not held during calls of the runtime. Two concurrent lists may read the same
+	// container twice.
 	mu    sync.Mutex
 	known map[string]map[string]status // by the pod's UID and the container's ID
 }
 
-// status is what is remembered of a container.
+// status is the cached data of a container.
 type status struct {
 	log      string
 	mounts   []string // images
 	finished int64    // Unix nanoseconds; 0 while it has not ended
 }
 
-// of returns what is known of each of the containers, and asks for those that
-// are new or have ended since. One that is gone meanwhile is left out. They are
-// all that a pod has, or with "" all there are: what is known of others is
-// forgotten.
+// of returns the data of the containers in list, and reads those that are new or have ended
+// since. It leaves out containers that are gone. list has all containers of a pod, or with ""
+// all containers; others are dropped from the cache.
 func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod string, wanted func(*runtimeapi.Container) bool) (map[string]status, error) {
 	out := make(map[string]status, len(list))
 	next := map[string]map[string]status{}
@@ -47,7 +45,7 @@ func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod str
 		st, ok := s.known[c.GetLabels()[cri.LabelPodUID]][c.GetId()]
 		s.mu.Unlock()
 		ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
-		// A container that runs is asked for once, and again when it has ended.
+		// A container is read once while it runs, and again after its end.
 		if ok && (!ended || st.finished != 0) || !ok && !wanted(c) {
 			if ok {
 				note(c, st)
@@ -71,7 +69,7 @@ func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod str
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A list of one pod says nothing of the others.
+	// A list of one pod does not affect the others.
 	switch known := next[pod]; {
 	case pod == "" || s.known == nil:
 		s.known = next

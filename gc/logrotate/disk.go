@@ -13,40 +13,36 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Calls into the directories of logs. Two things may go wrong there that no error reports: a
-// file system may not answer at all, and a pod that mounts its logs may put links and
-// strange files into their place. All access goes through the functions of this file, or of
-// package safefile.
+// Access to the directories of logs. A file system may hang, and a pod that mounts its logs may
+// put links and other files in their place. So all access goes through this file or package
+// safefile.
 
 const (
-	// lookTimeout is how long a look at a log's size takes at most. The looks
-	// are made one after the other.
+	// lookTimeout is the timeout for reading a log's size. Sizes are read one after the other.
 	lookTimeout = time.Second
-	// turnTimeout is how long a rotation takes at most, beside the runtime.
+	// turnTimeout is the timeout of a rotation, without the runtime's calls.
 	turnTimeout = time.Minute
-	// packTimeout is how long a compression takes at most: maxPacked bytes at 7
-	// MB a second.
+	// packTimeout is the timeout of a compression: maxPacked bytes at 7 MB a second.
 	packTimeout = 10 * time.Minute
-	// ending is how much of that is left when the Manager is to end.
+	// ending is the rest of these timeouts once ctx has ended.
 	ending = 5 * time.Second
-	// maxPacked is the size in bytes up to which a file is compressed: some
-	// hundred times the size of a log.
+	// maxPacked is the largest file that is compressed, in bytes: some hundred times the usual
+	// size of a log.
 	maxPacked = 4 << 30
-	// maxNames is how many names in the directories of logs are looked at at a
-	// time: the kubelet keeps 5 files of a container (containerLogMaxFiles), but a pod
-	// that mounts the directory can make any number.
+	// maxNames limits the names that are read in a log directory. The kubelet keeps 5 files of a
+	// container (containerLogMaxFiles), but a pod that mounts the directory can create any
+	// number.
 	maxNames = 10_000
-	// maxHung is how many logs may be on file systems that do not answer.
+	// maxHung limits the logs on hung file systems.
 	maxHung = 256
 )
 
-// onDisk calls f when the call with the same key before it has ended, and waits for it no
-// longer than the limit, and when ctx has ended no longer than ending. f goes on after that,
-// so it must not change what the caller uses.
+// onDisk calls f after the previous call with the same key has ended. It waits for f for at most
+// limit, and for at most ending once ctx has ended. f may outlive the call, so it must not
+// change anything that the caller uses.
 func onDisk[T any](ctx context.Context, m *Manager, key string, limit time.Duration, f func() (T, error)) (T, error) {
-	// At the end of ctx, Run waits a little longer for what is under way: a process that
-	// exits between a rename and the answer of the runtime leaves a container without a log
-	// of its name.
+	// After ctx has ended, wait a little for calls under way: if the process exits between a
+	// rename and the runtime's answer, the container has no log with its name.
 	wait, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("file system did not answer within %v", limit))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
@@ -58,16 +54,15 @@ func onDisk[T any](ctx context.Context, m *Manager, key string, limit time.Durat
 	return detached.Next(wait, &m.disk, key, f)
 }
 
-// openDir holds the directory of a log. Pods may be able to write below the
-// directory of all pods' logs, which is three above the file: no link below it
-// is followed.
+// openDir opens the directory of a log. Pods may be able to write below the directory of all
+// pods' logs, three levels above the file: no link below it is followed.
 func openDir(path string) (*safefile.Dir, error) {
 	dir := filepath.Dir(path)
 	pod := filepath.Dir(dir)
 	return safefile.OpenDir(filepath.Dir(pod), filepath.Join(filepath.Base(pod), filepath.Base(dir)))
 }
 
-// statLog looks at a log, which is a regular file.
+// statLog returns the FileInfo of a log; an error if it is no regular file.
 func statLog(path string) (fs.FileInfo, error) {
 	fi, err := os.Lstat(path)
 	if err == nil && !fi.Mode().IsRegular() {
@@ -76,8 +71,8 @@ func statLog(path string) (fs.FileInfo, error) {
 	return fi, err
 }
 
-// fileNames lists a directory. Of more than maxNames names it returns as many: a rotation
-// then drops fewer old files than it should, but the log is rotated.
+// fileNames lists a directory, at most maxNames names. With more names, a rotation removes fewer
+// old files.
 func fileNames(dir *safefile.Dir) ([]string, error) {
 	entries, err := dir.Entries(maxNames)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
@@ -90,8 +85,8 @@ func fileNames(dir *safefile.Dir) ([]string, error) {
 	return names, nil
 }
 
-// create makes a file for a compression. What a crash left of an earlier one,
-// or somebody put there, goes.
+// create creates the file for a compression. An existing file, such as one from a crash, is
+// removed.
 func create(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error) {
 	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

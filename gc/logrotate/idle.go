@@ -1,12 +1,12 @@
 package logrotate
 
-// noIdle is an idle that never reports: logs are looked at instead, every Config.Longest.
+// noIdle is an idle without notifications: sizes are read every Config.Longest.
 type noIdle struct{}
 
-// poll is newIdle for who wants it so.
+// poll is newIdle for Config.Poll.
 func poll() idle { return noIdle{} }
 
-// arm arms nothing, and the nil channel of written never delivers.
+// arm returns false.
 func (noIdle) arm(string, string) bool { return false }
 func (noIdle) written() <-chan string  { return nil }
 func (noIdle) close()                  {}

@@ -2,5 +2,5 @@
 
 package logrotate
 
-// newIdle returns what does without the kernel's help.
+// newIdle returns noIdle: this system has no inotify.
 func newIdle() idle { return noIdle{} }

@@ -18,20 +18,19 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The logs that are watched, as a heap by the time of their next look. Run takes the first
-// one out, looks at its size, and puts it back with a later time. A log stays out of the
-// heap while it is rotated, so that one goroutine at a time works on it.
+// The watched logs, as a heap by the time of their next check. Run takes the first one, checks
+// its size, and puts it back with a later time. A log is not in the heap while it is rotated, so
+// only one goroutine works on it.
 
-// Runtime is what this package asks of a container runtime; *cri.Client has it.
+// Runtime is the part of a container runtime that this package uses; *cri.Client implements it.
 type Runtime interface {
-	// ReopenContainerLog has the container's log written to a file of its
-	// name, which is made if it is not there. It is called for several containers
-	// at a time, and ends with ctx.
+	// ReopenContainerLog makes the runtime write to the file with the log's name, which it
+	// creates if it is missing. It is called concurrently for different containers, and must
+	// return when ctx ends.
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Log is the log of a container that runs. A dead container's log does not grow, and needs
-// no watching.
+// Log is the log of a running container. Logs of dead containers do not grow.
 type Log struct {
 	ID   string // the container's
 	Pod  types.UID
@@ -42,25 +41,23 @@ type Log struct {
 // every other field means the default named beside it.
 type Config struct {
 	Runtime Runtime
-	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how
-	// many files a container has at most, the log included. The kubelet's, 10
-	// MiB and 5.
+	// MaxSize is the size in bytes at which a log is rotated; 10 MiB. MaxFiles limits the files
+	// of a container, including the current log; 5. Both defaults are the kubelet's.
 	MaxSize  int64
 	MaxFiles int
-	// PodBudget bounds the bytes of all logs of a pod; 0 does not.
+	// PodBudget limits all logs of a pod, in bytes; 0 means no limit.
 	PodBudget int64
-	// Burst is the rate in bytes a second with which an idle log is to be
-	// reckoned with; 10 MB.
+	// Burst is the rate in bytes a second at which a quiet log may suddenly grow; it determines
+	// the time of checks; 10 MB.
 	Burst int64
-	// Longest is the longest time between two looks at a log that grows, or
-	// whose next write the kernel does not tell of. The kubelet's period, 10s.
+	// Longest is the longest time between two checks of a log that grows, or that has no inotify
+	// watch; 10s, the kubelet's interval.
 	Longest time.Duration
-	// Poll has idle logs looked at every Longest, instead of having the kernel
-	// tell of writes: it does not tell of those of another machine, as a
-	// virtual one that shares the directory.
+	// Poll turns off inotify: idle logs are checked every Longest. It is for logs that another
+	// machine writes, such as a virtual machine that shares the directory.
 	Poll bool
-	// Running lists the logs of all containers that run, as a net below Watch
-	// and Forget. It is called every Interval; never.
+	// Running lists the logs of all running containers, in case a call of Watch or Forget was
+	// missed. It is called every Interval; never by default.
 	Running  func(ctx context.Context) ([]Log, error)
 	Interval time.Duration // 5m
 
@@ -84,23 +81,23 @@ const (
 	defaultLogTimeout  = 2 * time.Minute
 	defaultParallel    = 4
 	defaultWorkers     = 1
-	// leastLimit is the size in bytes below which no budget presses a log's limit: otherwise
-	// the logs of a pod with many containers would be rotated all the time.
+	// leastLimit is the smallest limit of a log that a pod's budget can cause, in bytes:
+	// otherwise the logs of a pod with many containers would be rotated all the time.
 	leastLimit = 64 << 10
 )
 
-// watched is a log that is watched. Manager.mu guards it.
+// watched is a watched log. Manager.mu guards it.
 type watched struct {
 	Log
-	since time.Time // when it was given to Watch
+	since time.Time // time of Watch
 	pace  pace
-	// due is the time of the next look.
+	// due is the time of the next check.
 	due     time.Time
-	index   int    // in the queue; -1 while it is looked at or rotated
+	index   int    // in the queue; -1 while it is checked or rotated
 	armed   bool   // the kernel reports the next write
-	gone    bool   // forgotten; whoever still has it must not put it back
+	gone    bool   // forgotten: must not be put back
 	failing int    // in a row
-	told    string // the failure that was logged last
+	told    string // the last logged error
 }
 
 // Manager limits the logs of containers. Its methods may be called from any goroutine.
@@ -110,9 +107,9 @@ type Manager struct {
 	// idle and create are replaced in tests.
 	idle   func() idle
 	create func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
-	// disk has the calls into file systems, by path of the log.
+	// disk makes the file system calls, by path of the log.
 	disk detached.Queue
-	// changed wakes Run when the queue has; its buffer holds one.
+	// changed wakes Run after a change of the queue; its buffer holds one.
 	changed chan struct{}
 	slots   chan struct{} // of rotations
 	packing chan struct{} // slots of compressions
@@ -121,12 +118,11 @@ type Manager struct {
 	// the disk.
 	mu    sync.Mutex
 	logs  map[string]*watched // by container ID
-	pods  map[types.UID]int   // how many logs each has
+	pods  map[types.UID]int   // number of logs
 	queue queue
 }
 
-// New checks cfg and returns a Manager at rest. The error names every field that is wrong.
-// Nothing is looked at before Run.
+// New checks cfg and returns a Manager, which Run starts. The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	set(&cfg.MaxSize, defaultMaxSize)
 	set(&cfg.MaxFiles, defaultMaxFiles)
@@ -146,8 +142,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.MaxSize < 0 || cfg.Burst < 0 {
 		errs = append(errs, fmt.Errorf("LogConfig.MaxSize %d and Burst %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize, cfg.Burst))
 	}
-	// The log and one rotated file: with fewer, a rotation would throw away all that was
-	// written.
+	// The log and one rotated file: with fewer, a rotation would remove everything.
 	if cfg.MaxFiles < 2 {
 		errs = append(errs, fmt.Errorf("LogConfig.MaxFiles %d: want 0 (the default), or 2 or more", cfg.MaxFiles))
 	}
@@ -180,19 +175,18 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// set gives a field that is zero its default.
+// set sets the default of a zero field.
 func set[T int | int64 | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}
 }
 
-// Watch watches a log from now on. One with an ID that is watched already takes its place.
-// It does not block, and may be called before Run. A path that is not absolute is that of a
-// container without a log.
+// Watch adds a log, or replaces the log of the same container. It does not block, and may be
+// called before Run. A log without an absolute path is ignored.
 func (m *Manager) Watch(l Log) {
 	if l.ID == "" || !filepath.IsAbs(l.Path) {
-		return // a container without a log
+		return // the container has no log
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +197,7 @@ func (m *Manager) Watch(l Log) {
 		m.forget(w)
 	}
 	now := time.Now()
-	// Due at once: what an earlier process left may be above its limit.
+	// Due at once: it may already exceed its limit.
 	w := &watched{Log: l, since: now, due: now, index: -1}
 	m.logs[l.ID] = w
 	m.pods[l.Pod]++
@@ -211,8 +205,8 @@ func (m *Manager) Watch(l Log) {
 	m.poke()
 }
 
-// Forget ends the watching of a container's log. Its files stay. A rotation under way is not
-// waited for.
+// Forget removes a container's log from the watched ones. Its files stay. It does not wait for a
+// rotation under way.
 func (m *Manager) Forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,13 +222,13 @@ func (m *Manager) forget(w *watched) {
 	if m.pods[w.Pod]--; m.pods[w.Pod] == 0 {
 		delete(m.pods, w.Pod)
 	}
-	// Without an index a look or a rotation has it, which will see gone.
+	// Without an index it is being checked or rotated: gone ends that.
 	if w.index >= 0 {
 		heap.Remove(&m.queue, w.index)
 	}
 }
 
-// poke has Run look at the queue anew. One signal is enough for all that came before it.
+// poke wakes Run to check the queue.
 func (m *Manager) poke() {
 	select {
 	case m.changed <- struct{}{}:
@@ -242,9 +236,8 @@ func (m *Manager) poke() {
 	}
 }
 
-// limit is the size in bytes from which a log of a pod is rotated. With a budget half of it
-// is shared out evenly among the pod's logs in use; the other half is for rotated files.
-// m.mu is held.
+// limit returns the size in bytes at which a log of a pod is rotated. With a budget, half of it
+// is divided among the pod's logs in use; the other half is for rotated files. m.mu is held.
 func (m *Manager) limit(pod types.UID) int64 {
 	limit := m.cfg.MaxSize
 	if b := m.cfg.PodBudget; b > 0 {
@@ -253,8 +246,8 @@ func (m *Manager) limit(pod types.UID) int64 {
 	return limit
 }
 
-// queue is a heap of logs by when they are due, for package heap. Each log has its index in
-// it, so that it can be moved or taken out.
+// queue is a heap of logs by due time, for package heap. Each log stores its index, so that it
+// can be moved or removed.
 type queue []*watched
 
 func (q queue) Len() int           { return len(q) }
@@ -275,7 +268,7 @@ func (q *queue) Push(x any) {
 func (q *queue) Pop() any {
 	old := *q
 	w := old[len(old)-1]
-	// The array must not keep a log that was forgotten.
+	// The array must not keep a forgotten log alive.
 	old[len(old)-1] = nil
 	*q = old[:len(old)-1]
 	w.index = -1

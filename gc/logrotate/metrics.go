@@ -8,14 +8,14 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the counters of a Manager. dropped is in bytes.
+// metrics has the counters of a Manager. dropped is in bytes.
 type metrics struct {
 	rotations                *prometheus.CounterVec
 	looks, dropped, unpacked prometheus.Counter
 }
 
-// newMetrics registers the metrics unless reg is nil; they count either way. An error means
-// that reg has another metric of the same name.
+// newMetrics creates the metrics and registers them unless reg is nil. It returns an error if
+// reg has another metric of the same name.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})

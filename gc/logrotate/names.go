@@ -6,29 +6,27 @@ import (
 	"time"
 )
 
-// The names of rotated files, and the decisions that depend on names and sizes alone. The
-// format is the kubelet's: log collectors know it, and files that a kubelet left on the node
-// are found by it.
+// The names of rotated files, and the decisions that depend on names and sizes only. The format
+// is the kubelet's: log collectors know it, and the kubelet's files are found too.
 
-// Files beside a log bear its name, the time of the rotation, and what became
-// of them, as the kubelet names them.
+// Names of rotated files: the name of the log, the time of the rotation, and a suffix (the
+// kubelet's).
 const (
-	// stampLayout has no time zone: it is the node's. Stamps are ordered as texts.
+	// stampLayout is in local time. Stamps sort as text.
 	stampLayout = "20060102-150405"
 	compressed  = ".gz"
 	unfinished  = ".tmp"
 )
 
-// rotated is a file that was made of a log.
+// rotated is a rotated file of a log.
 type rotated struct {
 	name   string
 	stamp  string // in stampLayout
 	packed bool   // compressed
-	half   bool   // left by a compression that did not end
+	half   bool   // from an unfinished compression
 }
 
-// parseRotated reads the name of a file beside the log base. ok is false if it
-// was not made of that log.
+// parseRotated parses the name of a rotated file of the log base. ok is false for other files.
 func parseRotated(base, name string) (r rotated, ok bool) {
 	rest, ok := strings.CutPrefix(name, base+".")
 	if !ok {
@@ -37,17 +35,16 @@ func parseRotated(base, name string) (r rotated, ok bool) {
 	r.name = name
 	rest, r.half = strings.CutSuffix(rest, unfinished)
 	r.stamp, r.packed = strings.CutSuffix(rest, compressed)
-	// A file of somebody else may begin like the log. time.Parse takes a fraction of a
-	// second behind the layout, hence the length.
+	// Another file may have the same prefix. The length is checked, since time.Parse accepts a
+	// fraction of a second after the layout.
 	if _, err := time.Parse(stampLayout, r.stamp); err != nil || len(r.stamp) != len(stampLayout) {
 		return rotated{}, false
 	}
 	return r, true
 }
 
-// nextStamp is the time for the name of a rotation now. It sorts after newest,
-// the last one's, whatever became of the clock since, and so never names a file
-// that is there.
+// nextStamp returns the stamp of a rotation now. It sorts after newest, the stamp of the last
+// rotation, even if the clock was set back, so that no name is used twice.
 func nextStamp(newest string, now time.Time) string {
 	stamp := now.Format(stampLayout)
 	if stamp > newest {
@@ -61,20 +58,18 @@ func nextStamp(newest string, now time.Time) string {
 	return t.Add(time.Second).Format(stampLayout)
 }
 
-// tidy is what is to be done about the files that were made of a log, before it
-// is rotated again.
+// tidy is the plan for the rotated files of a log before its next rotation.
 type tidy struct {
 	drop []string // the oldest first
-	// The file that the rotation itself makes is compressed at the next one, as the kubelet
-	// does it: its container writes to it until the runtime has reopened the log.
-	pack   []string // those not compressed yet
+	// The file that this rotation creates is compressed at the next one, as in the kubelet: the
+	// container writes to it until the runtime has reopened the log.
+	pack   []string // to compress
 	newest string   // the stamp of the newest, or ""
 }
 
-// plan returns which of the files named stay, so that with the log itself and the file that the
-// rotation makes of it there are keep in all. Of what is there twice the compressed one
-// stays: it got its name only when it was whole. It does not touch files that were not made
-// of the log base.
+// plan decides which rotated files of the log base are removed, so that keep files are left
+// after the rotation, including the log itself. If a file exists compressed and uncompressed,
+// the compressed one stays: it is complete. Other files in names are ignored.
 func plan(base string, names []string, keep int) (t tidy) {
 	var there []rotated
 	packed := map[string]bool{}
@@ -113,7 +108,7 @@ func plan(base string, names []string, keep int) (t tidy) {
 	return t
 }
 
-// podFile is one file of a pod's logs.
+// podFile is one log file of a pod.
 type podFile struct {
 	// path is absolute, in the form of filepath.Join.
 	path  string
@@ -121,9 +116,8 @@ type podFile struct {
 	stamp string // "" of a log that was not rotated
 }
 
-// trim returns the rotated files that have to go for a pod's logs to fit into a
-// budget in bytes, the oldest first, and what is left then. Logs themselves stay:
-// containers have them open, or had them last.
+// trim returns the rotated files to remove, oldest first, so that a pod's logs fit into a budget
+// in bytes, and the remaining bytes. Current logs are never removed.
 func trim(files []podFile, budget int64) (drop []string, left int64) {
 	var old []podFile
 	for _, f := range files {
@@ -132,8 +126,7 @@ func trim(files []podFile, budget int64) (drop []string, left int64) {
 			old = append(old, f)
 		}
 	}
-	// Stamps are those of one clock, so the oldest go first whichever container they are of.
-	// Equal ones go by path: the result must not depend on the order of a directory.
+	// Oldest first over all containers; equal stamps by path, for a deterministic result.
 	slices.SortFunc(old, func(a, b podFile) int {
 		if c := strings.Compare(a.stamp, b.stamp); c != 0 {
 			return c

@@ -2,31 +2,28 @@ package logrotate
 
 import "time"
 
-// When to look at a log again. The time is set so that a log which goes on growing as it did
-// is seen at its limit, and one which suddenly grows fast is seen before it is twice as
-// large; a log at rest is left to the kernel.
+// The time of the next check of a log: when it could reach its limit at its current rate, or
+// double at a rate of Config.Burst. An idle log is left to inotify.
 
 const (
-	// shortest is the least time between two looks at a log that grows: a limit on the cost,
-	// whatever the rate.
+	// shortest is the shortest time between two checks, which limits the cost.
 	shortest = 100 * time.Millisecond
-	// stillFor is how long a log has not grown before it counts as idle.
+	// stillFor is the time without growth after which a log counts as idle.
 	stillFor = 10 * time.Second
 )
 
-// pace is how fast a log grows. Manager.mu guards it, as part of a watched.
+// pace is the growth of a log. Manager.mu guards it, as part of a watched.
 type pace struct {
 	size  int64
-	at    time.Time // of the look; zero before the first
+	at    time.Time // of the last check; zero before the first
 	rate  float64   // bytes a second
-	grown time.Time // when it was seen to have grown last
+	grown time.Time // time of the last growth
 }
 
-// look takes note of a log's size. The rate is that since the last look, and
-// falls by no more than half from one look to the next.
+// look updates the pace from a log's size. The rate is that since the last check, but at least
+// half of the previous rate.
 func (p *pace) look(size int64, now time.Time) {
-	// A smaller file is a new one, after a rotation or because somebody emptied it. The
-	// container goes on at its rate, so that is kept.
+	// A smaller file was rotated or truncated. The rate of the container stays.
 	if p.at.IsZero() || size < p.size {
 		*p = pace{size: size, at: now, rate: p.rate, grown: now}
 		return
@@ -39,7 +36,7 @@ func (p *pace) look(size int64, now time.Time) {
 		p.grown = now
 	}
 	p.rate = max(rate, p.rate/2)
-	// Halved for ever it would never be 0, and never stop to count.
+	// Otherwise halving would never reach 0.
 	if p.rate < 1 {
 		p.rate = 0
 	}
@@ -49,11 +46,10 @@ func (p *pace) look(size int64, now time.Time) {
 // idle reports whether the log has not grown for long.
 func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 
-// next is the time until a log could pass its limit if it grows on as it did,
-// or, should it begin to grow by burst bytes a second right now, be twice as
-// large; at most longest.
+// next returns the time until a log could reach its limit at its rate, or double at burst bytes
+// a second; at most longest.
 func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
-	// Bytes until the limit; a log above it is looked at as soon as may be.
+	// Bytes until the limit; 0 above it.
 	room := max(0, limit-p.size)
 	d := seconds(float64(room+limit)/float64(burst), longest)
 	if p.rate > 0 {
@@ -62,9 +58,9 @@ func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
 	return max(shortest, d)
 }
 
-// seconds is a duration of so many seconds, at most atMost.
+// seconds converts seconds to a duration of at most atMost.
 func seconds(s float64, atMost time.Duration) time.Duration {
-	// First, since a large number of seconds does not fit into a Duration.
+	// First, since a large number would overflow a Duration.
 	if s >= atMost.Seconds() {
 		return atMost
 	}

@@ -17,14 +17,13 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The rotation of a log and the compression of what was rotated. The order of the steps is
-// chosen for a full disk and for a process that ends between any two of them: space is freed
-// before it is needed, whatever a container writes is in a file with a name, and a file is
-// removed only when its replacement is whole.
+// The rotation of a log and the compression of rotated files. The order of the steps works on a
+// full disk and survives a crash: space is freed before it is needed, a container always writes
+// to a named file, and a file is removed only when its replacement is complete.
 
-// rotate rotates a log that has reached its limit in bytes, and one that is not there is
-// reopened. It returns the files that are to be compressed. It runs in onDisk and uses
-// nothing of the watched log, which may be forgotten meanwhile.
+// rotate rotates a log that has reached its limit in bytes, and reopens a missing one. It
+// returns the files to compress. It runs in onDisk and does not use the watched log, which may
+// be forgotten meanwhile.
 func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string, err error) {
 	fi, err := statLog(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -36,12 +35,11 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 	if err != nil {
 		return nil, err
 	}
-	// The size is that of now: the log may have been rotated since the look, or emptied.
+	// Checked again: the log may have been rotated or truncated since.
 	if fi.Size() < limit {
 		return nil, nil
 	}
-	// Held from here on: all steps work on the same directory, whatever a pod does to its
-	// path.
+	// All steps use the opened directory, since a pod may change its path.
 	dir, err := openDir(l.Path)
 	if err != nil {
 		return nil, err
@@ -53,22 +51,20 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 		return nil, err
 	}
 	t := plan(base, names, m.cfg.MaxFiles)
-	for _, n := range t.drop { // first: there may be no space for anything
+	for _, n := range t.drop { // first: the disk may be full
 		m.drop(dir, n)
 	}
 	aside := base + "." + nextStamp(t.newest, time.Now())
-	// The container goes on writing to the renamed file until the runtime reopens the log,
-	// so that no line is lost.
+	// The container writes to the renamed file until the runtime reopens the log, so no line is
+	// lost.
 	if err := dir.Rename(base, aside); err != nil {
 		return nil, err
 	}
 	if err := m.reopen(ctx, l.ID); err != nil {
-		// An error does not say whether the runtime has acted. A file under the log's name
-		// does.
+		// After an error, a file with the log's name shows that the runtime has reopened the
+		// log.
 		if _, serr := dir.Lstat(base); errors.Is(serr, fs.ErrNotExist) {
-			// The container writes to the renamed file. Were there a new
-			// one, the runtime would have made it, and only its answer is
-			// lost.
+			// The container still writes to the renamed file.
 			if rerr := dir.Rename(aside, base); rerr != nil {
 				return nil, errors.Join(err, rerr)
 			}
@@ -76,27 +72,25 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 		}
 	}
 	m.met.rotations.WithLabelValues("ok").Inc()
-	// A failure in fit is logged and not returned: the log was rotated.
+	// fit logs its errors: the log was rotated.
 	if m.cfg.PodBudget > 0 {
 		m.fit(l.Pod, filepath.Dir(filepath.Dir(l.Path)))
 	}
-	// Not compressed here: that takes long, and the next rotation of the log must not wait
-	// for it.
+	// Compression takes long, so the caller does it after the rotation.
 	for _, n := range t.pack {
 		pack = append(pack, filepath.Join(filepath.Dir(l.Path), n))
 	}
 	return pack, nil
 }
 
-// reopen asks the runtime, for no longer than Config.Timeout.
+// reopen calls Runtime.ReopenContainerLog within Config.Timeout.
 func (m *Manager) reopen(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	return m.cfg.Runtime.ReopenContainerLog(ctx, id)
 }
 
-// drop removes a file that is not to be kept. A failure is logged: the rotation is worth
-// more than the space.
+// drop removes a file. An error is logged: the rotation continues.
 func (m *Manager) drop(dir *safefile.Dir, name string) {
 	size := int64(0)
 	if fi, err := dir.Lstat(name); err == nil {
@@ -111,12 +105,11 @@ func (m *Manager) drop(dir *safefile.Dir, name string) {
 	m.met.dropped.Add(float64(size))
 }
 
-// fit removes the oldest rotated logs of a pod until all are within its budget, and stay so
-// until the next rotation: logs in use count as large as they may become. It looks at the
-// disk, and is called in onDisk.
+// fit removes the oldest rotated logs of a pod until all its logs are within the budget, until
+// the next rotation: logs in use count with their limit. It is called in onDisk.
 func (m *Manager) fit(pod types.UID, podDir string) {
 	inUse := map[string]bool{}
-	// m.mu is let go before the disk is looked at, which may not answer.
+	// m.mu is released before the disk is accessed.
 	m.mu.Lock()
 	limit := m.limit(pod)
 	for _, w := range m.logs {
@@ -147,8 +140,8 @@ func (m *Manager) fit(pod types.UID, podDir string) {
 	}
 }
 
-// podFiles lists the files of a pod's logs: those in the directories that are
-// in its own. It looks at no more than maxNames names.
+// podFiles lists the log files in the subdirectories of a pod's log directory. It reads at most
+// maxNames names.
 func podFiles(podDir string) ([]podFile, error) {
 	top, err := safefile.OpenDir(filepath.Dir(podDir), filepath.Base(podDir))
 	if err != nil {
@@ -160,8 +153,7 @@ func podFiles(podDir string) ([]podFile, error) {
 		return nil, err
 	}
 	var files []podFile
-	// One number for all of the pod's directories: many of them cost no more than a large
-	// one.
+	// One limit for all directories of the pod.
 	left := maxNames
 	for _, c := range containers {
 		if !c.IsDir() || left <= 0 {
@@ -174,8 +166,8 @@ func podFiles(podDir string) ([]podFile, error) {
 	return files, nil
 }
 
-// containerFiles lists the files in one directory of a pod, and says how many names it
-// looked at. A directory that cannot be opened, as a link that a pod made, has none.
+// containerFiles lists the log files in one directory of a pod, and returns the number of names
+// that it read. A directory that cannot be opened, such as a link, counts as empty.
 func containerFiles(podDir, container string, limit int) (files []podFile, looked int) {
 	dir, err := safefile.OpenDir(filepath.Dir(podDir), filepath.Join(filepath.Base(podDir), container))
 	if err != nil {
@@ -187,7 +179,7 @@ func containerFiles(podDir, container string, limit int) (files []podFile, looke
 		if !e.Type().IsRegular() {
 			continue
 		}
-		// It may be another file by now, or gone.
+		// The file may have been replaced or removed.
 		fi, err := dir.Lstat(e.Name())
 		if err != nil || !fi.Mode().IsRegular() {
 			continue
@@ -195,7 +187,7 @@ func containerFiles(podDir, container string, limit int) (files []podFile, looke
 		f := podFile{path: filepath.Join(podDir, container, e.Name()), size: fi.Size()}
 		if r, ok := ownRotated(e.Name()); ok {
 			if r.half {
-				continue // being written; it replaces one that is counted
+				continue // unfinished; the original is counted
 			}
 			f.stamp = r.stamp
 		}
@@ -204,9 +196,8 @@ func containerFiles(podDir, container string, limit int) (files []podFile, looke
 	return files, len(entries)
 }
 
-// ownRotated reads the name of a file that was made of any log, <n>.log. The log's own name
-// is not known, as that of a dead container is not watched: every ".log" in the name may end
-// it.
+// ownRotated parses the name of a rotated file of any log, <n>.log. The name of the log is
+// unknown for dead containers, so each ".log" in the name may be its end.
 func ownRotated(name string) (rotated, bool) {
 	const suffix = ".log"
 	for i := 0; i+len(suffix) < len(name); i++ {
@@ -219,9 +210,8 @@ func ownRotated(name string) (rotated, bool) {
 	return rotated{}, false
 }
 
-// pack compresses files, one after the other, for Config.Workers logs at a time. What fails
-// stays as it is, and is tried again after the next rotation: plan finds it there
-// uncompressed.
+// pack compresses files one after the other, for at most Config.Workers logs at a time. A failed
+// compression is tried again after the next rotation.
 func (m *Manager) pack(ctx context.Context, paths []string) {
 	if len(paths) == 0 {
 		return
@@ -233,8 +223,7 @@ func (m *Manager) pack(ctx context.Context, paths []string) {
 		return
 	}
 	for _, path := range paths {
-		// The key is the file's path and not the log's: the next look at the log does not
-		// wait for this.
+		// The key is the file's path, so that checks of the log do not wait for the compression.
 		_, err := onDisk(ctx, m, path, packTimeout, func() (struct{}, error) { return struct{}{}, m.compress(ctx, path) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
 			m.met.unpacked.Inc()
@@ -243,9 +232,8 @@ func (m *Manager) pack(ctx context.Context, paths []string) {
 	}
 }
 
-// compress puts a compressed file in the place of a file. At any moment one of them is
-// whole. An error that is fs.ErrNotExist says that the file is gone or was replaced, which
-// is no fault.
+// compress replaces a file by a compressed one. At any moment one of them is complete. An
+// fs.ErrNotExist error means that the file is gone or was replaced, which is harmless.
 func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	dir, err := openDir(path)
 	if err != nil {
@@ -262,13 +250,13 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	// A pod may have put any file there, also a sparse one of any size.
+	// A pod may have created a file of any size.
 	if fi.Size() > maxPacked {
 		return fmt.Errorf("file has %d bytes; want at most %d", fi.Size(), int64(maxPacked))
 	}
-	// The name marks it as half: plan drops it after a crash, and nobody reads it.
+	// The name marks it as unfinished: plan removes it after a crash.
 	temp := name + unfinished
-	// Whoever could read the log can read the compressed one, and nobody else.
+	// The compressed file gets the permissions of the log.
 	out, err := m.create(dir, temp, fi.Mode().Perm())
 	if err != nil {
 		return err
@@ -283,8 +271,7 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	// One byte more than there was: a file that still grows is not done, and the copy must
-	// come to an end.
+	// One more byte detects a file that still grows.
 	switch n, err := io.Copy(z, io.LimitReader(reader{ctx, in}, fi.Size()+1)); {
 	case err != nil:
 		return err
@@ -294,31 +281,31 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	if err := out.Sync(); err != nil { // or a crash might leave neither
+	if err := out.Sync(); err != nil { // before the original is removed
 		return err
 	}
 	if err := out.Close(); err != nil {
 		return err
 	}
-	// A pod's budget, or its end, may have taken the file meanwhile.
+	// The file may have been removed meanwhile.
 	if now, err := dir.Lstat(name); err != nil || !os.SameFile(now, fi) {
 		return errors.Join(err, fs.ErrNotExist)
 	}
-	// A crash between these two leaves both, of which plan drops the uncompressed one.
+	// A crash in between leaves both files; plan removes the uncompressed one.
 	if err := dir.Rename(temp, name+compressed); err != nil {
 		return err
 	}
 	return dir.Remove(name)
 }
 
-// reader reads until ctx ends: a compression of gigabytes must not keep the process from
-// ending.
+// reader reads until ctx ends, so that a large compression does not delay the end of the
+// process.
 type reader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-// Read reads on, or returns the error of ctx.
+// Read reads, or returns the error of ctx.
 func (r reader) Read(p []byte) (int, error) {
 	if err := r.ctx.Err(); err != nil {
 		return 0, err

@@ -13,28 +13,27 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// The loop. Looks are made one after the other in the goroutine of Run, which is cheap
-// enough at a stat(2) each; a rotation has a goroutine of its own, and so has each call into
-// a file system.
+// The loop. Run checks one log after the other, with a stat(2) each. Each rotation and each file
+// system call has its own goroutine.
 
-// idle reports writes to files that nobody looks at.
+// idle reports writes to idle logs.
 type idle interface {
-	// arm has the next write to a file told of once, by its key. It is false
-	// if that cannot be had.
+	// arm requests a notification of the next write to a file, with its key. It returns false if
+	// that is not possible.
 	arm(key, path string) bool
-	// written reports keys of files that were written to, or that went away.
+	// written returns the channel of keys of files that were written, renamed or removed.
 	written() <-chan string
 	close()
 }
 
-// Run watches the logs until ctx ends, and then returns nil, when rotations and compressions
-// under way have ended too, or have had some seconds to do so. It is not called twice.
+// Run rotates logs until ctx ends. It returns nil when rotations and compressions under way have
+// ended, or after some seconds. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Opened here and not in New: a Manager at rest has no descriptor and no goroutine.
+	// Opened here, since New must have no side effects.
 	still := m.idle()
 	defer still.close()
 	// Without Config.Running it stays nil, and never delivers.
@@ -67,13 +66,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-net:
 			m.reconcile(ctx)
 		}
-		// After every event: each may have made another log the next one.
+		// After every event, since another log may be the next one.
 		timer.Reset(lookAtDue())
 	}
 }
 
-// pop takes the log that is due, or says when the next one will be. A log that was taken is
-// the caller's, until again puts it back.
+// pop removes and returns a log that is due, or returns the time until the next one. The caller
+// owns the log until again puts it back.
 func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,15 +85,15 @@ func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 	return heap.Pop(&m.queue).(*watched), 0
 }
 
-// look looks at a log, and has it rotated or looked at again. It blocks for three times
-// lookTimeout at most, if the file system does not answer. Only Run's goroutine calls it.
+// look checks a log's size and starts its rotation or schedules the next check. It blocks for at
+// most three times lookTimeout. Only Run's goroutine calls it.
 func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.WaitGroup) {
 	m.met.looks.Inc()
 	size, err := m.size(ctx, w.Path)
 	now := time.Now()
 	armed := false
 	if m.dozes(w, size, err, now) {
-		// What was written before the kernel took note is seen in its size.
+		// The size shows writes from before the watch.
 		before := size
 		if armed, err = m.arm(ctx, still, w.Log); armed && err == nil {
 			size, err = m.size(ctx, w.Path)
@@ -104,7 +103,7 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Forgotten while the disk was looked at: it must not come back into the queue.
+	// Forgotten meanwhile: do not put it back.
 	if w.gone {
 		return
 	}
@@ -116,16 +115,16 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	if err == nil {
 		w.pace.look(size, now)
 	}
-	// The error left here is that of a log which is not there: rotate has it reopened.
+	// The error is that of a missing log, which rotate reopens.
 	if err != nil || size >= limit {
 		wg.Go(func() { m.turn(ctx, w, limit) })
 		return
 	}
-	// From here on all is well with the log.
+	// No error.
 	w.failing, w.told = 0, ""
 	wait := w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)
 	switch {
-	case w.armed: // it was told of a write, or is looked at as a net
+	case w.armed: // after a notification, or as a precaution
 		w.armed = false
 	case armed:
 		w.armed = true
@@ -136,10 +135,10 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	m.again(w, now.Add(wait))
 }
 
-// dozes reports whether the kernel is to tell of a log's next write. It tries the look on a
-// copy of the pace: the size may have to be read again before it counts. A log that was
-// armed is first looked at without, since its watch may have ended. One that is empty need
-// not prove that it is at rest: many containers never log a line.
+// dozes reports whether to wait for a notification of the log's next write. It uses a copy of
+// the pace, since the size may be read again. A log that was armed is checked once without,
+// since its watch may have ended. An empty log counts as idle at once: many containers never log
+// a line.
 func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,7 +150,7 @@ func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
 	return size == 0 || next.idle(now)
 }
 
-// size is the size of a log in bytes. The error is fs.ErrNotExist if there is no log.
+// size returns the size of a log in bytes, or fs.ErrNotExist if there is no log.
 func (m *Manager) size(ctx context.Context, path string) (int64, error) {
 	return onDisk(ctx, m, path, lookTimeout, func() (int64, error) {
 		fi, err := statLog(path)
@@ -162,12 +161,12 @@ func (m *Manager) size(ctx context.Context, path string) (int64, error) {
 	})
 }
 
-// arm is idle.arm, with a deadline.
+// arm calls idle.arm with a timeout.
 func (m *Manager) arm(ctx context.Context, still idle, l Log) (bool, error) {
 	return onDisk(ctx, m, l.Path, lookTimeout, func() (bool, error) { return still.arm(l.ID, l.Path), nil })
 }
 
-// again puts a log back into the queue, unless it was forgotten. m.mu is held.
+// again puts a log back into the queue, unless it is forgotten. m.mu is held.
 func (m *Manager) again(w *watched, due time.Time) {
 	if w.gone {
 		return
@@ -176,8 +175,8 @@ func (m *Manager) again(w *watched, due time.Time) {
 	heap.Push(&m.queue, w)
 }
 
-// fail has a log looked at again later, the later the more often it failed. It logs the
-// failure if it is another one than before. m.mu is held.
+// fail schedules the next check after a failure, with back-off, and logs the error if it
+// changed. m.mu is held.
 func (m *Manager) fail(w *watched, err error, now time.Time) {
 	if w.gone {
 		return
@@ -191,8 +190,8 @@ func (m *Manager) fail(w *watched, err error, now time.Time) {
 	m.again(w, now.Add(wait))
 }
 
-// turn rotates a log in its own time, and then compresses what is due. It has a goroutine of
-// its own, and w to itself until it is put back.
+// turn rotates a log and then compresses its older files. It runs in its own goroutine and owns
+// w until it puts w back.
 func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	select {
 	case m.slots <- struct{}{}:
@@ -200,8 +199,7 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		return
 	}
 	l := w.Log
-	// A rotation asks the runtime twice at most: for a log that is not there, and after the
-	// rename.
+	// A rotation calls the runtime at most twice: for a missing log, and after the rename.
 	pack, err := onDisk(ctx, m, l.Path, 2*m.cfg.Timeout+turnTimeout, func() ([]string, error) { return m.rotate(ctx, l, limit) })
 	<-m.slots
 	now := time.Now()
@@ -210,7 +208,7 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		m.met.rotations.WithLabelValues("failed").Inc()
 		m.fail(w, err, now)
 	} else {
-		// The watch was that of the file which has another name now.
+		// The watch belongs to the renamed file.
 		w.armed = false
 		// The new file is empty, or nearly so.
 		w.pace.look(0, now)
@@ -218,14 +216,14 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		m.again(w, now.Add(w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)))
 	}
 	m.mu.Unlock()
-	// Run sleeps until what was due when it last looked.
+	// Run must see the new due time.
 	m.poke()
-	// The log is in the queue again, and its next rotation may overtake this.
+	// The log is in the queue again, and may be rotated meanwhile.
 	m.pack(ctx, pack)
 }
 
-// written has a log looked at that was idle. Events of logs that were forgotten, or are
-// being looked at, come to nothing: a look is due to them, or none.
+// written schedules a check of an idle log after a notification. Notifications of forgotten
+// logs, and of logs that are being checked, are ignored.
 func (m *Manager) written(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,9 +236,8 @@ func (m *Manager) written(id string) {
 	heap.Fix(&m.queue, w.index)
 }
 
-// reconcile watches what runs, and forgets what does not: a Watch or a Forget that was
-// missed has no lasting effect. It blocks Run for Config.Timeout at most. A list that cannot
-// be had changes nothing.
+// reconcile updates the watched logs from Config.Running, in case a Watch or Forget was missed.
+// It blocks Run for at most Config.Timeout. After an error nothing changes.
 func (m *Manager) reconcile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -260,7 +257,7 @@ func (m *Manager) reconcile(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for id, w := range m.logs {
-		if !there[id] && w.since.Before(began) { // it may have come since
+		if !there[id] && w.since.Before(began) { // it may have been added since
 			m.forget(w)
 		}
 	}

@@ -1,9 +1,8 @@
-// Package hold settles who may have a thing that one side is about to use and
-// the other about to remove: an image that a pod is being started from and that
-// the collector found unused a moment ago.
+// Package hold resolves the race between users and collectors of an item, for example between a
+// starting pod and a collector that has just found the pod's image unused.
 //
-// The user opens a hold before it looks whether the thing is there, and lets go
-// when its use can be seen in the facts that collectors read:
+// A user opens a hold before it looks up the item, and releases it when collectors can see the
+// use:
 //
 //	h := table.Open()
 //	defer h.Release()
@@ -12,8 +11,7 @@
 //	}
 //	// look for it, fetch it, make a container of it
 //
-// The collector begins a pass before it reads its facts, and takes each thing
-// before it removes it:
+// A collector begins a pass before it reads its facts, and takes each item before it removes it:
 //
 //	pass := table.Begin()
 //	defer pass.End()
@@ -25,17 +23,15 @@
 //
 // # What it keeps true
 //
-// Take fails for what is held, and for what was held at any time since the pass
-// began: its user may have shown up after the facts were read. Add waits while
-// the thing is being removed. So between Add and Release nothing is removed,
-// and what is removed was unused from before the facts were read until it was
-// gone.
+// Take fails for items that are held, or were held at any time since the pass began: the facts
+// may not show such a use. Add waits while the item is being removed. So nothing is removed
+// between Add and Release, and a removed item was unused from before the facts were read until
+// it was gone.
 //
-// A thing may get a further name while it is held, as an image has its ID only
-// after the pull. Add reports for such a name whether it was removed since the
-// hold was opened, under the other name, so that it has to be fetched anew.
+// An item may get another name while it is held: an image has its ID only after the pull. For
+// such a name, Add reports whether the item was removed since the hold was opened; then it must
+// be fetched again.
 //
-// All methods may be called from any goroutine. Memory is bounded by what is
-// held, and by what was let go or removed since the oldest pass or hold that
-// is still open.
+// All methods may be called from any goroutine. Memory is limited by the held items, and by
+// those that were released or removed since the oldest open pass or hold.
 package hold

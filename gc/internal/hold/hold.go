@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Table knows what is held and what is being removed. Its zero value is ready.
+// Table has the items that are held or being removed. The zero value is ready.
 type Table[K comparable] struct {
 	mu sync.Mutex
-	// seq counts what happens, so that it can be told what came first.
+	// seq is a logical clock: it counts releases and removals.
 	seq    uint64
 	held   map[K]int
 	holds  map[*Hold[K]]bool
 	passes map[*Pass[K]]bool
-	taking map[K]chan struct{} // closed when it is gone
-	// released and removed hold the time, by seq, of the last of it; only as
-	// far back as somebody may ask.
+	taking map[K]chan struct{} // closed after the removal
+	// released and removed have the seq of the last release and removal of an item, as far back
+	// as an open pass or hold needs them.
 	released, removed map[K]uint64
 }
 
-// Hold is what one user holds: for one thing that is being looked for, with all
-// its names. Who looks for several at the same time opens a Hold for each.
+// Hold is the hold of one user on one item, with all its names. A user of several items opens a
+// Hold for each.
 type Hold[K comparable] struct {
 	t      *Table[K]
 	opened uint64
@@ -28,7 +28,7 @@ type Hold[K comparable] struct {
 	over   bool
 }
 
-// Open begins a hold, of nothing yet.
+// Open returns a hold without names.
 func (t *Table[K]) Open() *Hold[K] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,11 +41,9 @@ func (t *Table[K]) Open() *Hold[K] {
 	return h
 }
 
-// Add holds k from now on, as soon as no removal of it is under way. intact is
-// false if it was removed since the hold was opened, or since the Add of it
-// that said so last, under whichever name: what was known from before then, by
-// any of the names, is out of date. The error is ctx's. A hold that was
-// released holds nothing more: Add does nothing.
+// Add waits for a removal of k under way and then holds k. intact is false if k was removed
+// since the hold was opened, or since the last Add that returned false: earlier look-ups by any
+// of its names are out of date. The error is that of ctx. After Release, Add does nothing.
 func (h *Hold[K]) Add(ctx context.Context, k K) (intact bool, err error) {
 	t := h.t
 	for {
@@ -74,13 +72,13 @@ func (h *Hold[K]) Add(ctx context.Context, k K) (intact bool, err error) {
 	}
 	if t.removed[k] > h.opened {
 		t.seq++
-		h.opened = t.seq // held now: nothing of it is removed from here on
+		h.opened = t.seq // held from now on
 		return false, nil
 	}
 	return true, nil
 }
 
-// Release lets go of everything. Only the first call does anything.
+// Release releases all names. Further calls do nothing.
 func (h *Hold[K]) Release() {
 	t := h.t
 	t.mu.Lock()
@@ -105,13 +103,13 @@ func (h *Hold[K]) Release() {
 	t.forget()
 }
 
-// Pass is one round of a collector. Several may be under way.
+// Pass is one pass of a collector. Several may be open.
 type Pass[K comparable] struct {
 	t     *Table[K]
 	began uint64
 }
 
-// Begin begins a pass. It must come before the facts of the pass are read.
+// Begin begins a pass. Call it before the facts of the pass are read.
 func (t *Table[K]) Begin() *Pass[K] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,9 +146,9 @@ func (p *Pass[K]) free(keys []K) bool {
 	return true
 }
 
-// Take claims a thing, with all its names, to remove it. done must be called
-// when it is gone, or stays after all. ok is false if it is held, was held
-// since the pass began, or is being removed by another pass.
+// Take takes an item, with all its names, for removal. done must be called after the removal or
+// its failure. ok is false if the item is held, was held since the pass began, or is being
+// removed by another pass.
 func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
 	t := p.t
 	t.mu.Lock()
@@ -178,7 +176,7 @@ func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
 	}), true
 }
 
-// forget drops what nobody can ask for any more.
+// forget drops entries that no open pass or hold needs.
 func (t *Table[K]) forget() {
 	oldest := t.seq
 	for p := range t.passes {
