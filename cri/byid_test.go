@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -131,8 +132,8 @@ func (n *noted) inspect() (shown, calls string) {
 	whole, err := cri.NewReader(n.rt).Inspect(n.t.Context(), uid)
 	n.must(err)
 	whole.ObservedAt = pod.ObservedAt
-	if got, want := fmt.Sprintf("%+v", pod), fmt.Sprintf("%+v", whole); got != want {
-		n.t.Errorf("the look shows\n%s\nlists show\n%s", got, want)
+	if !reflect.DeepEqual(pod, whole) {
+		n.t.Errorf("the look shows\n%+v\nlists show\n%+v", pod, whole)
 	}
 	var items []string
 	for _, s := range pod.Sandboxes {

@@ -155,7 +155,7 @@ func TestReader(t *testing.T) {
 	// What has ended is asked for once.
 	for range 3 {
 		p, err = r.Inspect(t.Context(), "b")
-		if err != nil || p.Newest("c").ExitCode != 7 || p.Newest("c").ID != dead {
+		if err != nil || p.Newest("c").Code() != 7 || p.Newest("c").ID != dead {
 			t.Errorf("pod %+v, %v", p, err)
 		}
 	}

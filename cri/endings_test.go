@@ -105,9 +105,9 @@ func TestEndingsAreBounded(t *testing.T) {
 func TestAnEndingToldOfAgain(t *testing.T) {
 	e := newEndings()
 	for i := range 10 {
-		e.add("u", &observed.Container{ID: "c", ExitCode: int32(i), Message: strings.Repeat("x", i)})
+		e.add("u", &observed.Container{ID: "c", ExitCode: new(int32(i)), Message: strings.Repeat("x", i)})
 	}
-	if c, ok := e.get("u", "c"); !ok || c.ExitCode != 9 || e.count != 1 || e.bytes != 9 {
+	if c, ok := e.get("u", "c"); !ok || c.Code() != 9 || e.count != 1 || e.bytes != 9 {
 		t.Errorf("%+v, %d ends of %d bytes", c, e.count, e.bytes)
 	}
 }

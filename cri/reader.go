@@ -454,7 +454,7 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	}
 	if out.State == observed.Exited {
 		out.FinishedAt = unixNano(s.GetFinishedAt())
-		out.ExitCode, out.Reason, out.Message = s.GetExitCode(), cut(s.GetReason(), maxReason), cut(s.GetMessage(), maxMessage)
+		out.ExitCode, out.Reason, out.Message = new(s.GetExitCode()), cut(s.GetReason(), maxReason), cut(s.GetMessage(), maxMessage)
 		// containerd's words for a start that lost its caller.
 		out.Abandoned = out.StartedAt.IsZero() && strings.HasSuffix(out.Message, context.Canceled.Error())
 	}

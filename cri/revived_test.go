@@ -53,7 +53,7 @@ func TestSecondEndOfOneContainer(t *testing.T) {
 		}
 		return p.Newest("c")
 	}
-	if c := look(); c.State != observed.Exited || c.ExitCode != 1 {
+	if c := look(); c.State != observed.Exited || c.Code() != 1 {
 		t.Errorf("first end: %+v", c)
 	}
 	rt.runs = true
@@ -61,7 +61,7 @@ func TestSecondEndOfOneContainer(t *testing.T) {
 		t.Errorf("begun anew: %+v", c)
 	}
 	rt.runs, rt.code = false, 2
-	if c := look(); c.State != observed.Exited || c.ExitCode != 2 {
+	if c := look(); c.State != observed.Exited || c.Code() != 2 {
 		t.Errorf("second end: %+v", c)
 	}
 }

@@ -14,7 +14,7 @@ func TestEventsNameWhatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt := newFake(false)
 		named := func(state observed.State, code int32) {
-			rt.set("a", observed.Running, observed.Container{ID: "c1", Name: "app", State: state, ExitCode: code},
+			rt.set("a", observed.Running, observed.Container{ID: "c1", Name: "app", State: state, ExitCode: &code},
 				observed.Container{ID: "c2", Name: "side", State: observed.Running})
 		}
 		named(observed.Running, 0)

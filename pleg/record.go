@@ -300,7 +300,7 @@ func (c *Change) describe(k *observed.Container) {
 	switch {
 	case c.Type != ContainerDied && c.Type != ContainerRemoved:
 	case k.State == observed.Exited:
-		c.ExitCode = k.ExitCode
+		c.ExitCode = k.Code()
 	default:
 		c.ExitCode = -1
 	}

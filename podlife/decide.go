@@ -200,7 +200,7 @@ func (k *Knowledge) starts(c *v1.Container) observed.Answer {
 
 // Starts reports whether a container is started again after its newest instance o, or for
 // the first time if o is nil. It is Maybe for one that ended with a code that the runtime
-// has not told yet ([UnknownExit]), if a rule may ask for the code. Whether the pod goes on
+// has not told yet, if a rule may ask for the code. Whether the pod goes on
 // is not asked here: see [Decide].
 func Starts(pod *v1.Pod, c *v1.Container, o *observed.Container) observed.Answer {
 	switch {
@@ -212,21 +212,17 @@ func Starts(pod *v1.Pod, c *v1.Container, o *observed.Container) observed.Answer
 		return observed.Yes
 	case exitUnknown(c, o):
 		return observed.Maybe
-	case podmeta.RestartsAfter(pod, c, o.ExitCode):
+	case podmeta.RestartsAfter(pod, c, o.Code()):
 		return observed.Yes
 	default:
 		return observed.No
 	}
 }
 
-// UnknownExit is the exit code of a container that the runtime has not told of since it was
-// ended.
-const UnknownExit int32 = -1
-
 // exitUnknown reports whether a container has restart rules and ended with a code that is
 // not known yet: it would match a rule with NotIn.
 func exitUnknown(c *v1.Container, o *observed.Container) bool {
-	return o.ExitCode == UnknownExit && len(c.RestartPolicyRules) > 0
+	return o.ExitCode == nil && len(c.RestartPolicyRules) > 0
 }
 
 // SandboxOf returns the state of a pod's sandbox, as far as it does not depend on the
@@ -318,7 +314,7 @@ func (k *Knowledge) hasRun() bool {
 	for i := range k.Pod.Spec.InitContainers {
 		c := &k.Pod.Spec.InitContainers[i]
 		o := k.Runtime.Newest(c.Name)
-		if !podmeta.IsSidecar(c) && o != nil && o.State != observed.Created && (o.State != observed.Exited || o.ExitCode != 0) {
+		if !podmeta.IsSidecar(c) && o != nil && o.State != observed.Created && (o.State != observed.Exited || o.Code() != 0) {
 			return true
 		}
 	}
@@ -401,8 +397,8 @@ func (k *Knowledge) initialized(d *Decision) (done bool) {
 			d.Init[i] = Act{} // neither over nor due
 		// A process that the kernel killed for memory may leave an exit code 0; by
 		// policy and rules it is a failure.
-		case o.State == observed.Exited && (o.ExitCode != 0 || o.Reason == "OOMKilled"):
-			if !podmeta.RestartsAfter(k.Pod, c, max(o.ExitCode, 1)) {
+		case o.State == observed.Exited && (o.Code() != 0 || o.Reason == "OOMKilled"):
+			if !podmeta.RestartsAfter(k.Pod, c, max(o.Code(), 1)) {
 				d.over()
 				return false
 			}

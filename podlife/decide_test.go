@@ -17,12 +17,12 @@ type shown struct {
 	name  string
 	there bool
 	state observed.State
-	code  int32
+	code  *int32
 }
 
 var allShown = []shown{
-	{name: "none"}, {"created", true, observed.Created, 0}, {"running", true, observed.Running, 0}, {"unknown", true, observed.Unknown, 0},
-	{"succeeded", true, observed.Exited, 0}, {"failed", true, observed.Exited, 1}, {"killed, code not told", true, observed.Exited, UnknownExit},
+	{name: "none"}, {"created", true, observed.Created, nil}, {"running", true, observed.Running, nil}, {"unknown", true, observed.Unknown, nil},
+	{"succeeded", true, observed.Exited, new(int32)}, {"failed", true, observed.Exited, new(int32(1))}, {"killed, code not told", true, observed.Exited, nil},
 }
 
 // rule restarts a container unless it was killed.
@@ -145,7 +145,7 @@ func TestDecideProperties(t *testing.T) {
 				case act.Do == End && act.Why == "":
 					bad("an end has no cause")
 				case starts && o != nil && o.State == observed.Exited && !podmeta.IsSidecar(c) && !(init && d.Sandbox.Make) &&
-					(o.ExitCode == UnknownExit && len(c.RestartPolicyRules) > 0 || !podmeta.RestartsAfter(pod, c, o.ExitCode)):
+					(o.ExitCode == nil && len(c.RestartPolicyRules) > 0 || !podmeta.RestartsAfter(pod, c, o.Code())):
 					bad("a container is started against its policy, or before its exit code is known")
 				case !deleted && !d.Over && runs && d.Sandbox.Lack == "" && act.Do == Never && !(init && !podmeta.IsSidecar(c)):
 					bad("a container that runs is forgotten")

@@ -30,7 +30,7 @@ func RestartsAll(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Conta
 // One that was killed here a moment ago has no exit code that a rule could be
 // meant for.
 func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
-	return o != nil && o.State == observed.Exited && o.ExitCode != UnknownExit && podmeta.RestartsAllAfter(c, o.ExitCode)
+	return o != nil && o.State == observed.Exited && o.ExitCode != nil && podmeta.RestartsAllAfter(c, *o.ExitCode)
 }
 
 // resets lists every instance of the containers of a pod that is to start

@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/retry"
-	"github.com/nodewright/nodewright/podlife"
 )
 
 // Backoff is the policy for restarts of containers in a crash loop. Its methods must depend
@@ -28,8 +27,8 @@ type Crash struct {
 	Container *v1.Container // its spec; shared: read-only
 
 	// ExitCode and Reason (Error, OOMKilled, Completed, ...) come from the runtime.
-	// For a container that was just killed they are UnknownExit and "".
-	ExitCode int32
+	// For a container that was just killed they are nil and "".
+	ExitCode *int32
 	Reason   string
 	// Lived is the wall-clock time from the container's start to its end; 0 if it
 	// never started.
@@ -40,9 +39,6 @@ type Crash struct {
 	// Last is the delay before the latest restart.
 	Last time.Duration
 }
-
-// UnknownExit stands for an exit code that the runtime has not reported yet.
-const UnknownExit = podlife.UnknownExit
 
 // DoublingBackoff is the kubelet's policy: the first restart is immediate, the
 // second waits for First, each later one twice as long as the one before it,
@@ -102,8 +98,10 @@ type ByExitCode struct {
 
 // of chooses the policy for a crash.
 func (b ByExitCode) of(c Crash) Backoff {
-	if p := b.Codes[c.ExitCode]; p != nil {
-		return p
+	if c.ExitCode != nil {
+		if p := b.Codes[*c.ExitCode]; p != nil {
+			return p
+		}
 	}
 	if b.Default != nil {
 		return b.Default

@@ -11,7 +11,7 @@ import (
 // delays are those of n crashes in a row, in seconds.
 func delays(b Backoff, n int, code int32) []float64 {
 	var out []float64
-	c := Crash{ExitCode: code}
+	c := Crash{ExitCode: told(code)}
 	for range n {
 		c.Last = b.Delay(c)
 		c.Restarts++
@@ -41,7 +41,7 @@ func TestBackoffDelays(t *testing.T) {
 		{"by exit code: one", byCode, 42, []float64{3, 3, 3}},
 		{"by exit code: another", byCode, 137, []float64{0, 60, 120, 240, 300}},
 		{"by exit code: default", byCode, 1, []float64{0, 1, 2}},
-		{"by exit code: not told yet", byCode, UnknownExit, []float64{0, 1, 2}},
+		{"by exit code: not told yet", byCode, untold, []float64{0, 1, 2}},
 		{"by exit code: no default", ByExitCode{}, 1, []float64{0, 10, 20}},
 	} {
 		if got := delays(tc.b, len(tc.want), tc.code); !slices.Equal(got, tc.want) {
@@ -77,7 +77,7 @@ func TestRecovered(t *testing.T) {
 		{ByExitCode{}, time.Hour, true},
 		{ByExitCode{Codes: map[int32]Backoff{0: ConstantBackoff(0)}}, time.Hour, false},
 	} {
-		if got := tc.b.Recovered(Crash{Restarts: 1, Lived: tc.lived}); got != tc.want {
+		if got := tc.b.Recovered(Crash{ExitCode: new(int32), Restarts: 1, Lived: tc.lived}); got != tc.want {
 			t.Errorf("%T after %v: %v, want %v", tc.b, tc.lived, got, tc.want)
 		}
 	}
@@ -88,7 +88,7 @@ func TestRecovered(t *testing.T) {
 func ExampleByExitCode() {
 	policy := ByExitCode{Codes: map[int32]Backoff{137: ConstantBackoff(time.Minute)}}
 	for _, code := range []int32{1, 137} {
-		fmt.Println(code, policy.Delay(Crash{ExitCode: code}), policy.Delay(Crash{ExitCode: code, Restarts: 1}))
+		fmt.Println(code, policy.Delay(Crash{ExitCode: &code}), policy.Delay(Crash{ExitCode: &code, Restarts: 1}))
 	}
 	// Output:
 	// 1 0s 10s

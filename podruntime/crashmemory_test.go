@@ -432,7 +432,7 @@ func TestPolicyHearsOfTheCrash(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		l.next()
 		got := heard[len(heard)-1]
-		if got.Pod.UID != "u" || got.Container.Name != "a" || got.ExitCode != 7 || got.Reason != "Error" ||
+		if got.Pod.UID != "u" || got.Container.Name != "a" || *got.ExitCode != 7 || got.Reason != "Error" ||
 			got.Lived.Round(time.Second) != 4*time.Second || got.Restarts != 1 || got.Last != 3*time.Second {
 			t.Errorf("heard %+v", got)
 		}

@@ -37,6 +37,11 @@
 // adopted; a container that was created and never started is replaced. Cancelling ctx
 // stops waits and pulls at once, and the next Sync continues from there.
 //
+// The package remembers of each container and sandbox how far its newest attempt is, since
+// when, and whether a look has shown it. A look that contradicts what the runtime said before
+// has the same be done again only after a wait, which doubles from a second to a minute, as
+// after a call that failed.
+//
 // A container in a crash loop is restarted with the delay that its [Backoff] returns: the
 // kubelet's, or one by exit code, reason or anything else. Delays survive a restart of the
 // agent: they are kept in Config.Memory and, if that is missing or damaged, computed from

@@ -27,11 +27,11 @@ func ExamplePlan() {
 	obs.Containers = []observed.Container{{ID: "1", Name: "migrate", SandboxID: "s", State: observed.Running}}
 	tell("init runs")
 
-	obs.Containers[0].State = observed.Exited
+	obs.Containers[0].State, obs.Containers[0].ExitCode = observed.Exited, new(int32)
 	tell("init succeeded")
 
 	obs.Containers = append([]observed.Container{
-		{ID: "3", Name: "web", SandboxID: "s", State: observed.Exited, ExitCode: 1},
+		{ID: "3", Name: "web", SandboxID: "s", State: observed.Exited, ExitCode: new(int32(1))},
 		{ID: "2", Name: "app", SandboxID: "s", State: observed.Running},
 	}, obs.Containers...)
 	tell("web crashed")

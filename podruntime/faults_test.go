@@ -147,7 +147,7 @@ func (r *memory) set(id string, s observed.State) error {
 			case observed.Running:
 				o.StartedAt = time.Now()
 			case observed.Exited:
-				o.FinishedAt = time.Now()
+				o.FinishedAt, o.ExitCode = time.Now(), new(int32)
 			}
 			return nil
 		}

@@ -175,7 +175,7 @@ func TestAMessageIsOfARegularFileOfThePod(t *testing.T) {
 func messageOf(m *Manager, podDir, log string) string {
 	w := build(v1.RestartPolicyNever, nil, "c")
 	w.pod.Spec.Containers[0].TerminationMessagePolicy = v1.TerminationMessageFallbackToLogsOnError
-	obs := &observed.Pod{UID: w.pod.UID, Containers: []observed.Container{{Name: "c", State: observed.Exited, ExitCode: 1, LogPath: log}}}
+	obs := &observed.Pod{UID: w.pod.UID, Containers: []observed.Container{{Name: "c", State: observed.Exited, ExitCode: new(int32(1)), LogPath: log}}}
 	return m.WithMessages(w.pod, podDir, obs).Containers[0].Message
 }
 

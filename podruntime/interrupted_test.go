@@ -29,7 +29,7 @@ func TestAbandonedStartIsDoneOver(t *testing.T) {
 				c := &r.pod.Containers[i]
 				*c = observed.Container{
 					ID: c.ID, Name: c.Name, SandboxID: c.SandboxID, Hash: c.Hash, CreatedAt: c.CreatedAt,
-					State: observed.Exited, ExitCode: 128, Reason: "StartError", FinishedAt: time.Now(), Abandoned: true,
+					State: observed.Exited, ExitCode: new(int32(128)), Reason: "StartError", FinishedAt: time.Now(), Abandoned: true,
 				}
 			}
 			mustSync(t, manager(t, r), request(t, w, r.look()))

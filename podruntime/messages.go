@@ -78,7 +78,7 @@ func (m *Manager) messageTails(pod *v1.Pod, podDir string, obs *observed.Pod) (f
 			}
 		}
 		// A container that could not run has no log of its own to fall back to.
-		if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || o.ExitCode == 0 || o.Reason == "ContainerCannotRun" {
+		if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || o.Code() == 0 || o.Reason == "ContainerCannotRun" {
 			continue
 		}
 		if name, err := below(m.cfg.PodLogsDir, o.LogPath); err == nil { // the runtime may say anything

@@ -61,7 +61,7 @@ func TestTerminationMessages(t *testing.T) {
 		w := build(v1.RestartPolicyNever, nil, "c")
 		c := &w.pod.Spec.Containers[0]
 		c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", tc.policy
-		o := observed.Container{Name: "c", State: observed.Exited, ExitCode: tc.code, Reason: tc.reason, Message: tc.message, RestartCount: 3}
+		o := observed.Container{Name: "c", State: observed.Exited, ExitCode: &tc.code, Reason: tc.reason, Message: tc.message, RestartCount: 3}
 		in := request(t, w, nil).Spec
 		in.PodDir = podDir
 		if tc.file != "" {

@@ -69,11 +69,11 @@ func TestPlanOfRestartAll(t *testing.T) {
 		"earlier instances of the one that wants it go before it": {func(w *world) {
 			startsAllOver(&w.pod.Spec.Containers[0], 42)
 			w.all(observed.Exited, 42, "a")
-			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "a-old", Name: "a", State: observed.Exited, ExitCode: 1})
+			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "a-old", Name: "a", State: observed.Exited, ExitCode: new(int32(1))})
 		}, "a-old b-id i-id side-id a-id"},
 		"the instance before did": {func(w *world) {
 			startsAllOver(&w.pod.Spec.Containers[0], 42)
-			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "a-old", Name: "a", State: observed.Exited, ExitCode: 42})
+			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "a-old", Name: "a", State: observed.Exited, ExitCode: new(int32(42))})
 		}, ""},
 		"the sandbox is gone": {func(w *world) {
 			startsAllOver(&w.pod.Spec.Containers[0], 42)
@@ -121,7 +121,7 @@ func TestRestartAll(t *testing.T) {
 		end := func(name string, code int32) {
 			o := r.look().Newest(name)
 			_ = r.set(o.ID, observed.Exited)
-			byID(&r.pod, o.ID).ExitCode = code
+			byID(&r.pod, o.ID).ExitCode = &code
 		}
 		runs := func(name string) bool {
 			o := r.look().Newest(name)
@@ -173,7 +173,7 @@ func TestRestartAllInterrupted(t *testing.T) {
 				first := r.look()
 				a := first.Newest("a").ID
 				_ = r.set(a, observed.Exited)
-				byID(&r.pod, a).ExitCode = 42
+				byID(&r.pod, a).ExitCode = new(int32(42))
 				r.fail[call], r.after[call] = errors.New("injected"), effect
 				req.Observed = r.look()
 				if res := m.Sync(t.Context(), req); res.Err() == nil {

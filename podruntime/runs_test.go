@@ -341,7 +341,8 @@ func TestRunTable(t *testing.T) {
 // Whatever happens to a container, in whatever order: a look says the same when it is merged
 // twice; one that is too old changes nothing but that what it shows to have ended has ended;
 // only what the runtime said can be contradicted; what has ended waits for nothing but a failed
-// call; a wait is a minute at most; and what was to end is kept for as long as it may run.
+// call; waits after failed calls in a row grow to a minute; the time to end begins once; and what
+// was to end is kept for as long as it may run.
 func TestRunProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 3000 {
@@ -377,6 +378,12 @@ func TestRunProperties(t *testing.T) {
 			}
 			if r.State == ended && r.Seen && r.failed == 0 && !r.Next.IsZero() && !contradicted {
 				wrong("what has ended waits")
+			}
+			if wait := waits.Following(before.failed); e.name == "call fails" && r.Next.Sub(now) != wait {
+				wrong("a wait of %v after a failed call, want %v", r.Next.Sub(now), wait)
+			}
+			if e.name == "end asked" && before.State == ending && before.Ends == r.Ends && !r.Since.Equal(before.Since) {
+				wrong("the time to end begins anew")
 			}
 			if r.Next.Sub(now) > waits.Max {
 				wrong("a wait of %v", r.Next.Sub(now))

@@ -119,7 +119,7 @@ func (e *explorer) spec(name string) *v1.Container {
 func (e *explorer) exit(c *observed.Container, code int32) {
 	e.note("%s exits with %d", c.ID, code)
 	_ = e.set(c.ID, observed.Exited)
-	byID(&e.pod, c.ID).ExitCode = code
+	byID(&e.pod, c.ID).ExitCode = &code
 	e.ended(c, code)
 }
 
@@ -196,7 +196,7 @@ func (e *explorer) StopContainer(ctx context.Context, id string, grace int64) er
 	if now := byID(e.look(), id); c != nil && c.State == observed.Running && now != nil && now.State == observed.Exited {
 		e.note("%s is killed", id)
 		e.mu.Lock()
-		byID(&e.pod, id).ExitCode = 137
+		byID(&e.pod, id).ExitCode = new(int32(137))
 		e.mu.Unlock()
 		e.ended(c, 137)
 	}
@@ -247,7 +247,7 @@ func (e *explorer) settle() {
 	for i := range e.w.pod.Spec.Containers {
 		c := &e.w.pod.Spec.Containers[i]
 		o := pod.Newest(c.Name)
-		if o == nil || o.State != observed.Exited || e.edited[c.Name] || podmeta.RestartsAfter(e.w.pod, c, o.ExitCode) {
+		if o == nil || o.State != observed.Exited || e.edited[c.Name] || podmeta.RestartsAfter(e.w.pod, c, o.Code()) {
 			return
 		}
 	}

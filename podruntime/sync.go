@@ -231,7 +231,7 @@ func (s *syncing) markStopped(id string) {
 		// The crash-loop back-off counts from this end, as that of the runtime is
 		// not known yet.
 		if c := &s.obs.Containers[i]; (id == "" || c.ID == id) && c.State != observed.Exited {
-			c.State, c.FinishedAt, c.ExitCode = observed.Exited, time.Now(), UnknownExit
+			c.State, c.FinishedAt = observed.Exited, time.Now()
 		}
 	}
 	for i := range s.obs.Sandboxes {

@@ -17,7 +17,7 @@ func BenchmarkOf(b *testing.B) {
 		names[i] = fmt.Sprintf("c%d", i)
 		obs.Containers = append(obs.Containers,
 			observed.Container{ID: names[i] + "-1", Name: names[i], SandboxID: "s", State: observed.Running, RestartCount: 1, CreatedAt: now, StartedAt: now},
-			observed.Container{ID: names[i] + "-0", Name: names[i], SandboxID: "s", State: observed.Exited, ExitCode: 1, CreatedAt: now.Add(-time.Minute), FinishedAt: now.Add(-time.Second)})
+			observed.Container{ID: names[i] + "-0", Name: names[i], SandboxID: "s", State: observed.Exited, ExitCode: new(int32(1)), CreatedAt: now.Add(-time.Minute), FinishedAt: now.Add(-time.Second)})
 	}
 	yes := func(string) bool { return true }
 	in := Input{Pod: podOf(always, nil, names...), Observed: obs, Started: yes, Ready: yes, Now: now}

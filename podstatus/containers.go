@@ -275,12 +275,12 @@ func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated 
 	reason := c.Reason
 	if reason == "" {
 		reason = ReasonCompleted
-		if c.ExitCode != 0 {
+		if c.Code() != 0 {
 			reason = ReasonError
 		}
 	}
 	return &v1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: reason, Message: c.Message, ContainerID: in.containerID(c.ID),
+		ExitCode: c.Code(), Reason: reason, Message: c.Message, ContainerID: in.containerID(c.ID),
 		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
 	}
 }

@@ -41,7 +41,7 @@ func was(s v1.ContainerStatus, id string, restarts int32) *v1.PodStatus {
 // instance is one instance of container c.
 func instance(id string, state observed.State, code, restarts int32) observed.Container {
 	return observed.Container{
-		ID: id, Name: "c", State: state, ExitCode: code, RestartCount: restarts, SandboxID: "s",
+		ID: id, Name: "c", State: state, ExitCode: &code, RestartCount: restarts, SandboxID: "s",
 		CreatedAt: now, StartedAt: now, FinishedAt: now,
 	}
 }
@@ -136,7 +136,7 @@ func TestStatusFromRuntimeAndPrevious(t *testing.T) {
 		{name: "not once all is over", terminal: true, obs: list{instance("1", observed.Exited, 3, 0)}, errs: crash, want: "terminated 3 Error, last none, restarts 0"},
 
 		{name: "others' names say nothing", obs: list{{ID: "x", Name: "stranger", State: observed.Running}}, want: "waiting ContainerCreating, last none, restarts 0"},
-		{name: "abandoned before it ran", obs: list{{ID: "1", Name: "c", State: observed.Exited, ExitCode: 128, Abandoned: true}}, want: "waiting, last none, restarts 0"},
+		{name: "abandoned before it ran", obs: list{{ID: "1", Name: "c", State: observed.Exited, ExitCode: new(int32(128)), Abandoned: true}}, want: "waiting, last none, restarts 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := podOf(tc.policy, nil, "c")
@@ -279,7 +279,7 @@ func TestImagesIDsTimesAndUser(t *testing.T) {
 	p := podOf(always, nil, "c")
 	o := observed.Container{
 		ID: "1", Name: "c", State: observed.Exited, Image: "resolved", ImageRef: "img@sha256:1", ImageID: "sha256:2",
-		StartedAt: started, FinishedAt: finished, ExitCode: 9, Reason: "OOMKilled", Message: "bye",
+		StartedAt: started, FinishedAt: finished, ExitCode: new(int32(9)), Reason: "OOMKilled", Message: "bye",
 		User: &observed.User{UID: 1, GID: 2, SupplementalGroups: []int64{3}},
 	}
 	status := func() v1.ContainerStatus {

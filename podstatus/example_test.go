@@ -22,7 +22,7 @@ func ExampleOf() {
 		Observed: &observed.Pod{
 			Sandboxes: []observed.Sandbox{{ID: "s", State: observed.Running, IPs: []string{"10.0.0.7"}}},
 			Containers: []observed.Container{ // newest first
-				{ID: "3", Name: "app", State: observed.Exited, ExitCode: 1, RestartCount: 1},
+				{ID: "3", Name: "app", State: observed.Exited, ExitCode: new(int32(1)), RestartCount: 1},
 				{ID: "2", Name: "web", State: observed.Running},
 			},
 		},

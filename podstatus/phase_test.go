@@ -145,7 +145,7 @@ var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func observe(state observed.State, name string, code int32, restarts int32, age time.Duration) observed.Container {
 	return observed.Container{
-		ID: name + "-" + age.String(), Name: name, State: state, ExitCode: code, RestartCount: restarts,
+		ID: name + "-" + age.String(), Name: name, State: state, ExitCode: &code, RestartCount: restarts,
 		CreatedAt: now.Add(-age), StartedAt: now.Add(-age), FinishedAt: now, SandboxID: "s",
 	}
 }

@@ -84,9 +84,9 @@ func (l *life) step() {
 		obs.Containers[i].State, obs.Containers[i].StartedAt = observed.Running, l.at
 	case obs.Containers[i].State == observed.Running:
 		obs.Containers[i].State, obs.Containers[i].FinishedAt = pick(l.Rand, observed.Exited, observed.Exited, observed.Unknown), l.at
-		obs.Containers[i].ExitCode = pick[int32](l.Rand, 0, 1, 42, 137)
+		obs.Containers[i].ExitCode = new(pick[int32](l.Rand, 0, 1, 42, 137))
 	case obs.Containers[i].State == observed.Unknown:
-		obs.Containers[i].State, obs.Containers[i].ExitCode, obs.Containers[i].FinishedAt = observed.Exited, 137, l.at
+		obs.Containers[i].State, obs.Containers[i].ExitCode, obs.Containers[i].FinishedAt = observed.Exited, new(int32(137)), l.at
 	}
 }
 

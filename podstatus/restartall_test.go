@@ -144,7 +144,7 @@ func TestRestartAllSequences(t *testing.T) {
 				switch {
 				case l.all, l.goesOn:
 					want = said{v1.ConditionTrue, "RestartAllContainersStarted", c.Message}
-					trigger := slices.ContainsFunc(l.obs, func(o observed.Container) bool { return o.ExitCode == 42 })
+					trigger := slices.ContainsFunc(l.obs, func(o observed.Container) bool { return o.Code() == 42 })
 					if named := strings.Contains(c.Message, "ended with exit code 42"); c.Message == "" || named != trigger {
 						t.Errorf("look %d: message %q; does it name the trigger: %v", i, c.Message, trigger)
 					}

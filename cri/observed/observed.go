@@ -123,8 +123,9 @@ type Container struct {
 	StartedAt  time.Time
 	FinishedAt time.Time
 
-	// ExitCode, Reason and Message are meaningful when State is Exited.
-	ExitCode int32
+	// ExitCode is nil until the runtime has told how the container ended; see [Container.Code].
+	// Reason and Message are meaningful when State is Exited.
+	ExitCode *int32
 	Reason   string
 	Message  string
 
@@ -231,10 +232,20 @@ func (p *Pod) Settled() *Pod {
 	for i := range out.Containers {
 		if c := &out.Containers[i]; abandoned(*c) {
 			c.State, c.FinishedAt = Created, time.Time{}
-			c.ExitCode, c.Reason, c.Message = 0, "", ""
+			c.ExitCode, c.Reason, c.Message = nil, "", ""
 		}
 	}
 	return &out
+}
+
+// Code returns the exit code of a container that has ended. If the runtime has not told, as of
+// one that was stopped a moment ago, it is that of a kill: nothing counts as a success before it
+// is known to be one.
+func (c *Container) Code() int32 {
+	if c.ExitCode == nil {
+		return 128 + 9 // SIGKILL
+	}
+	return *c.ExitCode
 }
 
 // IPs returns the addresses of the newest sandbox if it is ready, else nil.

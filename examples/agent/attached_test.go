@@ -121,8 +121,8 @@ func TestAttachedSeenFromInside(t *testing.T) {
 		_, text, _ := strings.Cut(line, " F ") // the CRI's log format
 		lines = append(lines, strings.TrimSuffix(text, "\n"))
 	}
-	if end.ExitCode != 0 {
-		t.Errorf("it exited with %d", end.ExitCode)
+	if end.Code() != 0 {
+		t.Errorf("it exited with %d", end.Code())
 	}
 	for _, want := range []string{"THING=one", "PLUGIN=was here", "DB_SERVICE_HOST=192.0.2.7", "DB_PORT_5432_TCP=tcp://192.0.2.7:5432"} {
 		if !slices.Contains(lines, want) {
