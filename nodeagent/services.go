@@ -4,12 +4,12 @@ import (
 	"context"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
 // Service makes a function that runs beside the agent, from before its start until
@@ -83,6 +83,9 @@ func LocalSocket(n *Node) (name string, run func(context.Context) error, err err
 	}, nil
 }
 
+// maxSocketConnections is how many connections of root there may be at the socket.
+const maxSocketConnections = 1024
+
 // answer serves the socket until ctx ends. A failure is only logged: pods are more
 // important. It closes opened in either case: Up must not wait for a socket that
 // cannot be opened.
@@ -105,7 +108,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	for pattern, h := range n.onSocket {
 		mux.Handle(pattern, h)
 	}
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	srv := httpbound.New(httpbound.Config{Handler: mux, Connections: maxSocketConnections, Log: n.builder.Log})
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
 	<-ctx.Done()

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
 // Server serves a node's HTTP API. Its methods may be called from any goroutine.
@@ -78,7 +80,7 @@ func (s *Server) Handler() http.Handler { return s.main }
 func (s *Server) Run(ctx context.Context) error {
 	// door is one port.
 	type door struct {
-		srv *http.Server
+		srv *httpbound.Server
 		l   net.Listener
 	}
 	var doors []door
@@ -118,7 +120,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
 			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
 		}
-		doors = append(doors, door{s.httpServer(d.handler, d.tls), s.bounded(l)})
+		doors = append(doors, door{s.httpServer(d.handler, d.tls), l})
 	}
 	// Buffered for each, so that no goroutine stays behind.
 	failed := make(chan error, len(doors))
@@ -126,14 +128,8 @@ func (s *Server) Run(ctx context.Context) error {
 	var serving sync.WaitGroup
 	for _, d := range doors {
 		serving.Go(func() {
-			var err error
-			if d.srv.TLSConfig != nil {
-				err = d.srv.ServeTLS(d.l, "", "")
-			} else {
-				err = d.srv.Serve(d.l)
-			}
 			// The error after Shutdown is no failure.
-			if !errors.Is(err, http.ErrServerClosed) {
+			if err := d.srv.Serve(d.l); !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
 		})
@@ -171,32 +167,18 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// hosts is how many hosts may have all the connections that one may have. Eight hosts
+// with all their connections are an attack, or a mistake, and not a cluster.
+const hosts = 8
+
 // httpServer has the limits that apply before a request is read. All others are per
-// endpoint. conf is nil for a port without TLS.
-func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	// Without TLS clients do not request HTTP/2.
-	protocols.SetHTTP2(conf != nil && !s.cfg.DisableHTTP2)
-	// net/http would write failed handshakes and broken connections, which any
-	// client can cause, to standard error. The ignored error is for an unknown
-	// level.
-	errorLog, _ := zap.NewStdLogAt(s.cfg.Log, zap.DebugLevel)
-	srv := &http.Server{
-		Handler: h, Protocols: protocols,
-		DisableGeneralOptionsHandler: true, // "OPTIONS *" has to be authenticated, too
-		// The kubelet has none for heads alone; 10 s are enough for any network that
-		// works, and bound what a slow sender can hold.
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       90 * time.Second, // the kubelet's
-		MaxHeaderBytes:    1 << 20,          // the kubelet's
-		ErrorLog:          errorLog,
-	}
-	// A copy, as net/http may add to it.
-	if conf != nil {
-		srv.TLSConfig = conf.Clone()
-	}
-	return srv
+// endpoint. conf is nil for a port without TLS. The limit of connections is twice the
+// need of one host, as connections are kept open between requests.
+func (s *Server) httpServer(h http.Handler, conf *tls.Config) *httpbound.Server {
+	one := 2 * (s.cfg.Requests + s.cfg.Streams)
+	return httpbound.New(httpbound.Config{
+		Handler: h, TLS: conf, HTTP2: !s.cfg.DisableHTTP2, Connections: hosts * one, OfHost: one, Log: s.cfg.Log,
+	})
 }
 
 // inFlight counts and limits requests. It never waits: a request beyond the limit

@@ -6,18 +6,18 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
-	"go.uber.org/zap"
+	"github.com/nodewright/nodewright/internal/httpbound"
 )
+
+// maxConnections is how many connections of browsers there may be.
+const maxConnections = 256
 
 // Serve answers on l, which it closes, until ctx ends, and measures the node meanwhile.
 // It returns nil when ctx ends. Whoever knows token gets in; see [WithToken].
 func (p *Page) Serve(ctx context.Context, l net.Listener, token string, hosts ...string) error {
-	srv := &http.Server{
-		Handler: WithToken(p, token, hosts...), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: zap.NewStdLog(p.cfg.Log), BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	srv := httpbound.New(httpbound.Config{Handler: WithToken(p, token, hosts...), MaxHead: 64 << 10, Connections: maxConnections, Log: p.cfg.Log})
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	ctx, end := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = p.Run(ctx) })

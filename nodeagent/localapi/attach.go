@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/httpbound"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/localapi/store"
@@ -194,15 +195,13 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 	if err := localapi.SetServerURL(dir, "https://"+net.JoinHostPort(host, port)); err != nil {
 		log.Warn("failed to store address of local API", zap.Error(err))
 	}
-	errorLog, _ := zap.NewStdLogAt(log, zap.DebugLevel) // its error is an unknown level's
-	srv := &http.Server{
-		Handler: a.handler(), TLSConfig: authority.TLS(append(names, a.cfg.Names...)),
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 18, ErrorLog: errorLog,
-	}
+	srv := httpbound.New(httpbound.Config{
+		Handler: a.handler(), TLS: authority.TLS(append(names, a.cfg.Names...)), HTTP2: true, MaxHead: 1 << 18, Connections: maxConnections, Log: log,
+	})
 	log.Info("listening", zap.Stringer("address", l.Addr()))
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
-	if err := srv.ServeTLS(bounded(l), "", ""); !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -231,42 +230,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// maxConnections is how many connections there may be at a time; more wait.
+// maxConnections is how many connections there may be at a time.
 const maxConnections = 1024
-
-// bounded bounds the connections of a listener.
-func bounded(l net.Listener) net.Listener { return &limited{l, make(chan struct{}, maxConnections)} }
-
-type limited struct {
-	net.Listener
-
-	slots chan struct{}
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	l.slots <- struct{}{}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &counted{Conn: c, slots: l.slots}, nil
-}
-
-// counted gives its place back when it is closed.
-type counted struct {
-	net.Conn
-
-	slots  chan struct{}
-	closed atomic.Bool
-}
-
-func (c *counted) Close() error {
-	if c.closed.CompareAndSwap(false, true) {
-		<-c.slots
-	}
-	return c.Conn.Close()
-}
 
 // Kubeconfig returns a kubeconfig for a client of the API of the node with a root
 // directory, signed by its authority there. If url is "", the last address of the

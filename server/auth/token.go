@@ -11,7 +11,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 
-	"github.com/nodewright/nodewright/server/internal/source"
+	"github.com/nodewright/nodewright/internal/source"
 )
 
 // TokenReviewer asks an API server for the owner of a token.

@@ -3,7 +3,7 @@ package source_test
 import (
 	"testing"
 
-	"github.com/nodewright/nodewright/server/internal/source"
+	"github.com/nodewright/nodewright/internal/source"
 )
 
 func TestOf(t *testing.T) {

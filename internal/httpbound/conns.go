@@ -1,0 +1,150 @@
+package httpbound
+
+import (
+	"container/list"
+	"net"
+	"sync"
+
+	"github.com/nodewright/nodewright/internal/source"
+)
+
+// conns is a listener within bounds.
+type conns struct {
+	net.Listener
+
+	limit, of, newcomers int // in all, of one host, and without a request so far
+
+	mu    sync.Mutex
+	n     int
+	from  map[string]int
+	fresh list.List // of *conn that had no request yet, the oldest first
+	idle  list.List // of *conn that had one and have none, the longest first
+}
+
+// conn is a connection. conns.mu guards its fields.
+type conn struct {
+	net.Conn
+
+	of      *conns
+	host    string
+	at      *list.Element // in fresh or idle; nil while it is in neither
+	in      *list.List
+	working int // requests
+	closed  bool
+}
+
+// Accept waits for a connection that there is a place for, until the listener is closed.
+func (l *conns) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{Conn: raw, of: l, host: hostOf(raw)}
+		ok, instead := l.admit(c)
+		if instead != nil {
+			_ = instead.Close()
+		}
+		if ok {
+			return c, nil
+		}
+		// Without a word: an answer would cost more than the connection.
+		_ = raw.Close()
+	}
+}
+
+// admit gives a connection a place, if need be that of another one, which is to be
+// closed.
+func (l *conns) admit(c *conn) (ok bool, instead *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.from[c.host] >= l.of:
+		instead = l.unused(func(o *conn) bool { return o.host == c.host })
+	case l.n >= l.limit || l.fresh.Len() >= l.newcomers:
+		instead = l.unused(func(*conn) bool { return true })
+	default:
+		l.enter(c)
+		return true, nil
+	}
+	if instead == nil {
+		return false, nil
+	}
+	l.leave(instead)
+	l.enter(c)
+	return true, instead
+}
+
+// unused is a connection without a request: the oldest of those that never had one, or
+// the one that had none for the longest time; nil if there is none.
+func (l *conns) unused(may func(*conn) bool) *conn {
+	for _, from := range []*list.List{&l.fresh, &l.idle} {
+		for e := from.Front(); e != nil; e = e.Next() {
+			if c := e.Value.(*conn); may(c) {
+				return c
+			}
+		}
+	}
+	return nil
+}
+
+func (l *conns) enter(c *conn) {
+	l.n++
+	l.from[c.host]++
+	c.put(&l.fresh)
+}
+
+// leave frees the place of a connection, once. A host without connections is forgotten.
+func (l *conns) leave(c *conn) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.put(nil)
+	l.n--
+	if l.from[c.host]--; l.from[c.host] == 0 {
+		delete(l.from, c.host)
+	}
+}
+
+// put moves a connection to the end of a list; nil is none.
+func (c *conn) put(to *list.List) {
+	if c.at != nil {
+		c.in.Remove(c.at)
+	}
+	c.at, c.in = nil, to
+	if to != nil {
+		c.at = to.PushBack(c)
+	}
+}
+
+func (c *conn) begin() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.working++
+	c.put(nil)
+}
+
+func (c *conn) end() {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.working--; c.working == 0 && !c.closed {
+		c.put(&c.of.idle)
+	}
+}
+
+// Close closes the connection and frees its place.
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	c.of.leave(c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// hostOf is the host of a connection; those without an address are of one host.
+func hostOf(c net.Conn) string {
+	if c.RemoteAddr() == nil {
+		return ""
+	}
+	return source.Of(c.RemoteAddr().String())
+}

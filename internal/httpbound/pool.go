@@ -1,0 +1,79 @@
+package httpbound
+
+import "sync"
+
+// Rank decides how much of a Pool a client may have.
+type Rank uint8
+
+const (
+	// User is any client. One has at most the Pool's share, and all together three
+	// quarters of the Pool.
+	User Rank = iota
+	// Admin is a client that may do everything. All together have at most seven
+	// eighths of the Pool, with those of the users.
+	Admin
+	// Machine is root of the machine, and has all that is free.
+	Machine
+)
+
+// Client is who has units of a Pool.
+type Client struct {
+	Rank Rank
+	Name string
+}
+
+// Pool is a number of units that clients share. Its methods may be called from any
+// goroutine, and do not block.
+type Pool struct {
+	size, share int64
+
+	mu   sync.Mutex
+	used int64
+	by   map[Client]int64 // of those who have some
+}
+
+// NewPool returns a Pool of so many units. share is the most that one User may have.
+func NewPool(size, share int) *Pool {
+	return &Pool{size: int64(size), share: max(int64(share), 1), by: map[Client]int64{}}
+}
+
+// Take gives n units to a client, and reports whether it may have them. Each call that
+// returns true needs a Give.
+func (p *Pool) Take(c Client, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	limit := p.size
+	switch c.Rank {
+	case User:
+		limit -= p.size / 4
+		if p.by[c]+n > p.share {
+			return false
+		}
+	case Admin:
+		limit -= p.size / 8
+	case Machine:
+	}
+	if p.used+n > limit {
+		return false
+	}
+	p.used += n
+	p.by[c] += n
+	return true
+}
+
+// Give takes n units back from a client.
+func (p *Pool) Give(c Client, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used -= n
+	if p.by[c] -= n; p.by[c] == 0 {
+		delete(p.by, c)
+	}
+}
+
+// Used is how many units clients have.
+func (p *Pool) Used() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
