@@ -226,18 +226,21 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 				return nil, invalid(ctx, err)
 			}
 			a.files[path] = f
-			err = names.add(path)
+			if err := names.add(path); err != nil {
+				return nil, err
+			}
 		case tar.TypeSymlink:
 			// docker save had symbolic links for layers that several images share. One
 			// that leads out of the archive is dropped: its layer is then missing.
 			if dir, _ := split(path); !strings.HasPrefix(h.Linkname, "/") {
-				err = a.link(&names, path, dir+"/"+h.Linkname)
+				if err := a.link(&names, path, dir+"/"+h.Linkname); err != nil {
+					return nil, err
+				}
 			}
 		case tar.TypeLink:
-			err = a.link(&names, path, h.Linkname)
-		}
-		if err != nil {
-			return nil, err
+			if err := a.link(&names, path, h.Linkname); err != nil {
+				return nil, err
+			}
 		}
 	}
 }

@@ -582,7 +582,7 @@ func TestLargeAttributeIsTheArchivesFault(t *testing.T) {
 	} {
 		u := &unpacker{lim: unpackLimits{space: func() error { return c.space }}}
 		err := u.eachXattr(h, func(string, []byte) error { return c.says })
-		if !errors.Is(err, c.want) || c.want == errLimit && isErrno(err) {
+		if !errors.Is(err, c.want) || errors.Is(c.want, errLimit) && isErrno(err) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
