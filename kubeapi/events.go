@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
@@ -16,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/correlate"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -103,16 +102,13 @@ type EventRecorder struct {
 	limit  *rate.Limiter
 	signal chan struct{}
 
-	mu      sync.Mutex
-	series  map[seriesKey]*list.Element       // of *series
-	recent  *list.List                        // of *series, the one that happened last in front
-	unsent  *list.List                        // of *series, the oldest in front
-	spam    *recent[types.UID, *rate.Limiter] // by object
-	similar *recent[similarKey, *similar]
-	seed    maphash.Seed
-	swept   time.Time
-	named   uint64
-	counts  EventCounts
+	mu         sync.Mutex
+	series     map[correlate.Series]*list.Element // of *series
+	recent     *list.List                         // of *series, the one that happened last in front
+	unsent     *list.List                         // of *series, the oldest in front
+	correlator *correlate.Correlator
+	named      uint64
+	counts     EventCounts
 }
 
 // EventCounts counts events since the Recorder was created.
@@ -145,8 +141,7 @@ func NewEventRecorder(cfg EventConfig) (*EventRecorder, error) {
 	}
 	return &EventRecorder{
 		cfg: cfg, limit: rate.NewLimiter(limit, cfg.Burst), signal: make(chan struct{}, 1),
-		series: map[seriesKey]*list.Element{}, recent: list.New(), unsent: list.New(),
-		spam: newRecent[types.UID, *rate.Limiter](cfg.Kept), similar: newRecent[similarKey, *similar](cfg.Kept), seed: maphash.MakeSeed(),
+		series: map[correlate.Series]*list.Element{}, recent: list.New(), unsent: list.New(), correlator: correlate.New(cfg.Kept),
 	}, nil
 }
 
@@ -182,15 +177,15 @@ func (r *EventRecorder) NodeEvent(eventType, reason, message string) {
 
 // create is the Event of a series that the server has not got yet.
 func (r *EventRecorder) create(s *series) *v1.Event {
-	namespace := s.key.object.Namespace
+	namespace := s.key.Object.Namespace
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
 	return &v1.Event{
 		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: s.name, Annotations: s.annotations},
-		InvolvedObject:      s.key.object,
-		Type:                s.key.kind,
-		Reason:              s.key.reason,
+		InvolvedObject:      s.key.Object,
+		Type:                s.key.Type,
+		Reason:              s.key.Reason,
 		Message:             s.message,
 		Source:              v1.EventSource{Component: r.cfg.Component, Host: r.cfg.NodeName},
 		FirstTimestamp:      metav1.NewTime(s.first),

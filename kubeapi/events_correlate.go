@@ -3,37 +3,16 @@ package kubeapi
 import (
 	"container/list"
 	"fmt"
-	"hash/maphash"
-	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/correlate"
 )
-
-// The numbers of client-go's correlator.
-const (
-	spamBurst       = 25                // of one object
-	spamEvery       = 300 * time.Second // and then one more
-	maxSimilar      = 10                // before they are combined
-	similarInterval = 600 * time.Second
-	combined        = "(combined from similar events): "
-)
-
-// maxMessage is the API server's limit of a message, in bytes.
-const maxMessage = 1024
-
-// seriesKey is the same for events that are one Event.
-type seriesKey struct {
-	object       v1.ObjectReference // without its version
-	kind, reason string
-	message      string // "" for combined ones
-}
 
 // series is one Event.
 type series struct {
-	key         seriesKey
+	key         correlate.Series
 	name        string // of the Event; "" before it is sent
 	message     string
 	annotations map[string]string // of the first
@@ -43,37 +22,20 @@ type series struct {
 	unsent      *list.Element // nil if the server has all of it
 }
 
-// similarKey is the same for events that may be combined.
-type similarKey struct {
-	uid          types.UID
-	kind, reason string
-}
-
-// similar are the messages of a while, as hashes.
-type similar struct {
-	messages [maxSimilar]uint64
-	count    int // of messages
-	last     time.Time
-}
-
 // record notes an event.
 func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string]string, kind, reason, message string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sweep(now)
 	r.counts.Recorded++
-	object.ResourceVersion = ""
-	message = cut(message)
-	key := seriesKey{object, kind, reason, message}
-	if r.isSimilar(similarKey{object.UID, kind, reason}, message, now) {
-		key.message, message = "", cut(combined+message)
+	e := r.correlator.Note(object, kind, reason, message, now)
+	if e.Combined {
 		r.counts.Combined++
 	}
-	s := r.find(key, annotations, now)
-	s.message, s.last = message, now
+	s := r.find(e.Series, annotations, now)
+	s.message, s.last = e.Message, now
 	s.count++
-	if !r.allowed(object.UID, now) {
+	if !e.Allowed {
 		r.counts.Silenced++
 		return
 	}
@@ -89,7 +51,7 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 
 // find finds the series of a key or begins one, in place of the oldest if there
 // are many. r.mu is held.
-func (r *EventRecorder) find(key seriesKey, annotations map[string]string, now time.Time) *series {
+func (r *EventRecorder) find(key correlate.Series, annotations map[string]string, now time.Time) *series {
 	if e := r.series[key]; e != nil {
 		r.recent.MoveToFront(e)
 		return e.Value.(*series)
@@ -108,60 +70,11 @@ func (r *EventRecorder) find(key seriesKey, annotations map[string]string, now t
 	return s
 }
 
-// isSimilar reports whether an event is one of many that differ in their messages
-// alone. r.mu is held.
-func (r *EventRecorder) isSimilar(k similarKey, message string, now time.Time) bool {
-	s, ok := r.similar.get(k)
-	if !ok || now.Sub(s.last) > similarInterval {
-		s = &similar{}
-		r.similar.put(k, s)
-	}
-	s.last = now
-	if h := maphash.String(r.seed, message); s.count < maxSimilar && !slices.Contains(s.messages[:s.count], h) {
-		s.messages[s.count] = h
-		s.count++
-	}
-	return s.count >= maxSimilar
-}
-
-// allowed reports whether one more event of an object may be sent. r.mu is held.
-func (r *EventRecorder) allowed(uid types.UID, now time.Time) bool {
-	l, ok := r.spam.get(uid)
-	if !ok {
-		l = rate.NewLimiter(rate.Every(spamEvery), spamBurst)
-		r.spam.put(uid, l)
-	}
-	return l.AllowN(now, 1)
-}
-
-// sweep removes, from time to time, entries that no longer have an effect. r.mu is
-// held.
-func (r *EventRecorder) sweep(now time.Time) {
-	if now.Sub(r.swept) < similarInterval {
-		return
-	}
-	r.swept = now
-	r.spam.drop(func(l *rate.Limiter) bool { return l.TokensAt(now) >= spamBurst })
-	r.similar.drop(func(s *similar) bool { return now.Sub(s.last) > similarInterval })
-}
-
-// cut shortens a message to the server's limit, at a character boundary.
-func cut(s string) string {
-	if len(s) <= maxMessage {
-		return s
-	}
-	n := maxMessage
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
-}
-
 // newName returns a unique name for a new Event, derived from its object's. r.mu is
 // held.
 func (r *EventRecorder) newName(s *series) string {
 	r.named++
-	name := s.key.object.Name
+	name := s.key.Object.Name
 	if len(name) > 200 {
 		name = name[:200]
 	}

@@ -106,7 +106,7 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 		return true
 	default:
 		r.counts.Refused++
-		r.cfg.Log.Warn("API server refused event", zap.String("reason", s.key.reason), zap.Error(err))
+		r.cfg.Log.Warn("API server refused event", zap.String("reason", s.key.Reason), zap.Error(err))
 		s.sent, s.name = false, ""
 	}
 	if s.unsent == nil {

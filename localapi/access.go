@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
 // Groups that a certificate may have as organizations. Each may do what those before
@@ -30,15 +32,30 @@ type User struct {
 	Groups []string
 	UID    string
 	Extra  map[string][]string
+
+	machine bool // see Root
 }
 
 // Authenticate returns the sender of a request; an error, or nil, is nobody, and answered with
 // 401. It must not block.
 type Authenticate func(r *http.Request) (*User, error)
 
-// Root takes everybody for root: for a socket that only root can open.
+// Root takes everybody for root: for a socket that only root can open. Of places and bytes
+// (see Config) some are left for it alone.
 func Root(*http.Request) (*User, error) {
-	return &User{Name: "root", Groups: []string{GroupAdmin}}, nil
+	return &User{Name: "root", Groups: []string{GroupAdmin}, machine: true}, nil
+}
+
+// client is who places and bytes are taken for.
+func (u *User) client() httpbound.Client {
+	switch {
+	case u.machine:
+		return httpbound.Client{Rank: httpbound.Machine}
+	case u.level() == admin:
+		return httpbound.Client{Rank: httpbound.Admin, Name: u.Name}
+	default:
+		return httpbound.Client{Rank: httpbound.User, Name: u.Name}
+	}
 }
 
 // Certificates identifies a request's client by its certificate, which the listener
@@ -61,7 +78,7 @@ func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.H
 		least = admin
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, err := identify(r, who)
+		user, _, err := identify(r, who)
 		switch {
 		case err != nil:
 			s.refuse(w, r, err)
@@ -77,23 +94,25 @@ func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.H
 // extraHeader is how a header begins that has one value of an extra of who is impersonated.
 const extraHeader = "Impersonate-Extra-"
 
-// identify returns who sends a request: whom who knows, or whom that one impersonates. Only
-// an admin may impersonate: others get 403, as their request would otherwise be answered
-// with rights that they did not ask for. The headers are taken out of the request.
-func identify(r *http.Request, who Authenticate) (*User, error) {
+// identify returns who sends a request: whom who knows, or whom that one impersonates; and
+// who takes places for it, which is always the one whom who knows. Only an admin may
+// impersonate: others get 403, as their request would otherwise be answered with rights
+// that they did not ask for. The headers are taken out of the request.
+func identify(r *http.Request, who Authenticate) (*User, httpbound.Client, error) {
 	user, err := who(r)
 	if err != nil || user == nil {
-		return nil, errUnknown()
+		return nil, httpbound.Client{}, errUnknown()
 	}
+	client := user.client()
 	as, what, err := impersonated(r.Header)
 	switch {
 	case err != nil || as == nil:
-		return user, err
+		return user, client, err
 	case user.level() < admin:
-		return nil, generic(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
+		return nil, client, generic(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
 			"%s is forbidden: User %q cannot impersonate resource %q in API group \"\" at the cluster scope: want a certificate of the group %s", what, user.Name, what, GroupAdmin))
 	}
-	return as, nil
+	return as, client, nil
 }
 
 // impersonated reads the headers of impersonation; nil if there are none. what is the resource

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,14 +57,5 @@ func (s *Server) compute(w http.ResponseWriter, r *http.Request, c *computed, q 
 	if c.namespaced && q.namespace == "" && (q.name != "" || q.verb == "create") {
 		return apierrors.NewBadRequest(c.resource + " are in namespaces; the path names none")
 	}
-	if !s.requests.enter() {
-		return tooMany("there are too many requests at a time")
-	}
-	defer s.requests.leave()
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
-	defer cancel()
-	rc := http.NewResponseController(w)
-	at := time.Now().Add(s.cfg.Timeout + s.cfg.ReaderPatience)
-	_, _ = rc.SetReadDeadline(at), rc.SetWriteDeadline(at) // a recorder has none
-	return c.serve(s, ctx, w, r, q)
+	return s.work(w, r, q, func(ctx context.Context) error { return c.serve(s, ctx, w, r, q) })
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // deleteOptions are those of a request: in its body or its query.
-func (s *Server) deleteOptions(w http.ResponseWriter, r *http.Request, q *query) (*metav1.DeleteOptions, error) {
+func (s *Server) deleteOptions(r *http.Request, q *query) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
-	data, media, err := body(w, r)
+	data, media, err := body(r)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func checkDeleteOptions(o *metav1.DeleteOptions, q *query) error {
 }
 
 func (s *Server) delete(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
-	opts, err := s.deleteOptions(w, r, q)
+	opts, err := s.deleteOptions(r, q)
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 	if k.fixed != "" {
 		return nil, false, notAllowed(q.verb, k.fixed)
 	}
-	t, err := s.turn(ctx)
+	t, err := s.clientTurn(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -112,11 +112,11 @@ func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.R
 	if k.fixed != "" || k == s.namespaces {
 		return notAllowed(q.verb, "delete them one by one")
 	}
-	opts, err := s.deleteOptions(w, r, q)
+	opts, err := s.deleteOptions(r, q)
 	if err != nil {
 		return err
 	}
-	objects, revision, err := s.snapshot(k, &query{namespace: q.namespace, labels: q.labels, fields: q.fields}, next{})
+	objects, revision, err := s.snapshot(ctx, k, &query{namespace: q.namespace, labels: q.labels, fields: q.fields}, next{})
 	if err != nil {
 		return err
 	}
@@ -128,18 +128,13 @@ func (s *Server) deleteAll(ctx context.Context, w http.ResponseWriter, r *http.R
 			return err
 		}
 	}
-	out, err := s.shaped(q, objects, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, false, true)
-	if err != nil {
-		return err
-	}
-	s.codecs.respond(w, q.accept, http.StatusOK, out)
-	return nil
+	return s.send(w, q, http.StatusOK, objects, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, false)
 }
 
 // evict deletes a pod as an eviction asks. There are no disruption budgets on one node.
 func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	e := &policyv1.Eviction{}
-	data, media, err := body(w, r)
+	data, media, err := body(r)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package localapi
 
 import (
-	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -47,7 +46,7 @@ type codecs struct {
 
 func newCodecs(scheme *runtime.Scheme) *codecs {
 	c := &codecs{infos: map[string]runtime.SerializerInfo{}}
-	for _, info := range serializer.NewCodecFactory(scheme).SupportedMediaTypes() {
+	for _, info := range serializer.NewCodecFactory(scheme, serializer.WithStreamingCollectionEncodingToJSON(), serializer.WithStreamingCollectionEncodingToProtobuf()).SupportedMediaTypes() {
 		c.infos[info.MediaType] = info
 	}
 	return c
@@ -107,26 +106,79 @@ func takesGzip(header string) bool {
 // minGzip is from how many bytes on answers are compressed; the API server's.
 const minGzip = 128 << 10
 
-// respond answers with an object.
+// respond answers with an object that is small.
 func (c *codecs) respond(w http.ResponseWriter, a accepted, code int, o runtime.Object) {
-	var b bytes.Buffer
-	if err := a.info.Serializer.Encode(o, &b); err != nil {
+	out := &answer{w: w, accept: a, code: code}
+	if err := a.info.Serializer.Encode(o, out); err != nil && !out.begun {
 		c.fail(w, accepted{info: c.infos[typeJSON]}, apierrors.NewInternalError(err))
 		return
 	}
-	w.Header().Set("Content-Type", a.info.MediaType)
-	w.Header().Set("Cache-Control", "no-cache, private")
-	if a.gzip && b.Len() >= minGzip {
-		w.Header().Set("Content-Encoding", "gzip")
-		w.Header().Add("Vary", "Accept-Encoding")
-		w.WriteHeader(code)
-		z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // a level that there is
-		_, _ = z.Write(b.Bytes())                      // the client has gone if this fails
-		_ = z.Close()
-		return
+	out.finish()
+}
+
+// answer sends what is written to it to a client, from minGzip on compressed if the client
+// takes that. Until then it can still be another answer.
+type answer struct {
+	w      http.ResponseWriter
+	accept accepted
+	code   int
+
+	begun bool
+	held  []byte // that are not sent
+	zip   *gzip.Writer
+	gone  error // why nothing can be sent any more
+}
+
+// Write sends what is encoded.
+func (a *answer) Write(b []byte) (int, error) {
+	if !a.begun && len(a.held)+len(b) < minGzip {
+		a.held = append(a.held, b...)
+		return len(b), nil
 	}
-	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // the client has gone if this fails
+	if !a.begun {
+		a.begin(a.accept.gzip)
+	}
+	if a.gone == nil {
+		_, a.gone = a.to().Write(b)
+	}
+	if a.gone != nil {
+		return 0, a.gone // which ends the encoding
+	}
+	return len(b), nil
+}
+
+func (a *answer) to() io.Writer {
+	if a.zip != nil {
+		return a.zip
+	}
+	return a.w
+}
+
+// begin sends the head, and what was held.
+func (a *answer) begin(zip bool) {
+	a.begun = true
+	a.w.Header().Set("Content-Type", a.accept.info.MediaType)
+	a.w.Header().Set("Cache-Control", "no-cache, private")
+	if zip {
+		a.w.Header().Set("Content-Encoding", "gzip")
+		a.w.Header().Add("Vary", "Accept-Encoding")
+		a.zip, _ = gzip.NewWriterLevel(a.w, gzip.BestSpeed) // a level that there is
+	}
+	a.w.WriteHeader(a.code)
+	if len(a.held) > 0 {
+		_, a.gone = a.to().Write(a.held)
+	}
+	a.held = nil
+}
+
+// finish sends the rest. A client that has gone is no error.
+func (a *answer) finish() {
+	if !a.begun {
+		a.begin(false)
+	}
+	if a.zip != nil && a.gone == nil {
+		_ = a.zip.Close()
+	}
 }
 
 // fail answers with a Status.
@@ -147,24 +199,20 @@ func respondJSON(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client has gone if this fails
 }
 
-// body reads the body of a request, and its media type.
-func body(w http.ResponseWriter, r *http.Request) (data []byte, media string, err error) {
-	data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return nil, "", apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body has more than %d bytes", maxBody))
-	}
-	if err != nil {
-		return nil, "", apierrors.NewBadRequest(err.Error())
+// body is the body of a request that is at work, and its media type.
+func body(r *http.Request) (data []byte, media string, err error) {
+	there, ok := r.Body.(arrived)
+	if !ok {
+		return nil, "", errors.New("the body of the request was not read")
 	}
 	if media = r.Header.Get("Content-Type"); media == "" {
-		return data, typeJSON, nil
+		return there.data, typeJSON, nil
 	}
 	parsed, _, err := mime.ParseMediaType(media)
 	if err != nil {
 		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("Content-Type is %.100q: %v", media, err))
 	}
-	return data, parsed, nil
+	return there.data, parsed, nil
 }
 
 // decode reads an object of any media type into the type of into. unknown lists fields

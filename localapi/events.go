@@ -3,22 +3,25 @@ package localapi
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/correlate"
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// maxMessage is how much of an event's message is kept, in bytes; the API server's.
-const maxMessage = 1 << 10
+// maxMessage is how much of an event's message is kept, in bytes.
+const maxMessage = correlate.MaxMessage
 
-// Event records an event of a pod. A repeated event raises the count of the first.
+// Event records an event of a pod. A repeated event raises the count of the first. More than
+// ten within ten minutes that differ in the message alone are combined, and a pod can have
+// 25, and then one more each five minutes.
 func (s *Server) Event(pod *v1.Pod, eventType, reason, message string) {
 	s.record(podReference(pod, ""), nil, eventType, reason, message)
 }
@@ -47,31 +50,31 @@ func podReference(p *v1.Pod, container string) v1.ObjectReference {
 }
 
 func (s *Server) record(about v1.ObjectReference, annotations map[string]string, eventType, reason, message string) {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage-3], "") + "..."
-	}
-	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	at := time.Now()
+	now := metav1.NewTime(at.Truncate(time.Second))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	n := s.correlator.Note(about, eventType, reason, message, at)
+	if !n.Allowed {
+		return
+	}
 	namespace := cmp.Or(about.Namespace, v1.NamespaceDefault)
-	for _, it := range s.set.List(s.events, namespace) {
-		e := it.Object.(*v1.Event)
-		if e.Source.Component == component && e.InvolvedObject.UID == about.UID && e.InvolvedObject.FieldPath == about.FieldPath && e.Reason == reason && e.Type == eventType && e.Message == message {
-			again := e.DeepCopy()
-			again.Count++
-			again.LastTimestamp = now
-			s.note(change{Kind: s.events, Key: keyOf(again), Actor: objects.Agent, Verb: objects.Update, Object: again})
-			return
-		}
+	if it, ok := s.item(s.events, key{Namespace: namespace, Name: s.series[n.Series]}); ok {
+		again := it.Object.(*v1.Event).DeepCopy()
+		again.Count++
+		again.Message, again.LastTimestamp = n.Message, now
+		s.note(change{Kind: s.events, Key: keyOf(again), Actor: objects.Agent, Verb: objects.Update, Object: again})
+		return
 	}
 	e := &v1.Event{
-		InvolvedObject: about, Type: eventType, Reason: reason, Message: message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
+		InvolvedObject: about, Type: eventType, Reason: reason, Message: n.Message, Count: 1, FirstTimestamp: now, LastTimestamp: now,
 		Source: v1.EventSource{Component: component, Host: s.cfg.Node}, ReportingController: component, ReportingInstance: s.cfg.Node,
 	}
 	e.Namespace, e.Annotations = namespace, annotations
 	begin(e)
 	e.Name = fmt.Sprintf("%s.%x", about.Name[:min(len(about.Name), 230)], time.Now().UnixNano())
 	s.note(change{Kind: s.events, Key: keyOf(e), Actor: objects.Agent, Verb: objects.Create, Object: e})
+	s.series[n.Series] = e.Name
 	s.bound()
 }
 
@@ -93,7 +96,8 @@ func (s *Server) bound() {
 }
 
 // trim is trimEvents. s.mu is held. It comes again when the oldest is too old; where
-// there are none it does not.
+// there are none it does not. What is too many goes from the namespace that has most, and
+// there from the object that has most, the oldest first.
 func (s *Server) trim() {
 	all := s.set.List(s.events, "")
 	list := make([]*v1.Event, 0, len(all))
@@ -101,21 +105,59 @@ func (s *Server) trim() {
 		list = append(list, it.Object.(*v1.Event))
 	}
 	slices.SortFunc(list, func(a, b *v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
-	keep := s.cfg.MaxEvents
-	if len(list) > keep {
-		keep -= keep / 10 // so that this is not done for each event
+	old := 0
+	for old < len(list) && time.Since(lastSeen(list[old])) >= s.cfg.EventTime {
+		old++
 	}
-	for len(list) > 0 && (len(list) > keep || time.Since(lastSeen(list[0])) >= s.cfg.EventTime) {
-		s.note(change{Kind: s.events, Key: keyOf(list[0]), Actor: objects.Clock, Verb: objects.Gone})
-		list = list[1:]
+	gone := list[:old]
+	list = list[old:]
+	if most := s.cfg.MaxEvents; len(list) > most {
+		most -= most / 10 // so that this is not done for each event
+		var more []*v1.Event
+		list, more = fewer(list, most)
+		gone = append(gone, more...)
 	}
+	for _, e := range gone {
+		s.note(change{Kind: s.events, Key: keyOf(e), Actor: objects.Clock, Verb: objects.Gone})
+	}
+	left := make(map[string]bool, len(list))
+	for _, e := range list {
+		left[e.Name] = true
+	}
+	maps.DeleteFunc(s.series, func(_ correlate.Series, name string) bool { return !left[name] })
 	if s.expiry != nil {
 		s.expiry.Stop()
 		s.expiry = nil
 	}
 	if len(list) > 0 {
-		s.expiry = time.AfterFunc(max(s.cfg.EventTime-time.Since(lastSeen(list[0])), time.Second), s.trimEvents)
+		oldest := slices.MinFunc(list, func(a, b *v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
+		s.expiry = time.AfterFunc(max(s.cfg.EventTime-time.Since(lastSeen(oldest)), time.Second), s.trimEvents)
 	}
+}
+
+// fewer takes so many events of a list, which has the oldest first, that most are left. Of
+// what is left each namespace has as many as another, if it had so many, and in it each
+// object.
+func fewer(list []*v1.Event, most int) (left, gone []*v1.Event) {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	type group struct {
+		namespace string
+		uid       types.UID
+	}
+	for _, groupOf := range []func(*v1.Event) group{
+		func(e *v1.Event) group { return group{e.Namespace, e.InvolvedObject.UID} },
+		func(e *v1.Event) group { return group{namespace: e.Namespace} },
+	} {
+		size, place := map[group]int{}, make(map[*v1.Event]int, len(list)) // in its group
+		for _, e := range list {
+			g := groupOf(e)
+			place[e] = size[g]
+			size[g]++
+		}
+		slices.SortStableFunc(list, func(a, b *v1.Event) int { return cmp.Compare(place[a], place[b]) })
+	}
+	return list[:most], list[most:]
 }
 
 func lastSeen(e *v1.Event) time.Time {

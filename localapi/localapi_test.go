@@ -16,6 +16,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
 
 	"github.com/nodewright/nodewright/localapi"
@@ -393,7 +394,7 @@ func TestWatchExpired(t *testing.T) {
 	a := start(t, &store.Memory{}, func(c *localapi.Config) { c.MaxEvents = 100_000 })
 	first := must[v1.ConfigMap](a, "POST", configMaps, asJSON, configMap("a", "1"))
 	for i := range 5100 {
-		a.NodeEvent("Normal", "R", fmt.Sprint(i))
+		a.Event(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: types.UID(fmt.Sprint(i))}}, "Normal", "R", "m")
 	}
 	a.refused("GET", configMaps+"?watch=1&resourceVersion="+first.ResourceVersion, "", "", 410, metav1.StatusReasonExpired, "too old resource version")
 }

@@ -17,7 +17,7 @@ import (
 
 // patch applies a patch of any of the kinds that there are.
 func (s *Server) patch(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
-	data, media, err := body(w, r)
+	data, media, err := body(r)
 	if err != nil {
 		return err
 	}

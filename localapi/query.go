@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/internal/httpbound"
 )
 
 // query is what a request asks for, by its method and its path.
@@ -24,6 +26,8 @@ type query struct {
 	rest                  string // of the path, below proxy
 	values                url.Values
 	user                  *User
+	client                httpbound.Client // whose places and bytes it takes
+	entered               *entered
 	accept                accepted
 	dryRun                bool
 	validation, manager   string
@@ -100,6 +104,11 @@ func flag(v url.Values, name string) bool {
 
 // options reads what the verbs of objects have in common.
 func (q *query) options() error {
+	for _, name := range []string{"labelSelector", "fieldSelector"} {
+		if err := checkSelector(name, q.values.Get(name)); err != nil {
+			return err
+		}
+	}
 	var err error
 	if q.labels, err = labels.Parse(q.values.Get("labelSelector")); err != nil {
 		return apierrors.NewBadRequest("labelSelector: " + err.Error())

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -49,12 +50,66 @@ func (s *Server) item(k *kind, name key) (item, bool) {
 
 // answer writes one object as a client wants it.
 func (s *Server) answer(w http.ResponseWriter, q *query, code int, o object) error {
-	out, err := s.shaped(q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, true)
+	return s.send(w, q, code, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true)
+}
+
+// send answers with one object, or with a list, as a client wants it. What is encoded of it
+// is taken from the bytes of answers until the client has read it: of lists in JSON and
+// protobuf one object at a time.
+func (s *Server) send(w http.ResponseWriter, q *query, code int, objects []object, m metav1.ListMeta, single bool) error {
+	cost := min(q.accept.cost(objects), int64(s.cfg.MaxOutgoing/4)) // a quarter is what one client may have
+	if !s.pools.outgoing.Take(q.client, cost) {
+		return tooMany("there are too many bytes of answers that nobody has read")
+	}
+	defer s.pools.outgoing.Give(q.client, cost)
+	out := &answer{w: w, accept: q.accept, code: code}
+	err := s.encode(out, q, objects, m, single)
+	switch {
+	case err == nil:
+		out.finish()
+		return nil
+	case !out.begun:
+		return apierrors.NewInternalError(err)
+	case out.gone == nil:
+		panic(http.ErrAbortHandler) // or the part would pass for the whole
+	default:
+		return nil // the client has gone
+	}
+}
+
+func (s *Server) encode(out io.Writer, q *query, objects []object, m metav1.ListMeta, single bool) error {
+	if q.accept.as == "Table" && q.accept.info.MediaType == typeJSON {
+		return encodeTable(out, q.form, objects, m, metav1.IncludeObjectPolicy(q.values.Get("includeObject")), time.Now())
+	}
+	o, err := s.shaped(q, objects, m, single, true)
 	if err != nil {
 		return err
 	}
-	s.codecs.respond(w, q.accept, code, out)
-	return nil
+	return q.accept.info.Serializer.Encode(o, out)
+}
+
+// cost is about what the encoding of objects has in memory, in bytes.
+func (a accepted) cost(objects []object) int64 {
+	const item, zip = 1 << 10, 1 << 20 // a list's copy of an object without what that refers to; a compressor
+	var most, sum int64
+	for _, o := range objects {
+		n := int64(item)
+		if s, ok := o.(interface{ Size() int }); ok {
+			n += int64(s.Size())
+		}
+		most, sum = max(most, n), sum+n
+	}
+	cost := int64(minGzip) + 4*most
+	switch {
+	case a.info.MediaType == typeYAML: // as a whole, and by way of JSON
+		cost += 4 * sum
+	case a.as != "Table":
+		cost += int64(len(objects)) * item
+	}
+	if a.gzip && sum >= minGzip/2 {
+		cost += zip
+	}
+	return cost
 }
 
 // shaped is one object, or a list, as a client wants it.
@@ -137,7 +192,7 @@ func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *
 			return apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 	}
-	objects, revision, err := s.snapshot(k, q, from)
+	objects, revision, err := s.snapshot(ctx, k, q, from)
 	if err != nil {
 		return err
 	}
@@ -152,17 +207,12 @@ func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *
 		last := objects[limit-1]
 		m.Continue = next{revision, last.GetNamespace(), last.GetName()}.String()
 	}
-	out, err := s.shaped(q, objects, m, false, true)
-	if err != nil {
-		return err
-	}
-	s.codecs.respond(w, q.accept, http.StatusOK, out)
-	return nil
+	return s.send(w, q, http.StatusOK, objects, m, false)
 }
 
 // snapshot is what a list is made of: as it is now, or at the revision that the query
 // names or goes on from.
-func (s *Server) snapshot(k *kind, q *query, from next) ([]object, uint64, error) {
+func (s *Server) snapshot(ctx context.Context, k *kind, q *query, from next) ([]object, uint64, error) {
 	wanted, err := parseRevision(q.values.Get("resourceVersion"))
 	if err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
@@ -182,7 +232,10 @@ func (s *Server) snapshot(k *kind, q *query, from next) ([]object, uint64, error
 	}
 	start := key{Namespace: from.Namespace, Name: from.Name}
 	out := all[:0]
-	for _, o := range all {
+	for i, o := range all {
+		if i%1000 == 0 && ctx.Err() != nil {
+			return nil, 0, apierrors.NewTimeoutError("the request has ended", 1)
+		}
 		if (from.Name == "" || keyOf(o).Compare(start) > 0) && q.selects(k, o) {
 			out = append(out, o)
 		}

@@ -23,12 +23,12 @@ func addReviews(s *runtime.Scheme) {
 }
 
 // review reads what a client wants to know.
-func (s *Server) review(w http.ResponseWriter, r *http.Request, q *query, into runtime.Object) (err error) {
+func (s *Server) review(r *http.Request, q *query, into runtime.Object) (err error) {
 	if q.accept, err = s.codecs.accept(r); err != nil {
 		return err
 	}
 	q.accept.as = ""
-	data, media, err := body(w, r)
+	data, media, err := body(r)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *Server) review(w http.ResponseWriter, r *http.Request, q *query, into r
 // whoAmI answers kubectl auth whoami.
 func (s *Server) whoAmI(_ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	review := &authenticationv1.SelfSubjectReview{}
-	if err := s.review(w, r, q, review); err != nil {
+	if err := s.review(r, q, review); err != nil {
 		return err
 	}
 	review.SetGroupVersionKind(authenticationV1.WithKind("SelfSubjectReview"))
@@ -57,7 +57,7 @@ func (s *Server) whoAmI(_ context.Context, w http.ResponseWriter, r *http.Reques
 // canI answers kubectl auth can-i, with what a request of that kind would be answered.
 func (s *Server) canI(_ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	review := &authorizationv1.SelfSubjectAccessReview{}
-	if err := s.review(w, r, q, review); err != nil {
+	if err := s.review(r, q, review); err != nil {
 		return err
 	}
 	review.SetGroupVersionKind(authorizationV1.WithKind("SelfSubjectAccessReview"))
@@ -79,7 +79,7 @@ func (s *Server) canI(_ context.Context, w http.ResponseWriter, r *http.Request,
 // whatCanI answers kubectl auth can-i --list.
 func (s *Server) whatCanI(_ context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	review := &authorizationv1.SelfSubjectRulesReview{}
-	if err := s.review(w, r, q, review); err != nil {
+	if err := s.review(r, q, review); err != nil {
 		return err
 	}
 	review.SetGroupVersionKind(authorizationV1.WithKind("SelfSubjectRulesReview"))

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 
+	"github.com/nodewright/nodewright/internal/correlate"
 	"github.com/nodewright/nodewright/localapi/internal/objects"
 	"github.com/nodewright/nodewright/localapi/store"
 )
@@ -40,12 +41,17 @@ type Config struct {
 	// Version is the release of Kubernetes that the server presents itself as.
 	Version version.Info
 
-	MaxObjects     int           // that are kept; 10,000
-	MaxEvents      int           // the oldest go; 2,000
-	EventTime      time.Duration // how long an event is kept; 1h
-	MaxRequests    int           // at a time, watches and streams not counted; 200
-	MaxWatches     int           // at a time; 500
-	MaxStreams     int           // logs, exec and the like at a time; 200
+	MaxObjects int           // that are kept; 10,000
+	MaxEvents  int           // the oldest go; 2,000
+	EventTime  time.Duration // how long an event is kept; 1h
+	// Of these a user may have a quarter, and all users that are not of GroupAdmin three
+	// quarters. Some are left for root (see Root).
+	MaxRequests int // at a time, watches and streams not counted; 200
+	MaxWatches  int // at a time; 500
+	MaxStreams  int // logs, exec and the like at a time; 200
+	MaxIncoming int // bytes of requests that are being read or decoded; 64 MiB, which is the least
+	MaxOutgoing int // bytes of answers that are being encoded or read; 64 MiB, which is the least
+
 	Timeout        time.Duration // of a request that is no watch and no stream; 60s
 	ReaderPatience time.Duration // how long a client may read nothing of what is sent; 30s
 
@@ -56,7 +62,8 @@ func (c Config) withDefaults() Config {
 	for _, f := range []struct {
 		field *int
 		def   int
-	}{{&c.MaxObjects, 10_000}, {&c.MaxEvents, 2000}, {&c.MaxRequests, 200}, {&c.MaxWatches, 500}, {&c.MaxStreams, 200}} {
+	}{{&c.MaxObjects, 10_000}, {&c.MaxEvents, 2000}, {&c.MaxRequests, 200}, {&c.MaxWatches, 500}, {&c.MaxStreams, 200},
+		{&c.MaxIncoming, minBudget}, {&c.MaxOutgoing, minBudget}} {
 		if *f.field == 0 {
 			*f.field = f.def
 		}
@@ -94,6 +101,14 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf("field Config.%s is %d; want a positive number", f.name, f.n))
 		}
 	}
+	for _, f := range []struct {
+		name string
+		n    int
+	}{{"MaxIncoming", c.MaxIncoming}, {"MaxOutgoing", c.MaxOutgoing}} {
+		if f.n < minBudget {
+			errs = append(errs, fmt.Errorf("field Config.%s is %d; want at least %d", f.name, f.n, minBudget))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -111,20 +126,25 @@ type Server struct {
 	managers managers
 	openapi  openapi
 
-	requests, watches, streams *places
-	loaded                     chan struct{} // closed when the store has been read
-	ending                     chan struct{} // closed when Run ends
-	wanted                     chan struct{} // signals that the agent is to hear of something
-	looking                    chan struct{} // held by who looks at the node
-	later                      chan struct{} // signals that what is in memory alone has changed, and something has to be kept for that
+	pools   pools
+	loaded  chan struct{} // closed when the store has been read
+	ending  chan struct{} // closed when Run ends
+	wanted  chan struct{} // signals that the agent is to hear of something
+	looking chan struct{} // held by who looks at the node
+	later   chan struct{} // signals that what is in memory alone has changed, and something has to be kept for that
 
 	set *objects.Set
 
+	// mu is never held while a client is waited for, nor while objects are looked through
+	// for one.
 	mu      sync.Mutex
 	sources int // that are shown here
 	shown   map[string]map[*kind]map[key]bool
-	expiry  *time.Timer // of the oldest event; nil if there is none
-	looked  time.Time   // when the node was looked at last
+	// correlator and series are of the agent's own events: the names of what they are.
+	correlator *correlate.Correlator
+	series     map[correlate.Series]string
+	expiry     *time.Timer // of the oldest event; nil if there is none
+	looked     time.Time   // when the node was looked at last
 	// asDescribed is the node as the agent described it; nil if it has not.
 	asDescribed *v1.Node
 	restored    atomic.Pointer[map[types.UID]v1.PodStatus] // see Restore
@@ -139,9 +159,9 @@ func New(cfg Config) (*Server, error) {
 	kinds := newKinds()
 	s := &Server{
 		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
-		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
+		pools:  newPools(cfg),
 		loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1), later: make(chan struct{}, 1),
-		shown: map[string]map[*kind]map[key]bool{},
+		shown: map[string]map[*kind]map[key]bool{}, correlator: correlate.New(cfg.MaxEvents), series: map[correlate.Series]string{},
 	}
 	s.codecs = newCodecs(s.scheme)
 	s.managers = newManagers(kinds)
@@ -185,25 +205,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
 }
 
-// places bounds how many are at something.
-type places struct{ free chan struct{} }
-
-func newPlaces(n int) *places { return &places{make(chan struct{}, n)} }
-
-func (p *places) enter() bool {
-	select {
-	case p.free <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (p *places) leave() { <-p.free }
-
 // Handler serves the API to those whom who knows, each as far as its groups allow.
 func (s *Server) Handler(who Authenticate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.deadlines(w, arrivalTime)
 		if err := s.serve(w, r, who); err != nil {
 			s.refuse(w, r, err)
 		}
@@ -214,8 +219,14 @@ func (s *Server) Handler(who Authenticate) http.Handler {
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	a, _ := s.codecs.accept(r)
 	a.as = ""
+	if apierrors.IsTooManyRequests(err) { // it holds nothing that is counted
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(refusalTime)) // a recorder has none
+	}
 	s.codecs.fail(w, a, err)
 }
+
+// refusalTime is how long a client may take to read that there is no place for it.
+const refusalTime = time.Second
 
 // errUnknown is the answer to a client whom nobody knows.
 func errUnknown() error {
@@ -224,7 +235,7 @@ func errUnknown() error {
 
 // serve answers a request; an error is what it is to be answered with.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate) error {
-	user, err := identify(r, who)
+	user, client, err := identify(r, who)
 	if err != nil {
 		return err
 	}
@@ -232,14 +243,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate)
 	case "/healthz", "/livez", "/readyz":
 		return s.healthz(w)
 	}
+	if err := checkHead(r); err != nil {
+		return err
+	}
+	e, err := s.enter(r, client)
+	defer e.leave()
+	if err != nil {
+		return err
+	}
 	q, ok := parse(r.URL.Path)
-	q.values, q.user, q.userAgent = r.URL.Query(), user, r.UserAgent()
+	q.values, q.user, q.client, q.entered, q.userAgent = r.URL.Query(), user, client, e, r.UserAgent()
 	if !ok {
-		q = query{verb: "get", user: user, values: q.values}
+		q = query{verb: "get", user: user, client: client, entered: e, values: q.values}
 		if user.level() < q.needs() {
 			return apierrors.NewForbidden(s.pods.groupResource(), "", fmt.Errorf("user %q is in none of the groups %s, %s, %s", user.Name, GroupView, GroupEdit, GroupAdmin))
 		}
-		return s.discover(w, r)
+		return s.work(w, r, &q, func(context.Context) error { return s.discover(w, r) })
 	}
 	q.verb = verbOf(r, &q)
 	if user.level() < q.needs() {
@@ -302,18 +321,9 @@ func (s *Server) objects(w http.ResponseWriter, r *http.Request, q *query) error
 		return s.stream(w, r, k, q)
 	}
 	if q.verb == "watch" {
-		return s.watch(r.Context(), w, k, q)
+		return s.watch(w, r, k, q)
 	}
-	if !s.requests.enter() {
-		return tooMany("there are too many requests at a time")
-	}
-	defer s.requests.leave()
-	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
-	defer cancel()
-	rc := http.NewResponseController(w)
-	at := time.Now().Add(s.cfg.Timeout + s.cfg.ReaderPatience)
-	_, _ = rc.SetReadDeadline(at), rc.SetWriteDeadline(at) // a recorder has none
-	return s.do(ctx, w, r, k, q)
+	return s.work(w, r, q, func(ctx context.Context) error { return s.do(ctx, w, r, k, q) })
 }
 
 // do calls what a verb stands for.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,10 +41,13 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 		}
 		return apierrors.NewBadRequest("pod " + p.Name + " does not have a host assigned")
 	}
-	if !s.streams.enter() {
+	if !s.pools.streams.Take(q.client, 1) {
 		return tooMany("there are too many streams")
 	}
-	defer s.streams.leave()
+	defer s.pools.streams.Give(q.client, 1)
+	q.entered.leave()
+	rc := http.NewResponseController(w)
+	_, _ = rc.SetReadDeadline(time.Time{}), rc.SetWriteDeadline(time.Time{}) // the node's own API has those of streams
 	var path string
 	var values url.Values
 	var err error

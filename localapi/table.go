@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"encoding/json"
+	"io"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,16 +65,54 @@ func tableOf(k *kind, objects []object, meta metav1.ListMeta, include metav1.Inc
 		t.ColumnDefinitions = append(t.ColumnDefinitions, d)
 	}
 	for _, o := range objects {
-		row := metav1.TableRow{}
-		for _, c := range k.columns {
-			row.Cells = append(row.Cells, c.cell(o, now))
-		}
-		if err := rowObject(&row, k.shown(o), include); err != nil {
+		row, err := rowOf(k, o, include, now)
+		if err != nil {
 			return nil, err
 		}
 		t.Rows = append(t.Rows, row)
 	}
 	return t, nil
+}
+
+// encodeTable writes tableOf as JSON, one row after the other.
+func encodeTable(w io.Writer, k *kind, objects []object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, now time.Time) error {
+	empty, err := tableOf(k, nil, meta, include, true, now)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(empty)
+	if err != nil {
+		return err
+	}
+	const end = "]}"
+	if _, err := w.Write(text[:len(text)-len(end)]); err != nil { // the rows are last
+		return err
+	}
+	for i, o := range objects {
+		row, err := rowOf(k, o, include, now)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			text = append([]byte(","), text...)
+		}
+		if _, err := w.Write(text); err != nil {
+			return err
+		}
+	}
+	_, err = io.WriteString(w, end+"\n")
+	return err
+}
+
+func rowOf(k *kind, o object, include metav1.IncludeObjectPolicy, now time.Time) (row metav1.TableRow, err error) {
+	for _, c := range k.columns {
+		row.Cells = append(row.Cells, c.cell(o, now))
+	}
+	return row, rowObject(&row, k.shown(o), include)
 }
 
 func rowObject(row *metav1.TableRow, o object, include metav1.IncludeObjectPolicy) (err error) {

@@ -44,9 +44,15 @@ type outcome struct {
 	objects.Result
 }
 
-// turn waits for the right to change what is kept; End gives it back.
+// turn waits for the right to change what is kept, before all clients; End gives it back.
 func (s *Server) turn(ctx context.Context) (*turn, error) {
 	t, err := s.set.Turn(ctx)
+	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
+}
+
+// clientTurn is turn for a client.
+func (s *Server) clientTurn(ctx context.Context) (*turn, error) {
+	t, err := s.set.ClientTurn(ctx)
 	return &turn{Turn: t, s: s, going: map[types.UID]bool{}}, err
 }
 

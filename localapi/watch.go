@@ -3,6 +3,7 @@ package localapi
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -39,11 +40,16 @@ type stream struct {
 }
 
 // watch reports changes until the client goes, its time is over, or it is too slow.
-func (s *Server) watch(ctx context.Context, w http.ResponseWriter, k *kind, q *query) error {
-	if !s.watches.enter() {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
+	if n := len(r.URL.RawQuery); n > maxQuery {
+		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the query has %d bytes; want at most %d", n, maxQuery))
+	}
+	if !s.pools.watches.Take(q.client, 1) {
 		return tooMany("there are too many watches")
 	}
-	defer s.watches.leave()
+	defer s.pools.watches.Give(q.client, 1)
+	q.entered.leave()
+	ctx := r.Context()
 	if q.accept.info.StreamSerializer == nil {
 		q.accept.info = s.codecs.infos[typeJSON]
 	}
@@ -51,7 +57,8 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 		return err
 	}
 	st := &stream{s: s, k: k, q: q, w: w, rc: http.NewResponseController(w), headers: true}
-	initial, objects, err := st.start()
+	_ = st.rc.SetReadDeadline(time.Time{}) // a recorder has none
+	initial, objects, err := st.start(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,7 +87,7 @@ func (s *Server) watch(ctx context.Context, w http.ResponseWriter, k *kind, q *q
 
 // start finds out from which revision on changes are to be told, and what is to be
 // told first.
-func (st *stream) start() (initial bool, objects []object, err error) {
+func (st *stream) start(ctx context.Context) (initial bool, objects []object, err error) {
 	v := st.q.values
 	from, err := parseRevision(v.Get("resourceVersion"))
 	if err != nil {
@@ -96,7 +103,7 @@ func (st *stream) start() (initial bool, objects []object, err error) {
 	case from > now:
 		return false, nil, tooLarge(from, now)
 	case initial:
-		objects, st.revision, err = s.snapshot(st.k, &query{
+		objects, st.revision, err = s.snapshot(ctx, st.k, &query{
 			values: nil, namespace: st.q.namespace, name: st.q.name, labels: st.q.labels, fields: st.q.fields,
 		}, next{})
 		return true, objects, err
@@ -137,6 +144,9 @@ func (st *stream) run(ctx context.Context) {
 		}
 		if !st.tell(changes) {
 			return
+		}
+		if changed == nil && ctx.Err() == nil { // there are more
+			continue
 		}
 		select {
 		case <-changed:
@@ -203,6 +213,15 @@ func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
 		return false
 	}
 	e := &metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: b.Bytes()}}
+	// The object is there twice until the client has read it.
+	unread := int64(2 * b.Len())
+	if t != watch.Error {
+		if !st.s.pools.outgoing.Take(st.q.client, unread) {
+			st.fail(tooMany("there are too many bytes of answers that nobody has read"))
+			return false
+		}
+		defer st.s.pools.outgoing.Give(st.q.client, unread)
+	}
 	st.patience()
 	return st.q.accept.info.StreamSerializer.Encode(e, st.out) == nil
 }

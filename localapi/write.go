@@ -33,7 +33,7 @@ func validated(w http.ResponseWriter, q *query, unknown []string) error {
 
 // read decodes the body of a request into an object as it is kept.
 func (s *Server) read(w http.ResponseWriter, r *http.Request, q *query) (object, error) {
-	data, media, err := body(w, r)
+	data, media, err := body(r)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	if o.GetResourceVersion() != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	t, err := s.turn(ctx)
+	t, err := s.clientTurn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
 
 // changed replaces an object by what become makes of it.
 func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old object) (object, error)) (object, error) {
-	t, err := s.turn(ctx)
+	t, err := s.clientTurn(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,13 +1,13 @@
-package kubeapi
+package correlate
 
 import (
 	"fmt"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -37,26 +37,35 @@ func TestRecentKeepsWhatIsAskedFor(t *testing.T) {
 // However many pods come and go, what is remembered of their events is bounded,
 // and those of one that goes on are counted none the less.
 func TestEventsOfManyPodsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, err := NewEventRecorder(EventConfig{Client: struct{ EventClient }{}, NodeName: "n", Kept: 100})
-		if err != nil {
-			t.Fatal(err)
-		}
-		pod := func(uid string) *v1.Pod {
-			return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: uid, UID: types.UID(uid)}}
-		}
-		for i := range 5000 {
-			for _, reason := range []string{"Pulled", "Created", "Started", "Killing"} {
-				r.Event(pod(fmt.Sprint("u", i)), v1.EventTypeNormal, reason, fmt.Sprintf("%s %d", reason, i))
+	c, now := New(100), time.Unix(0, 0)
+	var combined, silenced int
+	for i := range 5000 {
+		for _, reason := range []string{"Pulled", "Created", "Started", "Killing"} {
+			if e := c.Note(v1.ObjectReference{UID: types.UID(fmt.Sprint("u", i))}, v1.EventTypeNormal, reason, fmt.Sprintf("%s %d", reason, i), now); !e.Allowed || e.Combined {
+				t.Fatalf("an event of a pod with few is %+v", e)
 			}
-			r.Event(pod("stays"), v1.EventTypeWarning, "Failed", fmt.Sprint("attempt ", i))
-			time.Sleep(time.Millisecond)
 		}
-		if r.spam.len() > 200 || r.similar.len() > 200 || len(r.series) > 100 {
-			t.Errorf("%d limits, %d messages and %d series are kept", r.spam.len(), r.similar.len(), len(r.series))
+		e := c.Note(v1.ObjectReference{UID: "stays"}, v1.EventTypeWarning, "Failed", fmt.Sprint("attempt ", i), now)
+		if e.Combined {
+			combined++
 		}
-		if c := r.Counts(); c.Combined < 4900 || c.Silenced < 4900 {
-			t.Errorf("of 5000 events of one pod %d were combined and %d silenced", c.Combined, c.Silenced)
+		if !e.Allowed {
+			silenced++
 		}
-	})
+		now = now.Add(time.Millisecond)
+	}
+	if c.spam.len() > 200 || c.similar.len() > 200 {
+		t.Errorf("%d limits and %d messages are kept", c.spam.len(), c.similar.len())
+	}
+	if combined < 4900 || silenced < 4900 {
+		t.Errorf("of 5000 events of one pod %d were combined and %d silenced", combined, silenced)
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, s := range []string{"", "short", strings.Repeat("x", MaxMessage), strings.Repeat("x", MaxMessage+1), strings.Repeat("\u00e4", MaxMessage)} {
+		if got := Cut(s); len(got) > MaxMessage || !strings.HasPrefix(s, got) || !utf8.ValidString(got) || len(s) <= MaxMessage && got != s || len(got) < min(len(s), MaxMessage-3) {
+			t.Errorf("of %d bytes %d are left", len(s), len(got))
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package kubeapi
+package correlate
 
 // recent stores the values of the most recently used keys: nearly as many as its
 // limit, and at most twice as many.

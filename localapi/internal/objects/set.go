@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/btree"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -33,10 +34,13 @@ type Config struct {
 type Set struct {
 	cfg  Config
 	turn chan struct{} // held by who changes what is kept
+	line chan struct{} // held by the one client who is next, or has the turn
 
+	// mu is held for some steps of a tree at most: who reads objects has a tree of the
+	// moment for itself.
 	mu       sync.Mutex
 	revision uint64
-	entries  map[Kind]map[Key]Entry
+	entries  map[Kind]*tree
 	owned    map[types.UID]map[Ref]bool // where objects are that name an owner
 	count    int
 	within   map[string]int // Owned objects by namespace
@@ -47,9 +51,55 @@ type Set struct {
 // New returns a Set without objects.
 func New(cfg Config) *Set {
 	return &Set{
-		cfg: cfg, turn: make(chan struct{}, 1), entries: map[Kind]map[Key]Entry{}, owned: map[types.UID]map[Ref]bool{}, within: map[string]int{},
+		cfg: cfg, turn: make(chan struct{}, 1), line: make(chan struct{}, 1), entries: map[Kind]*tree{}, owned: map[types.UID]map[Ref]bool{}, within: map[string]int{},
 		window: window{moved: make(chan struct{})},
 	}
+}
+
+// located is an object of a kind, with its name.
+type located struct {
+	Key
+	Entry
+}
+
+// tree has the objects of a kind in the order of their names. A clone takes no time.
+type tree = btree.BTreeG[located]
+
+// degree is that of trees: what a change copies after a clone are some nodes of it.
+const degree = 32
+
+// all is the tree of a kind. s.mu is held.
+func (s *Set) all(k Kind) *tree {
+	t := s.entries[k]
+	if t == nil {
+		t = btree.NewG(degree, func(a, b located) bool { return a.Key.Compare(b.Key) < 0 })
+		s.entries[k] = t
+	}
+	return t
+}
+
+// entry is an object; the zero value if it is not there. s.mu is held.
+func (s *Set) entry(k Kind, name Key) Entry {
+	t := s.entries[k]
+	if t == nil {
+		return Entry{}
+	}
+	at, _ := t.Get(located{Key: name})
+	return at.Entry
+}
+
+// clone is the tree of a kind as it is now, for the caller alone.
+func (s *Set) clone(k Kind) *tree {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all(k).Clone()
+}
+
+// within calls f for the objects of a namespace, or of all with "", until it returns false.
+func within(t *tree, namespace string, f func(located) bool) {
+	t.AscendGreaterOrEqual(located{Key: Key{Namespace: namespace}}, func(at located) bool {
+		return (namespace == "" || at.Namespace == namespace) && f(at)
+	})
 }
 
 // Begin sets the revision that all further ones are above. No watch goes on from an earlier one.
@@ -64,20 +114,16 @@ func (s *Set) Begin(revision uint64) {
 func (s *Set) Get(k Kind, name Key) (Entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, ok := s.entries[k][name]
-	return e, ok
+	e := s.entry(k, name)
+	return e, e.Object != nil
 }
 
-// List returns the objects of a kind, in a namespace or, with "", in all of them, in no order.
-func (s *Set) List(k Kind, namespace string) []Entry {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []Entry
-	for name, e := range s.entries[k] {
-		if namespace == "" || name.Namespace == namespace {
-			out = append(out, e)
-		}
-	}
+// List returns the objects of a kind, in a namespace or, with "", in all of them, in the order of their names.
+func (s *Set) List(k Kind, namespace string) (out []Entry) {
+	within(s.clone(k), namespace, func(at located) bool {
+		out = append(out, at.Entry)
+		return true
+	})
 	return out
 }
 
@@ -85,21 +131,26 @@ func (s *Set) List(k Kind, namespace string) []Entry {
 func (s *Set) Len(k Kind) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.entries[k])
+	return s.all(k).Len()
 }
 
 // ByFile finds what was read from a file.
-func (s *Set) ByFile(name string) (Kind, Entry, bool) {
+func (s *Set) ByFile(name string) (kind Kind, found Entry, ok bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, all := range s.entries {
-		for _, e := range all {
-			if e.File == name {
-				return k, e, true
-			}
-		}
+	now := make(map[Kind]*tree, len(s.entries))
+	for k, t := range s.entries {
+		now[k] = t.Clone()
 	}
-	return nil, Entry{}, false
+	s.mu.Unlock()
+	for k, t := range now {
+		within(t, "", func(at located) bool {
+			if at.File == name {
+				kind, found, ok = k, at.Entry, true
+			}
+			return !ok
+		})
+	}
+	return kind, found, ok
 }
 
 // Dependents are where the objects are that name an object as their owner, in no order.
@@ -127,30 +178,55 @@ func (s *Set) Count() int {
 }
 
 // Turn is the right to change what is kept. One at a time has it.
-type Turn struct{ set *Set }
+type Turn struct {
+	set    *Set
+	inLine bool
+}
 
-// Turn waits for the right to change what is kept; End gives it back.
+// Turn waits for the right to change what is kept; End gives it back. It is for the server itself and its agent, which
+// wait for the one who has the right, and for one client at most.
 func (s *Set) Turn(ctx context.Context) (*Turn, error) {
 	select {
 	case s.turn <- struct{}{}:
-		return &Turn{s}, nil
+		return &Turn{set: s}, nil
 	case <-ctx.Done():
 		return nil, apierrors.NewTimeoutError("others are still at writing; try again", 1)
 	}
+}
+
+// ClientTurn is Turn for clients, who stand in line.
+func (s *Set) ClientTurn(ctx context.Context) (*Turn, error) {
+	select {
+	case s.line <- struct{}{}:
+	case <-ctx.Done():
+		return nil, apierrors.NewTimeoutError("others are still at writing; try again", 1)
+	}
+	t, err := s.Turn(ctx)
+	if err != nil {
+		<-s.line
+		return nil, err
+	}
+	t.inLine = true
+	return t, nil
 }
 
 // TryTurn is Turn of who does not wait; nil means that somebody else has it.
 func (s *Set) TryTurn() *Turn {
 	select {
 	case s.turn <- struct{}{}:
-		return &Turn{s}
+		return &Turn{set: s}
 	default:
 		return nil
 	}
 }
 
 // End gives the right back.
-func (t *Turn) End() { <-t.set.turn }
+func (t *Turn) End() {
+	<-t.set.turn
+	if t.inLine {
+		<-t.set.line
+	}
+}
 
 // Result is what has become of an object.
 type Result struct {
@@ -179,7 +255,7 @@ func (t *Turn) Apply(ch Change) (Result, error) {
 		}
 	}
 	s.mu.Lock()
-	if now := s.entries[ch.Kind][ch.Key]; now.Object != nil && cur.Object != nil && next.Object != nil && do&another == 0 {
+	if now := s.entry(ch.Kind, ch.Key); now.Object != nil && cur.Object != nil && next.Object != nil && do&another == 0 {
 		carry(next.Object, cur.Object, now.Object)
 	}
 	r := s.commit(ch, next, do)
@@ -212,7 +288,7 @@ func (s *Set) Note(ch Change) (Result, error) {
 func (s *Set) Refuses(ch Change) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return refuse(s.entries[ch.Kind][ch.Key], s.namespace(ch), ch)
+	return refuse(s.entry(ch.Kind, ch.Key), s.namespace(ch), ch)
 }
 
 // result is what becomes of an object by a decision.
@@ -224,7 +300,7 @@ func result(cur, next Entry) Result {
 }
 
 func (s *Set) decided(ch Change) (cur, next Entry, do effects, err error) {
-	cur = s.entries[ch.Kind][ch.Key]
+	cur = s.entry(ch.Kind, ch.Key)
 	next, do, err = decide(cur, s.namespace(ch), ch, time.Now())
 	return cur, next, do, err
 }
@@ -234,7 +310,7 @@ func (s *Set) namespace(ch Change) Phase {
 	if ch.Key.Namespace == "" {
 		return Live
 	}
-	return s.entries[s.cfg.Namespaces][Key{Name: ch.Key.Namespace}].Phase()
+	return s.entry(s.cfg.Namespaces, Key{Name: ch.Key.Namespace}).Phase()
 }
 
 // save writes the file of an object, unless it says the same already.
@@ -271,7 +347,7 @@ func (s *Set) stored(ch Change, file string, err error) error {
 
 // commit has a decision take effect. s.mu is held.
 func (s *Set) commit(ch Change, next Entry, do effects) Result {
-	cur := s.entries[ch.Kind][ch.Key]
+	cur := s.entry(ch.Kind, ch.Key)
 	if do&show == 0 {
 		next.size = cur.size
 		s.put(ch, next)
@@ -313,22 +389,16 @@ func sizeOf(o Object) int {
 
 func (s *Set) put(ch Change, next Entry) {
 	s.counted(ch.Key, next, 1)
-	all := s.entries[ch.Kind]
-	if all == nil {
-		all = map[Key]Entry{}
-		s.entries[ch.Kind] = all
-	}
-	cur, was := all[ch.Key]
+	cur, was := s.all(ch.Kind).ReplaceOrInsert(located{ch.Key, next})
 	if was {
-		s.counted(ch.Key, cur, -1)
+		s.counted(ch.Key, cur.Entry, -1)
 	}
 	s.index(Ref{ch.Kind, ch.Key}, cur.Object, next.Object)
-	all[ch.Key] = next
 }
 
 // drop removes an object, and returns it as it was last. What is in memory alone goes with its namespace.
 func (s *Set) drop(ch Change, cur Entry) Object {
-	delete(s.entries[ch.Kind], ch.Key)
+	s.all(ch.Kind).Delete(located{Key: ch.Key})
 	s.counted(ch.Key, cur, -1)
 	s.index(Ref{ch.Kind, ch.Key}, cur.Object, nil)
 	s.revision++
@@ -337,12 +407,13 @@ func (s *Set) drop(ch Change, cur Entry) Object {
 	s.window.add(Step{Revision: s.revision, Kind: ch.Kind, Before: last, size: cur.size})
 	s.age()
 	if ch.Kind == s.cfg.Namespaces {
-		for k, all := range s.entries {
-			for name, e := range all {
-				if e.Origin == Fleeting && name.Namespace == ch.Key.Name {
-					s.drop(Change{Kind: k, Key: name}, e)
+		for k, t := range s.entries {
+			within(t.Clone(), ch.Key.Name, func(at located) bool {
+				if at.Origin == Fleeting {
+					s.drop(Change{Kind: k, Key: at.Key}, at.Entry)
 				}
-			}
+				return true
+			})
 		}
 	}
 	return last

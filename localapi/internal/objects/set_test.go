@@ -1,12 +1,16 @@
 package objects
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,9 +78,10 @@ func TestSet(t *testing.T) {
 		for range 200 {
 			history(t, s, r)
 		}
-		count, owned, within := 0, map[types.UID]map[Ref]bool{}, map[string]int{}
+		count, owned, inside := 0, map[types.UID]map[Ref]bool{}, map[string]int{}
 		for k, all := range s.entries {
-			for name, e := range all {
+			all.Ascend(func(at located) bool {
+				name, e := at.Key, at.Entry
 				count++
 				if e.Phase() == Absent || KeyOf(e.Object) != name {
 					t.Fatalf("seed %d: %v has %v", seed, name, e.Object)
@@ -85,7 +90,7 @@ func TestSet(t *testing.T) {
 					t.Errorf("seed %d: %v waits for nobody and is there", seed, name)
 				}
 				if e.Origin == Owned && name.Namespace != "" {
-					within[name.Namespace]++
+					inside[name.Namespace]++
 				}
 				for _, o := range e.Object.GetOwnerReferences() {
 					if owned[o.UID] == nil {
@@ -93,10 +98,11 @@ func TestSet(t *testing.T) {
 					}
 					owned[o.UID][Ref{k, name}] = true
 				}
-			}
+				return true
+			})
 		}
-		if count != s.Count() || !maps.Equal(within, s.within) || !maps.EqualFunc(owned, s.owned, maps.Equal) {
-			t.Fatalf("seed %d: %d objects, %v, %v; want %d, %v, %v", seed, s.Count(), s.within, s.owned, count, within, owned)
+		if count != s.Count() || !maps.Equal(inside, s.within) || !maps.EqualFunc(owned, s.owned, maps.Equal) {
+			t.Fatalf("seed %d: %d objects, %v, %v; want %d, %v, %v", seed, s.Count(), s.within, s.owned, count, inside, owned)
 		}
 		for _, k := range []Kind{pods, configMaps, events, namespaces} {
 			told(t, s, k)
@@ -111,8 +117,8 @@ func told(t *testing.T, s *Set, k Kind) {
 	now, last, _ := s.At(k, 0)
 	for revision := uint64(100); revision <= last; revision += 7 {
 		before, _, ok := s.At(k, revision)
-		steps, _, also := s.Since(revision)
-		if !ok || !also {
+		steps := stepsSince(s, revision)
+		if !ok {
 			t.Fatalf("revision %d is forgotten", revision)
 		}
 		have := map[Key]Object{}
@@ -137,4 +143,70 @@ func told(t *testing.T, s *Set, k Kind) {
 			t.Fatalf("from revision %d: %v; want %v", revision, have, now)
 		}
 	}
+}
+
+// stepsSince returns all steps after a revision that is not forgotten.
+func stepsSince(s *Set, revision uint64) (all []Step) {
+	for {
+		some, more, _ := s.Since(revision)
+		all = append(all, some...)
+		if more != nil {
+			return all
+		}
+		revision = some[len(some)-1].Revision
+	}
+}
+
+// The agent waits for who has the turn, and for one client at most, however many stand in line.
+func TestTurnOfTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = time.Second
+		s := newSet()
+		turnOf := func(take func(context.Context) (*Turn, error)) time.Duration {
+			began := time.Now()
+			turn, err := take(t.Context())
+			if err != nil {
+				t.Error(err)
+				return 0
+			}
+			waited := time.Since(began)
+			time.Sleep(each)
+			turn.End()
+			return waited
+		}
+		var clients sync.WaitGroup
+		for range 200 {
+			clients.Go(func() { turnOf(s.ClientTurn) })
+		}
+		time.Sleep(each / 2)
+		for range 10 {
+			if waited := turnOf(s.Turn); waited > 2*each {
+				t.Errorf("the agent waits for %v where a client has its turn for %v", waited, each)
+			}
+		}
+		clients.Wait()
+	})
+}
+
+// Who has a list of objects has it as it was, whatever becomes of the Set.
+func TestAtIsOfOneMoment(t *testing.T) {
+	s, r := newSet(), rand.New(rand.NewPCG(3, 1))
+	s.Begin(100)
+	for range 50 {
+		history(t, s, r)
+		for _, k := range []Kind{pods, configMaps, events} {
+			tree := s.clone(k)
+			var before []Key
+			within(tree, "", func(at located) bool { before = append(before, at.Key); return true })
+			for range 10 {
+				history(t, s, r)
+			}
+			var after []Key
+			within(tree, "", func(at located) bool { after = append(after, at.Key); return true })
+			if !slices.Equal(before, after) || !slices.IsSortedFunc(before, Key.Compare) {
+				t.Fatalf("a list has %v, and later %v", before, after)
+			}
+		}
+	}
+	s.Close()
 }

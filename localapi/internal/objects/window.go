@@ -98,26 +98,66 @@ func (s *Set) oldest() uint64 {
 	return s.window.steps[0].Revision - 1
 }
 
-// Since returns the steps after a revision, and a channel that is closed at the next one; false means that some of
-// them are forgotten.
+// maxSince is how many steps a watch gets at a time: what it has not told is not forgotten with the window.
+const maxSince = 100
+
+// Since returns the steps after a revision, at most maxSince, and a channel that is closed at the next one, or nil if
+// there are more already; false means that some of them are forgotten.
 func (s *Set) Since(revision uint64) ([]Step, <-chan struct{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	steps, ok := s.since(revision)
-	return steps, s.window.moved, ok
+	if len(steps) > maxSince {
+		return slices.Clone(steps[:maxSince]), nil, ok
+	}
+	return slices.Clone(steps), s.window.moved, ok
 }
 
+// since returns the steps after a revision. s.mu is held, and the steps are not to be used without it.
 func (s *Set) since(revision uint64) ([]Step, bool) {
 	if revision < s.oldest() {
 		return nil, false
 	}
 	i, _ := slices.BinarySearchFunc(s.window.steps, revision+1, func(c Step, r uint64) int { return cmp.Compare(c.Revision, r) })
-	return slices.Clone(s.window.steps[i:]), true
+	return s.window.steps[i:], true
 }
 
 // At returns the objects of a kind at a revision, in the order of their names; false means that it is forgotten, or
 // still to come. Revision 0 is the last one. It returns the revision as well.
 func (s *Set) At(k Kind, revision uint64) ([]Object, uint64, bool) {
+	now, steps, revision, ok := s.moment(k, revision)
+	if !ok {
+		return nil, revision, false
+	}
+	before := map[Key]Object{} // of those that have changed since
+	for _, c := range slices.Backward(steps) {
+		if c.Before == nil {
+			before[KeyOf(c.Now)] = nil
+		} else {
+			before[KeyOf(c.Before)] = c.Before
+		}
+	}
+	out := make([]Object, 0, now.Len()+len(before))
+	within(now, "", func(at located) bool {
+		if _, changed := before[at.Key]; !changed {
+			out = append(out, at.Object)
+		}
+		return true
+	})
+	if len(before) == 0 {
+		return out, revision, true
+	}
+	for _, o := range before {
+		if o != nil {
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(out, func(a, b Object) int { return KeyOf(a).Compare(KeyOf(b)) })
+	return out, revision, true
+}
+
+// moment returns the objects of a kind as they are now, and the steps of the kind since a revision.
+func (s *Set) moment(k Kind, revision uint64) (*tree, []Step, uint64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if revision == 0 {
@@ -125,27 +165,15 @@ func (s *Set) At(k Kind, revision uint64) ([]Object, uint64, bool) {
 	}
 	steps, ok := s.since(revision)
 	if !ok || revision > s.revision {
-		return nil, revision, false
+		return nil, nil, revision, false
 	}
-	all := make(map[Key]Object, len(s.entries[k]))
-	for name, e := range s.entries[k] {
-		all[name] = e.Object
-	}
-	for _, c := range slices.Backward(steps) {
-		switch {
-		case c.Kind != k:
-		case c.Before == nil:
-			delete(all, KeyOf(c.Now))
-		default:
-			all[KeyOf(c.Before)] = c.Before
+	of := make([]Step, 0, len(steps))
+	for _, c := range steps {
+		if c.Kind == k {
+			of = append(of, c)
 		}
 	}
-	out := make([]Object, 0, len(all))
-	for _, o := range all {
-		out = append(out, o)
-	}
-	slices.SortFunc(out, func(a, b Object) int { return KeyOf(a).Compare(KeyOf(b)) })
-	return out, revision, true
+	return s.all(k).Clone(), of, revision, true
 }
 
 // EventOf is a step as it looks to who sees only what is selected; false is no event.

@@ -1,0 +1,42 @@
+package httpbound
+
+import (
+	"errors"
+	"io"
+	"net/http"
+)
+
+// ErrNoRoom means that there are too many bytes of bodies at a time.
+var ErrNoRoom = errors.New("there are too many bytes of requests at a time")
+
+// Body reads the body of a request as a whole. take is asked for each part of it before
+// that is read, and for a byte more than the body at most. The error is ErrNoRoom if take
+// refused, a *http.MaxBytesError if there are more than limit bytes, and
+// os.ErrDeadlineExceeded if the deadline of the connection has passed.
+func Body(w http.ResponseWriter, r *http.Request, limit int, take func(bytes int) bool) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	if r.ContentLength > int64(limit) {
+		return nil, &http.MaxBytesError{Limit: int64(limit)}
+	}
+	from := http.MaxBytesReader(w, r.Body, int64(limit))
+	var data []byte
+	for {
+		if len(data) == cap(data) {
+			more := min(max(4<<10, cap(data)), limit+1-cap(data))
+			if !take(more) {
+				return nil, ErrNoRoom
+			}
+			data = append(make([]byte, 0, cap(data)+more), data...)
+		}
+		n, err := from.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/httpbound"
+)
+
+// Bounds of a request before anything of it is parsed, in bytes. The listener bounds the
+// head as a whole.
+const (
+	maxPath         = 4 << 10
+	maxQuery        = 16 << 10
+	maxStreamQuery  = 128 << 10 // a command is in the query of exec
+	maxHeader       = 16 << 10  // all fields
+	maxParameters   = 1000      // of a query
+	maxSelector     = 4 << 10
+	maxRequirements = 100 // of a selector
+)
+
+const (
+	// arrivalTime is how long the body of a request may take.
+	arrivalTime = 10 * time.Second
+	// ofRequest is what a request costs beside its head and body, in bytes.
+	ofRequest = 16 << 10
+	// ofBody is what a byte of a body costs: its object has several in memory.
+	ofBody = 5
+)
+
+// MaxIncoming and MaxOutgoing have to have room for the largest body and object, in the
+// share of one client.
+const minBudget = 4 * (ofBody*maxBody + 1<<20)
+
+// pools are what requests take units of; each client has at most a quarter.
+type pools struct {
+	requests, watches, streams *httpbound.Pool // places
+	incoming                   *httpbound.Pool // bytes of requests until they have a place, and of bodies
+	outgoing                   *httpbound.Pool // bytes of answers until their clients have read them
+}
+
+func newPools(c Config) pools {
+	quarter := func(n int) *httpbound.Pool { return httpbound.NewPool(n, n/4) }
+	return pools{quarter(c.MaxRequests), quarter(c.MaxWatches), quarter(c.MaxStreams), quarter(c.MaxIncoming), quarter(c.MaxOutgoing)}
+}
+
+// checkHead refuses what is too long to be parsed.
+func checkHead(r *http.Request) error {
+	if n := len(r.URL.Path); n > maxPath {
+		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the path has %d bytes; want at most %d", n, maxPath))
+	}
+	if n := len(r.URL.RawQuery); n > maxStreamQuery {
+		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the query has %d bytes; want at most %d", n, maxStreamQuery))
+	}
+	if n := strings.Count(r.URL.RawQuery, "&") + 1; n > maxParameters {
+		return apierrors.NewBadRequest(fmt.Sprintf("the query has %d parameters; want at most %d", n, maxParameters))
+	}
+	if n := headerSize(r.Header); n > maxHeader {
+		return generic(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest, fmt.Sprintf("the header has %d bytes; want at most %d", n, maxHeader))
+	}
+	return nil
+}
+
+// headerSize is how many bytes the fields of a header have.
+func headerSize(h http.Header) (n int) {
+	for name, values := range h {
+		for _, v := range values {
+			n += len(name) + len(v)
+		}
+	}
+	return n
+}
+
+// checkSelector refuses a selector that is too long. Its requirements are separated by
+// commas outside of parentheses.
+func checkSelector(field, s string) error {
+	if len(s) > maxSelector {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s has %d bytes; want at most %d", field, len(s), maxSelector))
+	}
+	n, inside := 1, 0
+	for _, r := range s {
+		switch {
+		case r == '(':
+			inside++
+		case r == ')':
+			inside--
+		case r == ',' && inside <= 0:
+			n++
+		}
+	}
+	if n > maxRequirements {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s has %d requirements; want at most %d", field, n, maxRequirements))
+	}
+	return nil
+}
+
+// entered has what a request holds of the bytes of requests; leave gives it back, once.
+type entered struct {
+	pool   *httpbound.Pool
+	client httpbound.Client
+	bytes  int64
+}
+
+// enter takes what the head of a request costs.
+func (s *Server) enter(r *http.Request, c httpbound.Client) (*entered, error) {
+	e := &entered{pool: s.pools.incoming, client: c}
+	return e, e.take(int64(ofRequest + len(r.URL.Path) + len(r.URL.RawQuery) + headerSize(r.Header)))
+}
+
+func (e *entered) take(n int64) error {
+	if !e.pool.Take(e.client, n) {
+		return tooMany(httpbound.ErrNoRoom.Error())
+	}
+	e.bytes += n
+	return nil
+}
+
+func (e *entered) leave() {
+	if e.bytes > 0 {
+		e.pool.Give(e.client, e.bytes)
+	}
+	e.bytes = 0
+}
+
+// arrived is a body that is there as a whole.
+type arrived struct{ data []byte }
+
+func (arrived) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (arrived) Close() error { return nil }
+
+// arrive reads the body of a request, which takes no place meanwhile.
+func (e *entered) arrive(w http.ResponseWriter, r *http.Request) error {
+	data, err := httpbound.Body(w, r, maxBody, func(n int) bool { return e.take(int64(ofBody*n)) == nil })
+	var large *http.MaxBytesError
+	switch {
+	case err == nil:
+		r.Body = arrived{data}
+		return nil
+	case errors.Is(err, httpbound.ErrNoRoom):
+		return tooMany(err.Error())
+	case errors.As(err, &large):
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body has more than %d bytes", maxBody))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return generic(http.StatusRequestTimeout, metav1.StatusReasonTimeout, fmt.Sprintf("the body has not come within %v", arrivalTime))
+	default:
+		return apierrors.NewBadRequest(err.Error())
+	}
+}
+
+// work has a request worked on in a place of its own, once all of it is there.
+func (s *Server) work(w http.ResponseWriter, r *http.Request, q *query, do func(context.Context) error) error {
+	if n := len(r.URL.RawQuery); n > maxQuery {
+		return generic(http.StatusRequestURITooLong, metav1.StatusReasonBadRequest, fmt.Sprintf("the query has %d bytes; want at most %d", n, maxQuery))
+	}
+	if err := q.entered.arrive(w, r); err != nil {
+		return err
+	}
+	if !s.pools.requests.Take(q.client, 1) {
+		return tooMany("there are too many requests at a time")
+	}
+	defer s.pools.requests.Give(q.client, 1)
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	defer cancel()
+	s.deadlines(w, s.cfg.Timeout+s.cfg.ReaderPatience)
+	return do(ctx)
+}
+
+// deadlines gives a request so long to be read, and its answer all the time that there
+// is.
+func (s *Server) deadlines(w http.ResponseWriter, d time.Duration) {
+	rc := http.NewResponseController(w)
+	now := time.Now()
+	_, _ = rc.SetReadDeadline(now.Add(d)), rc.SetWriteDeadline(now.Add(s.cfg.Timeout+s.cfg.ReaderPatience)) // a recorder has none
+}
