@@ -269,7 +269,7 @@ func podOf(containers ...v1.Container) *v1.Pod {
 func shows(state observed.State, pairs ...string) *observed.Pod {
 	p := &observed.Pod{UID: "1", ObservedAt: time.Now(), Sandboxes: []observed.Sandbox{{ID: "s", State: observed.Running, IPs: []string{"127.0.0.1"}}}}
 	for i := 0; i < len(pairs); i += 2 {
-		p.Containers = append(p.Containers, observed.Container{ID: pairs[i+1], Name: pairs[i], State: state, StartedAt: time.Now()})
+		p.Containers = append(p.Containers, observed.Container{ID: pairs[i+1], Name: pairs[i], State: state, ExitCode: new(int32), StartedAt: time.Now()})
 	}
 	return p
 }
