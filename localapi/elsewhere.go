@@ -57,7 +57,7 @@ func newElsewhere() []computed {
 func (s *Server) none(w http.ResponseWriter, r *http.Request, q *query, c *computed) error {
 	var err error
 	switch q.verb {
-	case "get":
+	case "get", "update", "delete":
 		return generic(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found: %s", c.resource, q.name, c.instead))
 	case "list":
 	default:

@@ -229,6 +229,17 @@ func TestPods(t *testing.T) {
 	if p := must[v1.Pod](a, "PATCH", pods+"/web/ephemeralcontainers", strategic, `{"spec":{"ephemeralContainers":[{"name":"dbg","image":"x:1","targetContainerName":"c"}]}}`); len(p.Spec.EphemeralContainers) != 1 {
 		t.Errorf("%+v", p.Spec)
 	}
+	for media, bad := range map[string]string{
+		strategic:                      `{"metadata":{"labels":"bad"}}`,
+		"application/merge-patch+json": `{"metadata":{"labels":"bad"}}`,
+		"application/json-patch+json":  `[{"op":"add","path":"/metadata/labels","value":"bad"}]`,
+	} {
+		said := "patch: Invalid value"
+		if media == strategic {
+			said = "cannot restore map from string"
+		}
+		a.refused("PATCH", pods+"/web", media, bad, 422, metav1.StatusReasonInvalid, said)
+	}
 	a.refused("PATCH", pods+"/web", strategic, `{"spec":{"nodeName":"other"}}`, 422, metav1.StatusReasonInvalid, "node-1")
 	a.refused("POST", pods+"/web/binding", asJSON, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "pods are on this node")
 	p = must[v1.Pod](a, "DELETE", pods+"/web", asJSON, `{"gracePeriodSeconds":7}`)
@@ -245,7 +256,9 @@ func TestPods(t *testing.T) {
 func TestRefused(t *testing.T) {
 	a := start(t, &store.Memory{})
 	a.refused("POST", "/apis/apps/v1/namespaces/default/deployments", asJSON, `{}`, 405, metav1.StatusReasonMethodNotAllowed, "apply the pod itself")
-	a.refused("GET", "/apis/apps/v1/namespaces/default/deployments/x", "", "", 404, metav1.StatusReasonNotFound, "apply the pod itself")
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		a.refused(method, "/apis/apps/v1/namespaces/default/deployments/x", asJSON, "{}", 404, metav1.StatusReasonNotFound, "apply the pod itself")
+	}
 	a.refused("GET", "/api/v1/namespaces/default/widgets", "", "", 404, metav1.StatusReasonNotFound, "the API of one node")
 	a.refused("DELETE", "/api/v1/nodes/node-1", "", "", 405, metav1.StatusReasonMethodNotAllowed, "the API of one node")
 	a.refused("POST", configMaps, asJSON, `{"metadata":{"name":"../../etc"}}`, 422, metav1.StatusReasonInvalid, "metadata.name")

@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
@@ -83,7 +85,16 @@ func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []
 	if err != nil {
 		return nil, nil, err
 	}
-	return typed(k, after)
+	o, unknown, err := typed(k, after)
+	if apierrors.IsBadRequest(err) { // what comes out is no object of the kind
+		if media == types.StrategicMergePatchType { // in the words of an API server, which makes objects of these without text
+			if e := runtime.DefaultUnstructuredConverter.FromUnstructured(after, k.new()); e != nil {
+				err = e
+			}
+		}
+		return nil, nil, apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), fmt.Sprintf("%.1000s", raw), err.Error())})
+	}
+	return o, unknown, err
 }
 
 // content is an object as JSON makes it.
