@@ -46,6 +46,7 @@ func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *run
 		return "", err
 	}
 	config = proto.CloneOf(config)
+	p.share(config)
 	for {
 		c, err := p.claimContainer(config)
 		if err != nil {
@@ -61,6 +62,31 @@ func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *run
 			return "", err
 		}
 		return c.id, nil
+	}
+}
+
+// share has a container that shares namespaces with the sandbox share those of the node,
+// where the sandbox does.
+func (p *pod) share(config *runtimeapi.ContainerConfig) {
+	of := p.options()
+	if of.GetPid() != runtimeapi.NamespaceMode_NODE && of.GetIpc() != runtimeapi.NamespaceMode_NODE {
+		return
+	}
+	if config.Linux == nil {
+		config.Linux = &runtimeapi.LinuxContainerConfig{}
+	}
+	if config.Linux.SecurityContext == nil {
+		config.Linux.SecurityContext = &runtimeapi.LinuxContainerSecurityContext{}
+	}
+	if config.Linux.SecurityContext.NamespaceOptions == nil {
+		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{}
+	}
+	opts := config.Linux.SecurityContext.NamespaceOptions
+	if opts.Pid == runtimeapi.NamespaceMode_POD && of.GetPid() == runtimeapi.NamespaceMode_NODE {
+		opts.Pid = runtimeapi.NamespaceMode_NODE
+	}
+	if opts.Ipc == runtimeapi.NamespaceMode_POD && of.GetIpc() == runtimeapi.NamespaceMode_NODE {
+		opts.Ipc = runtimeapi.NamespaceMode_NODE
 	}
 }
 

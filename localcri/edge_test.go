@@ -309,6 +309,27 @@ func sharedPID(c *runtimeapi.PodSandboxConfig) {
 	c.Linux.SecurityContext.NamespaceOptions.Pid = runtimeapi.NamespaceMode_POD
 }
 
+// A container shares the sandbox' namespaces if it says nothing else: those of the node, if
+// the sandbox has these.
+func TestSandboxOfTheNodesNamespaces(t *testing.T) {
+	n := newShellNode(t)
+	sb := n.pod(t, "p", func(c *runtimeapi.PodSandboxConfig) {
+		o := c.Linux.SecurityContext.NamespaceOptions
+		o.Pid, o.Ipc = runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_NODE
+	})
+	c := n.run(t, sb, script("c", "sleep 10000", func(c *runtimeapi.ContainerConfig) { c.Linux.SecurityContext.NamespaceOptions = nil }))
+	for _, space := range []string{"pid", "ipc"} {
+		want, err := os.Readlink("/proc/self/ns/" + space)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, errOut, err := n.rt.ExecSync(t.Context(), c, []string{"/bin/readlink", "/proc/self/ns/" + space}, 0)
+		if got := strings.TrimSpace(string(out)); err != nil || got != want {
+			t.Errorf("%s: %q, want %q (%s, %v)", space, got, want, errOut, err)
+		}
+	}
+}
+
 // Who is root in a shared PID namespace sees the infra process, and neither the
 // host nor a program that others run.
 func TestSharedPIDNamespace(t *testing.T) {
