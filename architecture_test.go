@@ -73,6 +73,7 @@ var shared = map[string][]string{
 	"internal/callerror":      nil, // what a call said, for people
 	"internal/detached":       nil, // calls that may never return
 	"internal/kubeletsum":     nil, // checksums of a kubelet's files
+	"internal/outputlimit":    nil, // how much of the output of a command its caller uses
 	"internal/ownerlock":      nil, // files that one process has
 	"internal/podcgroup":      nil, // pods in the names of cgroups
 	"internal/retry":          nil, // back-off

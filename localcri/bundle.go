@@ -42,6 +42,6 @@ func (c *container) updateBundle(r *specs.LinuxResources) error {
 		return err
 	}
 	// The old one or the new one, never half of it: a start may come at any time.
-	dir := durable.Dir{Path: c.bundle(), Disk: durable.OS{DirMode: 0o700, FileMode: 0o600}}
+	dir := durable.Dir{Path: c.bundle(), Disk: durable.OS{DirMode: closed, FileMode: 0o600}}
 	return dir.Replace(configFile, b)
 }

@@ -479,7 +479,7 @@ func (c *container) writeBundle(spec *specs.Spec, annotation string) error {
 	if err != nil {
 		return err
 	}
-	disk := durable.OS{DirMode: 0o700, FileMode: 0o600}
+	disk := durable.OS{DirMode: closed, FileMode: 0o600}
 	return errors.Join(disk.Write(c.bundle(configFile), config, false), disk.Write(c.bundle(processFile), process, false))
 }
 
@@ -489,4 +489,4 @@ func (c *container) creation(m monitor.Container) executor.Creation {
 }
 
 // makeStreams makes the directory of FIFOs and exit records.
-func (c *container) makeStreams() error { return os.MkdirAll(c.streams(), 0o700) }
+func (c *container) makeStreams() error { return os.MkdirAll(c.streams(), closed) }

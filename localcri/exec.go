@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -20,6 +21,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/outputlimit"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/life"
@@ -27,9 +29,13 @@ import (
 )
 
 const (
-	// maxOutput is how many bytes of each stream ExecSync returns, as containerd
-	// and CRI-O do; the rest is read and dropped.
-	maxOutput = 16 << 20
+	// maxOutput is how many bytes of each stream ExecSync returns to a caller that sets no
+	// limit, as containerd and CRI-O do; the rest is read and dropped. maxOutputs is what
+	// all such callers have together. A caller with a limit of at most smallOutput is not
+	// counted: agents have some dozen probes and hooks at a time.
+	maxOutput   = 16 << 20
+	maxOutputs  = 64 << 20
+	smallOutput = 16 << 10
 	// drainTime is how long after the end of its process ExecSync reads what
 	// children of that hold open.
 	drainTime = 2 * time.Second
@@ -183,8 +189,9 @@ func (c *container) prepareExec(x ociRuntime, command []string, tty bool) (*exec
 	return e, nil
 }
 
-// ExecSync runs a command in a container and returns what it wrote, at most 16
-// MiB of each stream. A timeout that is not 0 ends the command with its children:
+// ExecSync runs a command in a container and returns what it wrote: of each stream as
+// much as the caller uses, if ctx says that, and at most 16 MiB. If all commands that run
+// wrote more than 64 MiB, the error is a ResourceExhausted. A timeout that is not 0 ends the command with its children:
 // a DeadlineExceeded. A status other than 0 is an error that has it. What
 // background children hold open is read for 2 s more.
 func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, err error) {
@@ -228,13 +235,14 @@ func (r *Runtime) RunSync(ctx context.Context, id string, command []string, time
 		return nil, nil, 0, coded(err)
 	}
 	e.Timeout = max(0, timeout)
-	out, err := newCapture()
+	most := outputlimit.Of(ctx, maxOutput)
+	out, err := r.newCapture(most)
 	if err != nil {
 		e.remove()
 		return nil, nil, 0, coded(err)
 	}
 	defer out.close()
-	errOut, err := newCapture()
+	errOut, err := r.newCapture(most)
 	if err != nil {
 		e.remove()
 		return nil, nil, 0, coded(err)
@@ -257,6 +265,8 @@ func (r *Runtime) RunSync(ctx context.Context, id string, command []string, time
 		return stdout, stderr, -1, errorf(codes.DeadlineExceeded, "command in container %s did not end within %v", c.id, timeout)
 	case err != nil:
 		return stdout, stderr, -1, c.execError(err)
+	case out.refused || errOut.refused:
+		return nil, nil, -1, errorf(codes.ResourceExhausted, "the commands that run now wrote more than %d bytes", maxOutputs)
 	}
 	return stdout, stderr, code, nil
 }
@@ -298,20 +308,26 @@ func pipe(theirsWrites bool) (r, w *os.File, err error) {
 type capture struct {
 	read, write *os.File
 	done        chan struct{}
+	most        int
+	budget      *atomic.Int64 // bytes of all that are counted; nil: it is not counted
 
-	mu   sync.Mutex
-	kept []byte
+	mu      sync.Mutex
+	kept    []byte
+	refused bool // the budget had no room
 }
 
-func newCapture() (*capture, error) {
-	r, w, err := pipe(true)
+func (r *Runtime) newCapture(most int) (*capture, error) {
+	read, w, err := pipe(true)
 	if err != nil {
 		return nil, err
 	}
-	c := &capture{read: r, write: w, done: make(chan struct{})}
+	c := &capture{read: read, write: w, done: make(chan struct{}), most: most}
+	if most > smallOutput {
+		c.budget = &r.outputs
+	}
 	go func() {
 		defer close(c.done)
-		_, _ = io.Copy(c, r)
+		_, _ = io.Copy(c, read)
 	}()
 	return c, nil
 }
@@ -320,7 +336,13 @@ func newCapture() (*capture, error) {
 func (c *capture) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kept = append(c.kept, b[:min(len(b), maxOutput-len(c.kept))]...)
+	n := min(len(b), c.most-len(c.kept))
+	if n > 0 && c.budget != nil && c.budget.Add(int64(n)) > maxOutputs {
+		c.budget.Add(-int64(n))
+		c.refused, c.most = true, len(c.kept)
+		return len(b), nil
+	}
+	c.kept = append(c.kept, b[:n]...)
 	return len(b), nil
 }
 
@@ -351,6 +373,9 @@ func (c *capture) close() {
 	_ = c.read.SetReadDeadline(time.Now())
 	<-c.done
 	_ = c.read.Close()
+	if c.budget != nil {
+		c.budget.Add(-int64(len(c.kept)))
+	}
 }
 
 // Exec, Attach and PortForward have no URLs here: a [Streaming] makes those of

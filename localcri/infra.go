@@ -56,7 +56,7 @@ func (p *pod) startInfra(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.MkdirAll(p.file("infra"), 0o700), os.MkdirAll(p.infraStreams(), 0o700)); err != nil {
+	if err := errors.Join(os.MkdirAll(p.file("infra"), closed), os.MkdirAll(p.infraStreams(), closed)); err != nil {
 		return err
 	}
 	if err := (durable.OS{FileMode: 0o600}).Write(p.file("infra", configFile), config, false); err != nil {

@@ -77,7 +77,7 @@ type maker struct{ InProcessConfig }
 // pod's user namespace passes through to its root file system. It comes first: what
 // is made below makes its parents for itself alone.
 func (m *maker) passable() error {
-	return makeDir(m.RootDir, 0o711)
+	return makeDir(m.RootDir, pass)
 }
 
 func (m *maker) make(ctx context.Context) (*InProcess, error) {

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -37,6 +36,17 @@ func makeDir(dir string, mode fs.FileMode) error {
 	return os.Chmod(dir, mode)
 }
 
+// Modes of the runtime's directories. All are for root alone but those on the way to a
+// container's root file system, through which the root of a user namespace has to pass.
+// Nobody can list these, and each ends at a bundle, which is closed to all but root, or
+// root and the group of that user namespace's root. The program of shared PID namespaces
+// is the only file below pass without a bundle.
+const (
+	closed = fs.FileMode(0o700)
+	pass   = fs.FileMode(0o711)
+	mapped = fs.FileMode(0o710) // with the group of the user namespace's root
+)
+
 // prepare makes the directories and takes the lock of both.
 func (r *Runtime) prepare() (unlock func(), err error) {
 	var locks []*os.File
@@ -45,28 +55,25 @@ func (r *Runtime) prepare() (unlock func(), err error) {
 			_ = ownerlock.Release(l)
 		}
 	}
-	for _, dir := range []string{r.cfg.RootDir, r.cfg.StateDir} {
-		if err := makeDir(dir, 0o711); err != nil {
-			unlock()
-			return nil, err
-		}
-		f, err := lock(dir)
-		if err != nil {
-			unlock()
-			return nil, err
-		}
-		locks = append(locks, f)
+	dirs := []struct {
+		path string
+		mode fs.FileMode
+		lock bool
+	}{
+		{r.cfg.RootDir, pass, true}, {r.cfg.StateDir, closed, true},
+		{r.rootPath(containersDir), pass, false}, {r.rootPath(pauseDir), pass, false},
+		{r.rootPath(recordsDir), closed, false}, {r.rootPath(sandboxesDir), closed, false},
+		{r.statePath(streamsDir), closed, false}, {r.statePath(executorsDir), closed, false},
 	}
-	// RootDir may be entered, by the root of user namespaces, but not read.
-	for _, d := range []string{
-		r.rootPath(recordsDir), r.rootPath(containersDir), r.rootPath(sandboxesDir), r.rootPath(pauseDir),
-		r.statePath(streamsDir), r.statePath(executorsDir),
-	} {
-		mode := fs.FileMode(0o711)
-		if strings.HasPrefix(d, r.cfg.StateDir+"/") || filepath.Base(d) == recordsDir {
-			mode = 0o700
+	for _, d := range dirs {
+		err := makeDir(d.path, d.mode)
+		if err == nil && d.lock {
+			var f *os.File
+			if f, err = lock(d.path); err == nil {
+				locks = append(locks, f)
+			}
 		}
-		if err := makeDir(d, mode); err != nil {
+		if err != nil {
 			unlock()
 			return nil, err
 		}

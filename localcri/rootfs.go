@@ -75,7 +75,7 @@ func (realMounts) Unmount(target string) error {
 func (c *container) mountRootfs(root image.Rootfs) error {
 	r := c.rt()
 	for _, d := range []string{"", upperDir, workDir, rootfsDir} {
-		if err := os.MkdirAll(c.bundle(d), 0o700); err != nil {
+		if err := os.MkdirAll(c.bundle(d), closed); err != nil {
 			return err
 		}
 	}
@@ -89,17 +89,22 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 		u := c.pod.options().GetUsernsOptions()
 		uid, gid = shift(uid, u.GetUids()), shift(gid, u.GetGids())
 	}
-	// The owner and mode of the root directory are the upper directory's. The
-	// bundle is closed to all others, but a user namespace's root has to pass.
+	// The owner and mode of the root directory are the upper directory's.
 	if err := errors.Join(os.Chown(c.bundle(upperDir), uid, gid), os.Chmod(c.bundle(upperDir), root.Mode)); err != nil {
 		return err
 	}
 	if ownUserns(c.pod.options()) {
-		if err := os.Chmod(c.bundle(), 0o711); err != nil {
+		if err := letPass(c.bundle(), shift(0, c.pod.options().GetUsernsOptions().GetGids())); err != nil {
 			return err
 		}
 	}
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
+}
+
+// letPass opens a directory to a group, for passing through and nothing else. Before that
+// it is closed, so that no moment has both the mode and another group.
+func letPass(dir string, group int) error {
+	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }
 
 // shift is an ID of an image as the host sees it.
@@ -134,7 +139,7 @@ func (c *container) mapLayers(layers []string) (mapped []string, undo func(), er
 	defer func() { _ = userns.Close() }()
 	for i, l := range layers {
 		to := c.bundle(lowerDir, strconv.Itoa(i))
-		if err := os.MkdirAll(to, 0o700); err != nil {
+		if err := os.MkdirAll(to, closed); err != nil {
 			return mapped, undo, err
 		}
 		if err := c.rt().mounts.Mapped(l, to, userns); err != nil {
@@ -211,7 +216,7 @@ func (c *container) mountImage(ctx context.Context, i int, ref, dir string) (ima
 	if err != nil {
 		return root, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, closed); err != nil {
 		return root, err
 	}
 	layers, undo, err := c.mapLayers(root.Layers)

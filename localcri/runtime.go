@@ -30,16 +30,17 @@ type Runtime struct {
 	parts
 	log *zap.Logger
 
-	loaded chan struct{} // closed when the records are in memory
-	whole  chan struct{} // closed when every sandbox of the past is known
-	over   chan struct{} // closed when Run has returned
-	began  atomic.Bool
-	base   context.Context // of all work; set before loaded is closed
-	begins sync.Mutex      // held while work begins
-	work   sync.WaitGroup  // of base's time
-	events *broadcaster
-	counts counters
-	execs  atomic.Uint64 // number of the last one
+	loaded  chan struct{} // closed when the records are in memory
+	whole   chan struct{} // closed when every sandbox of the past is known
+	over    chan struct{} // closed when Run has returned
+	began   atomic.Bool
+	base    context.Context // of all work; set before loaded is closed
+	begins  sync.Mutex      // held while work begins
+	work    sync.WaitGroup  // of base's time
+	events  *broadcaster
+	counts  counters
+	execs   atomic.Uint64 // number of the last one
+	outputs atomic.Int64  // bytes that ExecSync keeps for callers without a small limit
 
 	sandboxRecords   *checkpoint.Store
 	containerRecords *checkpoint.Store

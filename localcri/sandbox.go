@@ -234,7 +234,7 @@ func (p *pod) file(elements ...string) string {
 
 // writeFiles writes what all its containers see.
 func (p *pod) writeFiles() error {
-	if err := makeDir(p.file(), 0o711); err != nil {
+	if err := makeDir(p.file(), closed); err != nil {
 		return err
 	}
 	resolv, err := resolvConf(p.config.GetDnsConfig())
@@ -247,7 +247,7 @@ func (p *pod) writeFiles() error {
 			return err
 		}
 	}
-	disk := durable.OS{DirMode: 0o711, FileMode: 0o644}
+	disk := durable.OS{DirMode: closed, FileMode: 0o644}
 	const most = 1 << 20
 	hosts, err := safefile.ReadLinked("/etc/hosts", most)
 	if errors.Is(err, os.ErrNotExist) {

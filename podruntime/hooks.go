@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/outputlimit"
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
@@ -52,7 +53,7 @@ func (m *Manager) execHook(ctx context.Context, c *v1.Container, id string, e *v
 	if d, ok := ctx.Deadline(); ok {
 		timeout = time.Until(d)
 	}
-	out, errOut, err := m.rt.ExecSync(ctx, id, e.Command, timeout)
+	out, errOut, err := m.rt.ExecSync(outputlimit.With(ctx, maxHookOutput), id, e.Command, timeout)
 	if err != nil {
 		m.cfg.Log.Info("hook command failed", zap.String("container", c.Name),
 			zap.Strings("command", e.Command), zap.ByteString("stdout", cut(out)), zap.ByteString("stderr", cut(errOut)), zap.Error(err))
@@ -61,8 +62,12 @@ func (m *Manager) execHook(ctx context.Context, c *v1.Container, id string, e *v
 	return nil
 }
 
+// maxHookOutput is how much of each output of a hook's command is used, in bytes: it goes
+// into the log.
+const maxHookOutput = 1 << 10
+
 // cut keeps the log readable.
-func cut(b []byte) []byte { return b[:min(len(b), 1<<10)] }
+func cut(b []byte) []byte { return b[:min(len(b), maxHookOutput)] }
 
 // sleepHook waits. A sleep as long as the grace period has not been cut short.
 func (m *Manager) sleepHook(ctx context.Context, d time.Duration) error {

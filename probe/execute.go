@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nodewright/nodewright/internal/outputlimit"
 	"github.com/nodewright/nodewright/probe/check"
 )
 
@@ -159,7 +160,7 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 	e := check.Exec{
 		Command: expandAll(t.probe.Exec.Command, t.spec.Env), Slack: execSlack,
 		Run: func(ctx context.Context, command []string, timeout time.Duration) ([]byte, error) {
-			stdout, stderr, err := r.exec.ExecSync(ctx, t.id, command, timeout)
+			stdout, stderr, err := r.exec.ExecSync(outputlimit.With(ctx, check.MaxOutput), t.id, command, timeout)
 			if ctx.Err() == nil {
 				// An error is an answer too, but one at the end of the context may
 				// be our own.
