@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,15 @@ const (
 	batchSize  = 16 << 10 // most that is read before it is written
 	formatSize = 64 << 10 // lines that are written at once
 	prefixSize = len("2006-01-02T15:04:05.000000000Z stdout F ")
+)
+
+// A container's log may have logBurst bytes at once, prefixes of lines included, and
+// logRate a second in the long run. What is more is dropped, with a line that says how
+// much of the output it was: otherwise a container that writes newlines has its monitor
+// write 40 bytes for each, with CPU that is not the container's.
+const (
+	logBurst = 256 << 20
+	logRate  = 16 << 20
 )
 
 var streamNames = [2]string{" stdout ", " stderr "}
@@ -30,6 +40,9 @@ type logFile struct {
 	cut     bool   // the file ends within a line
 	lost    uint64 // bytes of the container's that are in no file
 	failing bool
+	spent   int64  // bytes of logBurst that are used up
+	since   int64  // when spent was counted
+	dropped uint64 // bytes of the container's that the next line tells of
 	failed  func(lost uint64, message string)
 
 	out []byte // lines that are not written yet
@@ -119,8 +132,19 @@ func (l *logFile) write(stream int, data []byte, now int64, all bool, out []byte
 		return 0
 	}
 	l.last = max(l.last, now)
+	if !l.allows(now, data) {
+		l.dropped += uint64(len(data))
+		l.lost += uint64(len(data))
+		return 0
+	}
 	l.out = out[:0]
 	stamp := appendTime(make([]byte, 0, stampSize), l.last)
+	if l.dropped > 0 {
+		l.out = append(append(append(l.out, stamp...), streamNames[1]...), "F nodewright: dropped "...)
+		l.out = append(strconv.AppendUint(l.out, l.dropped, 10), " bytes of output: the log has at most 16 MiB a second\n"...)
+		l.dropped = 0
+		l.flush()
+	}
 	for len(data) > 0 {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 && !all {
@@ -141,6 +165,21 @@ func (l *logFile) write(stream int, data []byte, now int64, all bool, out []byte
 	l.flush()
 	l.out = nil
 	return len(data)
+}
+
+// allows reports whether the log may have data now, and counts what it takes there.
+func (l *logFile) allows(now int64, data []byte) bool {
+	if passed := now - l.since; passed > 0 {
+		l.spent = max(l.spent-int64(float64(passed)/1e9*logRate), 0)
+		l.since = now
+	}
+	// While data is dropped, all is, until there is room for a while: one line that
+	// tells of it is enough.
+	if l.spent > logBurst || l.dropped > 0 && l.spent > logBurst-logRate {
+		return false
+	}
+	l.spent += int64(len(data) + (bytes.Count(data, []byte{'\n'})+1)*prefixSize)
+	return true
 }
 
 // flush writes out. What the disk does not take is lost and counted: the

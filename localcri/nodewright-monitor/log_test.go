@@ -239,3 +239,61 @@ func BenchmarkLogWrite(b *testing.B) {
 		})
 	}
 }
+
+// A container that writes more than its log may have has a line in it that says how much
+// is missing; and all again once it writes less. Lines cost what they take in the log.
+func TestLogRate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	l := testLog(t, path)
+	out := make([]byte, 0, formatSize)
+	newlines := bytes.Repeat([]byte{'\n'}, batchSize)
+	const at = int64(1767323045000000000)
+	now, in := at, uint64(0)
+	for range 20 { // seconds, in each of which the log would grow by 160 MB
+		for range 250 {
+			l.write(0, newlines, now, true, out)
+			in += batchSize
+			now += 4e6
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	if most := int64(logBurst + 20*logRate + 1<<20); st.Size > most || st.Size < most/2 {
+		t.Errorf("the log has %d bytes after 20 s, want at most %d", st.Size, most)
+	}
+	now += 1e9
+	l.write(0, []byte("after\n"), now, true, out)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, dropped := uint64(0), uint64(0)
+	for _, line := range bytes.SplitAfter(b, []byte{'\n'}) {
+		var n uint64
+		if i := bytes.Index(line, []byte("nodewright: dropped ")); i >= 0 {
+			if _, err := fmt.Sscanf(string(line[i:]), "nodewright: dropped %d bytes", &n); err != nil || !bytes.Contains(line, []byte(" stderr F ")) {
+				t.Fatalf("%q, %v", line, err)
+			}
+			dropped += n
+		} else if len(line) > 0 {
+			lines++
+		}
+	}
+	if lines+dropped != in+1 || dropped != l.lost || !bytes.HasSuffix(b, []byte("stdout F after\n")) {
+		t.Errorf("%d lines and %d dropped bytes, lost %d, of %d", lines, dropped, l.lost, in)
+	}
+}
+
+// A burst is written whole, however fast it comes.
+func TestLogBurstIsWhole(t *testing.T) {
+	l := testLog(t, filepath.Join(t.TempDir(), "log"))
+	line := append(bytes.Repeat([]byte{'x'}, batchSize-1), '\n')
+	for range 200 << 20 / batchSize {
+		l.write(0, line, 1e18, true, make([]byte, 0, formatSize))
+	}
+	if l.lost != 0 {
+		t.Errorf("%d bytes of 200 MiB are dropped", l.lost)
+	}
+}
