@@ -197,9 +197,9 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 	return d, nil
 }
 
-// newDriver looks at the machine's hierarchies and returns a driver for them.
-// It makes no cgroup. With cgroup v1 it sends the event CgroupV1, as the
-// kubelet does, or returns ErrUnsupported if Config.FailOnV1 is set.
+// newDriver detects the machine's hierarchies and returns a driver for them. It creates no
+// cgroup. With cgroup v1 it sends the event CgroupV1, as the kubelet does, or returns
+// ErrUnsupported if Config.FailOnV1 is set.
 func (m *Manager) newDriver(ctx context.Context) (*driver, error) {
 	f := files{calls: newCalls(m.cfg.CallTimeout, m.met), fs: m.cfg.FS}
 	on, err := detect(ctx, f, m.cfg.Version)

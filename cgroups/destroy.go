@@ -14,10 +14,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// destroyTries is how often a removal is tried. The first wait is destroyWait; each
-// wait is twice the one before, up to lastDestroyWait: 1.3 seconds in all. A killed
-// process stays in its cgroup until it has exited, so that the first rmdir after a
-// kill often fails.
+// destroyTries is the number of attempts of a removal. The first pause is destroyWait; it
+// doubles up to lastDestroyWait: 1.3 seconds in all. A killed process stays in its cgroup until
+// it has exited, so that the first rmdir after a kill often fails.
 const (
 	destroyTries    = 9
 	destroyWait     = 5 * time.Millisecond
@@ -40,15 +39,15 @@ func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) 
 		if try > 0 && !wait.Wait(ctx) {
 			return left, errors.Join(ctx.Err(), err)
 		}
-		// Processes are listed anew each time: where cgroup.kill is missing, a fork
-		// may have escaped the previous kill.
+		// Processes are listed again each time: without cgroup.kill, a fork may have escaped the
+		// previous kill.
 		if left, err = d.pids(ctx, cgroup); err != nil {
 			return nil, err
 		}
 		// An agent that was started in a pod's cgroup, by mistake or in a test, must
 		// not kill itself.
 		if slices.Contains(left, os.Getpid()) {
-			return left, fmt.Errorf("process %d is this one", os.Getpid())
+			return left, fmt.Errorf("process %d is the agent itself", os.Getpid())
 		}
 		if len(left) > 0 {
 			err = d.killAll(ctx, cgroup, left, kill)

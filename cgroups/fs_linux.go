@@ -76,8 +76,7 @@ func (osFS) Dirs(path string) ([]string, error) {
 	return out, err
 }
 
-// kill ends a process, whatever it does. One that has ended already is no
-// error.
+// kill sends SIGKILL to a process. A process that has ended is no error.
 func kill(pid int) error {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("kill %d: %w", pid, err)

@@ -17,8 +17,8 @@ var (
 // osFS is nothing where the kernel has no cgroups.
 type osFS struct{}
 
-// errNotLinux is the answer to everything: the package builds on other systems
-// so that programs that embed it do, and works on Linux alone.
+// errNotLinux is the error of all calls: the package compiles on other systems, but works only
+// on Linux.
 var errNotLinux = fmt.Errorf("cgroups: %w", ErrUnsupported)
 
 func (osFS) Read(string) ([]byte, error)   { return nil, errNotLinux }

@@ -44,8 +44,8 @@ type machine struct {
 	points []string
 	// of is the mount point of each controller.
 	of map[string]string
-	// unified is where v2 is mounted beside v1 with no controllers of its own;
-	// runtimes make cgroups there as well. "" if it is not.
+	// unified is the mount point of v2 on a machine with v1, without controllers; runtimes
+	// create cgroups there too. "" if it is not mounted.
 	unified string
 	// pages are the sizes of huge pages that can be limited, in bytes.
 	pages []int64

@@ -85,8 +85,8 @@ func parseCPUMax(data []byte) (quota int64, period uint64, err error) {
 	return quota, period, nil
 }
 
-// Pressure is how long tasks waited for a resource (PSI, the kernel's
-// accounting/psi document). The zero value means no waiting.
+// Pressure has the times for which tasks waited for a resource (PSI, the kernel's accounting/psi
+// document).
 type Pressure struct {
 	// Some is the time in which at least one task waited, Full the time in which
 	// all tasks that were not idle did. Full of cpu is zero for the whole machine,

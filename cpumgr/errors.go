@@ -34,7 +34,7 @@ func (e *InsufficientError) Error() string {
 	return fmt.Sprintf("%d CPUs requested, but %d are free (%s; %d whole cores)", e.Requested, e.Free, perNode(e.Nodes), e.Cores)
 }
 
-// perNode lists counts in the order of the nodes.
+// perNode formats counts in the order of the nodes.
 func perNode(nodes []NodeCPUs) string {
 	parts := make([]string, len(nodes))
 	for i, n := range nodes {

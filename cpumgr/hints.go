@@ -144,8 +144,7 @@ func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	return p.hints(has, has, n)
 }
 
-// hints are all sets of nodes with n free CPUs that include the nodes of some
-// CPUs, which have to be used.
+// hints returns all sets of nodes with n free CPUs that include the nodes of must.
 func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 	counts := make([]int, len(p.l.nodes))
 	var mustNodes numa.NodeSet
@@ -173,9 +172,8 @@ func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 	return h
 }
 
-// fewestNodes is the size of the smallest candidate that has n CPUs at all; that
-// of all nodes if none has. Candidates are in ascending order of size, so that
-// the first is the smallest.
+// fewestNodes returns the size of the smallest candidate with at least n CPUs, free or not; the
+// number of all nodes if there is none.
 func (p *Static) fewestNodes(n int) int {
 	for _, c := range p.candidates {
 		if c.cpus >= n {

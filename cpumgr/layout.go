@@ -119,7 +119,7 @@ func (l *layout) inside(parents []unit, childOf []int) [][]int {
 	return lists
 }
 
-// wholeCores are the CPUs of the cores that are in a set with all their threads.
+// wholeCores returns the CPUs of the cores that are completely in set.
 func (l *layout) wholeCores(set numa.CPUSet) numa.CPUSet {
 	var ids []int
 	for _, c := range l.cores {
@@ -130,8 +130,7 @@ func (l *layout) wholeCores(set numa.CPUSet) numa.CPUSet {
 	return numa.CPUs(ids...)
 }
 
-// siblings are the CPUs of all cores that a set has a CPU of. They are the set
-// itself where cores have one CPU.
+// siblings returns the CPUs of all cores that have a CPU in set.
 func (l *layout) siblings(set numa.CPUSet) numa.CPUSet {
 	for _, c := range l.cores {
 		if set.IntersectLen(c.cpus) > 0 {

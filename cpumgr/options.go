@@ -54,8 +54,7 @@ type option struct {
 	alpha, beta bool
 }
 
-// knownOptions are the kubelet's, by its names, at the stages that they have
-// there.
+// knownOptions returns the kubelet's options by name, with their stages.
 func knownOptions() map[string]option {
 	return map[string]option{
 		"full-pcpus-only":                  {field: func(o *Options) *bool { return &o.FullPCPUsOnly }},

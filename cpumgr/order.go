@@ -68,7 +68,7 @@ func (r *run) rank(to []int, table []unit, among []int) []int {
 	return to
 }
 
-// every is the list of the first n places.
+// every returns the numbers from 0 to n-1.
 func every(n int) []int {
 	all := make([]int, n)
 	for i := range all {

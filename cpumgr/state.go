@@ -135,7 +135,7 @@ func (s State) WithPod(p PodCPUs) State {
 	return next
 }
 
-// with is s with the CPUs of one container of a pod.
+// with returns s with the CPUs of one container of a pod replaced.
 func (s State) with(podUID string, c ContainerCPUs) State {
 	p := s.pods[podUID].without(c.Name)
 	p.UID = podUID
@@ -173,8 +173,7 @@ func (p PodCPUs) Equal(q PodCPUs) bool {
 	})
 }
 
-// held are all CPUs that a pod keeps from the shared pool. CPUs that several
-// containers have count once.
+// held returns all CPUs of a pod that are not in the shared pool.
 func (p PodCPUs) held() numa.CPUSet {
 	all := p.Pool
 	for _, c := range p.Containers {
@@ -193,7 +192,7 @@ func (p PodCPUs) container(name string) (ContainerCPUs, bool) {
 	return ContainerCPUs{}, false
 }
 
-// without is p less a container; its slice is a new one.
+// without returns p without a container; its slice is a new one.
 func (p PodCPUs) without(name string) PodCPUs {
 	kept := make([]ContainerCPUs, 0, len(p.Containers)+1)
 	for _, c := range p.Containers {

@@ -120,7 +120,7 @@ func (p *Static) wants(pod numa.Pod, c numa.Container) int {
 	return c.WholeCPUs()
 }
 
-// wantsWhole is how many CPUs a pod gets for all its containers together; 0 for
+// wantsWhole returns the number of CPUs that a pod gets for all its containers together; 0 for
 // none.
 func (p *Static) wantsWhole(pod numa.Pod) int {
 	if !pod.Guaranteed || !p.o.PodLevel || pod.Resources == nil {

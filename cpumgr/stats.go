@@ -40,7 +40,7 @@ func (p *Static) Stats(s State) Stats {
 	return st
 }
 
-// one counts a yes.
+// one returns 1 for true, 0 for false.
 func one(yes bool) int {
 	if yes {
 		return 1

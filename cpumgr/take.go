@@ -71,7 +71,7 @@ func (l *layout) takeNear(free numa.CPUSet, n int, near numa.NodeSet, o Options)
 	return got.Union(rest), err
 }
 
-// cpusNear are the CPUs of some nodes, or of all the sockets that these are in.
+// cpusNear returns the CPUs of some nodes, or with bySocket of their sockets.
 func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
 	var cpus numa.CPUSet
 	for i, n := range l.nodes {
@@ -99,7 +99,7 @@ func (l *layout) takeCores(free numa.CPUSet, n int) (numa.CPUSet, bool) {
 	return r.got, r.need == 0
 }
 
-// choose is the algorithm that the options name. free has at least n CPUs.
+// choose runs the algorithm for the options. free has at least n CPUs.
 func (l *layout) choose(free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
 	if o.DistributeAcrossNUMA {
 		group := 1
@@ -132,7 +132,7 @@ func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet
 	return r.got, nil
 }
 
-// run is one packing. It is used by one goroutine and then dropped.
+// run is one computation of pack. It is used by one goroutine.
 type run struct {
 	l    *layout
 	free numa.CPUSet

@@ -187,7 +187,7 @@ func (m *Manager) look(pod *v1.Pod, slots []slot) {
 			b.unknown[s.name] = len(s.wants) > 0
 		}
 	}
-	// Made anew each time, since the containers that count become fewer.
+	// Computed again each time, since fewer containers count later.
 	b.resources = map[string]bool{}
 	for _, s := range slots {
 		for _, w := range s.wants {

@@ -28,8 +28,8 @@ func (a *Admission) Commit() error {
 		return err
 	}
 	err := a.allocate()
-	// The device plugin API has no call that undoes Allocate. Devices that other
-	// plugins have allocated are free again, and allocated anew for the next pod.
+	// The device plugin API has no call that undoes Allocate. Devices that other plugins have
+	// allocated are free again, and are allocated again for the next pod.
 	if err != nil {
 		a.m.mu.Lock()
 		a.undo()

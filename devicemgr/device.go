@@ -26,9 +26,9 @@ type Device struct {
 
 // Limits of a list of devices.
 const (
-	// maxDevices is how many are kept of a resource.
+	// maxDevices limits the devices of a resource.
 	maxDevices = 1 << 16
-	// maxID is how many bytes an ID may have.
+	// maxID limits the length of an ID, in bytes.
 	maxID = 1 << 10
 )
 

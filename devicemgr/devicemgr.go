@@ -19,8 +19,7 @@ import (
 
 // Limits of a Manager.
 const (
-	// defaultGrace is how long the kubelet keeps the capacity of a plugin
-	// that has stopped.
+	// defaultGrace is the time for which the kubelet keeps the capacity of a stopped plugin.
 	defaultGrace = 5 * time.Minute
 	// defaultTimeout is the device plugin API's for PreStartContainer
 	// (KubeletPreStartContainerRPCTimeoutInSecs). The kubelet does not bound the

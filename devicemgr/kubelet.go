@@ -23,12 +23,11 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Takeover from a kubelet, and back. The node's devices are in use while the agents
-// change: the new agent has to know which pods have which devices. The file and its
-// checksum are those of the kubelet's device manager.
+// Takeover from a kubelet, and back. Pods keep their devices meanwhile, so the allocations are
+// read from and written to the checkpoint of the kubelet's device manager, with its checksum.
 
 const (
-	// kubeletFile is the kubelet's checkpoint, beside the sockets.
+	// kubeletFile is the kubelet's checkpoint, in the directory of the sockets.
 	kubeletFile = "kubelet_internal_checkpoint"
 	// maxKubeletFile is the largest file that is read, in bytes.
 	maxKubeletFile = 16 << 20
@@ -229,7 +228,7 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 		f, err = parseKubelet(b)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("kubelet's device checkpoint ignored", zap.Error(err))
+		m.cfg.Log.Warn("ignored kubelet's device checkpoint", zap.Error(err))
 		return records
 	}
 	// The checksum is that of this agent's last write: the file is not newer than
@@ -239,10 +238,9 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	}
 	theirs, problems := f.Data.records()
 	for _, err := range problems {
-		m.cfg.Log.Warn("entry of the kubelet's device checkpoint ignored", zap.Error(err))
+		m.cfg.Log.Warn("ignored entry of kubelet's device checkpoint", zap.Error(err))
 	}
-	// Names alone count, as in the kubelet: devices are listed anew by their
-	// plugins.
+	// Only names are used, as in the kubelet: plugins list their devices again.
 	for name := range f.Data.RegisteredDevices {
 		if !slices.Contains(known.Resources, name) {
 			known.Resources = append(known.Resources, name)
@@ -264,7 +262,7 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 		records = append(slices.DeleteFunc(records, func(old *record) bool { return old.UID == uid }), r)
 		adopted++
 	}
-	m.cfg.Log.Info("devices taken over from a kubelet", zap.Int("pods", adopted))
+	m.cfg.Log.Info("took over devices from a kubelet", zap.Int("pods", adopted))
 	return records
 }
 

@@ -18,7 +18,7 @@ type podResourcesMetrics struct {
 	oldest func() counts
 }
 
-// counts are of one method of one version.
+// counts has the counters of one method of one version.
 type counts struct{ total, calls, errors prometheus.Counter }
 
 func newPodResourcesMetrics(reg prometheus.Registerer) (*podResourcesMetrics, error) {

@@ -28,8 +28,8 @@ import (
 // connections and the size of texts are limited.
 
 const (
-	// socketName is where plugins register, in Config.SocketDir
-	// (KubeletSocket of the device plugin API).
+	// socketName is the socket in Config.SocketDir at which plugins register (KubeletSocket of
+	// the device plugin API).
 	socketName = "kubelet.sock"
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
@@ -37,7 +37,7 @@ const (
 	maxCalls = 64
 	// maxConns limits connections to the registration socket.
 	maxConns = 256
-	// maxVersions is how many versions of a plugin are named in an error.
+	// maxVersions limits the versions of a plugin in an error.
 	maxVersions = 8
 	// otherResource stands for resources in metrics beyond maxResources.
 	otherResource = "<other>"

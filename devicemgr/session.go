@@ -36,8 +36,7 @@ type session struct {
 
 	// Guarded by Manager.mu.
 	options Options
-	// since is when the session began. A plugin that never lists is given up a
-	// grace after it.
+	// since is the start of the session. A plugin without a list is given up Config.Grace later.
 	since  time.Time
 	listed bool // in the current watch
 }
@@ -90,7 +89,7 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 		return nil, ErrNotRunning
 	}
 	if m.resources[name] == nil && len(m.resources) >= maxResources {
-		return nil, fmt.Errorf("resource %q: there are %d resources already, the most that are kept", name, maxResources)
+		return nil, fmt.Errorf("resource %q: %d resources are registered already; no more are accepted", name, maxResources)
 	}
 	r := m.resource(name, "its plugin has not listed any yet")
 	s := &session{resource: name, endpoint: endpoint, plugin: p, options: o, since: time.Now()}

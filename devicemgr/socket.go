@@ -33,9 +33,9 @@ const (
 	// maxFields limits the fields of a message, nested messages included: eight for
 	// each of maxDevices devices.
 	maxFields = 8 * maxDevices
-	// maxHeader is how many bytes of headers are taken, in which errors are.
+	// maxHeader limits the headers of an answer, which contain errors, in bytes.
 	maxHeader = 64 << 10
-	// maxText is how many bytes of a plugin's words are handed on.
+	// maxText limits a plugin's text in errors, in bytes.
 	maxText = 1 << 10
 	// maxAttachment limits the bytes that a plugin may add to a container: they are
 	// stored with the pod and passed to the runtime.
@@ -203,7 +203,7 @@ func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error)
 		return Attachment{}, plain(err)
 	}
 	if n := len(resp.GetContainerResponses()); n == 0 {
-		return Attachment{}, errors.New("the answer is for no container; want one")
+		return Attachment{}, errors.New("the answer has no container; want one")
 	}
 	c := resp.GetContainerResponses()[0]
 	// The answer is stored with the pod, and sent to the runtime at each start.

@@ -39,7 +39,7 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) 
 	var all Attachment
 	for _, h := range m.Holdings(pod.UID, container) {
 		for _, what := range all.merge(h.Attachment) {
-			m.cfg.Log.Warn("found conflicting additions of two plugins to a container", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
+			m.cfg.Log.Warn("found conflicting devices of two plugins for a container", zap.String("namespace", pod.Namespace), zap.String("pod", pod.Name),
 				zap.String("container", container), zap.String("what", what), zap.String("ignored", h.Resource))
 		}
 	}

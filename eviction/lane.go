@@ -84,7 +84,7 @@ func (l *lane) setLayout(layout rank.Layout) {
 	if l.layout == layout {
 		return
 	}
-	l.m.cfg.Log.Info("layout of filesystems", zap.Stringer("layout", layout), zap.Stringer("before", l.layout))
+	l.m.cfg.Log.Info("detected layout of filesystems", zap.Stringer("layout", layout), zap.Stringer("before", l.layout))
 	l.layout = layout
 	l.setList()
 }
@@ -93,7 +93,7 @@ func (l *lane) setLayout(layout rank.Layout) {
 func (l *lane) setList() {
 	list, ignored := rank.ForLayout(l.given, l.layout)
 	for _, t := range ignored {
-		l.m.cfg.Log.Error("threshold ignored: those of containerfs follow from the filesystem it is on",
+		l.m.cfg.Log.Error("ignored threshold of containerfs: it follows from its filesystem",
 			zap.String("signal", string(t.Signal)))
 	}
 	slices.SortStableFunc(list, func(a, b rank.Threshold) int { return rank.CompareSignals(a.Signal, b.Signal) })
@@ -200,7 +200,7 @@ func (l *lane) failed(what string, err error) {
 		l.m.met.failure(l.condition)
 	}
 	if text != l.errs[what] && err != nil {
-		l.m.cfg.Log.Warn("figures are missing", zap.Error(err))
+		l.m.cfg.Log.Warn("failed to read signals", zap.Error(err))
 	}
 	l.errs[what] = text
 }

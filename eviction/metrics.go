@@ -32,10 +32,10 @@ func newMetrics(cfg *Config) (*metrics, error) {
 		failures:  counter("nodewright_eviction_failures_total", "Evictions that failed or did not end in time.", "eviction_signal"),
 		missing:   counter("nodewright_eviction_stats_errors_total", "Looks at which figures were missing.", "resource"),
 		ages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the figures when a choice of pods was made on them.",
+			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the usage figures when pods were chosen for eviction.",
 		}, []string{"eviction_signal"}),
 		passes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "nodewright_eviction_pass_duration_seconds", Help: "Duration of a look at the figures and of what was done upon it.",
+			Name: "nodewright_eviction_pass_duration_seconds", Help: "Duration of an eviction pass: reading the signals and acting on them.",
 		}, []string{"resource"}),
 		pressures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "nodewright_eviction_pressure", Help: "1 while the node is under pressure.",

@@ -59,7 +59,7 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 		wait.Recovered(time.Since(began))
 		again := wait.Next()
 		if now := err.Error(); now != said || began.Add(maxListen).Before(time.Now()) {
-			m.cfg.Log.Warn("a notifier failed; figures are looked at on time alone", zap.String("signal", string(n.Signal)), zap.Duration("again", again), zap.Error(err))
+			m.cfg.Log.Warn("notifier failed; reading signals at their interval only", zap.String("signal", string(n.Signal)), zap.Duration("again", again), zap.Error(err))
 			said = now
 		}
 		if !retry.Sleep(ctx, again) {
@@ -92,7 +92,7 @@ func (l *lane) aim(mem Memory) {
 			}
 		}
 		if err := a.Aim(levels); err != nil {
-			l.m.cfg.Log.Warn("a notifier could not be aimed", zap.String("signal", string(n.Signal)), zap.Error(err))
+			l.m.cfg.Log.Warn("failed to set levels of notifier", zap.String("signal", string(n.Signal)), zap.Error(err))
 		}
 		l.aimed = time.Now()
 	}

@@ -121,7 +121,7 @@ func (l *lane) reclaim(ctx context.Context, t rank.Threshold, d *Decision) (more
 		step := Step{Name: s.name, Took: time.Since(began), Before: before, After: w.obs.Available}
 		if err != nil {
 			step.Error = err.Error()
-			l.m.cfg.Log.Warn("reclaiming failed", zap.String("what", s.name), zap.Error(err))
+			l.m.cfg.Log.Warn("failed to reclaim resources", zap.String("what", s.name), zap.Error(err))
 		}
 		d.Steps = append(d.Steps, step)
 		if !w.acting {

@@ -262,7 +262,7 @@ func (m *ContainerCollector) Run(ctx context.Context) error {
 // all makes a pass over all pods and reports its error, unless ctx has ended.
 func (m *ContainerCollector) all(ctx context.Context) {
 	if _, err := m.Collect(ctx); err != nil && ctx.Err() == nil {
-		m.cfg.Log.Warn("container collection failed", zap.Error(err))
+		m.cfg.Log.Warn("failed to collect containers", zap.Error(err))
 		if m.cfg.Events != nil {
 			m.cfg.Events.Event(eventWarning, reasonContainerGCFailed, err.Error())
 		}
@@ -286,7 +286,7 @@ func (m *ContainerCollector) some(ctx context.Context) {
 		r := m.begin(false)
 		defer r.holds.End()
 		if err := r.collect(ctx, uid); err != nil && ctx.Err() == nil {
-			m.cfg.Log.Warn("collection of a pod failed", zap.String("uid", string(uid)), zap.Error(err))
+			m.cfg.Log.Warn("failed to collect containers of pod", zap.String("uid", string(uid)), zap.Error(err))
 		}
 	})
 }

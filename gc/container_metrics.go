@@ -26,10 +26,10 @@ type containerMetrics struct {
 func newContainerMetrics(reg prometheus.Registerer) (*containerMetrics, error) {
 	m := &containerMetrics{
 		done: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_dead_removed_total", Help: "What dead containers left behind and was removed.",
+			Name: "nodewright_dead_removed_total", Help: "Removed dead containers, sandboxes, log directories and links.",
 		}, []string{"kind"}),
 		undone: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "nodewright_dead_removal_failures_total", Help: "Removals of what dead containers left behind that failed.",
+			Name: "nodewright_dead_removal_failures_total", Help: "Failed removals of dead containers, sandboxes, log directories and links.",
 		}, []string{"kind"}),
 	}
 	if reg == nil {

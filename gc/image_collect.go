@@ -66,7 +66,7 @@ func (m *ImageCollector) Reclaim(ctx context.Context, bytes int64) (freed int64,
 	rep, err := m.round(ctx, func(r *round) {
 		d, err := m.disk(ctx)
 		if err != nil {
-			m.cfg.Log.Warn("sizes of images have to do", zap.Error(err))
+			m.cfg.Log.Warn("failed to read disk usage; counting sizes of images", zap.Error(err))
 		}
 		r.Disk, r.Wanted = d, bytes
 		// Aged images come first, but are removed only as far as needed.
@@ -171,7 +171,7 @@ func (m *ImageCollector) recall() {
 	m.recalled = true
 	h, err := recall(m.cfg.Memory, time.Now())
 	if err != nil {
-		m.cfg.Log.Warn("the history of images begins anew", zap.Error(err))
+		m.cfg.Log.Warn("failed to read history of images; starting a new one", zap.Error(err))
 	}
 	m.mu.Lock()
 	m.history = h
@@ -327,7 +327,7 @@ func (r *round) measure(ctx context.Context, nominal int64) {
 	}
 	d, err := r.m.disk(ctx)
 	if err != nil {
-		r.m.cfg.Log.Warn("sizes of images have to do", zap.Error(err))
+		r.m.cfg.Log.Warn("failed to read disk usage; counting sizes of images", zap.Error(err))
 		r.Freed = max(r.Freed, nominal)
 		return
 	}
@@ -378,7 +378,7 @@ func (r *round) finish(ctx context.Context) {
 	m.mu.Unlock()
 	m.met.show(r.Images)
 	if err := m.remember(); err != nil {
-		m.cfg.Log.Warn("the history of images is not stored", zap.Error(err))
+		m.cfg.Log.Warn("failed to store history of images", zap.Error(err))
 	}
 	if r.gone && m.cfg.Prune != nil {
 		if err := m.call(ctx, func(ctx context.Context) error { return m.cfg.Prune(ctx, present, r.began) }); err != nil {

@@ -38,7 +38,7 @@ const (
 
 // ErrNotEnough means that all removable images were removed, and disk usage is still above
 // Policy.Low.
-var ErrNotEnough = errors.New("imagegc: not enough images may go")
+var ErrNotEnough = errors.New("gc: not enough removable images")
 
 // ImageConfig holds what an [ImageCollector] needs. Store is required; the zero value of every
 // other field means the default named beside it.
@@ -234,7 +234,7 @@ func (m *ImageCollector) Run(ctx context.Context) error {
 			failures = 0
 		default:
 			failures++
-			m.cfg.Log.Warn("image collection failed", zap.Int("inARow", failures), zap.Error(err))
+			m.cfg.Log.Warn("failed to collect images", zap.Int("inARow", failures), zap.Error(err))
 			if failures > 1 {
 				m.event(ReasonImageGCFailed, err.Error())
 			}

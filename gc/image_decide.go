@@ -223,7 +223,7 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 }
 
 // ErrNoCapacity means that the image disk has no capacity, so no percentage can be computed.
-var ErrNoCapacity = errors.New("imagegc: the image disk has no capacity")
+var ErrNoCapacity = errors.New("gc: the image disk has no capacity")
 
 // WantImageSpace returns the number of bytes to free; 0 if the usage is below High. The usage is
 // rounded up to a full percent, as in the kubelet.

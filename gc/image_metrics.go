@@ -27,16 +27,16 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_image_garbage_collected_total", Help: "Images that were removed, by why.",
+			Name: "kubelet_image_garbage_collected_total", Help: "Removed images, by reason.",
 		}, []string{"reason"}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodewright_image_removal_failures_total", Help: "Removals of images that failed.",
+			Name: "nodewright_image_removal_failures_total", Help: "Failed removals of images.",
 		}),
 		images: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "nodewright_images", Help: "Images at the last look, by what was to become of them.",
+			Name: "nodewright_images", Help: "Images in the last pass, by verdict.",
 		}, []string{"verdict"}),
 		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "nodewright_image_bytes", Help: "Sizes of images at the last look, by what was to become of them.",
+			Name: "nodewright_image_bytes", Help: "Total size of images in the last pass, by verdict.",
 		}, []string{"verdict"}),
 	}
 	if reg == nil {

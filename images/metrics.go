@@ -23,20 +23,20 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ensure: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_image_manager_ensure_image_requests_total", Help: "Images asked for.",
+			Name: "kubelet_image_manager_ensure_image_requests_total", Help: "Requests for images.",
 		}, []string{"pull_policy", "present_locally", "pull_required"}),
 		pulls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_image_pull_duration_seconds", Help: "Duration of image pulls.",
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}, []string{"image_size_in_bytes"}),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_imagemanager_image_mustpull_checks_total", Help: "Images that are there and were asked for, by whether they may be used.",
+			Name: "kubelet_imagemanager_image_mustpull_checks_total", Help: "Checks whether a pod may use a present image, by result.",
 		}, []string{"result"}),
 		intents: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_imagemanager_ondisk_pullintents", Help: "Pulls that are on record as begun.",
+			Name: "kubelet_imagemanager_ondisk_pullintents", Help: "Records of unfinished pulls.",
 		}),
 		records: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_imagemanager_ondisk_pulledrecords", Help: "Images that are on record as pulled.",
+			Name: "kubelet_imagemanager_ondisk_pulledrecords", Help: "Records of pulled images.",
 		}),
 	}
 	if reg == nil {

@@ -23,10 +23,10 @@ func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, e
 	}
 	m := &pluginMetrics{
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Runs of credential provider plugins that failed.",
+			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Failed runs of credential provider plugins.",
 		}, []string{"plugin_name"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_credential_provider_plugin_duration", Help: "Runs of credential provider plugins, in seconds.", Buckets: prometheus.DefBuckets,
+			Name: "kubelet_credential_provider_plugin_duration", Help: "Duration of runs of credential provider plugins, in seconds.", Buckets: prometheus.DefBuckets,
 		}, []string{"plugin_name"}),
 	}
 	errs := []error{promshare.Register(reg, m.errors), promshare.Register(reg, m.duration)}

@@ -172,7 +172,7 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	got, err := m.ask(ctx, f, n)
 	if err == nil && got.image == nil && got.unseen == nil {
-		m.cfg.Log.Info("image is gone right after it was pulled, and is pulled again", zap.String("image", f.spec.GetImage()))
+		m.cfg.Log.Info("image is missing after its pull; pulling it again", zap.String("image", f.spec.GetImage()))
 		got, err = m.ask(ctx, f, n)
 	}
 	return got, err

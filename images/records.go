@@ -85,7 +85,7 @@ func (s *records) loadLocked() error {
 		}
 		if broken != nil {
 			e.record = nil
-			s.log.Warn("record of a pulled image cannot be read; it is to be pulled again", zap.String("file", name), zap.Error(broken))
+			s.log.Warn("failed to read record of pulled image; pulling it again on use", zap.String("file", name), zap.Error(broken))
 		}
 		pulled[name] = e
 	})
@@ -98,7 +98,7 @@ func (s *records) loadLocked() error {
 				read, broken = decodeIntent(name, b)
 			}
 			if broken != nil {
-				s.log.Warn("intent to pull an image cannot be read", zap.String("file", name), zap.Error(broken))
+				s.log.Warn("failed to read record of unfinished pull", zap.String("file", name), zap.Error(broken))
 			} else {
 				i.image = read.Image
 			}
@@ -109,7 +109,7 @@ func (s *records) loadLocked() error {
 		// Logged once, although each pod tries again.
 		if err.Error() != s.trouble {
 			s.trouble = err.Error()
-			s.log.Warn("records of pulled images cannot be read; all are to be pulled again", zap.Error(err))
+			s.log.Warn("failed to read records of pulled images; pulling images again on use", zap.Error(err))
 		}
 		return fmt.Errorf("records of pulled images: %w", err)
 	}
@@ -206,7 +206,7 @@ func (s *records) end(image string, sure bool) (open bool) {
 // a restart, which is harmless.
 func (s *records) drop(name string) {
 	if err := removeRecord(s.path(intentDir), name); err != nil {
-		s.log.Warn("intent to pull an image stays", zap.String("file", name), zap.Error(err))
+		s.log.Warn("failed to remove record of unfinished pull", zap.String("file", name), zap.Error(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +279,7 @@ func (s *records) note(ref, repository string, creds pullCredentials) error {
 	if changed || e.unsaved {
 		if err = writeRecord(s.path(recordDir), name, record); err != nil {
 			err = fmt.Errorf("record of a pulled image: %w", err)
-			s.log.Warn("a pull is not on record", zap.String("image", ref), zap.Error(err))
+			s.log.Warn("failed to record pull of image; credentials are verified by another pull", zap.String("image", ref), zap.Error(err))
 		}
 	}
 	s.mu.Lock()

@@ -115,7 +115,7 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	if err := m.records.begin(name, before); err != nil {
 		// Records have no effect, so an error must not prevent the pull.
 		if m.policy.verify == NeverVerify {
-			m.cfg.Log.Warn("a pull goes without a record", zap.String("image", name), zap.Error(err))
+			m.cfg.Log.Warn("failed to record unfinished pull; pulling without a record", zap.String("image", name), zap.Error(err))
 			return pull()
 		}
 		return pulled{}, err

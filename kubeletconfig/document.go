@@ -117,7 +117,8 @@ func moreDocuments(b []byte) bool {
 	return false
 }
 
-// oneLine keeps a text from a file out of the structure of a log.
+// oneLine replaces line breaks and control characters, so that text from a file cannot break the
+// lines of a log.
 func oneLine(s string) string {
 	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
 	return strings.Join(strings.FieldsFunc(s, blank), " ")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxDropIns bounds the files below a directory of drop-ins.
+// maxDropIns limits the files below a directory of drop-ins.
 const maxDropIns = 1000
 
 // dropIns lists the *.conf files below dir in lexical order, with a warning for
@@ -22,7 +22,7 @@ func dropIns(dir string) (files, warnings []string, err error) {
 		return nil, nil, fmt.Errorf("--config-dir=%q: want a directory", dir)
 	}
 	n := 0
-	// The slash at the end has a symbolic link followed.
+	// With the slash at the end, a symbolic link is followed.
 	err = filepath.WalkDir(filepath.Clean(dir)+"/", func(path string, d fs.DirEntry, err error) error {
 		if n++; n > maxDropIns {
 			return fmt.Errorf("--config-dir=%q: want at most %d files below it", dir, maxDropIns)

@@ -67,8 +67,7 @@ func because(field string) string {
 // noTime is the text of a duration that is not set, as kubeadm writes it.
 const noTime = "0s"
 
-// withoutEffect are warnings of the fields that are set, and neither supported
-// nor used.
+// withoutEffect returns a warning for each set field that is neither supported nor used.
 func withoutEffect(doc map[string]any, used []string) []string {
 	var warnings []string
 	warn := func(fields map[string]any, prefix string) {

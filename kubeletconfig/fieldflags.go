@@ -27,7 +27,7 @@ type fieldFlag struct {
 	kind flagKind
 }
 
-// flagKind is how the text of a flag becomes the value of a field.
+// flagKind parses the text of a flag into the value of a field.
 type flagKind struct {
 	hint  string                                      // the value's name in the usage
 	parse func(s string, before any) (v any, e error) // before: of the same flag given before, or nil
@@ -296,7 +296,7 @@ func parsePeriod(s string, _ any) (any, error) {
 	return s, nil
 }
 
-// parts are the elements of a list with commas between, without the empty ones.
+// parts splits a list and drops empty elements.
 func parts(s, between string) (out []string) {
 	for p := range strings.SplitSeq(s, between) {
 		if p = strings.TrimSpace(p); p != "" {
@@ -315,7 +315,7 @@ func parseList(s string, before any) (any, error) {
 	return out, nil
 }
 
-// named adds the pairs in s to an existing map.
+// named adds the pairs in s to the map before.
 func named[V any](s, between string, before any, value func(string) (V, error)) (any, error) {
 	out := map[string]any{}
 	if m, ok := before.(map[string]any); ok {

@@ -71,30 +71,30 @@ func (f *Flags) Bind(fs *flag.FlagSet) {
 		{&f.Hostname, "hostname-override", "the node's `name` instead of the hostname"},
 		{&f.CloudProvider, "cloud-provider", "`external` if a cloud provider outside of the node has to see it before it takes pods, and says its addresses"},
 		{&f.NodeIP, "node-ip", "the node's `address`, or two, one of each family, with a comma between"},
-		{&f.CredentialProviderConfig, "image-credential-provider-config", "a CredentialProviderConfig `file`, or a directory of such: programs that know credentials for images"},
+		{&f.CredentialProviderConfig, "image-credential-provider-config", "a CredentialProviderConfig `file`, or a directory of such files: plugins that provide image credentials"},
 		{&f.CredentialProviderDir, "image-credential-provider-bin-dir", "the `directory` of these programs"},
-		{&f.RuntimeCgroup, "runtime-cgroups", "the `cgroup` of the runtime, whose usage is told; else that of the process behind its socket"},
+		{&f.RuntimeCgroup, "runtime-cgroups", "the `cgroup` of the runtime, for its usage statistics; by default that of the process behind its socket"},
 		{&f.LockFile, "lock-file", "a `file` that is locked before anything begins; another program that has it locked is waited for"},
 	} {
 		fs.StringVar(t.at, t.name, *t.at, t.usage)
 	}
-	fs.BoolVar(&f.ExitOnLockContention, "exit-on-lock-contention", f.ExitOnLockContention, "end when another program opens --lock-file")
-	fs.Func("node-labels", "labels of the node, `key=value` with commas between; may be given more than once", func(s string) error {
+	fs.BoolVar(&f.ExitOnLockContention, "exit-on-lock-contention", f.ExitOnLockContention, "exit when another program opens --lock-file")
+	fs.Func("node-labels", "labels of the node: `key=value`, comma-separated; may be repeated", func(s string) error {
 		f.NodeLabels += "," + s
 		return nil
 	})
 	fs.IntVar(&f.Verbosity, "v", f.Verbosity, "log `level`: 4 and above log every step")
 	dead := &f.DeadContainers
-	fs.DurationVar(&dead.MinAge, "minimum-container-ttl-duration", dead.MinAge, "how `long` a dead container stays at least after its end")
-	fs.IntVar(&dead.MaxContainers, "maximum-dead-containers", dead.MaxContainers, "the `number` of dead containers that stay in all; any, if negative")
-	fs.IntVar(&dead.MaxPerContainer, "maximum-dead-containers-per-container", dead.MaxPerContainer, "the `number` of dead instances of each container that stay; any, if negative")
+	fs.DurationVar(&dead.MinAge, "minimum-container-ttl-duration", dead.MinAge, "the minimum `duration` for which a dead container is kept")
+	fs.IntVar(&dead.MaxContainers, "maximum-dead-containers", dead.MaxContainers, "the largest `number` of dead containers on the node; negative: no limit")
+	fs.IntVar(&dead.MaxPerContainer, "maximum-dead-containers-per-container", dead.MaxPerContainer, "the largest `number` of dead instances of each container; negative: no limit")
 	for _, s := range settings() {
 		s.bind(fs, &f.over)
 	}
 	f.bindFields(fs)
 }
 
-// given are the names of the flags that the command line had.
+// given returns the names of the flags on the command line.
 func (f *Flags) given() map[string]bool {
 	names := map[string]bool{}
 	if f.bound != nil {

@@ -24,18 +24,18 @@ type setting struct {
 func settings() []setting {
 	type conf = v1beta1.KubeletConfiguration
 	return []setting{
-		truth("register-node", true, "make the Node object, in a cluster", func(c *conf) **bool { return &c.RegisterNode }),
+		truth("register-node", true, "create the Node object, in a cluster", func(c *conf) **bool { return &c.RegisterNode }),
 		word("pod-manifest-path", "the `directory` (or file) of pod manifests", func(c *conf) *string { return &c.StaticPodPath }),
-		word("manifest-url", "a `URL` that answers with pod manifests", func(c *conf) *string { return &c.StaticPodURL }),
-		word("container-runtime-endpoint", "the runtime's `socket`; else the first well-known one that answers", func(c *conf) *string { return &c.ContainerRuntimeEndpoint }),
-		word("image-service-endpoint", "the image service's `socket`, if it is another", func(c *conf) *string { return &c.ImageServiceEndpoint }),
-		pairs("eviction-hard", "<", "below what pods are evicted at once, `signal<amount` with commas between, such as memory.available<1Gi", func(c *conf) *map[string]string { return &c.EvictionHard }),
-		pairs("eviction-soft", "<", "below what pods are evicted after a grace period, `signal<amount` with commas between", func(c *conf) *map[string]string { return &c.EvictionSoft }),
-		pairs("eviction-soft-grace-period", "=", "how long a soft threshold has to be met, `signal=duration` with commas between", func(c *conf) *map[string]string { return &c.EvictionSoftGracePeriod }),
-		pairs("eviction-minimum-reclaim", "=", "how far above its threshold a signal has to come, `signal=amount` with commas between", func(c *conf) *map[string]string { return &c.EvictionMinimumReclaim }),
-		period("eviction-pressure-transition-period", "the `time` that a condition of pressure outlasts its cause; 5m", func(c *conf) *metav1.Duration { return &c.EvictionPressureTransitionPeriod }),
-		count("eviction-max-pod-grace-period", "the most `seconds` that a pod gets to end at a soft threshold", func(c *conf) *int32 { return &c.EvictionMaxPodGracePeriod }),
-		truth("merge-default-eviction-settings", false, "add the default thresholds to those that are given", func(c *conf) **bool { return &c.MergeDefaultEvictionSettings }),
+		word("manifest-url", "a `URL` of pod manifests", func(c *conf) *string { return &c.StaticPodURL }),
+		word("container-runtime-endpoint", "the runtime's `socket`; by default the first well-known socket that answers", func(c *conf) *string { return &c.ContainerRuntimeEndpoint }),
+		word("image-service-endpoint", "the image service's `socket`, if it differs from the runtime's", func(c *conf) *string { return &c.ImageServiceEndpoint }),
+		pairs("eviction-hard", "<", "thresholds below which pods are evicted at once: `signal<amount`, comma-separated, such as memory.available<1Gi", func(c *conf) *map[string]string { return &c.EvictionHard }),
+		pairs("eviction-soft", "<", "thresholds below which pods are evicted after a grace period: `signal<amount`, comma-separated", func(c *conf) *map[string]string { return &c.EvictionSoft }),
+		pairs("eviction-soft-grace-period", "=", "grace periods of the soft thresholds: `signal=duration`, comma-separated", func(c *conf) *map[string]string { return &c.EvictionSoftGracePeriod }),
+		pairs("eviction-minimum-reclaim", "=", "amounts to reclaim beyond a threshold: `signal=amount`, comma-separated", func(c *conf) *map[string]string { return &c.EvictionMinimumReclaim }),
+		period("eviction-pressure-transition-period", "the `time` for which a pressure condition stays true after its cause has ended; 5m", func(c *conf) *metav1.Duration { return &c.EvictionPressureTransitionPeriod }),
+		count("eviction-max-pod-grace-period", "the longest grace period of a pod that is evicted at a soft threshold, in `seconds`", func(c *conf) *int32 { return &c.EvictionMaxPodGracePeriod }),
+		truth("merge-default-eviction-settings", false, "add the default thresholds to the given ones", func(c *conf) **bool { return &c.MergeDefaultEvictionSettings }),
 		truth("local-storage-capacity-isolation", true, "evict pods that exceed their limits of local storage", func(c *conf) **bool { return &c.LocalStorageCapacityIsolation }),
 	}
 }

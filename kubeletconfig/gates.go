@@ -132,8 +132,7 @@ func near(name string) string {
 	return ", such as " + strings.Join(names, ", ")
 }
 
-// distance is how many letters have to be changed, put in or left out to make one
-// word of another (Levenshtein).
+// distance returns the Levenshtein distance of two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -24,7 +24,7 @@ func (m Mistake) Error() string {
 	return oneLine(m.Field) + ": " + show(m.Value) + ": want " + oneLine(m.Want)
 }
 
-// top is the field of KubeletConfiguration that the mistake is in.
+// top returns the top-level field of KubeletConfiguration with the mistake.
 func (m Mistake) top() string {
 	if i := strings.IndexAny(m.Field, ".["); i >= 0 {
 		return m.Field[:i]
@@ -32,7 +32,7 @@ func (m Mistake) top() string {
 	return m.Field
 }
 
-// maxMistakes bounds an error: the list in a file may have any length.
+// maxMistakes limits the mistakes in an error.
 const maxMistakes = 100
 
 // joined returns one error of all mistakes, each after the result of prefix.
@@ -48,10 +48,10 @@ func joined(mistakes []Mistake, prefix func(Mistake) string) error {
 	return errors.Join(errs...)
 }
 
-// reporter takes down a mistake.
+// reporter records a mistake.
 type reporter func(field string, value any, want string)
 
-// show writes a value as JSON, shortened if need be.
+// show formats a value as JSON, shortened if it is long.
 func show(v any) string {
 	if v == nil {
 		return "(none)"
@@ -63,7 +63,7 @@ func show(v any) string {
 	return shortened(string(b), 100)
 }
 
-// shortened is at most most bytes of s.
+// shortened returns the first bytes of s, at most most.
 func shortened(s string, most int) string {
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "..."

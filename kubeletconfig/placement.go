@@ -89,7 +89,7 @@ func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reser
 	return r, nil
 }
 
-// quiet ignores faults: the values were validated.
+// quiet ignores mistakes: the values were validated before.
 func quiet(string, any, string) {}
 
 // validatePlacement reports each mistake that shows without the machine.

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// wantQuantity is how a mistake says which texts are parsed at all.
+// wantQuantity is the text about allowed quantities in a mistake.
 var wantQuantity = strings.TrimPrefix(quantity.ErrTooCostly.Error(), "want ")
 
 // quantityFields are the fields whose values are quantities, or hold some.

@@ -40,7 +40,7 @@ func (p *Static) accounts(s State) *accounts {
 	return a
 }
 
-// exactly is the group that has just these nodes, or nil.
+// exactly returns the group with exactly these nodes, or nil.
 func (a *accounts) exactly(nodes numa.NodeSet) *group {
 	if g := a.of[bits.TrailingZeros64(uint64(nodes))]; g != nil && g.nodes == nodes {
 		return g
@@ -48,9 +48,8 @@ func (a *accounts) exactly(nodes numa.NodeSet) *group {
 	return nil
 }
 
-// join makes a group of nodes, and of all groups that have some of them. A
-// policy that keeps to the rule never finds any; a state that was rebuilt may
-// have some.
+// join merges nodes and all groups that overlap them into one group. Overlaps exist only in
+// states that were rebuilt.
 func (a *accounts) join(nodes numa.NodeSet, resources int) *group {
 	all := &group{nodes: nodes, used: make([]uint64, resources)}
 	for _, g := range a.groups(nodes) {

@@ -37,8 +37,7 @@ type PlacementError struct {
 	cause error
 }
 
-// listed is how many nodes an error's text has; an event has room for 1024
-// bytes.
+// listed limits the nodes in an error's text, since an event is limited to 1024 bytes.
 const listed = 8
 
 // Error includes the figures of all nodes, or on large machines of those with the

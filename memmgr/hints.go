@@ -91,7 +91,7 @@ func matching(blocks []Block, ask []Amount) numa.NodeSet {
 	return nodes
 }
 
-// question is one request before one state.
+// question is one request for memory, together with the state.
 type question struct {
 	policy   *Static
 	accounts *accounts
@@ -113,7 +113,7 @@ func (p *Static) question(s State, pod numa.Pod, container int, ask []Amount) qu
 	return q
 }
 
-// offers are all candidates that would do.
+// offers returns a hint for each candidate that can serve the request.
 func (q question) offers() []numa.Hint {
 	var hints []numa.Hint
 	fewest := len(q.policy.machine.Nodes)
@@ -154,7 +154,7 @@ func (q question) fits(mems numa.NodeSet, room []uint64) bool {
 	return true
 }
 
-// best is the hint to take when nothing else counts.
+// best returns the best hint: preferred, then narrow, then low numbers.
 func best(hints []numa.Hint) (numa.Hint, bool) {
 	if len(hints) == 0 {
 		return numa.Hint{}, false

@@ -25,7 +25,7 @@ func (s kubeletState) sum(pods bool) uint64 {
 	return d.Sum()
 }
 
-// dump is the text that is summed up.
+// dump is the text of which the checksum is computed.
 type dump struct{ kubeletsum.Dump }
 
 func (d *dump) node(n *kubeletNode) {

@@ -23,7 +23,7 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 	return s.with(pod.UID, wholePod(pod, ask, nodes)), nil
 }
 
-// wholePod is the entry of a pod that has nodes as a whole.
+// wholePod returns the entry of a pod that has its resources as a whole.
 func wholePod(pod numa.Pod, ask []Amount, nodes numa.NodeSet) *entry {
 	whole := blocksOn(nodes, ask)
 	return newEntry(whole, partition(pod, whole))

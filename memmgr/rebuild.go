@@ -76,7 +76,7 @@ func (p *Static) conflicts(s State) []Problem {
 		}
 		for i, has := range p.room(g.nodes) {
 			if g.used[i] > has {
-				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are given; there are %d", g.nodes, g.used[i], p.resources[i], has)})
+				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are assigned; the nodes have %d", g.nodes, g.used[i], p.resources[i], has)})
 			}
 		}
 	}
@@ -114,7 +114,7 @@ func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string
 	return s, append(problems, p.conflicts(s)...)
 }
 
-// missing goes over the containers that should hold something and do not.
+// missing returns the indices of containers that should have memory and do not.
 func (p *Static) missing(s State, pod numa.Pod) []int {
 	var list []int
 	if e := s.entry(pod.UID); e != nil && e.whole != nil {
@@ -158,7 +158,7 @@ func (p *Static) observe(s State, pod numa.Pod, live map[string]numa.NodeSet) (S
 	return s, problems
 }
 
-// sharing are the nodes of a pod that was given its resources as a whole.
+// sharing returns the nodes of a pod that has its resources as a whole.
 func (p *Static) sharing(pod numa.Pod, live map[string]numa.NodeSet) numa.NodeSet {
 	var nodes numa.NodeSet
 	if pod.Resources == nil || len(p.request(pod, -1)) == 0 {

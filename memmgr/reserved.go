@@ -42,7 +42,7 @@ func zeroReserved(node int, r Resource) error {
 	return fmt.Errorf("reserved memory of node %d: %s is 0 bytes; want more, or no entry", node, r)
 }
 
-// sums are the bytes over all nodes.
+// sums returns the bytes of each resource over all nodes.
 func (r Reserved) sums() map[Resource]uint64 {
 	sums := map[Resource]uint64{}
 	for _, of := range r {

@@ -43,7 +43,7 @@ type holder struct {
 	blocks []Block
 }
 
-// newEntry works out the charges.
+// newEntry returns an entry with its charges.
 func newEntry(whole []Block, containers []holder) *entry {
 	e := &entry{whole: whole, containers: containers, charges: whole}
 	if whole == nil {

@@ -230,8 +230,8 @@ func (c *claimsDir) others(ctx context.Context) ([]otherAgent, error) {
 	return out, nil
 }
 
-// isThere reports whether there is another agent with a root directory, and which process
-// it is if it runs. One whose file system does not answer is there.
+// isThere reports whether another agent with that root directory exists, and its process if it
+// runs. If the file system does not answer, it returns true.
 func (c *claimsDir) isThere(ctx context.Context, rootDir string) (there bool, pid string) {
 	type answer struct {
 		there bool

@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// onlineCPUs is where Linux lists the CPUs that are online.
+// onlineCPUs is the kernel's list of online CPUs.
 const onlineCPUs = "/sys/devices/system/cpu/online"
 
 // CPUs returns the number of online CPUs of the machine, even if this process may

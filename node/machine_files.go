@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// maxInherited is how large a file of the node may be that pods inherit, in
-	// bytes; lists of blocked hosts have some megabytes.
+	// maxInherited limits a file that pods inherit from the node, in bytes; hosts files with
+	// blocked hosts have some megabytes.
 	maxInherited = 8 << 20
-	// fileTimeout is how long a pod waits for such a file.
+	// fileTimeout is the timeout for reading such a file.
 	fileTimeout = 5 * time.Second
 )
 

@@ -260,7 +260,7 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 		r.hungSince = f.began
 	}
 	if r.failures == 0 {
-		m.cfg.Log.Warn("pod cannot be inspected", zap.String("uid", string(r.uid)), zap.Error(err))
+		m.cfg.Log.Warn("failed to inspect pod", zap.String("uid", string(r.uid)), zap.Error(err))
 	}
 	r.dirty = true
 	r.failures++

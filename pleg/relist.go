@@ -89,13 +89,13 @@ func (m *Manager) relist(ctx context.Context) {
 	if err != nil {
 		// The first failure in a row is logged, and the end of them.
 		if m.listErr == nil && m.ctx.Err() == nil {
-			m.cfg.Log.Warn("runtime cannot be listed", zap.Error(err))
+			m.cfg.Log.Warn("failed to list pods of runtime", zap.Error(err))
 		}
 		m.listErr = err
 		return
 	}
 	if m.listErr != nil {
-		m.cfg.Log.Info("runtime can be listed again")
+		m.cfg.Log.Info("runtime lists pods again")
 	}
 	m.failingSince, m.listErr = time.Time{}, nil
 	first := m.listedAt.IsZero()
@@ -206,7 +206,7 @@ func (m *Manager) stream(ctx context.Context) {
 			m.relistNow()
 		}
 		if none {
-			m.cfg.Log.Info("runtime has no event stream; it is listed at an interval instead",
+			m.cfg.Log.Info("runtime has no event stream; listing pods at an interval instead",
 				zap.Duration("interval", m.cfg.Relist))
 			return
 		}

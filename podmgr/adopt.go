@@ -40,7 +40,7 @@ func (d *directory) identify(ctx context.Context, path string, changed time.Time
 		}
 		took[p.UID] = uid
 		rename(p, uid)
-		d.cfg.Log.Info("static pod keeps the UID that it runs under", zap.String("file", path),
+		d.cfg.Log.Info("adopted UID of running static pod", zap.String("file", path),
 			zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(uid)))
 	}
 	return took
@@ -94,7 +94,7 @@ func (d *directory) found(ctx context.Context, p *v1.Pod) []Found {
 	}
 	found, err := d.cfg.Found(ctx, p.DeepCopy())
 	if err != nil {
-		d.cfg.Log.Warn("failed to find out what runs under the name of a static pod", zap.String("pod", p.Namespace+"/"+p.Name), zap.Error(err))
+		d.cfg.Log.Warn("failed to look up running pods with the name of a static pod", zap.String("pod", p.Namespace+"/"+p.Name), zap.Error(err))
 	}
 	return found
 }

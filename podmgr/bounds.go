@@ -101,7 +101,7 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 		return false
 	}
 	if d.size += size; d.size > maxObjects {
-		d.problem(o, n, name, "", fmt.Sprintf("with this object the file comes to more than %d bytes in memory", maxObjects))
+		d.problem(o, n, name, "", fmt.Sprintf("the objects of the file need more than %d bytes of memory with this one", maxObjects))
 		// What is left out costs nothing: smaller objects that follow may still fit.
 		d.size -= size
 		return false

@@ -96,7 +96,7 @@ func TestManyProblems(t *testing.T) {
 			t.Errorf("%d lines in the log, want one", n)
 		}
 		m.merge("file", Snapshot{})
-		if n := logs.FilterMessage("manifest is in order again").Len(); n != 1 {
+		if n := logs.FilterMessage("manifest is valid again").Len(); n != 1 {
 			t.Errorf("%d lines that it is over, want one", n)
 		}
 	})

@@ -73,7 +73,7 @@ func (d *directory) remembered(path string) (r remembered, ok bool) {
 	b, err := d.notes.read(memoryKey(path))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.cfg.Log.Warn("failed to read remembered manifest", zap.String("file", path), zap.Error(err))
+			d.cfg.Log.Warn("failed to read record of manifest", zap.String("file", path), zap.Error(err))
 		}
 		return r, false
 	}
@@ -104,7 +104,7 @@ func (d *directory) forgetOthers(paths []string) {
 	}
 	keys, err := d.cfg.Memory.Keys()
 	if err != nil {
-		d.cfg.Log.Warn("failed to list remembered manifests", zap.Error(err))
+		d.cfg.Log.Warn("failed to list records of manifests", zap.Error(err))
 		return
 	}
 	there := make(map[string]bool, len(paths))
@@ -247,7 +247,7 @@ func (n *notes) write() {
 func (n *notes) writeOne(x note) (done bool) {
 	if x.value == nil {
 		if err := n.memory.Delete(x.key); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			n.log.Warn("failed to forget manifest", zap.String("key", x.key), zap.String("file", x.path), zap.Error(err))
+			n.log.Warn("failed to delete record of manifest", zap.String("key", x.key), zap.String("file", x.path), zap.Error(err))
 		}
 		return true // the next start forgets what is of no file
 	}
@@ -256,7 +256,7 @@ func (n *notes) writeOne(x note) (done bool) {
 		return true
 	}
 	if err := n.memory.Write(x.key, x.value); err != nil {
-		n.log.Warn("failed to remember manifest", zap.String("file", x.path), zap.Error(err))
+		n.log.Warn("failed to write record of manifest", zap.String("file", x.path), zap.Error(err))
 		return false
 	}
 	return true

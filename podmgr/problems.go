@@ -93,7 +93,7 @@ func (m *Manager) logProblems(old, now []Problem) {
 	}
 	for _, file := range slices.Sorted(maps.Keys(were)) {
 		if are[file] == nil {
-			m.cfg.Log.Info("manifest is in order again", zap.String("source", were[file][0].Source), zap.String("file", file))
+			m.cfg.Log.Info("manifest is valid again", zap.String("source", were[file][0].Source), zap.String("file", file))
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (m *Manager) failed(source, reason string) {
 	st.failure = reason
 	m.mu.Unlock()
 	if news {
-		m.cfg.Log.Error("source of pods failed; it is tried again", zap.String("source", source), zap.String("error", reason))
+		m.cfg.Log.Error("source of pods failed; running it again", zap.String("source", source), zap.String("error", reason))
 	}
 }
 

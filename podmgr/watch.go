@@ -169,7 +169,7 @@ func (w *watcher) watch(want map[string]bool) {
 			err = w.fs.Add(p)
 		}
 		if err != nil {
-			w.log.Warn("directory is not watched", zap.String("directory", p), zap.Error(err))
+			w.log.Warn("failed to watch directory", zap.String("directory", p), zap.Error(err))
 			continue
 		}
 		w.on[p] = fi

@@ -21,7 +21,7 @@ type search struct {
 	steps int              // that may still be taken
 }
 
-// common is the best set, or 0 if no choice has a node in common.
+// common returns the best set, or 0 if no choice has a node in common.
 //
 // It begins with the sets that need no search: members of one list that have a
 // superset in each other list. One of these is nearly always the best, and
@@ -62,7 +62,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	return s.nodes
 }
 
-// members offers members of the lists that have supersets in all other lists.
+// members offers the members of lists that have supersets in all other lists.
 func (s *search) members() {
 	s.steps = maxSteps
 	// The widest sets of a list are enough to find a superset.
@@ -78,8 +78,8 @@ func (s *search) members() {
 	}
 }
 
-// widest are sets that are within no other of the list. Supersets are larger
-// numbers, so they are met first from the end.
+// widest returns the sets that are not contained in another set of the list. Supersets are
+// larger numbers, so the search starts at the end.
 func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	var top []numa.NodeSet
 	for _, nodes := range slices.Backward(sorted) {

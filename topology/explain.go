@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// maxShown bounds how many sets of nodes an explanation names.
+// maxShown limits the sets of nodes that an explanation names.
 const maxShown = 8
 
 // Explain returns a line for people about how the resources fit together: resources
@@ -89,7 +89,7 @@ func nodesOf(list []numa.Hint) []numa.NodeSet {
 	return sets
 }
 
-// some names sets for a person.
+// some formats sets for a message.
 func some(sets []numa.NodeSet) string {
 	words := make([]string, len(sets))
 	for i, s := range sets {

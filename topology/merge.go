@@ -93,8 +93,8 @@ func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 	return numa.Hint{Nodes: m.all}
 }
 
-// preferred is the best set that all resources prefer, or 0. Resources that
-// prefer any set agree to each.
+// preferred returns the best set that all resources prefer, or 0. A resource without a
+// preference accepts each set.
 func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 	var picky [][]numa.NodeSet // sorted; of resources with hints that are not preferred
 	var named []numa.NodeSet
@@ -147,8 +147,8 @@ func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 	return true
 }
 
-// other is the best set of nodes that some choice has in common, or 0,
-// whatever is preferred.
+// other returns the best common set of nodes of any choice of hints, preferred or not; 0 if
+// there is none.
 func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
 	want := 0
 	sets := make([][]numa.NodeSet, 0, len(lists))

@@ -17,8 +17,7 @@ const (
 	maxAllowable  = "max-allowable-numa-nodes"
 )
 
-// leastMaxAllowable is the kubelet's default for maxAllowable, and the least
-// that it takes.
+// leastMaxAllowable is the kubelet's default and minimum of maxAllowable.
 const leastMaxAllowable = 8
 
 // Options configures the built-in policies.

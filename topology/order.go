@@ -86,7 +86,7 @@ func (b *best) offer(s numa.NodeSet) {
 	}
 }
 
-// take makes s the best, whatever was the best before.
+// take stores s as the best set.
 func (b *best) take(s numa.NodeSet) {
 	b.nodes, b.total = s, b.order.total(s)
 }
@@ -136,7 +136,7 @@ func (b *best) belowPart(s numa.NodeSet) bool {
 	return part < b.nodes
 }
 
-// lowest is the part of s with the n smallest IDs, or s if it has no more.
+// lowest returns the n smallest IDs of s, or s if it has no more.
 func lowest(s numa.NodeSet, n int) numa.NodeSet {
 	rest := s
 	for ; n > 0 && rest != 0; n-- {

@@ -41,9 +41,9 @@ func (r *Rejection) Reason() string { return r.Cause }
 // Unwrap returns Err.
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// misplaced returns the error for a request that the policy does not admit. The
-// messages are the kubelet's (pkg/kubelet/cm/topologymanager), which has different
-// ones for pods with pod-level resources, under the same reason.
+// misplaced returns the error for a request that the policy does not admit. The messages are the
+// kubelet's (pkg/kubelet/cm/topologymanager), which has different ones for pods with pod-level
+// resources, under the same reason.
 func (a *admission) misplaced(s Step) error {
 	message := "Resources cannot be allocated with Topology locality"
 	switch {

@@ -67,8 +67,7 @@ func (s *search) promising(sets []numa.NodeSet) []numa.NodeSet {
 	return slices.DeleteFunc(sets, func(n numa.NodeSet) bool { return !s.belowPart(n) })
 }
 
-// sets is a set of sets that are not empty. It is a hash table with open
-// addressing: one array, whatever it holds.
+// sets is a set of non-empty node sets: a hash table with open addressing.
 type sets struct {
 	slots []numa.NodeSet // a power of two; 0 is free
 	used  int
@@ -90,7 +89,7 @@ func (t *sets) add(s numa.NodeSet) bool {
 			}
 		}
 	}
-	// Numbers of sets are far from random: multiplication spreads them.
+	// Multiplication spreads the numbers of sets, which are not random.
 	mask := uint64(len(t.slots) - 1)
 	at := uint64(s) * 0x9e3779b97f4a7c15 >> bits.LeadingZeros64(mask) // 2⁶⁴ over the golden ratio (Knuth, TAOCP 6.4)
 	for ; ; at = (at + 1) & mask {
@@ -105,7 +104,7 @@ func (t *sets) add(s numa.NodeSet) bool {
 	}
 }
 
-// list gives the sets in ascending order, and t up.
+// list returns the sets in ascending order. t must not be used afterwards.
 func (t *sets) list() []numa.NodeSet {
 	l := slices.DeleteFunc(t.slots, func(s numa.NodeSet) bool { return s == 0 })
 	slices.Sort(l)

@@ -86,12 +86,12 @@ func after(was presence, c class, found bool) presence {
 	}
 }
 
-// key names what an operation works on: a volume (or its device, if it has one) for
-// one pod, or for all pods if pod is "".
+// key identifies the object of an operation: a volume (or its device, if it has one) for one
+// pod, or for all pods if pod is "".
 type key struct{ volume, pod string }
 
-// conflicts reports whether operations on a and b exclude each other. An empty
-// volume name excludes nothing.
+// conflicts reports whether operations on a and b exclude each other. An empty volume name
+// conflicts with nothing.
 func conflicts(a, b key) bool {
 	if a.volume == "" || b.volume == "" || a.volume != b.volume {
 		return false
@@ -108,7 +108,7 @@ const (
 	backoffMax = 2*time.Minute + 2*time.Second
 )
 
-// delay is how long to wait after so many failures in a row.
+// delay returns the back-off after a number of failures in a row.
 func delay(failures int) time.Duration {
 	return retry.Backoff{First: backoffFirst, Max: backoffMax}.After(failures)
 }

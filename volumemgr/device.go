@@ -72,8 +72,8 @@ func (m *Manager) startDevice(d *device, o op) {
 	}()
 }
 
-// deviceDone notes how an operation on a device ended. Called with m.mu held; the
-// caller wakes the users.
+// deviceDone stores the result of an operation on a device. Called with m.mu held; the caller
+// wakes the users.
 func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	// A failed UnmountDevice may have undone a part: with uncertain the next user
 	// mounts it again.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Failures in a row of one volume or device, with their back-off. The first failure
-// is kept beside the last, so that Why can say how it began.
+// Consecutive failures of one volume or device, with their back-off. The first error is kept
+// too, for Why.
 
 // failures are consecutive failures of one operation. The zero value has none.
 // Manager.mu guards it, as part of a volume or a device.
@@ -38,7 +38,7 @@ func (f *failures) clear() { *f = failures{} }
 // make a volume that keeps failing start over at 500 ms.
 func (f *failures) now() { f.until = time.Time{} }
 
-// left is how much of the back-off remains; 0 or less means that a try is due.
+// left returns the rest of the back-off; 0 or less means that a retry is due.
 func (f *failures) left(now time.Time) time.Duration { return f.until.Sub(now) }
 
 // err returns the last error, together with the first one if it differs. The texts

@@ -7,9 +7,8 @@ import (
 	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
-// Files is the part of a file system that a Manager itself uses. It is one
-// interface, because tests use it to let the disk fail or the process end: every
-// change of the disk goes through it.
+// Files is the part of a file system that a Manager uses. Every change of the disk goes through
+// it, so that tests can make the disk fail or the process end.
 type Files interface {
 	// ReadDir, Lstat and Readlink are those of package os. Lstat follows no link: a
 	// link in a pod's directory must not lead elsewhere.

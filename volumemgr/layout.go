@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Names below ROOT/pods/<uid>. The layout is the kubelet's, so that a machine
-// can change from one to the other and back with its pods running.
+// Names below ROOT/pods/<uid>. The layout is the kubelet's, so that a machine can change between
+// both with its pods running.
 const (
 	// Names of the kubelet's layout; volume-subpaths holds the bind mounts of
 	// subPath, which the runtime gets instead of the volume.
@@ -24,18 +24,17 @@ const (
 // dirMode is the mode of directories above a volume (the kubelet's).
 const dirMode = 0o750
 
-// escape makes one name of a plugin's, which has a slash in it.
+// escape replaces the slash in a plugin's name, to make it the name of a directory.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
 // unescape is the inverse of escape. Config.validate refuses names that would be
 // changed.
 func unescape(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
-// podDir is ROOT/pods/UID. The UID has passed plain, or is the name of a directory
-// that was listed.
+// podDir returns ROOT/pods/UID. The UID has passed plain, or is the name of a listed directory.
 func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.root, podsDir, string(uid)) }
 
-// paths returns where a volume is, and where its plugin remembers things.
+// paths returns the path of a volume, and that of its plugin's state directory.
 func (m *Manager) paths(uid types.UID, plugin, name string, block bool) (path, state string) {
 	kind := volumesDir
 	if block {

@@ -118,8 +118,8 @@ func stopTimer(t *time.Timer) {
 	}
 }
 
-// begun waits until Run has read the directories. Before that, a Mount would set up
-// volumes anew that running containers use.
+// begun waits until Run has read the directories. Before that, a Mount would set up volumes
+// again that running containers use.
 func (m *Manager) begun(ctx context.Context) error {
 	select {
 	case <-m.found:
@@ -155,8 +155,7 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	}
 }
 
-// leave gives the gate back, and forgets the pod if nothing is left of it. Called
-// without m.mu.
+// leave releases the gate, and drops the pod's record if it is empty. Called without m.mu.
 func (m *Manager) leave(p *pod) {
 	p.gate <- struct{}{}
 	m.mu.Lock()

@@ -37,7 +37,7 @@ func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 	}
 	met := &metrics{
 		m: m,
-		volumes: prometheus.NewDesc("volume_manager_total_volumes", "Volumes that are wanted, and that are mounted or may be.",
+		volumes: prometheus.NewDesc("volume_manager_total_volumes", "Volumes by state: desired, and mounted or possibly mounted.",
 			[]string{"plugin_name", "state"}, nil),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "storage_operation_duration_seconds", Help: "Duration of an operation on a volume.", Buckets: buckets,

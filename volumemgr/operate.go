@@ -29,8 +29,8 @@ const (
 // is done to the volume until it does.
 var ErrHung = errors.New("the operation hangs")
 
-// deadline is how long an operation of p may take. A plugin that answers 0 or less
-// has no opinion.
+// deadline returns the timeout of an operation of p: the plugin's own if it is above 0,
+// otherwise the default.
 func deadline(p Plugin, spec *Spec) time.Duration {
 	if d, ok := p.(Deadliner); ok {
 		if t := d.Deadline(spec); t > 0 {
@@ -125,7 +125,7 @@ func (m *Manager) start(v *volume, o op) {
 func (m *Manager) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			m.cfg.Log.Error("a volume plugin panicked", zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
+			m.cfg.Log.Error("volume plugin panicked", zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
 			// It is not known how far the plugin got: a TearDown is needed.
 			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)
 		}
@@ -133,8 +133,7 @@ func (m *Manager) guard(f func() error) (err error) {
 	return f()
 }
 
-// setUpDone notes how a SetUp ended, and ends the waits for it. Called with m.mu
-// held.
+// setUpDone stores the result of a SetUp and wakes its waiters. Called with m.mu held.
 func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended bool) {
 	now := time.Now()
 	was := v.has
@@ -171,7 +170,7 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		v.fails.now() // retry at once: the cause may have changed meanwhile
 	}
 	v.settle(v.failure(&v.fails))
-	m.cfg.Log.Warn("volume cannot be set up", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
+	m.cfg.Log.Warn("failed to set up volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
 	// The kubelet's words: tools search for them in events.
 	reason, what := "FailedMount", "MountVolume.SetUp"
 	if v.key.block {
@@ -198,11 +197,11 @@ func (m *Manager) tornDown(v *volume, err error) {
 	}
 	v.fails.add(opTearDown, err, now)
 	v.settle(v.failure(&v.fails))
-	m.cfg.Log.Warn("volume cannot be torn down", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
+	m.cfg.Log.Warn("failed to tear down volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
 }
 
-// setUp is the work of a SetUp: the checks that count for every plugin, then the
-// plugin's own part. It runs without m.mu.
+// setUp executes a SetUp: the checks for every plugin, then the plugin's own part. It runs
+// without m.mu.
 func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, error) {
 	if err := m.alone(v, arg); err != nil {
 		return Result{}, err
@@ -276,9 +275,8 @@ func (m *Manager) link(dev, path string) error {
 	return m.cfg.Files.Symlink(dev, path)
 }
 
-// tearDown is the work of a TearDown. It succeeds only if nothing is mounted at the
-// volume's path and the path is gone, whatever the plugin returns. It runs without
-// m.mu.
+// tearDown executes a TearDown. It succeeds only if nothing is mounted at the volume's path and
+// the path is gone, whatever the plugin returns. It runs without m.mu.
 func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block bool) error {
 	// Mounts of subPaths are unmounted first.
 	if err := m.cleanSubPaths(ctx, filepath.Join(m.podDir(arg.UID), subPathsDir, arg.Name)); err != nil {

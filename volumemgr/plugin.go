@@ -120,8 +120,8 @@ type Result struct {
 	Path string
 	// ReadOnly reports that the volume is read-only, whatever a mount requests.
 	ReadOnly bool
-	// Again is how long the content is valid: SetUp is called again that long after
-	// it returned. 0 means forever.
+	// Again is the time after which SetUp is called again, since the content expires; 0 means
+	// never.
 	Again time.Duration
 }
 
@@ -133,7 +133,7 @@ var (
 	ErrUncertain = errors.New("the volume may be mounted")
 	// ErrTransient means that the operation changed nothing: the volume is as
 	// uncertain, or as unmounted, as before.
-	ErrTransient = errors.New("the volume is as it was")
+	ErrTransient = errors.New("the volume is unchanged")
 	// ErrNoDevice, only of SetUp and MapDevice, means that the device is not
 	// mounted although MountDevice succeeded: MountDevice is called again before
 	// the next try.

@@ -22,8 +22,7 @@ type foundVolume struct {
 	key    volumeKey
 	plugin Plugin
 	device Device
-	// devErr is why device is not known; both are empty for a volume without a
-	// device.
+	// devErr is the error of reading device; both are empty for a volume without a device.
 	devErr error
 }
 

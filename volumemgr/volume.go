@@ -113,12 +113,11 @@ type running struct {
 	late     *time.Timer // sets overdue
 }
 
-// slowAfter is when an operation releases its slot, so that a hung operation does
-// not block others.
+// slowAfter is the time after which an operation releases its slot, so that a hung operation
+// does not block others.
 const slowAfter = time.Second
 
-// waker is a volume or a device that waits for a slot. turn decides anew what to
-// do, possibly nothing.
+// waker is a volume or a device that waits for a slot. turn decides again what to do.
 type waker interface{ turn() }
 
 func (v *volume) turn() { v.m.wake(v) }

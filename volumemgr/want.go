@@ -14,7 +14,7 @@ import (
 
 // Pure functions that read a pod's volumes from its spec.
 
-// use is how a pod's containers use one of its volumes.
+// use has the use of one volume by a pod's containers.
 type use struct {
 	volume          *v1.Volume
 	mounted, mapped bool // in volumeMounts, in volumeDevices
@@ -188,5 +188,5 @@ func unsupported(spec *Spec) error {
 	if name == "flexVolume" {
 		return errors.New("flexVolume is not supported: use the CSI driver of the storage instead")
 	}
-	return fmt.Errorf("no plugin makes volumes of type %s", name)
+	return fmt.Errorf("no plugin supports volumes of type %s", name)
 }

@@ -23,7 +23,7 @@ type clientFlags struct {
 func (c *clientFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&c.rootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent to ask")
 	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
-	fs.StringVar(&c.namespace, "n", "", "the pod's `namespace`; else any that has a pod of that name")
+	fs.StringVar(&c.namespace, "n", "", "the pod's `namespace`; by default any namespace with a pod of that name")
 	also(fs, "n", "namespace")
 }
 

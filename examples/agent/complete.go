@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/internal/cmdline"
 )
 
-// completeCommand is what the scripts of "agent completion" call.
+// completeCommand is the hidden command that the scripts of "agent completion" call.
 const completeCommand = "__complete"
 
 // completeTimeout bounds the time that a person waits for names after a tab.

@@ -48,9 +48,9 @@ func execCommand(ctx context.Context, std stdio, args []string) error {
 func parseExec(std stdio, args []string) (c clientFlags, name string, req local.ExecRequest, err error) {
 	fs := flag.NewFlagSet("agent exec", flag.ContinueOnError)
 	c.register(fs)
-	fs.StringVar(&req.Container, "c", "", "the `container`; else the first")
-	fs.BoolVar(&req.Stdin, "i", false, "pass standard input on")
-	fs.BoolVar(&req.TTY, "t", false, "standard input is a terminal")
+	fs.StringVar(&req.Container, "c", "", "the `container`; by default the first")
+	fs.BoolVar(&req.Stdin, "i", false, "pass standard input to the command")
+	fs.BoolVar(&req.TTY, "t", false, "allocate a terminal; standard input must be one")
 	both := fs.Bool("it", false, "-i and -t")
 	for _, n := range [][2]string{{"c", "container"}, {"i", "stdin"}, {"t", "tty"}, {"it", "ti"}} {
 		also(fs, n[0], n[1])
@@ -67,7 +67,7 @@ func parseExec(std stdio, args []string) (c clientFlags, name string, req local.
 	case !dashes:
 		names, command = names[:1], names[1:]
 	case len(names) > 1:
-		return c, "", req, fmt.Errorf("%q stands before --; want one pod there, and the command behind", names[1])
+		return c, "", req, fmt.Errorf("%q before --: want one pod before -- and the command after it", names[1])
 	}
 	if len(command) == 0 {
 		return c, "", req, errors.New("which command? Give it after --")
@@ -193,7 +193,8 @@ func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
 	for kind, to := range map[string]io.Writer{"stdout": std.out, "stderr": std.err} {
 		if from := streams[kind]; from != nil {
 			all.Go(func() {
-				// When nobody reads any more, the command must not wait for its output either.
+				// If the reader is gone, close the connection, so that the command does not
+				// block on its output.
 				if _, err := io.Copy(to, from); err != nil {
 					failed <- err
 					_ = conn.Close()
@@ -209,7 +210,7 @@ func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
 	case err != nil:
 		return fmt.Errorf("exec: %w", err)
 	case len(status) == 0:
-		return errors.New("exec: the runtime did not tell how the command ended")
+		return errors.New("exec: the runtime reported no exit status of the command")
 	}
 	return outcome(status)
 }
@@ -236,8 +237,8 @@ func outcome(data []byte) error {
 	return fmt.Errorf("exec: %s", st.Message)
 }
 
-// terminal puts f into raw mode and keeps the far side told of its size. The
-// function returned undoes both.
+// terminal puts f into raw mode and sends its size, also after changes, to resize. restore
+// undoes both.
 func terminal(f *os.File, resize io.Writer) (restore func(), err error) {
 	old, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {

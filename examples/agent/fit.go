@@ -21,14 +21,14 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// doesNotFit is how "agent fit" ends when the node would not take the pod.
+// doesNotFit is the exit code of "agent fit" if the node would reject the pod.
 const doesNotFit exitError = 1
 
 func fitPod(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent fit", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
-	file := fs.String("f", "", "a manifest of pods, a `file`; - reads it from standard input")
+	file := fs.String("f", "", "a manifest `file` with pods; - means standard input")
 	also(fs, "f", "filename")
 	output := fs.String("o", "", "the `format`: json")
 	also(fs, "o", "output")
@@ -119,7 +119,7 @@ func readManifest(in io.Reader, file string) ([]byte, error) {
 	return b, err
 }
 
-// writeFit prints an answer for people.
+// writeFit prints the result of "agent fit".
 func writeFit(out io.Writer, f *local.Fit) error {
 	if !f.Fits {
 		verdict := "does not fit"

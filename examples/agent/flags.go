@@ -42,23 +42,23 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	f := &runFlags{kubelet: kubeletconfig.NewFlags()}
 	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
 	f.kubelet.Bind(fs)
-	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "the `file` of the key of 32 bytes that Secrets and tokens are kept encrypted with, for starts without a network; ROOT_DIR/secret.key, made at the first start")
-	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of a credential of the agent's systemd service that is that key")
-	fs.BoolVar(&f.secretsInClear, "secrets-in-clear", false, "keep Secrets and tokens without encrypting them: for a disk that is encrypted itself")
+	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "a `file` with the 32-byte key that encrypts Secrets and tokens on disk; ROOT_DIR/secret.key, created at the first start")
+	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of a credential of the agent's systemd service with that key")
+	fs.BoolVar(&f.secretsInClear, "secrets-in-clear", false, "do not encrypt Secrets and tokens on disk: for an encrypted disk")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
-	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the `number` of pods that start at a time; 4")
-	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the `number` of probes that run commands in containers at a time; 32")
-	fs.BoolVar(&f.fastProbes, "fast-probes", false, "look at containers that are not ready yet more often than once a period")
-	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the `number` of images that are pulled from one registry at a time; any")
-	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "end all pods in order on SIGTERM: for machines without logind, where it means that the machine goes down")
-	fs.BoolVar(&f.leaveHost, "leave-host", false, "leave the machine as it is: parameters of the kernel, the agent's own OOM score and the firewall")
-	fs.StringVar(&f.network, "network", "", "how pods get their `addresses` on the agent's own container runtime: cni, bridge or none; cni, if the machine has a configuration of it or is one of a cluster, else bridge")
-	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of archives of images that the agent's own container runtime reads at the start")
-	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` that says how the agent's own container runtime reaches registries, HOST/hosts.toml as in containerd's certs.d: mirrors, authorities, plain HTTP")
-	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node at an `address` by TLS, such as 127.0.0.1:6443, and on the agent's own socket; \"socket\" is there alone")
-	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui below /ui/ at the address of --local-api as well, to its clients")
+	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the largest `number` of pods that start at the same time; 4")
+	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the largest `number` of exec probes at the same time; 32")
+	fs.BoolVar(&f.fastProbes, "fast-probes", false, "check containers that are not ready yet more often than periodSeconds")
+	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the largest `number` of pulls from one registry at the same time; no limit")
+	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "end all pods in order on SIGTERM: for machines without logind, where SIGTERM means a shutdown")
+	fs.BoolVar(&f.leaveHost, "leave-host", false, "do not change kernel parameters, the agent's own OOM score and the firewall")
+	fs.StringVar(&f.network, "network", "", "the `network` of pods on the agent's own container runtime: cni, bridge or none; cni in a cluster or if the machine has a CNI configuration, else bridge")
+	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of image archives that the agent's own container runtime loads at the start")
+	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
+	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
+	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui at the address of --local-api too, below /ui/, for its clients")
 	f.gc.register(fs)
-	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.37.x+mine sets it")
+	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as; =raw adds build details; =v1.37.x+mine sets the release")
 	return fs, f
 }
 
@@ -78,8 +78,7 @@ func parseRunFlags(std stdio, args []string) (*runFlags, error) {
 	return f, f.validate()
 }
 
-// longestSocketPath is what fits into a sockaddr_un beside its final zero
-// (unix(7)).
+// longestSocketPath is the longest path of a unix socket (unix(7)).
 const longestSocketPath = 107
 
 // validate reports every mistake at once.

@@ -14,8 +14,8 @@ type gcFlags struct {
 }
 
 func (g *gcFlags) register(fs *flag.FlagSet) {
-	fs.StringVar(&g.podLogBudget, "pod-log-budget", "", "the `bytes`, such as 200Mi, that all logs of a pod may take; any number")
-	fs.StringVar(&g.pinnedImages, "pinned-images", "", "`names` of images that are never removed, with commas between: with a tag or digest, without for a whole repository, or its beginning and /*")
+	fs.StringVar(&g.podLogBudget, "pod-log-budget", "", "the largest total size of a pod's logs in `bytes`, such as 200Mi; no limit")
+	fs.StringVar(&g.pinnedImages, "pinned-images", "", "`names` of images that are never removed, comma-separated: with a tag or digest, without one for a whole repository, or a prefix that ends in /*")
 }
 
 // leastPodLogBudget is the least that logrotate takes.

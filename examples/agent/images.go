@@ -23,8 +23,8 @@ func imagesCommand(ctx context.Context, std stdio, args []string) error {
 	c.register(fs)
 	output := fs.String("o", "", "the `format` of the list: json")
 	also(fs, "o", "output")
-	name := fs.String("name", "", "the `name` that load gives to an image that has none")
-	force := fs.Bool("force", false, "have rm remove an image that a container is made of")
+	name := fs.String("name", "", "the `name` for load to give to an image without a name")
+	force := fs.Bool("force", false, "let rm remove an image that a container uses")
 	words, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
@@ -37,10 +37,10 @@ func imagesCommand(ctx context.Context, std stdio, args []string) error {
 		return fmt.Errorf("-o %q: want json, and no verb", *output)
 	}
 	if *name != "" && verb != "load" {
-		return fmt.Errorf("--name %q: want the verb load beside it", *name)
+		return fmt.Errorf("--name %q: only with the verb load", *name)
 	}
 	if *force && verb != "rm" {
-		return errors.New("--force: want the verb rm beside it")
+		return errors.New("--force: only with the verb rm")
 	}
 	switch verb {
 	case "":
@@ -64,7 +64,7 @@ func imagesCommand(ctx context.Context, std stdio, args []string) error {
 // eachImage calls do for all words, and reports what went wrong with any.
 func eachImage(words []string, what string, do func(string) error) error {
 	if len(words) == 0 {
-		return fmt.Errorf("which? Give at least one %s", what)
+		return fmt.Errorf("give at least one %s", what)
 	}
 	var errs []error
 	for _, w := range words {

@@ -17,7 +17,8 @@ import (
 // onSocket has the API of the node on the agent's own socket alone.
 const onSocket = "socket"
 
-// serveLocalAPI has a node serve its own API, if that is asked for, and a page beside it.
+// serveLocalAPI adds the Kubernetes API of the node, and its page, to the options, if a flag
+// asks for it.
 func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 	c := localapi.Config{Address: f.localAPI}
 	switch f.localAPI {
@@ -43,10 +44,10 @@ func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 func kubeconfig(_ context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent kubeconfig", flag.ContinueOnError)
 	rootDir := fs.String("root-dir", kubeletconfig.DefaultRootDir, "the agent's root `directory`")
-	user := fs.String("user", "admin", "whom the certificate is for, by `name`")
-	group := fs.String("group", "admin", "what it allows: `view`, edit or admin")
-	server := fs.String("server", "", "the `URL` of the API; where the agent served it last")
-	valid := fs.Duration("valid", 365*24*time.Hour, "how `long` the certificate is valid")
+	user := fs.String("user", "admin", "the user `name` in the certificate")
+	group := fs.String("group", "admin", "the `role` of the user: view, edit or admin")
+	server := fs.String("server", "", "the `URL` of the API; by default the last one that the agent served")
+	valid := fs.Duration("valid", 365*24*time.Hour, "the `duration` for which the certificate is valid")
 	extra, err := parseNames(fs, std, args)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ type command struct {
 	run func(ctx context.Context, std stdio, args []string) error
 }
 
-// stdio is where a command reads and writes.
+// stdio has the input and outputs of a command.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
@@ -55,7 +55,7 @@ type stdio struct {
 // The topics of the usage.
 const (
 	running  = "Run"
-	looking  = "Look at pods and the node"
+	looking  = "Inspect pods and the node"
 	working  = "Work with containers and images"
 	planning = "Plan"
 	itself   = "This program"
@@ -64,17 +64,17 @@ const (
 func commands() []command {
 	return []command{
 		{cmdline.Command{Name: "run", Args: "[flags]", Short: "run the agent (the default)", Topic: running}, runAgent},
-		{cmdline.Command{Name: "reset", Args: "[--images | --all]", Short: "end all pods of the agent's own container runtime, unmount their volumes and remove what it made; data of volumes stays without --all", Topic: running}, reset},
-		{cmdline.Command{Name: "kubeconfig", Args: "[--user NAME] [--group view|edit|admin] [--server URL] [--valid 8760h]", Short: "make a certificate for the Kubernetes API of this node, as a kubeconfig", Topic: running}, kubeconfig},
+		{cmdline.Command{Name: "reset", Args: "[--images | --all]", Short: "end all pods of the agent's own container runtime, unmount their volumes, and remove its files, networks and cgroups; data of volumes is kept without --all", Topic: running}, reset},
+		{cmdline.Command{Name: "kubeconfig", Args: "[--user NAME] [--group view|edit|admin] [--server URL] [--valid 8760h]", Short: "create a kubeconfig with a new client certificate for the Kubernetes API of this node", Topic: running}, kubeconfig},
 		{cmdline.Command{Name: "get", Args: "pods|events [NAME] [-n NAMESPACE] [-o wide|json|yaml|name] [-w]", Short: "list pods, or events of pods and the node", Topic: looking, Words: "pods events", Pods: true}, get},
 		{cmdline.Command{Name: "describe", Args: "pod NAME [-n NAMESPACE]", Short: "show everything about one pod", Topic: looking, Words: "pod", Pods: true}, describePod},
-		{cmdline.Command{Name: "why", Args: "NAME|node [-n NAMESPACE]", Short: "say why a pod waits, or how the node fares", Topic: looking, Words: "node", Pods: true}, why},
+		{cmdline.Command{Name: "why", Args: "NAME|node [-n NAMESPACE]", Short: "say why a pod waits, or how close the node is to evictions", Topic: looking, Words: "node", Pods: true}, why},
 		{cmdline.Command{Name: "top", Args: "pods|node [-n NAMESPACE]", Short: "show the resource usage of pods or the node", Topic: looking, Words: "pods node"}, top},
-		{cmdline.Command{Name: "ui", Args: "[--listen 127.0.0.1:0]", Short: "serve a page about the node, to those who know its address", Topic: looking}, serveUI},
+		{cmdline.Command{Name: "ui", Args: "[--listen 127.0.0.1:0]", Short: "serve a page about the node at a secret address", Topic: looking}, serveUI},
 		{cmdline.Command{Name: "logs", Args: "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", Short: "print a container's log", Topic: working, Pods: true}, logs},
 		{cmdline.Command{Name: "exec", Args: "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", Short: "run a command in a container", Topic: working, Pods: true}, execCommand},
-		{cmdline.Command{Name: "images", Args: "[-o json] | load FILE... | pull|rm IMAGE...", Short: "show which images stay, why, and which would go; or add and remove some", Topic: working, Words: "load pull rm"}, imagesCommand},
-		{cmdline.Command{Name: "fit", Args: "-f FILE [-o json]", Short: "say where a pod would run here, or why it would not", Topic: planning}, fitPod},
+		{cmdline.Command{Name: "images", Args: "[-o json] | load FILE... | pull|rm IMAGE...", Short: "list images with the reason why each is kept or would be removed; or load, pull and remove images", Topic: working, Words: "load pull rm"}, imagesCommand},
+		{cmdline.Command{Name: "fit", Args: "-f FILE [-o json]", Short: "say whether a pod would fit on this node, with its CPUs and devices, or why not", Topic: planning}, fitPod},
 		{cmdline.Command{Name: "completion", Args: "bash|zsh|fish", Short: "print a script that completes commands, flags and names of pods", Topic: itself, Words: "bash zsh fish"}, completion},
 		{cmdline.Command{Name: "version", Short: "print the version", Topic: itself}, version},
 	}

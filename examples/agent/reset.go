@@ -16,7 +16,7 @@ func reset(ctx context.Context, std stdio, args []string) error {
 	o := localcri.ResetOptions{}
 	fs.StringVar(&o.RootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent, which must not run")
 	fs.BoolVar(&o.Images, "images", false, "remove the images, too")
-	fs.BoolVar(&o.All, "all", false, "remove everything below the state directory: images, volumes of pods, what is remembered of a cluster, certificates")
+	fs.BoolVar(&o.All, "all", false, "remove everything below the state directory: images, volumes of pods, cached objects of a cluster, certificates")
 	fs.StringVar(&o.CgroupDriver, "cgroup-driver", "cgroupfs", "the `driver` of the agent's configuration: cgroupfs or systemd")
 	words, err := parseNames(fs, std, args)
 	if err != nil {

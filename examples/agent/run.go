@@ -72,8 +72,8 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	return n.Run(ctx)
 }
 
-// containerLogs is where log collectors look for links to logs, wherever podLogsDir is: a
-// constant of the kubelet.
+// containerLogs is the directory of links to logs, whatever podLogsDir is. Log collectors expect
+// it (a constant of the kubelet).
 const containerLogs = "/var/log/containers"
 
 // nodeOptions are the whole node, as flags and configuration say.
@@ -90,7 +90,8 @@ func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 	}
 }
 
-// loadConfig is what files and flags come to, if the agent can run with it.
+// loadConfig returns the configuration from files and flags, with warnings, or an error if the
+// agent cannot run with it.
 func loadConfig(f *runFlags) (*kubeletconfig.Config, []string, error) {
 	c, warnings, err := kubeletconfig.Load(kubeletconfig.Options{Flags: f.kubelet})
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// rateWait is what it takes for the agent to know a rate: it has none of what
-// it has looked at only once.
+// rateWait is the pause between two readings from which a rate is computed.
 const rateWait = 1100 * time.Millisecond
 
 func top(ctx context.Context, std stdio, args []string) error {

@@ -22,7 +22,7 @@ func serveUI(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent ui", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
-	listen := fs.String("listen", "127.0.0.1:0", "`address` and port of the page; what others can reach is not encrypted")
+	listen := fs.String("listen", "127.0.0.1:0", "`address` and port of the page, which is served without encryption")
 	words, err := parseNames(fs, std, args)
 	if err != nil {
 		return err

@@ -41,10 +41,10 @@ func (v *versionFlag) Set(s string) error {
 	return nil
 }
 
-// asked reports whether the version is to be printed and nothing else done.
+// asked reports whether --version was given.
 func (v *versionFlag) asked() bool { return *v == "true" || *v == "raw" }
 
-// release is that of Kubernetes.
+// release returns the Kubernetes release.
 func (v *versionFlag) release() string {
 	if *v == "" || v.asked() {
 		return nodeagent.KubernetesVersion()

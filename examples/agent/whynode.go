@@ -22,7 +22,7 @@ func whyNode(ctx context.Context, std stdio, cl *local.Client) error {
 	return writeNodeWhy(std.out, w, time.Now())
 }
 
-// writeNodeWhy prints an answer for people.
+// writeNodeWhy prints the result of "agent why node".
 func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
 	fmt.Fprintf(out, "node %s\n", n.Name)
 	for _, f := range []struct{ name, value string }{{"runtime", n.Runtime}, {"network", n.Network}} {

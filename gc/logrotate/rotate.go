@@ -98,7 +98,7 @@ func (m *Manager) drop(dir *safefile.Dir, name string) {
 	}
 	if err := dir.Remove(name); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			m.cfg.Log.Warn("an old log stays", zap.Error(err))
+			m.cfg.Log.Warn("failed to remove old log", zap.Error(err))
 		}
 		return
 	}
@@ -120,7 +120,7 @@ func (m *Manager) fit(pod types.UID, podDir string) {
 	m.mu.Unlock()
 	files, err := podFiles(podDir)
 	if err != nil {
-		m.cfg.Log.Warn("a pod's logs cannot be listed", zap.Error(err))
+		m.cfg.Log.Warn("failed to list logs of pod", zap.Error(err))
 		return
 	}
 	for i := range files {
@@ -132,7 +132,7 @@ func (m *Manager) fit(pod types.UID, podDir string) {
 	for _, path := range drop {
 		dir, err := openDir(path)
 		if err != nil {
-			m.cfg.Log.Warn("an old log stays", zap.Error(err))
+			m.cfg.Log.Warn("failed to remove old log", zap.Error(err))
 			continue
 		}
 		m.drop(dir, filepath.Base(path))
@@ -227,7 +227,7 @@ func (m *Manager) pack(ctx context.Context, paths []string) {
 		_, err := onDisk(ctx, m, path, packTimeout, func() (struct{}, error) { return struct{}{}, m.compress(ctx, path) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
 			m.met.unpacked.Inc()
-			m.cfg.Log.Warn("a rotated log stays uncompressed", zap.String("path", path), zap.Error(err))
+			m.cfg.Log.Warn("failed to compress rotated log", zap.String("path", path), zap.Error(err))
 		}
 	}
 }
@@ -276,7 +276,7 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	case err != nil:
 		return err
 	case n > fi.Size():
-		return errors.New("somebody writes to the file")
+		return errors.New("file changed during compression")
 	}
 	if err := z.Close(); err != nil {
 		return err

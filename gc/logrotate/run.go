@@ -185,7 +185,7 @@ func (m *Manager) fail(w *watched, err error, now time.Time) {
 	wait := retry.Backoff{First: time.Second, Max: m.cfg.Interval}.After(w.failing)
 	if text := err.Error(); text != w.told {
 		w.told = text
-		m.cfg.Log.Warn("a log cannot be rotated", zap.String("container", w.ID), zap.String("path", w.Path), zap.Error(err))
+		m.cfg.Log.Warn("failed to rotate log", zap.String("container", w.ID), zap.String("path", w.Path), zap.Error(err))
 	}
 	m.again(w, now.Add(wait))
 }
@@ -245,7 +245,7 @@ func (m *Manager) reconcile(ctx context.Context) {
 	logs, err := m.cfg.Running(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.cfg.Log.Warn("running containers cannot be listed", zap.Error(err))
+			m.cfg.Log.Warn("failed to list running containers", zap.Error(err))
 		}
 		return
 	}

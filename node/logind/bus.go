@@ -68,7 +68,7 @@ func (b *bus) property(ctx context.Context, name string, into any) error {
 	return v.Store(into)
 }
 
-// maxDelay is how long logind lets locks delay a shutdown.
+// maxDelay returns the longest time for which logind lets locks delay a shutdown.
 func (b *bus) maxDelay(ctx context.Context) (time.Duration, error) {
 	var usec uint64
 	err := b.property(ctx, "InhibitDelayMaxUSec", &usec)

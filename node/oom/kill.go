@@ -9,7 +9,7 @@ import (
 
 // Kill is one process that the kernel's OOM killer killed.
 type Kill struct {
-	// At is when this package detected the kill.
+	// At is the time at which this package detected the kill.
 	At time.Time
 
 	// PID is in the node's PID namespace; 0 if not known. Process is its

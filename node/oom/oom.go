@@ -155,7 +155,7 @@ func (m *Watcher) follow(ctx context.Context, log Log) error {
 	}
 }
 
-// record takes one record.
+// record handles one record of the kernel's log.
 func (m *Watcher) record(raw []byte) {
 	r, err := parseRecord(raw)
 	if err != nil {

@@ -19,8 +19,8 @@ const systemCritical int32 = 2000000000
 // Group is the pods with priorities from Priority up to that of the next group.
 type Group struct {
 	Priority int32
-	// Time is how long the pods of the group may take to end; whole seconds. With 0
-	// the pods are terminated at once and not waited for.
+	// Time is the time that the pods of the group have to end, in whole seconds. With 0 the pods
+	// are terminated at once, without waiting for them.
 	Time time.Duration
 }
 
@@ -92,7 +92,7 @@ func groupOf(groups []Group, pod *v1.Pod) int {
 	return 0
 }
 
-// grace is how many seconds a pod gets to end within the given time.
+// grace returns a pod's grace period in seconds: its own, but at most within.
 func grace(pod *v1.Pod, within time.Duration) int64 {
 	return min(podlife.GraceSeconds(pod, podlife.Cause{}), int64(within/time.Second))
 }

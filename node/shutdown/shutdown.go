@@ -83,9 +83,8 @@ const (
 	lastRetry  = time.Minute
 )
 
-// killSlack is how much longer than its group's time a kill may last before its ctx
-// ends. A pod's grace period is at most that time, and then its containers have to
-// be killed.
+// killSlack is added to the group's time for the timeout of a kill: after a pod's grace period,
+// its containers still have to be killed.
 const killSlack = 10 * time.Second
 
 // Manager terminates the pods of a node whose machine shuts down. Its methods may

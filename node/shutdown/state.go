@@ -65,8 +65,8 @@ func (m *Manager) Restore() error {
 	return nil
 }
 
-// keepFor is how long the rest waits for the state to be written: a disk that
-// hangs must not keep the pods from an orderly end.
+// keepFor is the longest wait for the write of the state: a hung disk must not prevent an
+// orderly end of the pods.
 const keepFor = 2 * time.Second
 
 // keep shows and writes the state as it is now.

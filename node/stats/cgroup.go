@@ -159,8 +159,8 @@ func (u *Usage) setWorkingSet(inactive *uint64) {
 	}
 }
 
-// podCgroup is where a pod and its containers are. Paths are from the root of the
-// hierarchy, without a slash in front.
+// podCgroup has the cgroups of a pod and its containers. Paths are relative to the root of the
+// hierarchy.
 type podCgroup struct {
 	dir        string
 	containers map[string]string // by id

@@ -57,9 +57,8 @@ func (f *failures) add(what string, err error) {
 	}
 }
 
-// readNode reads the node's part. The error joins all that could not be read; the
-// rest is in the result nevertheless, as eviction must not go blind because of one
-// file system.
+// readNode reads the node's part. The result has everything that could be read, even with an
+// error, which joins the failures.
 func (m *Collector) readNode(ctx context.Context, all bool) (statsapi.NodeStats, error) {
 	var errs failures
 	c := newCgroups(m.cfg.Cgroups)
@@ -153,7 +152,7 @@ func (m *Collector) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, erro
 		return nil, err
 	}
 	if len(images) == 0 {
-		return nil, errors.New("the runtime names none for images")
+		return nil, errors.New("the runtime reports no file system for images")
 	}
 	disk := func(f *Filesystem) *Disk {
 		if d, err := m.disks.ask(ctx, f.Mountpoint); err == nil {
@@ -387,8 +386,8 @@ func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 	return d
 }
 
-// maxLogFiles is how many files of a container's logs are counted. Rotation keeps
-// some, but a pod that mounts the directory can make any number.
+// maxLogFiles limits the counted log files of a container. A pod that mounts the directory can
+// create any number.
 const maxLogFiles = 10_000
 
 // entries lists a directory, at most maxLogFiles of it; nil if it is not there.

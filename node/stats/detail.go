@@ -357,9 +357,7 @@ func (c cgroups) below(dir string, depth int) []string {
 	return pids
 }
 
-// maxFiles is how many open files of a container are counted in one reading: a
-// container may have as many as it likes. Beyond that, counting would cost the
-// agent more than the number is worth.
+// maxFiles limits the open files of a container that are counted, since counting costs time.
 const maxFiles = 1 << 16
 
 // readFiles counts the open files of processes. A process that ends meanwhile has

@@ -73,8 +73,7 @@ func (p proc) usage(c cgroups) (*Usage, error) {
 	return u, nil
 }
 
-// trimSpaces has one space between a name and its number. meminfo aligns its
-// numbers in columns.
+// trimSpaces reduces runs of spaces to one: meminfo aligns its numbers in columns.
 func trimSpaces(raw []byte) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(raw) {
@@ -112,8 +111,8 @@ func (p proc) cpu() *uint64 {
 	return ptr(ticks * (1e9 / userHZ))
 }
 
-// boot is when the machine started. The kernel's btime, which moves when the clock
-// is set.
+// boot returns the boot time of the machine: the kernel's btime, which changes when the clock is
+// set.
 func (p proc) boot() (metav1.Time, error) {
 	raw, err := fs.ReadFile(p.files, "stat")
 	if err != nil {
@@ -127,9 +126,9 @@ func (p proc) boot() (metav1.Time, error) {
 	return metav1.Unix(int64(*sec), 0), nil
 }
 
-// rlimit: how many threads there may be, the less of pid_max and threads-max, and
-// how many there are. Threads of all processes count, since each takes a pid. The
-// limits may be returned beside an error.
+// rlimit returns the maximum number of threads, the smaller of pid_max and threads-max, and the
+// current number. Threads of all processes count, since each has a PID. The maximum may be
+// returned together with an error.
 func (p proc) rlimit() (*statsapi.RlimitStats, error) {
 	out := &statsapi.RlimitStats{Time: metav1.Now()}
 	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {

@@ -43,8 +43,8 @@ type RuntimeState struct {
 	Features *v1.NodeFeatures // nil: not reported
 }
 
-// beginning is how long failures of the agent's own checks after its start do not
-// affect a Node that is ready: the interval of full checks.
+// beginning is the time after the agent's start in which failures of its own checks do not
+// affect a ready Node: the interval of full checks.
 const beginning = refreshEvery
 
 // Problems keep a node from being ready. All are nil on a healthy one. Their texts

@@ -130,7 +130,7 @@ type Manager struct {
 	listed   []v1.ContainerImage
 	listErr  error
 	runtime  RuntimeState
-	// lastGood is when the runtime last answered with its condition met.
+	// lastGood is the time of the runtime's last answer with its condition met.
 	lastGood time.Time
 	network  error
 	unwell   []string // failures of health checks
@@ -180,10 +180,10 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	// Until the first answers the node is not ready: machine, runtime and network
-	// are errors from the start.
+	// The node is not ready until the first results: machine, runtime and network start as
+	// errors.
 	return &Manager{
-		cfg: cfg, factsErr: errors.New("the machine has not been looked at yet"), network: errNetworkUnknown,
+		cfg: cfg, factsErr: errors.New("the machine was not read yet"), network: errNetworkUnknown,
 		addr:    Addressing{Hostname: cfg.Hostname, NodeIPs: cfg.NodeIPs, External: cfg.External},
 		changes: make(chan struct{}, 1), images: make(chan struct{}, 1), poll: make(chan struct{}, 1),
 	}, nil
@@ -377,8 +377,7 @@ func (m *Manager) look(ctx context.Context) {
 		m.readMachine(ctx)
 	}
 	host, err := m.cfg.Network.Interfaces()
-	// Without an answer the addresses of before hold: an empty list would refuse
-	// every node IP.
+	// After an error the previous addresses stay: an empty list would refuse every node IP.
 	if err == nil {
 		addr.Host = host
 	}

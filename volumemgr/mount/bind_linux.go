@@ -67,7 +67,7 @@ func (k *Kernel) bind(ctx context.Context, b Bind, flags, propagation uintptr) e
 	return nil
 }
 
-// flag is the one of mount(2); 0 leaves it.
+// flag returns the flag of mount(2); 0 keeps the kernel's default.
 func (p Propagation) flag() (uintptr, error) {
 	switch p {
 	case "":
@@ -127,8 +127,8 @@ func bindTree(b Bind, source, target *os.File, flags, propagation uintptr) error
 	return nil
 }
 
-// attributesOf are the flags of mount(2) as mount_setattr(2) has them; ok is
-// false if it has not all of them.
+// attributesOf converts flags of mount(2) to those of mount_setattr(2); ok is false if one has
+// no equivalent.
 func attributesOf(flags uintptr) (attr unix.MountAttr, ok bool) {
 	for _, f := range []struct {
 		flag       uintptr
@@ -198,7 +198,7 @@ func undo(target string) error { return unix.Unmount(target, unix.MNT_DETACH|uni
 // stNoSymFollow is ST_NOSYMFOLLOW of linux/statfs.h.
 const stNoSymFollow = 0x2000
 
-// flagsAt are the flags of the mount that f is in (statfs(2)).
+// flagsAt returns the flags of the mount that contains f (statfs(2)).
 func flagsAt(f *os.File) (uintptr, error) {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// maxOutput is how much of a program's output an error shows, in bytes.
+// maxOutput limits a program's output in an error, in bytes.
 const maxOutput = 1024
 
 // helper mounts with the mount program. On a machine with systemd the program gets
@@ -44,11 +44,11 @@ func bootedBySystemd() bool {
 	return err == nil && info.IsDir()
 }
 
-// outputDelay is how long to wait for a program's output after its end: a daemon
-// that it started may hold the pipe.
+// outputDelay is the time to wait for a program's output after its end: a daemon that it started
+// may keep the pipe open.
 const outputDelay = time.Second
 
-// maxKept is how much of a program's output is kept, in bytes.
+// maxKept limits a program's output in memory, in bytes.
 const maxKept = 64 << 10
 
 // head keeps the beginning of the data written to it.

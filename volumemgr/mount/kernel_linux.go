@@ -26,8 +26,8 @@ import (
 type Kernel struct {
 	// Classic avoids the mount API of Linux 5.12, as on older kernels.
 	Classic bool
-	// Patience is how long to wait for the unmount of a network file system before
-	// it is forced, and again before it is detached; 1m, the kubelet's default.
+	// Patience is the time after which the unmount of a network file system is forced, and after
+	// which a forced one is detached; 1m, the kubelet's default.
 	Patience time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string
@@ -36,11 +36,11 @@ type Kernel struct {
 	calls detached.Group[struct{}] // calls that a server may block
 }
 
-// maxHung is how many calls may be kept waiting at a time; Go ends a program at
-// 10,000 threads.
+// maxHung limits the hung calls: a Go program ends at 10,000 threads.
 const maxHung = 1000
 
-// flags of mount(8) that are not the file system's business.
+// flagOf returns the mount flags that an option of mount(8) sets and clears; known is false for
+// options of the file system.
 func flagOf(option string) (set, clear uintptr, known bool) {
 	switch option {
 	case "ro":
@@ -79,7 +79,7 @@ func flagOf(option string) (set, clear uintptr, known bool) {
 	return 0, 0, false
 }
 
-// split takes the flags out of options; the rest is the file system's.
+// split separates flags of the mount from options of the file system.
 func split(options []string) (flags uintptr, rest []string) {
 	for _, o := range options {
 		set, clr, known := flagOf(o)

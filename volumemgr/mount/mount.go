@@ -91,7 +91,7 @@ var (
 	ErrRecursiveReadOnly = errors.New("the kernel has no recursive read-only mounts")
 )
 
-// maxLayers is how many mounts on top of each other Clean takes down.
+// maxLayers limits the mounts on top of each other that Clean unmounts.
 const maxLayers = 64
 
 // Resolve returns the path under which the kernel lists a mount at target: without

@@ -20,7 +20,7 @@ const (
 	fileMode = fs.FileMode(0o640)
 )
 
-// targetDir is where the targets are in a pod's directory.
+// targetDir is the directory of the targets in a pod's directory.
 const targetDir = "volume-subpaths"
 
 // SubPathConfig configures a [SubPathBinder]. Mounter is required.

@@ -18,7 +18,7 @@ type SubPathWalk struct {
 	NoOpenat2 bool
 }
 
-// tries is how often openat2(2) is called again after a race with a rename.
+// tries limits the calls of openat2(2) after races with renames.
 const tries = 16
 
 // Open opens the path rel below base as an O_PATH descriptor. No symbolic link in
@@ -225,8 +225,8 @@ func (w SubPathWalk) MakeDir(base, rel string, mode fs.FileMode) error {
 	return nil
 }
 
-// existing is how many of the elements are there, the last of them a
-// directory. A link that leads nowhere is not there.
+// existing returns the number of leading elements that exist, the last of them a directory. A
+// dangling link does not exist.
 func existing(base string, elements []string) (int, error) {
 	path := base
 	for i := 0; ; i++ {

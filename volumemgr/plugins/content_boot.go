@@ -26,8 +26,8 @@ func (p *Content) whole(v *volumemgr.Volume) bool {
 	return err == nil && p.cfg.BootID != "" && string(b) == p.cfg.BootID
 }
 
-// mark remembers that the files were published in this boot. A failure costs nothing now:
-// whole is false later.
+// mark records that the files were published in this boot. After an error, whole returns false
+// later.
 func (p *Content) mark(v *volumemgr.Volume) {
 	if p.kind != ContentConfigMap || p.cfg.Sync || p.cfg.BootID == "" || v.StateDir == "" || p.whole(v) {
 		return

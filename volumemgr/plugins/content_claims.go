@@ -109,12 +109,12 @@ func (r *ClaimResolver) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) 
 		return nil, false, fmt.Errorf("claim %s/%s of the ephemeral volume: %w", pod.Namespace, name, err)
 	}
 	if !metav1.IsControlledBy(claim, pod) {
-		return nil, false, fmt.Errorf("claim %s/%s was not made for the pod: it is not its owner", pod.Namespace, name)
+		return nil, false, fmt.Errorf("claim %s/%s is not owned by the pod", pod.Namespace, name)
 	}
 	return claim, false, nil
 }
 
-// fromTemplate is the claim that a controller would make.
+// fromTemplate returns the claim that a controller would create.
 func fromTemplate(pod *v1.Pod, vol *v1.Volume, name string) *v1.PersistentVolumeClaim {
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: name}}
 	if t := vol.Ephemeral.VolumeClaimTemplate; t != nil {

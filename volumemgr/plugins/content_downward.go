@@ -37,7 +37,7 @@ func (f files) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, standard 
 	return errors.Join(errs...)
 }
 
-// fieldOf is a field of the pod's metadata.
+// fieldOf returns a field of the pod's metadata.
 func fieldOf(pod *v1.Pod, field string) (string, error) {
 	value, ok := podmeta.Field(pod, field)
 	if !ok {
@@ -46,7 +46,7 @@ func fieldOf(pod *v1.Pod, field string) (string, error) {
 	return value, nil
 }
 
-// resourceOf is a request or limit of the container that ref names.
+// resourceOf returns a request or limit of the container that ref names.
 func resourceOf(pod *v1.Pod, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	c := containerOf(pod, ref.ContainerName)
 	if c == nil {

@@ -23,7 +23,7 @@ type file struct {
 	version string
 }
 
-// files are a volume's by their paths. A later one replaces an earlier.
+// files has a volume's files by path. A later file replaces an earlier one.
 type files map[string]file
 
 // add adds a file at a path. Invalid paths are kept: the payload checks them.
@@ -42,8 +42,7 @@ func (f files) payload() (atomicdir.Payload, error) {
 	return out.Clean()
 }
 
-// fingerprint is the same for the same files, by versions where there are some.
-// more is whatever else the volume depends on.
+// fingerprint returns a hash of the files, by their versions if they have some, and of more.
 func (f files) fingerprint(more ...any) string {
 	h := sha256.New()
 	put(h, fmt.Sprint(more...))
@@ -68,7 +67,7 @@ func put(h hash.Hash, s string) {
 	_, _ = fmt.Fprintf(h, "%d:%s", len(s), s)
 }
 
-// modeOf is the mode that an API field names.
+// modeOf returns the file's own mode, or else the standard one.
 func modeOf(own, standard *int32) fs.FileMode {
 	if own != nil {
 		return fs.FileMode(*own).Perm()
@@ -76,7 +75,7 @@ func modeOf(own, standard *int32) fs.FileMode {
 	return fs.FileMode(*standard).Perm()
 }
 
-// errNoMode is the kubelet's: the API server fills the field in.
+// errNoMode has the kubelet's text. The API server sets the default of the field.
 var errNoMode = errors.New("no defaultMode used")
 
 // keys adds the files of an object's keys: all of them, or those in items.

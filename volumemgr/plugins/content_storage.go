@@ -41,7 +41,7 @@ type CSIDriver struct {
 	RequiresRepublish bool
 	// SELinuxMount means that the driver supports mounts with an SELinux context.
 	SELinuxMount bool
-	// UpdatePeriod is how often the node's volume limit is read; 0: never.
+	// UpdatePeriod is the interval at which the node's volume limit is read; 0 means never.
 	UpdatePeriod time.Duration
 }
 

@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	// maxAge is how old a token gets, maxJitter the seconds of chance; both the
-	// kubelet's.
+	// maxAge is the age at which a token is renewed, and maxJitter the random part of it in
+	// seconds; both are the kubelet's.
 	maxAge    = 24 * time.Hour
 	maxJitter = 10
-	// sweepEvery is how often expired tokens are removed; the kubelet's value.
+	// sweepEvery is the interval at which expired tokens are removed (the kubelet's value).
 	sweepEvery = time.Minute
-	// never is how long a token without an end is used before it is requested
-	// again.
+	// never is the time after which a token without an expiry is requested again.
 	never = maxAge
 )
 

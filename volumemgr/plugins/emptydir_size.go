@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// memorySize is how large a volume in memory may get, in bytes: the smallest of
-// the limits that there are, or 0.
+// memorySize returns the size limit of a volume in memory, in bytes: the smallest of the given
+// limits, or 0.
 func memorySize(allocatable int64, pod *v1.Pod, limit *resource.Quantity) int64 {
 	size := allocatable
 	least := func(n int64) {

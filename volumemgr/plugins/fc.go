@@ -37,8 +37,8 @@ const (
 	maxLUN   = 255 // the API's
 )
 
-// appear is how long to wait for a disk after a scan, and others how long to wait
-// for its other paths after the first.
+// appear is the time to wait for a disk after a scan; others is the time to wait for its other
+// paths after the first.
 const (
 	appear = 20 * time.Second
 	others = 2 * time.Second
@@ -188,7 +188,7 @@ func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume,
 			return "", err
 		}
 		if len(found) == 0 {
-			return "", errors.Join(errors.New("no disk has appeared with the WWNs and the LUN, or the WWIDs, of the volume"), scanned)
+			return "", errors.Join(errors.New("no disk appeared with the volume's WWNs and LUN, or WWIDs"), scanned)
 		}
 		if found, err = n.machine.Wait(ctx, max(1, len(d.WWNs)), others, find); err != nil {
 			return "", err

@@ -26,8 +26,7 @@ const (
 	fileMode = fs.FileMode(0o644)
 )
 
-// maxHung is how many paths of a plugin may keep a check or a call waiting; Go ends
-// a program at 10,000 threads.
+// maxHung limits the paths with hung calls of a plugin: a Go program ends at 10,000 threads.
 const maxHung = 1000
 
 // hostPathPlugin implements hostPath volumes.

@@ -143,13 +143,12 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", errors.Join(fmt.Errorf("target %s has shown no disk with LUN %d", d.IQN, d.LUN), errors.Join(errs...))
+		return "", errors.Join(fmt.Errorf("target %s: no disk with LUN %d appeared", d.IQN, d.LUN), errors.Join(errs...))
 	}
 	return n.device(ctx, d, found, find)
 }
 
-// ours are the portals where volumes of other disks of the target made the node log
-// in.
+// ours returns the portals to which the node logged in for volumes on other disks of the target.
 func ours(others []lunTarget, d iscsiDetail) (out []string, err error) {
 	for _, o := range others {
 		other, err := iscsiRead(o)
@@ -250,7 +249,7 @@ func (n *iscsiNetwork) makeInterface(ctx context.Context, d *iscsiDetail, note f
 	return note(*d)
 }
 
-// maxSettings is how many settings of an interface are copied.
+// maxSettings limits the settings of an interface that are copied.
 const maxSettings = 64
 
 // settings returns the settings of an interface that iscsiadm shows: those with a
@@ -359,7 +358,7 @@ func (n *iscsiNetwork) secret(ctx context.Context, v *volumemgr.Volume, d iscsiD
 		namespace = v.Pod.Namespace
 	}
 	if n.source == nil {
-		return nil, errors.New("iscsi.secretRef: this node has no secrets")
+		return nil, errors.New("iscsi.secretRef: this agent has no source of secrets")
 	}
 	o, err := n.source.Get(ctx, "Secret", namespace, s.SecretRef.Name)
 	if err != nil {

@@ -35,7 +35,7 @@ type iscsiDetail struct {
 	Initiator    string `json:"initiator,omitempty"`
 	DiscoverCHAP bool   `json:"discoveryCHAP,omitempty"`
 	SessionCHAP  bool   `json:"sessionCHAP,omitempty"`
-	// Ours are the portals that a volume made the node log in to.
+	// Ours has the portals to which the node logged in for a volume.
 	Ours []string `json:"ours,omitempty"`
 	// Made says that Interface was made for the initiator's name.
 	Made bool `json:"made,omitempty"`
@@ -118,7 +118,7 @@ func iscsiCheck(s *iscsiSource) (iscsiDetail, error) {
 	case len(s.Portals) >= maxPortals:
 		return d, fmt.Errorf("iscsi.portals: %d, want less than %d", len(s.Portals), maxPortals)
 	case (d.DiscoverCHAP || d.SessionCHAP) && s.SecretRef == nil:
-		return d, fmt.Errorf("iscsi.secretRef is missing, and CHAP wanted")
+		return d, fmt.Errorf("iscsi.secretRef is missing; CHAP needs it")
 	}
 	if s.InitiatorName != nil && *s.InitiatorName != "" {
 		if d.Initiator = *s.InitiatorName; len(d.Initiator) > iscsiMaxName || !iscsiNames.MatchString(d.Initiator) {
@@ -141,8 +141,8 @@ func iscsiCheck(s *iscsiSource) (iscsiDetail, error) {
 	return d, nil
 }
 
-// key is the same for all volumes on a disk, whatever portal they name first: the
-// target and the LUN.
+// key returns the target and the LUN: equal for all volumes on a disk, whichever portal they
+// name first.
 func (d iscsiDetail) key() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%s", d.IQN, d.LUN, d.Interface, d.Initiator))
 	return hex.EncodeToString(sum[:])

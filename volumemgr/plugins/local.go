@@ -41,7 +41,7 @@ type localPluginConfig struct {
 	Loops loopDevices
 }
 
-// lookTime is how long Device waits for a path.
+// lookTime is the timeout of Device for a path.
 const lookTime = 10 * time.Second
 
 // localPlugin implements local persistent volumes: disks and directories of this

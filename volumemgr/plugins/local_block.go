@@ -132,7 +132,7 @@ func (p *localPlugin) onLoops(ctx context.Context, file string, call func() erro
 	return err
 }
 
-// undoTime is how long undo may take: the pod's own time is over, perhaps.
+// undoTime is the timeout of undo. It does not use the pod's ctx, which may have ended.
 const undoTime = 30 * time.Second
 
 // undo removes the parts of a failed mapping.

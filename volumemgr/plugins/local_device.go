@@ -16,7 +16,7 @@ import (
 // defaultType is the file system of a device that says none; the kubelet's.
 const defaultType = "ext4"
 
-// mountsDir is where devices are mounted.
+// mountsDir returns the directory in which devices are mounted.
 func (p *localPlugin) mountsDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", localName, "mounts")
 }

@@ -63,7 +63,7 @@ type lunConfig struct {
 	Run Run
 }
 
-// lunDeadline is how long an operation may take.
+// lunDeadline is the timeout of an operation.
 const lunDeadline = 5 * time.Minute
 
 const (
@@ -342,7 +342,7 @@ func lunOptions(spec *volumemgr.Spec) []string {
 // UnmountDevice unmounts a disk, unless a pod still has it, and detaches it.
 func (p *lunPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if !plain(d.Name) {
-		return fmt.Errorf("device %.64q has no name of one", d.Name)
+		return fmt.Errorf("device %.64q: invalid name", d.Name)
 	}
 	known, err := p.read(d.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

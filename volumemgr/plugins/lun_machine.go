@@ -227,7 +227,7 @@ func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 	return nil
 }
 
-// maxShown is how much of a program's output an error has, in bytes.
+// maxShown limits a program's output in an error, in bytes.
 const maxShown = 512
 
 // Must runs a program and returns an error unless it exits with 0.

@@ -167,7 +167,7 @@ func (f *FakeDisk) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }
 
-// disks is where devices are mounted.
+// disks is the directory in which devices are mounted.
 const disks = "/root/plugins/fake-disk"
 
 // Device returns a device with the volume's name.

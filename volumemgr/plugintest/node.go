@@ -114,7 +114,7 @@ func (n *Node) end(op, path string) error {
 
 func within(p, dir string) bool { return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/") }
 
-// at is where a path leads, mounts considered: "fs:/path".
+// at resolves a path through the mounts: "fs:/path".
 func (n *Node) at(p string) string {
 	p = path.Clean(p)
 	var best *mounted

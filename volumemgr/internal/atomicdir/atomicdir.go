@@ -176,7 +176,7 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 	return "", false, errors.Join(err, dir.removeAll(name))
 }
 
-// swap is the moment of change.
+// swap renames the new link over ..data.
 func swap(dir files, name string) error {
 	// A link left by a crash, or a foreign file in its place, would block every
 	// later Write.
@@ -250,7 +250,7 @@ func unlink(dir files, p Payload) error {
 	return errors.Join(err, failed.err())
 }
 
-// failures are the first errors of many.
+// failures collects the first errors of many.
 type failures struct {
 	errs []error
 	more int

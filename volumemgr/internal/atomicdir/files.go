@@ -58,7 +58,7 @@ func (r rootFiles) readFile(name string, limit int64) ([]byte, error) {
 	return safefile.ReadIn(r.Name(), name, limit)
 }
 
-// batch is how many entries of a directory are read at a time.
+// batch is the number of directory entries that are read at a time.
 const batch = 256
 
 func (r rootFiles) list(dir string, each func(fs.DirEntry) bool) error {

@@ -100,8 +100,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// tops are the first elements of the paths, each once, with the owner of
-// its link: that of the first file below it, by name.
+// tops returns the first elements of the paths, each with the owner of its link: that of the
+// first file below it, by name.
 func (p Payload) tops() map[string]*int64 {
 	out := make(map[string]*int64)
 	for _, name := range slices.Sorted(maps.Keys(p)) {

@@ -55,8 +55,7 @@ func (w *Writer) fileAttributes(f File) attributes {
 	return a
 }
 
-// give sets a file's attributes. The owner is set first: changing it clears mode
-// bits.
+// give sets a file's attributes. The owner is set first, since that clears mode bits.
 func (a attributes) give(dir files, name string) error {
 	if a.uid >= 0 || a.gid >= 0 {
 		if err := dir.lchown(name, int(a.uid), int(a.gid)); err != nil {

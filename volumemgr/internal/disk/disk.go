@@ -75,8 +75,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	return nil
 }
 
-// found reads blkid's answer: the type of a file system, or of a partition
-// table.
+// found parses blkid's output: the type of a file system, or of a partition table.
 func found(out string) (fsType, table string) {
 	for line := range strings.Lines(out) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -90,7 +89,7 @@ func found(out string) (fsType, table string) {
 	return fsType, table
 }
 
-// format makes a file system on an empty device.
+// format creates a file system on an empty device.
 func format(ctx context.Context, run Run, f mount.FileSystem) error {
 	if f.Type == "" || strings.ContainsAny(f.Type, "/ \x00") {
 		return fmt.Errorf("file system %q: invalid name", f.Type)
@@ -120,8 +119,8 @@ func clip(s string) string {
 	return s
 }
 
-// maxKept is how much of a program's output is kept, in bytes: fsck may have much
-// to say of a disk that is damaged.
+// maxKept limits a program's output in memory, in bytes: fsck may print much about a damaged
+// disk.
 const maxKept = 64 << 10
 
 // head keeps the beginning of the data written to it.
