@@ -107,9 +107,9 @@ func (c Config) reservedCgroups() []reservedCgroup {
 	return out
 }
 
-// nodeResources returns the values for the cgroup of all pods. If pods are not
-// enforced, it is limited to the capacity, as the kubelet does it: that removes an
-// older, lower limit. It gets a CPU share and no CPU quota.
+// nodeResources returns the values for the cgroup of all pods, with a CPU share and no CPU
+// quota. Without "pods" in Config.Enforce its limits are the node's capacity, as in the kubelet,
+// which removes an older, lower limit.
 func (c Config) nodeResources() Resources {
 	list := c.Node.Capacity
 	if len(list) == 0 {

@@ -122,10 +122,9 @@ type batch struct {
 	gone         bool
 }
 
-// together calls f, which makes its calls through the batch. It returns when f
-// returns, when one of the calls has not returned within the timeout, or when ctx
-// ends. After ErrNoAnswer the caller must not read variables that f writes: f may
-// still run.
+// together runs f, which makes its file system calls through the batch. It returns when f
+// returns, when a call times out (ErrNoAnswer), or when ctx ends. After ErrNoAnswer f may still
+// run, so the caller must not read variables that f writes.
 func (c *calls) together(ctx context.Context, f func(*batch) error) error {
 	b := &batch{calls: c, start: time.Now()}
 	done := make(chan error, 1)

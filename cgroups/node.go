@@ -138,9 +138,9 @@ func atLeastZero(q resource.Quantity) resource.Quantity {
 	return q
 }
 
-// OfList returns the resources of a cgroup for a list: cpu as a share, memory, pid
-// and huge pages. A nil list gives the zero value. Huge pages of sizes that the
-// list does not name get 0, as in pods.
+// OfList converts a resource list to cgroup values: cpu as a share, and memory, pid and huge
+// pages as limits. Page sizes that are not in the list get the limit 0, as in pods. A nil list
+// gives the zero value.
 func OfList(list v1.ResourceList) Resources {
 	var out Resources
 	if list == nil {

@@ -30,8 +30,8 @@ type encodedContainer struct {
 	Pooled bool        `json:"pooled,omitempty"`
 }
 
-// kindNames are the kinds as files have them: words, which survive a reordering
-// of the constants.
+// kindNames returns the names of kinds in files. They do not depend on the order of the
+// constants.
 func kindNames() [3]string {
 	return [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// allocatePod gives all containers of a pod their CPUs, or none. If one
-// container cannot be served, the state is the one before.
+// allocatePod gives all containers of a pod their CPUs, or none. If one container cannot be
+// served, the state is unchanged.
 func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, error) {
 	if pod.Resources == nil {
 		next := s

@@ -67,8 +67,8 @@ func find(list []Device, id string) (Device, bool) {
 	return list[i], true
 }
 
-// anyNear reports whether some device has NUMA nodes. If none has, its resource
-// gives no hints.
+// anyNear reports whether any device has NUMA nodes. A resource without such a device has no
+// topology hints.
 func anyNear(list []Device) bool {
 	return slices.ContainsFunc(list, func(d Device) bool { return d.Nodes != 0 })
 }

@@ -282,11 +282,10 @@ func (m *Manager) expire(r *resource) {
 // over reports that a lost resource's grace has passed. Manager.mu is held.
 func (m *Manager) over(r *resource) bool { return r.lost && time.Since(r.lostAt) >= m.cfg.Grace }
 
-// Expect adds resources that the node's status lists from earlier: pods that
-// request one wait for its plugin for Config.Grace from now on. Without Expect, and
-// with the records lost, such a resource would count as unknown and be ignored. The
-// error lists names that are not valid for devices; the others are added. It blocks
-// on the store.
+// Expect adds resources that the node's status lists from before a restart: for Config.Grace,
+// pods that request one wait for its plugin. Otherwise such a resource would be unknown if the
+// records are lost. The error has the invalid names; the others are added. It blocks on the
+// store.
 func (m *Manager) Expect(names ...string) error {
 	var errs []error
 	m.mu.Lock()

@@ -51,9 +51,8 @@ func (m *Manager) Healthy() error {
 	return m.serving
 }
 
-// serve has the registration service up until ctx ends. A directory that cannot be
-// used is tried again with growing pauses, where the kubelet needs a restart. It
-// blocks.
+// serve runs the registration service until ctx ends. If the socket directory cannot be used, it
+// tries again with back-off; the kubelet needs a restart.
 func (m *Manager) serve(ctx context.Context) {
 	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
@@ -247,9 +246,8 @@ func checkVersions(versions []string) error {
 	return nil
 }
 
-// connect takes the plugin behind a socket. The path is trusted no further than to
-// be a socket: links are refused, as they may lead out of the directory. It blocks
-// for the plugin's first call.
+// connect connects to the plugin at a socket and makes the first call. Links are refused, since
+// they may lead out of the directory.
 func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	if err := checkResource(resource); err != nil {
 		return err

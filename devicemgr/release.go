@@ -39,9 +39,9 @@ func (m *Manager) correct(uid types.UID) (ok bool) {
 	return m.amend(uid)
 }
 
-// amend is correct with the pod's turn held. A released pod has no record, unless it was
-// admitted again. The current state is read here, not when the correction was requested: of
-// several corrections the last one wins whatever their order.
+// amend is correct with the pod's turn held. It writes the current state of the pod, or deletes
+// the record of a released pod. Since it reads the state now, the last of several corrections
+// wins.
 func (m *Manager) amend(uid types.UID) (ok bool) {
 	m.mu.Lock()
 	r := m.pods[uid]

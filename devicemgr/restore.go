@@ -159,8 +159,8 @@ func (m *Manager) read(uid types.UID, running map[types.UID][]string) *record {
 	return r
 }
 
-// adopt takes a record up. Manager.mu is held. Of records that share a device, the
-// first keeps it; Restore has put the running pods first.
+// adopt adds a stored record to the state. Manager.mu is held. If two records have the same
+// device, the first one keeps it; Restore passes running pods first.
 func (m *Manager) adopt(r *record, why string) {
 	if r.Lost {
 		m.blind[r.UID] = &blind{pod: string(r.UID), since: time.Now(), unknown: m.running[r.UID]}

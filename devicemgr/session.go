@@ -54,7 +54,7 @@ func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
 // block.
 func (m *Manager) Withdraw(resource string) { m.withdraw(resource, "in this process") }
 
-// offer is Offer for an endpoint of that name.
+// offer is Offer for a plugin with an endpoint.
 func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) error {
 	s, err := m.open(ctx, name, endpoint, p)
 	if err != nil {
@@ -70,8 +70,8 @@ func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) er
 	return nil
 }
 
-// open makes the first call and, if it succeeds, starts the session. A plugin whose
-// first call fails does not replace a working one.
+// open makes the first call and, if it succeeds, starts the session. A plugin whose first call
+// fails does not replace a working one.
 func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*session, error) {
 	if err := checkResource(name); err != nil {
 		return nil, err
@@ -213,8 +213,8 @@ func (m *Manager) ended(s *session, err error) (again bool) {
 	return true
 }
 
-// lose notes that a resource's devices cannot be had. Manager.mu is held. Only the
-// first loss sets the time: retries must not prolong the grace.
+// lose records that a resource's plugin is gone. Manager.mu is held. Only the first loss sets
+// the time, so that retries do not extend Config.Grace.
 func (m *Manager) lose(r *resource, why string) {
 	r.why = why
 	if r.lost {
@@ -226,8 +226,8 @@ func (m *Manager) lose(r *resource, why string) {
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: r.owners(nil)})
 }
 
-// list takes a new list of devices. It is called on the session's goroutine, and
-// costs neither a write nor a message if nothing has changed.
+// list applies a new list of devices. The session's goroutine calls it. Without a change it
+// writes and sends nothing.
 func (m *Manager) list(s *session, raw []Device) {
 	list, dropped := normal(raw)
 	m.mu.Lock()
@@ -265,8 +265,8 @@ func (m *Manager) list(s *session, raw []Device) {
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: owners})
 }
 
-// owners are the pods with a device that fits, or with any. Sorted, each once.
-// Manager.mu is held.
+// owners returns the pods with a device for which fits returns true, sorted; a nil fits selects
+// all. Manager.mu is held.
 func (r *resource) owners(fits func(id string) bool) []types.UID {
 	var uids []types.UID
 	for id, uid := range r.taken {

@@ -85,9 +85,9 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 // Close closes the connection and ends all its calls.
 func (r *remote) Close() error { return r.conn.Close() }
 
-// resignedError is an error with which a plugin itself ended the watch: it is
-// reachable and will not continue. Status codes that gRPC itself generates are
-// never resignedErrors, since they may come from a broken connection.
+// resignedError is an error with which a plugin itself ended its list. The plugin is reachable
+// and will not continue. Status codes that gRPC generates are no resignedErrors, since they may
+// come from a broken connection.
 type resignedError struct{ error }
 
 // plain returns an error without gRPC's wording. Unavailable becomes ErrAway: the

@@ -17,7 +17,7 @@ type Change struct {
 	Pods []types.UID
 }
 
-// merge makes one of two changes, for a slow reader. It changes neither, as other
+// merge returns the union of two changes, for a slow reader. It changes neither, since other
 // subscribers have them too.
 func merge(a, b Change) Change {
 	return Change{Resources: subscription.Union(a.Resources, b.Resources), Pods: subscription.Union(a.Pods, b.Pods)}

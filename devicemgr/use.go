@@ -92,8 +92,8 @@ func (m *Manager) PreStart(ctx context.Context, pod *v1.Pod, container string) e
 	return nil
 }
 
-// stopped notes that a container does not run (any more). If that was the last of a
-// blind pod's containers with devices, the resources can be given out again.
+// stopped records that a container does not run. If it was the last container with devices of a
+// pod with a damaged record, the resources can be allocated again.
 func (m *Manager) stopped(pod *v1.Pod, container string) {
 	slots := m.slotsOf(pod)
 	m.mu.Lock()

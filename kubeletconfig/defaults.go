@@ -106,7 +106,7 @@ func setGCDefaults(c *v1beta1.KubeletConfiguration) {
 	unsetDefault(&c.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
 }
 
-// orDefault gives a field that is zero a value.
+// orDefault sets a field that has its zero value.
 func orDefault[T comparable](p *T, def T) {
 	var zero T
 	if *p == zero {

@@ -20,7 +20,7 @@ type setting struct {
 	lay  func(c, over *v1beta1.KubeletConfiguration)
 }
 
-// settings are these flags, one a line.
+// settings returns all such flags.
 func settings() []setting {
 	type conf = v1beta1.KubeletConfiguration
 	return []setting{

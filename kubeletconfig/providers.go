@@ -77,7 +77,7 @@ func LoadCredentialProviders(path string) (CredentialProviders, error) {
 	return all, nil
 }
 
-// providerFiles are the files that a path stands for.
+// providerFiles returns path itself, or the configuration files in it if it is a directory.
 func providerFiles(path string) ([]string, error) {
 	if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
 		return []string{path}, nil //nolint:nilerr // reading complains of it

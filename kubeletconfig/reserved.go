@@ -47,7 +47,7 @@ func (c *Config) reservedLists() (system, kube map[string]string) {
 	return system, kube
 }
 
-// quantities are checked with the configuration.
+// quantities parses a list of quantities, which were validated with the configuration.
 func quantities(list map[string]string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range list {

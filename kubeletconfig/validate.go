@@ -37,7 +37,7 @@ func mistakes(c *v1beta1.KubeletConfiguration) (found []Mistake) {
 	return found
 }
 
-// number, interval and text are the value of a field, with its name.
+// number, interval and text hold the name and the value of a field.
 type (
 	number struct {
 		field string

@@ -270,7 +270,7 @@ func (p *Static) kubeletNodes(s kubeletState) map[int]*kubeletNode {
 	return nodes
 }
 
-// take takes blocks from nodes, and as much of them as there is.
+// take subtracts blocks from the free memory of nodes, as far as possible.
 func take(nodes map[int]*kubeletNode, blocks []kubeletBlock) {
 	for _, b := range blocks {
 		left := b.Bytes

@@ -175,7 +175,7 @@ func (p *Static) sharing(pod numa.Pod, live map[string]numa.NodeSet) numa.NodeSe
 	return nodes & p.memory
 }
 
-// resume gives memory to a pod's containers that are about to start.
+// resume assigns memory to a pod's containers that are about to start.
 func (p *Static) resume(s State, pod numa.Pod, live map[string]numa.NodeSet) (State, []Problem) {
 	var problems []Problem
 	for _, i := range p.missing(s, pod) {

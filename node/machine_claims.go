@@ -129,7 +129,7 @@ func DropClaims(ctx context.Context, dir, rootDir string) error {
 	return nil
 }
 
-// claimFile is the name of an agent's record.
+// claimFile returns the name of an agent's record.
 func claimFile(rootDir string) string {
 	sum := sha256.Sum256([]byte(rootDir))
 	return hex.EncodeToString(sum[:8]) + ".json"
@@ -193,7 +193,8 @@ func (c *claimsDir) close() {
 	_ = c.dir.Close()
 }
 
-// otherAgent is an agent that has claims, and its process if it runs.
+// otherAgent is another agent of this machine that has claims. It has the agent's process ID if
+// the agent runs.
 type otherAgent struct {
 	claimRecord
 	file, pid string

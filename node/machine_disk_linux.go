@@ -2,7 +2,7 @@ package node
 
 import "golang.org/x/sys/unix"
 
-// diskCapacity is the size in bytes of the file system that dir is on.
+// diskCapacity returns the size of dir's file system, in bytes.
 func diskCapacity(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

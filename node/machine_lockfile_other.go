@@ -10,7 +10,7 @@ import (
 // FileLock is the lock of a file by which programs pass a node to each other.
 type FileLock struct{}
 
-// LockFile is errors.ErrUnsupported: only Linux says who else opens a file.
+// LockFile returns errors.ErrUnsupported: only Linux reports when other programs open a file.
 func LockFile(context.Context, string) (*FileLock, error) { return nil, errors.ErrUnsupported }
 
 // Wanted is never called.

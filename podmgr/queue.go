@@ -137,7 +137,7 @@ func (e *entry) with(next *entry) *entry {
 	return &entry{rank: rank, turn: e.turn, seq: e.seq, source: next.source, pod: next.pod, configs: union(e.configs, next.configs)}
 }
 
-// union has the objects of both lists, in order.
+// union returns the objects of both lists, in order.
 func union(a, b []Object) []Object {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(x, y Object) int {

@@ -223,7 +223,7 @@ func (v *podValidator) names(s *v1.PodSpec, p *field.Path) {
 	}
 }
 
-// sysctls checks names alone: which of them a pod may set is the node's decision.
+// sysctls checks the names only: the node decides which of them a pod may set.
 func (v *podValidator) sysctls(list []v1.Sysctl, p *field.Path) {
 	seen := map[string]bool{}
 	for i, s := range list {

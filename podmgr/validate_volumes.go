@@ -16,8 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/apicheck"
 )
 
-// maxMode has the permission bits alone: no file of a volume may change its user or
-// group.
+// maxMode has the permission bits only: setuid and setgid are not allowed for files of a volume.
 const maxMode = 0o777
 
 // sources checks that a volume has exactly one valid source.

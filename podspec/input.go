@@ -309,7 +309,7 @@ func (c *collector) err() error {
 // ErrNoContainer means that the pod has no container of that name.
 var ErrNoContainer = errors.New("no such container")
 
-// Group is the list of the spec that has a container.
+// Group says which list of the spec contains a container: init, regular or ephemeral.
 type Group int
 
 // The three lists.

@@ -73,7 +73,7 @@ type sets struct {
 	used  int
 }
 
-// newSets has room for size sets, at most half full.
+// newSets returns an empty table that is at most half full with size sets.
 func newSets(size int) *sets {
 	return &sets{slots: make([]numa.NodeSet, 1<<bits.Len(uint(2*size)))}
 }

@@ -19,7 +19,7 @@ type failures struct {
 	until       time.Time // the next try
 }
 
-// add notes a failure. Another operation than the last starts afresh.
+// add records a failure. A failure of another operation than the last resets the back-off.
 func (f *failures) add(o op, err error, now time.Time) {
 	// A tear-down after failed set-ups does not inherit their long wait.
 	if f.op != o {
@@ -30,12 +30,10 @@ func (f *failures) add(o op, err error, now time.Time) {
 	f.until = now.Add(delay(f.count))
 }
 
-// clear is called after a success: the next failure waits for the shortest time
-// again.
+// clear resets the failures after a success.
 func (f *failures) clear() { *f = failures{} }
 
-// now ends the back-off, but forgets nothing. A try right after a change must not
-// make a volume that keeps failing start over at 500 ms.
+// now ends the back-off but keeps the count, so that the next failure continues the back-off.
 func (f *failures) now() { f.until = time.Time{} }
 
 // left returns the rest of the back-off; 0 or less means that a retry is due.

@@ -24,8 +24,8 @@ type metrics struct {
 	orphans, orphanErrors            prometheus.Gauge
 }
 
-// newMetrics makes the metrics and registers them with reg; nil is nowhere. A
-// metric of the same name with other labels in reg is an error.
+// newMetrics creates the metrics and registers them with reg unless it is nil. It returns an
+// error if reg has a metric of the same name with other labels.
 func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 	// The kubelet's buckets, in seconds.
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}

@@ -322,8 +322,8 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	return nil
 }
 
-// metric is the operation's name in metrics, the kubelet's. Operations on the
-// devices of block volumes have the names of mounts.
+// metric returns the operation's name in the kubelet's metrics. Operations on devices of block
+// volumes have the names of mounts.
 func (o op) metric(block bool) string {
 	name := [...]string{"", "volume_mount", "volume_unmount", "mount_device", "unmount_device"}[o]
 	if block {

@@ -135,9 +135,8 @@ func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// isDir reports whether path is a directory. Anything else is an error: a link, for
-// example, could lead elsewhere. All removals check it first, since a pod's
-// containers may have written near their volumes.
+// isDir reports whether path is an existing directory. A link or a file is an error. All
+// removals call it first: a pod's containers may have replaced a directory by a link.
 func (m *Manager) isDir(path string) (bool, error) {
 	info, err := m.cfg.Files.Lstat(path)
 	switch {

@@ -102,8 +102,8 @@ type device struct {
 	timer *time.Timer
 }
 
-// running is an operation in flight. Manager.mu guards it; the goroutine of the
-// operation touches it only once that has returned.
+// running is an operation in flight. Manager.mu guards it. The operation's goroutine accesses it
+// only after the operation has returned.
 type running struct {
 	op       op
 	cancel   context.CancelFunc
@@ -117,7 +117,8 @@ type running struct {
 // does not block others.
 const slowAfter = time.Second
 
-// waker is a volume or a device that waits for a slot. turn decides again what to do.
+// waker is a volume or a device that waits for a slot. turn is called when a slot may be free,
+// and starts the next operation if it is still needed.
 type waker interface{ turn() }
 
 func (v *volume) turn() { v.m.wake(v) }
@@ -209,7 +210,7 @@ func (d *device) view(now time.Time, allKnown bool) deviceView {
 	return out
 }
 
-// label is the name of the volume's plugin in metrics.
+// label returns the name of the volume's plugin for metrics.
 func (v *volume) label() string {
 	var d Device
 	if v.device != nil {
@@ -235,8 +236,8 @@ func (v *volume) setPresence(p presence, now time.Time) {
 	}
 }
 
-// arg is the volume as a plugin's operation sees it. It is made under m.mu and is
-// the operation's own from then on.
+// arg returns the Volume for an operation of a plugin. m.mu is held. The operation owns the
+// result.
 func (m *Manager) arg(v *volume) *Volume {
 	a := &Volume{
 		Spec: v.spec, Pod: v.object, UID: v.pod.uid, Name: v.key.name,

@@ -6,8 +6,8 @@ import (
 	"github.com/nodewright/nodewright/internal/cmdline"
 )
 
-// parse is [cmdline.Parse] with the help of fs's command on std.out. Completion
-// takes the flags instead, and nothing runs.
+// parse calls [cmdline.Parse], which prints help to std.out. During shell completion it returns
+// the flags' names instead.
 func parse(fs *flag.FlagSet, std stdio, args []string) (plain, after []string, err error) {
 	if std.flags != nil {
 		std.flags(fs)
@@ -16,7 +16,7 @@ func parse(fs *flag.FlagSet, std stdio, args []string) (plain, after []string, e
 	return cmdline.Parse(fs, args, func() { help(std.out, fs) })
 }
 
-// parseNames is parse for commands to which "--" only ends the flags.
+// parseNames is parse for commands without a part after "--".
 func parseNames(fs *flag.FlagSet, std stdio, args []string) ([]string, error) {
 	plain, after, err := parse(fs, std, args)
 	return append(plain, after...), err

@@ -97,8 +97,8 @@ func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
 	return append(pods, p)
 }
 
-// findOrExplain is find, and reports on std.err of the manifests that were
-// refused when there is no such pod: they are mostly why.
+// findOrExplain is find. If the pod does not exist, it prints the refused manifests to std.err,
+// which are the usual cause.
 func (c *clientFlags) findOrExplain(ctx context.Context, std stdio, cl *local.Client, name string) (*v1.Pod, error) {
 	pod, err := c.find(ctx, cl, name)
 	if err != nil {

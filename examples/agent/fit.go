@@ -50,7 +50,7 @@ func fitPod(ctx context.Context, std stdio, args []string) error {
 	return c.fit(ctx, std.out, pods, *output == "json")
 }
 
-// fit asks for each pod alone: one that fits takes no place from the next.
+// fit asks for each pod separately: a pod that fits does not reduce the space for the next one.
 func (c *clientFlags) fit(ctx context.Context, out io.Writer, pods []*v1.Pod, asJSON bool) error {
 	fits := true
 	for i, pod := range pods {

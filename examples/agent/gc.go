@@ -34,13 +34,13 @@ func (g *gcFlags) budget() (int64, error) {
 	return kubeletconfig.Bytes(g.podLogBudget)
 }
 
-// budgetBytes is the budget, after validate.
+// budgetBytes returns the budget. Call validate first.
 func (g *gcFlags) budgetBytes() int64 {
 	n, _ := g.budget()
 	return n
 }
 
-// pinned are the names of images.
+// pinned returns the names in --pinned-images.
 func (g *gcFlags) pinned() (names []string) {
 	for name := range strings.SplitSeq(g.pinnedImages, ",") {
 		if name = strings.TrimSpace(name); name != "" {

@@ -148,7 +148,7 @@ func (c *clientFlags) getEvents(ctx context.Context, std stdio, names []string, 
 	return podtext.WriteEvents(std.out, all.Items, time.Now())
 }
 
-// selected lists the pods of those names, or all of the namespace.
+// selected returns the pods with the given names, or all pods of the namespace.
 func (c *clientFlags) selected(ctx context.Context, std stdio, cl *local.Client, names []string) (*v1.PodList, error) {
 	all, err := cl.Pods(ctx)
 	if err != nil {

@@ -142,7 +142,7 @@ func writeImages(out io.Writer, images *local.Images, now time.Time) error {
 	return nil
 }
 
-// usedPercent is rounded up, as when it is decided whether images go.
+// usedPercent returns the usage in percent, rounded up as in the image collector.
 func usedPercent(d local.ImageDisk) int64 {
 	if d.Capacity <= 0 {
 		return 0
@@ -150,7 +150,7 @@ func usedPercent(d local.ImageDisk) int64 {
 	return 100 - int64(100*float64(d.Available)/float64(d.Capacity))
 }
 
-// humanBytes is a number of bytes for people.
+// humanBytes formats a number of bytes.
 func humanBytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

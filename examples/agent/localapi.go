@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/localapi"
 )
 
-// onSocket has the API of the node on the agent's own socket alone.
+// onSocket is the value of --local-api that serves the API on the agent's own socket only.
 const onSocket = "socket"
 
 // serveLocalAPI adds the Kubernetes API of the node, and its page, to the options, if a flag
@@ -39,8 +39,8 @@ func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 	return nil
 }
 
-// kubeconfig makes a client's certificate by the authority in the root directory, which
-// root alone can read. No agent need run.
+// kubeconfig creates a client certificate with the certificate authority in the root directory,
+// which only root can read. The agent need not run.
 func kubeconfig(_ context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent kubeconfig", flag.ContinueOnError)
 	rootDir := fs.String("root-dir", kubeletconfig.DefaultRootDir, "the agent's root `directory`")

@@ -133,8 +133,8 @@ func dispatch(ctx context.Context, std stdio, args []string) error {
 	return fmt.Errorf("unknown command %q; there are %s", name, strings.Join(names, ", "))
 }
 
-// split takes the subcommand out of args, or "" if there is none. Flags before
-// it (agent --root-dir D get pods) belong to it.
+// split returns the subcommand in args, or "", and the other arguments. Flags before the
+// subcommand (agent --root-dir D get pods) belong to it.
 func split(args []string) (name string, rest []string) {
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		switch {
@@ -154,7 +154,7 @@ func isFlag(args []string, name string) bool {
 // clientValues are the flags with a value that only the other commands have.
 var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name", "user", "group", "server", "valid"}
 
-// takesValue reports whether a flag standing alone is followed by its value.
+// takesValue reports whether the next argument is the value of the flag arg.
 func takesValue(arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	fs, _ := newRunFlags()

@@ -76,7 +76,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 // it (a constant of the kubelet).
 const containerLogs = "/var/log/containers"
 
-// nodeOptions are the whole node, as flags and configuration say.
+// nodeOptions returns the options of a whole node from flags and configuration.
 func nodeOptions(f *runFlags, conf *kubeletconfig.Config) nodeagent.Options {
 	return nodeagent.Options{
 		Config: conf, Parts: append([]nodeagent.Maker{csi.Volumes}, nodeagent.Standard()...), Services: nodeagent.StandardServices(), Join: cluster.Join, Flags: f.all,

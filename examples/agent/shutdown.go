@@ -11,9 +11,9 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// endsWithMachine has SIGTERM mean that the machine goes down: the agent ends
-// when its pods have. Ctrl-C still ends the agent alone. The context takes the
-// place of ctx, which the signal ends; stop gives the signals back.
+// endsWithMachine treats SIGTERM as a shutdown of the machine: the agent ends after its pods
+// have ended. Ctrl-C still ends only the agent. Use alive in place of ctx, which the signal
+// ends; stop restores the signals.
 func endsWithMachine(ctx context.Context) (alive context.Context, machine shutdown.Machine, stop func()) {
 	alive, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	term, quit := make(chan os.Signal, 1), make(chan os.Signal, 1)
@@ -33,7 +33,8 @@ func endsWithMachine(ctx context.Context) (alive context.Context, machine shutdo
 	}
 }
 
-// shutdownFlagAlone reports that SIGTERM was to end pods, and no time is given.
+// shutdownFlagAlone returns an error for --shutdown-on-sigterm without a shutdown grace period
+// in the configuration.
 func shutdownFlagAlone(c *kubeletconfig.Config, f *runFlags) error {
 	if f.shutdownOnTerm && c.ShutdownTime() == 0 {
 		return errors.New("--shutdown-on-sigterm=true: want shutdownGracePeriod or shutdownGracePeriodByPodPriority in --config")

@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// versionFlag is the kubelet's --version: alone it asks for the release of
-// Kubernetes, as =raw for more of it, and with a release it sets that.
+// versionFlag is the kubelet's --version. Alone it prints the Kubernetes release, with =raw more
+// details, and with a release it sets the release.
 type versionFlag string
 
 func (v *versionFlag) String() string { return string(*v) }

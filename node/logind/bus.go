@@ -81,9 +81,8 @@ func (b *bus) preparing(ctx context.Context) (down bool, err error) {
 	return down, err
 }
 
-// inhibit takes a delay lock. The call has no deadline of its own: a late answer
-// would leave an unknown lock. Instead the connection is closed, and locks received
-// until then are released.
+// inhibit takes a delay lock. It has no timeout of its own, since a late answer would leave an
+// unknown lock: the caller closes the connection instead, which releases the lock.
 func (b *bus) inhibit(ctx context.Context, who string) (fd dbus.UnixFD, err error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
@@ -102,7 +101,7 @@ func (b *bus) inhibit(ctx context.Context, who string) (fd dbus.UnixFD, err erro
 	return 0, ctx.Err()
 }
 
-// reload has logind read its configuration again.
+// reload makes logind read its configuration again.
 func (b *bus) reload(ctx context.Context) error {
 	return b.call(ctx, systemdService, systemdPath, killUnit, logindUnit, "all", int32(syscall.SIGHUP)).Err
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// fileName is the kubelet's, so that an agent takes over where a kubelet was.
+// fileName is the kubelet's name of the file, so that an agent that replaces a kubelet
+// overwrites its file.
 const fileName = "99-kubelet.conf"
 
 // After a reload the delay is read until it has the wanted value: first after 100

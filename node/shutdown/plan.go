@@ -69,7 +69,7 @@ func sorted(groups []Group) []Group {
 	return out
 }
 
-// total is the time of all groups together.
+// total returns the sum of the groups' times.
 func total(groups []Group) (sum time.Duration) {
 	for _, g := range groups {
 		sum += g.Time

@@ -239,7 +239,8 @@ func (m *Manager) set(ctx context.Context, down bool) {
 	}
 }
 
-// tell reports a change, after earlier ones. The caller holds m.setting.
+// tell reports that a shutdown begins or is cancelled. Reports are in order, since the caller
+// holds m.setting.
 func (m *Manager) tell(down bool) {
 	message := messageOff
 	if down {

@@ -22,12 +22,12 @@ import (
 // to its file system, then all pods in one pass. An error leaves only its own
 // values unset.
 
-// summary is collect of everything, for shared.get.
+// summary returns the full summary, for shared.get.
 func (m *Collector) summary(ctx context.Context) (*statsapi.Summary, error) {
 	return m.collect(ctx, true)
 }
 
-// smallSummary is collect of CPU and memory.
+// smallSummary returns a summary with CPU and memory only.
 func (m *Collector) smallSummary(ctx context.Context) (*statsapi.Summary, error) {
 	return m.collect(ctx, false)
 }
@@ -50,7 +50,7 @@ func (m *Collector) collect(ctx context.Context, all bool) (*statsapi.Summary, e
 // is used by one goroutine.
 type failures []error
 
-// add notes an error, if there is one.
+// add adds an error unless it is nil.
 func (f *failures) add(what string, err error) {
 	if err != nil {
 		*f = append(*f, fmt.Errorf("stats: %s: %w", what, err))
@@ -282,9 +282,8 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 	return pod
 }
 
-// podNetdev returns the network devices as seen by a process of the pod: the
-// sandbox's, or a container's if sandboxes have no process; nil without either. All
-// processes of the pod share the namespace.
+// podNetdev returns /proc/<pid>/net/dev of a process in the pod's network namespace: the
+// sandbox's process or, if it has none, one of a container; nil if there is no process.
 func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
 	ids := []string{sandbox}
 	if _, ok := dir.containers[sandbox]; !ok {
@@ -299,8 +298,7 @@ func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
 	return nil
 }
 
-// netdev is /proc/<pid>/net/dev of the first process of a cgroup. Nil if there is
-// none, or it has ended meanwhile.
+// netdev returns /proc/<pid>/net/dev of the first process; nil if there is none or it has ended.
 func (p proc) netdev(pids []string) []byte {
 	if len(pids) == 0 {
 		return nil

@@ -124,11 +124,10 @@ type PodDetail struct {
 	Containers map[string]Detail
 }
 
-// Details reads the cgroups of pods now, only from files. want reports for a pod
-// whether to read it, the id of its sandbox, and whether that has its own network.
-// A cgroup that is removed meanwhile is left out. The runtime is not called, so
-// that a scrape works while it hangs. The caller may change the result; it is nil
-// without a cgroup of pods.
+// Details reads the cgroups of pods from files, without calls of the runtime, so that it works
+// while the runtime hangs. want returns whether to read a pod, the ID of its sandbox, and
+// whether the sandbox has its own network. A removed cgroup is left out. The caller owns the
+// result, which is nil if there is no cgroup of pods.
 func (m *Collector) Details(want func(types.UID) (sandbox string, network, ok bool)) (map[types.UID]PodDetail, error) {
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
@@ -325,8 +324,8 @@ func newDiskIO(dev string, names map[string]string) DiskIO {
 	return out
 }
 
-// procs are the processes in a cgroup; false if it is not there. On v2, processes
-// are in leaves: a pod's own list is empty.
+// procs returns the processes in a cgroup; false if it does not exist. On v2 only leaves have
+// processes, so a pod's own list is empty.
 func (c cgroups) procs(dir string) (pids []string, ok bool) {
 	if !c.v2 {
 		dir = path.Join("memory", dir)
@@ -436,7 +435,7 @@ func (c cgroups) fields(name string) []string {
 	return strings.Fields(string(raw))
 }
 
-// split has the fields of each line that has any. Nil if the file cannot be read.
+// split returns the fields of each non-empty line of a file; nil if it cannot be read.
 func (c cgroups) split(name string) (out [][]string) {
 	raw, _ := fs.ReadFile(c.files, name)
 	for line := range strings.Lines(string(raw)) {
@@ -447,8 +446,7 @@ func (c cgroups) split(name string) (out [][]string) {
 	return out
 }
 
-// devices are the names of block devices by major:minor. Whole disks and partitions
-// are among them.
+// devices returns the names of block devices, whole disks and partitions, by major:minor.
 func (p proc) devices() map[string]string {
 	out := map[string]string{}
 	for _, f := range (cgroups{files: p.files}).split("partitions") { // major minor #blocks name

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// cgroupFS is os.DirFS. The kernel's files that the shortcut is for are Linux's.
+// cgroupFS is os.DirFS: only Linux has cgroup files.
 func cgroupFS(root string) fs.FS { return os.DirFS(root) }

@@ -12,7 +12,7 @@ import (
 // statfs asks the file system that holds path; only Linux has it.
 func statfs(string) (Disk, error) { return Disk{}, errors.ErrUnsupported }
 
-// onDisk is a file's size, in bytes.
+// onDisk returns a file's size, in bytes.
 func onDisk(info fs.FileInfo) uint64 { return uint64(info.Size()) }
 
 func deviceOf(string) uint64 { return 0 }

@@ -12,10 +12,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Groups reads the cgroups that are not of pods, now and only from files: those of
-// all pods, of QoS classes, and Config.SystemCgroups; by path, with their usage.
-// Missing ones and the root are left out, and so is the rate of CPU use. The error
-// joins all failures; the other values are returned.
+// Groups reads the usage of the other cgroups from files: the cgroup of all pods, those of the
+// QoS classes, and Config.SystemCgroups. The root and missing cgroups are left out, and so is
+// the rate of CPU use. The error joins all failures; values that could be read are returned too.
 func (m *Collector) Groups() ([]Detail, error) {
 	c := newCgroups(m.cfg.Cgroups)
 	dirs := map[string]bool{}
@@ -64,8 +63,8 @@ func (m *Collector) Groups() ([]Detail, error) {
 	return out, errors.Join(errs...)
 }
 
-// tiers are the cgroups of the classes of pods below that of all. They are paths
-// from the root of the hierarchy. On v1 the memory controller's count.
+// tiers returns the cgroups of the QoS classes below the cgroup of all pods, relative to the
+// root of the hierarchy. On v1 it reads the memory controller.
 func (c cgroups) tiers(root string) (dirs []string, err error) {
 	top := ""
 	if !c.v2 {

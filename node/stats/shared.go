@@ -47,7 +47,7 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 	}
 }
 
-// newFlight is a function of its own, as get has a parameter named make.
+// newFlight is a separate function, since get has a parameter named make.
 func newFlight() chan struct{} { return make(chan struct{}) }
 
 // fly makes the answer and wakes the waiting callers, even if make panics.

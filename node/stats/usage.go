@@ -26,8 +26,8 @@ type Usage struct {
 	CPUPressure, MemoryPressure, IOPressure *statsapi.PSIStats
 }
 
-// less is a - b, or 0. Numbers of one cgroup are read one after the other, so that
-// a part can be larger than the whole.
+// less returns a - b, or 0 if b is larger: values of a cgroup are read one after the other, so a
+// part may exceed the whole.
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
 // ptr returns a pointer to a copy of v.

@@ -114,8 +114,7 @@ func (s System) cpus() (int64, error) {
 	return n, nil
 }
 
-// osImage is PRETTY_NAME of os-release(5). It is "" if the file or the name is
-// missing.
+// osImage returns PRETTY_NAME of os-release(5); "" if the file or the name is missing.
 func (s System) osImage(name string) string {
 	raw, err := fs.ReadFile(s.Files, name)
 	if err != nil {

@@ -257,8 +257,8 @@ func (m *Manager) RuntimeErr() error {
 	return m.runtimeErr()
 }
 
-// runtimeErr returns the runtime's error as of now: it changes with the clock
-// alone. m.mu is held.
+// runtimeErr returns the runtime's current error, which depends on the time since its last
+// answer. m.mu is held.
 func (m *Manager) runtimeErr() error {
 	return runtimeErr(m.lastGood, time.Now(), m.cfg.RuntimeGrace, m.unwell, m.runtime.NotReady)
 }

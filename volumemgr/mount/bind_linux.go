@@ -82,9 +82,9 @@ func (p Propagation) flag() (uintptr, error) {
 	return 0, fmt.Errorf("propagation %q, want private, slave or shared", string(p))
 }
 
-// bindTree makes a copy of the mount aside, sets it up and puts it in place
-// (open_tree(2), mount_setattr(2), move_mount(2)). ENOSYS: the kernel has not
-// all of it.
+// bindTree creates a detached copy of the mount, sets its attributes and attaches it
+// (open_tree(2), mount_setattr(2), move_mount(2)). It returns ENOSYS if the kernel lacks one of
+// the calls.
 func bindTree(b Bind, source, target *os.File, flags, propagation uintptr) error {
 	attr, ok := attributesOf(flags)
 	if !ok {

@@ -38,7 +38,7 @@ func (k *Kernel) helper(ctx context.Context, f FileSystem) error {
 	return nil
 }
 
-// bootedBySystemd is sd_booted(3).
+// bootedBySystemd reports whether systemd is the init system, like sd_booted(3).
 func bootedBySystemd() bool {
 	info, err := os.Lstat("/run/systemd/system")
 	return err == nil && info.IsDir()

@@ -200,7 +200,7 @@ func (p *Content) remember(id volumeID, print string) {
 	p.written[id] = print
 }
 
-// write makes the directory, if it is not there, and publishes in it.
+// write creates the directory if it is missing, and publishes the files in it.
 func (p *Content) write(ctx context.Context, v *volumemgr.Volume, payload atomicdir.Payload) (err error) {
 	before := v.Remount || v.Found || published(v.Path)
 	defer func() {
@@ -259,7 +259,7 @@ func (p *Content) memory(path string) mount.FileSystem {
 	return f
 }
 
-// placesFor makes directories for other volumes to be mounted on.
+// placesFor creates directories as mount points for other volumes.
 func placesFor(dir string, below []string) error {
 	if len(below) == 0 {
 		return nil
@@ -304,7 +304,7 @@ func (p *Content) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return rmtree.Remove(v.StateDir)
 }
 
-// Sources returns the objects of the files.
+// Sources returns the objects from which the files are made.
 func (p *Content) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	var out []volumemgr.Ref
 	add := func(kind, namespace, name string) {

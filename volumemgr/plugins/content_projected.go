@@ -67,7 +67,7 @@ func (b *projection) object(ctx context.Context, kind, name string, items []v1.K
 	return b.files.keys(kind, name, o, items, b.src.DefaultMode, optional)
 }
 
-// private adds a file for the pod's users alone.
+// private adds a file that only the pod's users can read.
 func (b *projection) private(path string, data []byte) {
 	f := file{File: atomicdir.File{Data: data, Mode: modeOf(nil, b.src.DefaultMode), UID: b.v.FSUser}}
 	if b.v.FSUser != nil || b.v.FSGroup != nil {

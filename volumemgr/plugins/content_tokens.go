@@ -175,7 +175,7 @@ func (c *TokenCache) entry(k string, spec authv1.TokenRequestSpec) *entry {
 	return e
 }
 
-// key is the same for requests whose tokens are the same.
+// key returns the cache key of a request: equal for requests that may share a token.
 func key(namespace, account string, spec authv1.TokenRequestSpec) string {
 	parts := []string{account, namespace}
 	seconds := int64(0)

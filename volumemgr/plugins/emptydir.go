@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// name is the kubelet's.
+// name is the kubelet's name of the plugin.
 const name = "kubernetes.io/empty-dir"
 
 // marker is the file that reports that a volume is complete.
@@ -89,7 +89,7 @@ func (*emptyDirPlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.EmptyDir != nil
 }
 
-// SetUp makes the volume.
+// SetUp creates the volume.
 func (p *emptyDirPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	return volumemgr.Result{Path: v.Path}, p.setUp(ctx, v)
 }

@@ -81,8 +81,8 @@ func pageSize(medium v1.StorageMedium, pod *v1.Pod) (resource.Quantity, error) {
 	return size, nil
 }
 
-// requested are the sizes of huge pages that the pod or any of its containers
-// requests, by their bytes.
+// requested returns the huge page sizes that the pod or its containers request, by size in
+// bytes.
 func requested(pod *v1.Pod) (map[int64]resource.Quantity, error) {
 	out := map[int64]resource.Quantity{}
 	var lists []v1.ResourceList

@@ -46,7 +46,7 @@ type hostPathPlugin struct {
 	checks detached.Group[struct{}]                      // by path and kind
 }
 
-// newHostPath makes a Plugin.
+// newHostPath returns the plugin of hostPath volumes.
 func newHostPath() *hostPathPlugin {
 	return &hostPathPlugin{check: checkHostPath, checks: detached.Group[struct{}]{Limit: maxHung}}
 }

@@ -14,7 +14,7 @@ import (
 //	// p is a volumemgr.Plugin
 type imagePlugin struct{}
 
-// newImage makes a Plugin.
+// newImage returns the plugin of image volumes.
 func newImage() *imagePlugin { return &imagePlugin{} }
 
 // Name returns "kubernetes.io/image".

@@ -186,7 +186,7 @@ func (n *iscsiNetwork) device(ctx context.Context, d iscsiDetail, found []string
 	return n.machine.Device(found)
 }
 
-// login makes the records of a portal and its target, and the session.
+// login creates the records of a portal and its target, and logs in.
 func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, secret map[string][]byte) error {
 	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", d.Interface}
 	node := []string{"-m", "node", "-p", portal, "-T", d.IQN, "-I", d.Interface}
@@ -221,13 +221,13 @@ func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, 
 	return err
 }
 
-// interfaceOf is the name of the interface for an initiator's name.
+// interfaceOf returns the name of the interface for an initiator's name.
 func interfaceOf(d iscsiDetail) string {
 	sum := sha256.Sum256([]byte(d.Interface + "\n" + d.Initiator))
 	return "nodewright-" + hex.EncodeToString(sum[:8])
 }
 
-// makeInterface makes an interface that is as d's, with the initiator's name.
+// makeInterface creates a copy of d's interface with the initiator's name.
 func (n *iscsiNetwork) makeInterface(ctx context.Context, d *iscsiDetail, note func(any) error) error {
 	if d.Initiator == "" || d.Made {
 		return nil

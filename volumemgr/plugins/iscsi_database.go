@@ -35,7 +35,7 @@ type setting struct{ name, value string }
 // (the kubelet's).
 var chapKeys = []string{"auth.username", "auth.password", "auth.username_in", "auth.password_in"}
 
-// chapOf makes settings of a secret; prefix is "node.session." or
+// chapOf returns the CHAP settings from a secret; prefix is "node.session." or
 // "discovery.sendtargets.".
 func chapOf(prefix string, secret map[string][]byte) []setting {
 	out := []setting{{prefix + "auth.authmethod", "CHAP"}}
@@ -54,7 +54,7 @@ func chapOf(prefix string, secret map[string][]byte) []setting {
 // where finds files below a place of the database.
 type where func(place string) ([]string, error)
 
-// discoveryFile is the record of a discovery at a portal.
+// discoveryFile returns the path of the record of a discovery at a portal.
 func discoveryFile(portal string) where {
 	return func(place string) ([]string, error) {
 		dir := filepath.Join(place, "send_targets", comma(portal))
@@ -74,8 +74,8 @@ func comma(portal string) string {
 	return host + "," + port
 }
 
-// nodeFiles are the records of a target at a portal: nodes/TARGET/ADDRESS,PORT[,TAG],
-// which is the file, or a directory with one for each interface.
+// nodeFiles returns the path of the records of a target at a portal,
+// nodes/TARGET/ADDRESS,PORT[,TAG]: a file, or a directory with a file for each interface.
 func nodeFiles(iqn, portal, iface string) where {
 	return func(place string) ([]string, error) {
 		dir := filepath.Join(place, "nodes", iqn)
@@ -144,7 +144,7 @@ func (db *database) set(find where, settings []setting) error {
 // end is the last line of a record.
 const end = "# END RECORD"
 
-// changed is a record with other settings: each once, before its last line.
+// changed returns the record with new settings, each once, before the last line.
 func changed(record []byte, settings []setting) []byte {
 	var out, last bytes.Buffer
 	for line := range bytes.Lines(record) {

@@ -20,7 +20,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// localName is the kubelet's, and escaped the same in paths.
+// localName is the kubelet's name of the plugin; in paths it is escaped in the same way.
 const (
 	localName = "kubernetes.io/local-volume"
 	escaped   = "kubernetes.io~local-volume"
@@ -148,12 +148,12 @@ func (*localPlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }
 
-// look is os.Stat for a path that may be on a server that does not answer.
+// look is os.Stat with a timeout, for a path on a server that may not answer.
 func (p *localPlugin) look(ctx context.Context, path string) (fs.FileInfo, error) {
 	return p.looks.Do(ctx, path, func() (fs.FileInfo, error) { return p.stat(path) })
 }
 
-// resolve is filepath.EvalSymlinks for such a path.
+// resolve is filepath.EvalSymlinks with a timeout.
 func (p *localPlugin) resolve(ctx context.Context, path string) (string, error) {
 	return p.follows.Do(ctx, path, func() (string, error) { return p.links(path) })
 }

@@ -145,7 +145,7 @@ func (p *localPlugin) undo(ctx context.Context, file string, cause error) error 
 	return cause
 }
 
-// release lets go of a device: the loop device, the mount, the file.
+// release releases a device: the loop device, the mount, the file.
 func (p *localPlugin) release(ctx context.Context, file string) error {
 	if err := p.onLoops(ctx, file, func() error { return p.cfg.Loops.Detach(file) }); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("let go of %s: %w", file, err)

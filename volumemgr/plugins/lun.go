@@ -115,7 +115,7 @@ func newLUN(cfg lunConfig) (*lunPlugin, error) {
 	return &lunPlugin{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
 }
 
-// Name returns the network's name.
+// Name returns the name of the plugin: that of its storage network.
 func (p *lunPlugin) Name() string { return p.cfg.Network.Name() }
 
 // Supports reports whether spec is of the network's kind.
@@ -129,7 +129,8 @@ func (p *lunPlugin) Deadline(*volumemgr.Spec) time.Duration { return lunDeadline
 
 func (p *lunPlugin) disksDir() string { return filepath.Join(p.cfg.Root, "plugins", p.Name()) }
 
-// lunName is the device's: the same disk as files and as a device are two.
+// lunName returns the name of the device. A disk that is used as a file system and as a block
+// device counts as two devices.
 func lunName(t lunTarget) string {
 	if t.Block {
 		return blockMark + t.Key
@@ -411,7 +412,7 @@ func (p *lunPlugin) sharing(table mount.Table, path string) (out []mount.Entry) 
 	return out
 }
 
-// remember notes which device a volume of a pod is on.
+// remember records the device of a pod's volume.
 func remember(v *volumemgr.Volume, name string) error {
 	if v.StateDir == "" {
 		return nil

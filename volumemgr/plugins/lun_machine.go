@@ -242,7 +242,7 @@ func (m *lunMachine) Must(ctx context.Context, program string, args ...string) e
 	return nil
 }
 
-// shown is the beginning of a program's output, for errors.
+// shown returns the beginning of a program's output, for errors.
 func shown(out string) string {
 	out = strings.ToValidUTF8(strings.TrimSpace(out), "?")
 	if len(out) > maxShown {

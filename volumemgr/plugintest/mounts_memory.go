@@ -70,7 +70,7 @@ func (m *MountMemory) add(e mount.Entry) {
 	m.table = append(m.table, e)
 }
 
-// place is a target as the kernel would list it.
+// place returns a target as in the kernel's mount table.
 func place(target string) (string, os.FileInfo, error) {
 	path, err := mount.Resolve(target)
 	if err != nil {

@@ -135,7 +135,7 @@ func (n *Node) at(p string) string {
 
 func perr(op, p string, err error) error { return &fs.PathError{Op: op, Path: p, Err: err} }
 
-// children are the names in the directory at key.
+// children returns the names in the directory at key.
 func (n *Node) children(key string) []string {
 	prefix := strings.TrimSuffix(key, "/") + "/"
 	var out []string

@@ -90,8 +90,7 @@ func (s *Source) named(ctx context.Context) (name, version string) {
 	return s.name, s.version
 }
 
-// unmet is the text of a condition that does not hold, as the kubelet writes
-// it; "" if it does.
+// unmet returns the kubelet's text for a condition that is false; "" if it is true.
 func unmet(s *runtimeapi.RuntimeStatus, kind string) string {
 	for _, c := range s.GetConditions() {
 		if c.GetType() != kind {
