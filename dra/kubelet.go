@@ -199,7 +199,7 @@ func (m *Manager) fromKubelet() []*record {
 		records, checksum, problems, err = decodeKubelet(b)
 	}
 	if err != nil {
-		m.cfg.Log.Warn("kubelet's claims ignored", zap.Error(err))
+		m.cfg.Log.Warn("ignored kubelet's claims", zap.Error(err))
 		return nil
 	}
 	// The agent wrote this file itself, and its own records say more: uses, boots and

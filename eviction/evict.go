@@ -72,7 +72,7 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	m.mu.Unlock()
 
 	m.met.evicted(o.label)
-	m.cfg.Log.Info("evicting", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("for", o.label), zap.String("message", o.message))
+	m.cfg.Log.Info("evicting pod", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("for", o.label), zap.String("message", o.message))
 	why := podlife.Cause{Kind: o.kind, Message: o.message, At: now, Grace: &o.grace}
 	eventType, reason, message := why.Event()
 	m.cfg.Events.Pod(pod, o.annotations, eventType, reason, message)
@@ -114,7 +114,7 @@ func (m *Manager) stopped(e *eviction, v *Victim, err error) {
 	m.mu.Unlock()
 	if err != nil {
 		m.met.killFailed(e.label)
-		m.cfg.Log.Warn("eviction failed", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
+		m.cfg.Log.Warn("failed to evict pod", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		m.cfg.Events.Pod(pod, nil, v1.EventTypeWarning, "ExceededGracePeriod", "The pod has not ended within its grace period")

@@ -258,7 +258,7 @@ func (m *NodeManager) gone(version string) {
 	if !had {
 		return
 	}
-	m.cfg.Log.Warn("lost the node at the API server", zap.Bool("its store was wiped or restored", m.isLost()), zap.Bool("registering again", m.reregisters()))
+	m.cfg.Log.Warn("Node object is missing at the API server", zap.Bool("its store was wiped or restored", m.isLost()), zap.Bool("registering again", m.reregisters()))
 	nudge(m.changed)
 	if m.cfg.Changed != nil {
 		m.cfg.Changed(nil)

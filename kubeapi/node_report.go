@@ -147,7 +147,7 @@ func (r *reporter) fill(n *v1.Node) []status.Event {
 	case err != nil:
 		r.cfg.Log.Warn("failed to read parts of node status; keeping the last values", zap.Error(err))
 	default:
-		r.cfg.Log.Info("read all of node status again")
+		r.cfg.Log.Info("all parts of node status can be read again")
 	}
 	r.unknown = text
 	return events

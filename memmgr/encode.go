@@ -111,7 +111,7 @@ func (p savedPod) entry(uid, policy string) (*entry, error) {
 		case err != nil:
 			return nil, fmt.Errorf("containers[%d]: %w", i, err)
 		case names[h.name]:
-			return nil, fmt.Errorf("containers[%d].name is %q for the second time", i, h.name)
+			return nil, fmt.Errorf("containers[%d].name is %q twice", i, h.name)
 		case i > 0 && h.index <= holders[i-1].index:
 			return nil, fmt.Errorf("containers[%d].index is %d after %d; want ascending numbers", i, h.index, holders[i-1].index)
 		}

@@ -138,7 +138,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if wake == nil {
 		w, err := watch(m.cfg.Dir, m.cfg.Log)
 		if err != nil {
-			m.cfg.Log.Warn("the kernel does not tell of new plugins; the directory is looked at each second", zap.Error(err))
+			m.cfg.Log.Warn("failed to watch plugin directory; reading it each second instead", zap.Error(err))
 			rescan = time.Second
 		} else {
 			defer w.close()

@@ -64,7 +64,7 @@ func (m *Manager) watchRuntime(ctx context.Context, first chan<- struct{}) {
 		// the log.
 		if text := fmt.Sprint(err, problem, network); text != told {
 			told = text
-			m.cfg.Log.Info("container runtime", zap.NamedError("call", err), zap.NamedError("runtime", problem), zap.NamedError("network", network))
+			m.cfg.Log.Info("state of container runtime changed", zap.NamedError("call", err), zap.NamedError("runtime", problem), zap.NamedError("network", network))
 		}
 		// Network counts as well: pods wait for it as for the runtime.
 		well := err == nil && problem == nil && network == nil
