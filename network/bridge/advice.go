@@ -14,6 +14,7 @@ type notes struct {
 	subnet     string   // the configured one waits
 	forwarding string   // the setting that was made
 	conntrack  string   // the missing kernel feature
+	guard      string   // the same
 	conflicts  []string // routes over the subnet, settings
 	dropping   []string // chains of other programs
 }
@@ -25,7 +26,7 @@ func (p *Plugin) Advice() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []string
-	for _, s := range []string{p.notes.subnet, p.notes.forwarding, p.notes.conntrack} {
+	for _, s := range []string{p.notes.subnet, p.notes.forwarding, p.notes.conntrack, p.notes.guard} {
 		if s != "" {
 			all = append(all, s)
 		}

@@ -41,6 +41,12 @@ type Config struct {
 	// ResolvConf are files with the node's name servers, in the form of
 	// resolv.conf(5). Nil means /etc/resolv.conf and the file of systemd-resolved.
 	ResolvConf []string
+	// Reach limits what of the node's own processes pods reach.
+	Reach Reach
+	// Reserved are ports of TCP that no pod can have as host ports, such as those of the
+	// agent itself, which may not listen yet when pods of an earlier process are
+	// recovered; none.
+	Reserved []uint16
 	// Log and Registerer may be nil.
 	Log        *zap.Logger
 	Registerer prometheus.Registerer
@@ -94,6 +100,9 @@ func (c Config) validate() []error {
 		if err := validSubnet(c.Subnet); err != nil {
 			errs = append(errs, err)
 		}
+	}
+	if err := c.Reach.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	// IPv6 does not work over links of less than 1280 bytes, so that the bound depends
 	// on it.

@@ -12,9 +12,12 @@
 //   - the bridge nw0 with the first address of the subnet, at the first pod;
 //   - for each pod a veth, named nw and 11 hex digits, whose other end is eth0 of
 //     the pod;
-//   - one nftables table, inet nodewright, with a constant number of rules: maps
-//     hold the host ports. A removed table is restored at once; from Linux 6.9 on
-//     the plugin owns it, so that "nft flush ruleset" does not remove it;
+//   - two nftables tables, inet nodewright and bridge nodewright, with a constant
+//     number of rules: maps hold the host ports, and sets what pods may send from. A
+//     removed table is restored at once; from Linux 6.9 on the plugin owns them, so
+//     that "nft flush ruleset" does not remove them;
+//   - permanent entries for each pod: of its address on the bridge, and of its MAC
+//     address at its port. The pod has one of the gateway;
 //   - net.ipv4.ip_forward = 1, if it is 0. If this plugin set it, forwarding
 //     between other interfaces is dropped. The same holds for
 //     net.ipv6.conf.all.forwarding with an IPv6 subnet: interfaces that accept
@@ -38,6 +41,17 @@
 // next. A pod's MAC address is derived from its IPv4 address, so that neighbour
 // caches stay valid when an address is reused.
 //
+// # What pods can send
+//
+// A pod sends from its own MAC and IP addresses alone, as the sender of ARP and of
+// neighbour discovery as well, whatever its processes make up. Frames of other
+// protocols than IPv4, IPv6 and ARP, tagged frames, router advertisements, redirects
+// and answers of DHCP are dropped. Without Subnet6, so is all of IPv6. Bridges learn
+// no addresses from pods, and send them nothing for unknown ones. On a kernel without
+// tables of family bridge (CONFIG_NF_TABLES_BRIDGE), a pod can send as a neighbour to
+// pods of its node; [Plugin.Advice] says so. [Config.Reach] says what of the node pods
+// reach; each other they always do.
+//
 // # Host ports
 //
 // Host ports answer on every address of the node or on the requested one, to other
@@ -45,6 +59,12 @@
 // They do not answer on [::1], for which Linux has no NAT; a port requested on
 // 127.0.0.1 answers only to the node. Bandwidth limits are not supported; the
 // result has a warning.
+//
+// A host port is taken as a process takes one, with a bound socket. A port on which a
+// process of the node listens is refused, with the name of the process; the port of a
+// pod is in use for processes that come later. Pods that this process recovers lose
+// ports that a process took meanwhile. If the port is the source of a connection of the
+// node while the pod starts, no socket holds it.
 //
 // # Limits
 //

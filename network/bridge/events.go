@@ -62,7 +62,7 @@ func (w watched) ofRules(m netlink.Message) change {
 		return 0
 	}
 	for ad.Next() {
-		if ad.Type() == nameOfTable && m.Data[0] == unix.NFPROTO_INET && ad.String() == w.table {
+		if ad.Type() == nameOfTable && (m.Data[0] == unix.NFPROTO_INET || m.Data[0] == unix.NFPROTO_BRIDGE) && ad.String() == w.table {
 			return changedTable
 		}
 	}

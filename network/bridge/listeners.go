@@ -19,19 +19,22 @@ const (
 	stateListen = 10
 )
 
-// Sizes of the messages (linux/inet_diag.h). Looking for processes is a courtesy, hence
-// the short deadline.
+// Sizes of the messages (linux/inet_diag.h).
 const (
 	diagRequest  = 56 // bytes of struct inet_diag_req_v2
 	diagReply    = 72 // of struct inet_diag_msg, all of its constant part
 	diagDeadline = 2 * time.Second
 )
 
-// listeners returns the claims whose port a process of the node uses on one of the
-// addresses. Packets from elsewhere go to the pod and no longer to that process. It
-// only warns: the process may be meant to lose the port. With an error, found has
-// the results before it.
-func listeners(ns *os.File, all []forward) ([]claim, error) {
+// A listener is a socket that a process of the node receives on.
+type listener struct {
+	claim
+	inode uint32
+}
+
+// listeners returns the sockets of the node that would lose their packets to one of the
+// claims, at most one for each port. With an error, found has the results before it.
+func listeners(ns *os.File, all []forward) ([]listener, error) {
 	// Each is reported once, though several sockets may have the port.
 	wanted := map[claim]bool{} // without addresses
 	kinds := map[[2]uint8]bool{}
@@ -57,7 +60,7 @@ func listeners(ns *os.File, all []forward) ([]claim, error) {
 	if err := conn.SetDeadline(time.Now().Add(diagDeadline)); err != nil {
 		return nil, err
 	}
-	var found []claim
+	var found []listener
 	for kind := range kinds {
 		// A server's UDP socket is in state closed, as it has no peer.
 		states := uint32(1 << stateListen)
@@ -80,13 +83,13 @@ func listeners(ns *os.File, all []forward) ([]claim, error) {
 			return found, fmt.Errorf("list sockets: %w", err)
 		}
 		for _, r := range replies {
-			addr, port, ok := parseDiag(r.Data)
+			addr, port, inode, ok := parseDiag(r.Data)
 			if !ok {
 				continue
 			}
 			for f := range wanted {
 				if f.proto == kind[1] && f.port == port && matches(f, addr, all) {
-					found = append(found, claim{v6: f.v6, addr: addr, proto: f.proto, port: port})
+					found = append(found, listener{claim{v6: f.v6, addr: addr, proto: f.proto, port: port}, inode})
 					delete(wanted, f)
 				}
 			}
@@ -114,11 +117,13 @@ func matches(c claim, socket netip.Addr, all []forward) bool {
 	return false
 }
 
-// parseDiag reads whose port a socket has. ok is false for an answer that is cut.
-func parseDiag(b []byte) (addr netip.Addr, port uint16, ok bool) {
+// parseDiag reads which port a socket has, and its inode. ok is false for an answer that
+// is cut.
+func parseDiag(b []byte) (addr netip.Addr, port uint16, inode uint32, ok bool) {
 	if len(b) < diagReply {
-		return addr, 0, false
+		return addr, 0, 0, false
 	}
+	inode = binary.NativeEndian.Uint32(b[diagReply-4:])
 	// Source port and address of struct inet_diag_sockid, in network byte order.
 	port = binary.BigEndian.Uint16(b[4:])
 	switch b[0] {
@@ -129,5 +134,5 @@ func parseDiag(b []byte) (addr netip.Addr, port uint16, ok bool) {
 		// A dual-stack socket may show an IPv4 address in IPv6 form.
 		addr = addr.Unmap()
 	}
-	return addr, port, ok
+	return addr, port, inode, ok
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -46,6 +48,11 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 			return nil, network.Errorf(network.AlreadyExists, "host port %s is taken by pod %s", f.claim, p.pods[id].label)
 		}
 	}
+	for _, f := range all {
+		if p.reserved(f.claim) {
+			return nil, network.Errorf(network.AlreadyExists, "host port %s is one of the agent's own", f.claim)
+		}
+	}
 	addr, err := p.addrs.give()
 	if err != nil {
 		return nil, network.Errorf(network.ResourceExhausted, "no free address in %s (%d in use)", p.subnet, p.addrs.inUse())
@@ -75,6 +82,11 @@ func (p *Plugin) add(id string, one *pod) {
 		}
 	}
 	p.count()
+}
+
+// reserved reports whether the port of a claim is in Config.Reserved.
+func (p *Plugin) reserved(c claim) bool {
+	return c.proto == unix.IPPROTO_TCP && slices.Contains(p.cfg.Reserved, c.port)
 }
 
 // drop removes a pod from memory, which frees its address and ports. It is called
@@ -147,22 +159,25 @@ func (p *Plugin) get(id string) *pod {
 	return p.pods[id]
 }
 
-// serve marks a pod's host ports as present in the table or not, and returns the
-// wanted content of the table. A nil pod changes nothing.
-func (p *Plugin) serve(one *pod, yes bool) contents {
+// serve marks a pod's host ports as present in the table or not.
+func (p *Plugin) serve(one *pod, yes bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if one != nil {
-		one.serving = yes
-	}
-	return p.contents()
+	one.serving = yes
 }
 
-// contents are the entries of the table. p.mu is held. Pods that are being set up or
-// torn down have no entries. The result is a copy.
+// contents are the wanted entries of the table. Pods that are being set up or torn down
+// have no host ports. The result is a copy.
 func (p *Plugin) contents() contents {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	c := contents{}
 	for id, one := range p.pods {
+		if one.guarded {
+			for _, e := range senders(one.plan, p.subnet6.IsValid()) {
+				c.add(e)
+			}
+		}
 		if !one.serving {
 			continue
 		}
@@ -181,5 +196,5 @@ func (p *Plugin) contents() contents {
 func (p *Plugin) layout() layout {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return layout{bridge: p.name, subnet: p.subnet, subnet6: p.subnet6, drop4: p.drop4, drop6: p.drop6}
+	return layout{bridge: p.name, subnet: p.subnet, subnet6: p.subnet6, drop4: p.drop4, drop6: p.drop6, guard: p.feat.guard, reach: p.cfg.Reach}
 }

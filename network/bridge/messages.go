@@ -83,7 +83,7 @@ type batch struct {
 }
 
 // put appends a message; the first error of encoding is kept for commit.
-func (b *batch) put(kind uint16, flags netlink.HeaderFlags, encode func(*netlink.AttributeEncoder)) {
+func (b *batch) put(family byte, kind uint16, flags netlink.HeaderFlags, encode func(*netlink.AttributeEncoder)) {
 	ae := netlink.NewAttributeEncoder()
 	// nf_tables has its numbers in network byte order, unlike rtnetlink.
 	ae.ByteOrder = binary.BigEndian
@@ -95,7 +95,7 @@ func (b *batch) put(kind uint16, flags netlink.HeaderFlags, encode func(*netlink
 	b.msgs = append(b.msgs, netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
 		// struct nfgenmsg: family, version, resource.
-		Data: append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
+		Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...),
 	})
 }
 
@@ -111,35 +111,37 @@ func nested(ae *netlink.AttributeEncoder, kind uint16, encode func(*netlink.Attr
 
 // addTable adds a table. An existing table is kept, and owned by the socket if
 // flags say so.
-func (b *batch) addTable(name string, flags uint32) {
-	b.put(unix.NFT_MSG_NEWTABLE, netlink.Create, func(ae *netlink.AttributeEncoder) {
+func (b *batch) addTable(family byte, name string, flags uint32) {
+	b.put(family, unix.NFT_MSG_NEWTABLE, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_TABLE_NAME, name)
 		ae.Uint32(unix.NFTA_TABLE_FLAGS, flags)
 	})
 }
 
 // delTable deletes a table with its content; a missing table fails the transaction.
-func (b *batch) delTable(name string) {
-	b.put(unix.NFT_MSG_DELTABLE, 0, func(ae *netlink.AttributeEncoder) { ae.String(unix.NFTA_TABLE_NAME, name) })
+func (b *batch) delTable(family byte, name string) {
+	b.put(family, unix.NFT_MSG_DELTABLE, 0, func(ae *netlink.AttributeEncoder) { ae.String(unix.NFTA_TABLE_NAME, name) })
 }
 
-// addMapping adds a map without entries. id names it within the transaction.
+// addMapping adds a map or a set without entries. id names it within the transaction.
 func (b *batch) addMapping(table string, id uint32, m mapping) {
-	b.put(unix.NFT_MSG_NEWSET, netlink.Create, func(ae *netlink.AttributeEncoder) {
+	b.put(setFamily(m.name), unix.NFT_MSG_NEWSET, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_SET_TABLE, table)
 		ae.String(unix.NFTA_SET_NAME, m.name)
-		ae.Uint32(unix.NFTA_SET_FLAGS, unix.NFT_SET_MAP)
 		ae.Uint32(unix.NFTA_SET_KEY_TYPE, m.keyType)
 		ae.Uint32(unix.NFTA_SET_KEY_LEN, m.keyLen)
-		ae.Uint32(unix.NFTA_SET_DATA_TYPE, m.valType)
-		ae.Uint32(unix.NFTA_SET_DATA_LEN, m.valLen)
+		if m.valLen > 0 {
+			ae.Uint32(unix.NFTA_SET_FLAGS, unix.NFT_SET_MAP)
+			ae.Uint32(unix.NFTA_SET_DATA_TYPE, m.valType)
+			ae.Uint32(unix.NFTA_SET_DATA_LEN, m.valLen)
+		}
 		ae.Uint32(unix.NFTA_SET_ID, id)
 	})
 }
 
 // addChain adds a chain. A base chain accepts packets that no rule drops.
 func (b *batch) addChain(table string, c chain) {
-	b.put(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(ae *netlink.AttributeEncoder) {
+	b.put(c.of(), unix.NFT_MSG_NEWCHAIN, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_CHAIN_TABLE, table)
 		ae.String(unix.NFTA_CHAIN_NAME, c.name)
 		if c.kind == "" {
@@ -155,15 +157,15 @@ func (b *batch) addChain(table string, c chain) {
 }
 
 // addRule appends a rule to a chain.
-func (b *batch) addRule(table, chain string, exprs []expr.Any) {
-	b.put(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(ae *netlink.AttributeEncoder) {
+func (b *batch) addRule(table string, c chain, exprs []expr.Any) {
+	b.put(c.of(), unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_RULE_TABLE, table)
-		ae.String(unix.NFTA_RULE_CHAIN, chain)
+		ae.String(unix.NFTA_RULE_CHAIN, c.name)
 		ae.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
 			for _, e := range exprs {
 				// The library encodes expressions; only the messages around them
 				// are built here.
-				data, err := expr.Marshal(unix.NFPROTO_INET, e)
+				data, err := expr.Marshal(c.of(), e)
 				if err != nil {
 					return err
 				}
@@ -189,7 +191,7 @@ func (b *batch) change(table string, kind uint16, all []element) {
 		}
 		part := all[:n]
 		all = all[n:]
-		b.put(kind, flags, func(ae *netlink.AttributeEncoder) {
+		b.put(setFamily(part[0].set), kind, flags, func(ae *netlink.AttributeEncoder) {
 			ae.String(unix.NFTA_SET_ELEM_LIST_TABLE, table)
 			ae.String(unix.NFTA_SET_ELEM_LIST_SET, part[0].set)
 			nested(ae, unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) {
@@ -197,7 +199,7 @@ func (b *batch) change(table string, kind uint16, all []element) {
 					nested(list, unix.NFTA_LIST_ELEM, func(ae *netlink.AttributeEncoder) {
 						nested(ae, unix.NFTA_SET_ELEM_KEY, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.key)) })
 						// The key alone says which entry is deleted.
-						if kind == unix.NFT_MSG_NEWSETELEM {
+						if kind == unix.NFT_MSG_NEWSETELEM && e.val != "" {
 							nested(ae, unix.NFTA_SET_ELEM_DATA, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.val)) })
 						}
 					})
@@ -207,15 +209,17 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 }
 
-// wholeTable creates the table anew, in place of an existing one. Packets see the
-// old or the new rules, never none. there says whether an old table has to be
+// wholeTable creates the tables anew, in place of existing ones. Packets see the
+// old or the new rules, never none. there has the families of the tables to be
 // deleted: deleting a missing one would fail.
-func wholeTable(name string, flags uint32, there bool, l layout, c contents) *batch {
+func wholeTable(name string, flags uint32, there []byte, l layout, c contents) *batch {
 	b := &batch{}
-	if there {
-		b.delTable(name)
+	for _, family := range there {
+		b.delTable(family, name)
 	}
-	b.addTable(name, flags)
+	for _, family := range l.families() {
+		b.addTable(family, name, flags)
+	}
 	b.addRules(name, l)
 	// Within the same transaction, so that the mark is never of other rules.
 	b.addChain(name, chain{name: l.mark()})
@@ -235,7 +239,7 @@ func (b *batch) addRules(table string, l layout) {
 	}
 	for _, one := range all {
 		for _, r := range one.rules {
-			b.addRule(table, one.name, r)
+			b.addRule(table, one, r)
 		}
 	}
 }

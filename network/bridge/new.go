@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 
+	"go.uber.org/zap"
+
 	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/network"
 )
@@ -26,7 +28,7 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	p := &Plugin{
 		cfg: cfg, log: cfg.Log, ns: ns, name: cfg.Name, subnet: cfg.Subnet, subnet6: cfg.Subnet6, dir: stateDir(cfg.StateDir),
-		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, busy: map[string]chan struct{}{},
+		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, held: map[claim]int{}, busy: map[string]chan struct{}{},
 		// Until Recovered has run, no pod can be attached: its address could be one
 		// that is in use.
 		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),
@@ -62,6 +64,10 @@ func (p *Plugin) look() []error {
 	// Worth a sentence and not a refusal: only UDP ports that change hands are touched.
 	if len(errs) == 0 && !feat.conntrack {
 		p.notes.conntrack = "the kernel does not list connections (module nf_conntrack_netlink): peers of a UDP host port that go on sending may reach whoever had it before"
+	}
+	if len(errs) == 0 && !feat.guard {
+		p.notes.guard = "the kernel has no nf_tables of family bridge (CONFIG_NF_TABLES_BRIDGE): a pod with the capability NET_RAW can take other pods' addresses and traffic"
+		p.log.Warn("pods are not kept from sending with others' addresses", zap.String("advice", p.notes.guard))
 	}
 	p.table = &table{ns: int(p.ns.Fd()), name: p.cfg.Table, flags: feat.tableFlags, wrote: p.remember}
 	if p.links, err = newLinks(p.ns); err != nil {

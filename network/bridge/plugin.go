@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/durable"
@@ -49,6 +50,7 @@ type Plugin struct {
 	drop6 bool
 	index int // of the bridge
 	mtu   int
+	held  map[claim]int // sockets of host ports
 
 	mu        sync.Mutex
 	recovered bool
@@ -72,7 +74,7 @@ type Plugin struct {
 	notes       notes
 }
 
-// pod is an attachment in memory. Plugin.mu guards serving; the rest does not
+// pod is an attachment in memory. Plugin.mu guards serving and guarded; the rest does not
 // change once it is in the map.
 type pod struct {
 	plan
@@ -80,6 +82,7 @@ type pod struct {
 	forwards []forward
 	warnings []string
 	serving  bool // its host ports are in the table
+	guarded  bool // its addresses are in the table
 }
 
 // Close closes the sockets. The network of pods is not changed. It must not be
@@ -127,6 +130,10 @@ func (p *Plugin) closeSockets() {
 	}
 	if p.table != nil {
 		p.table.close()
+	}
+	for c, fd := range p.held {
+		_ = unix.Close(fd)
+		delete(p.held, c)
 	}
 	_ = p.ns.Close()
 }

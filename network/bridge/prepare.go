@@ -130,7 +130,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	atPoint("state")
 	// With the entries of pods that live: their host ports must not be missing for a
 	// moment.
-	if err := p.table.take(ctx, p.layout(), p.serve(nil, false)); err != nil {
+	if err := p.table.take(ctx, p.layout(), p.contents()); err != nil {
 		return err
 	}
 	atPoint("table")
@@ -161,27 +161,29 @@ func (p *Plugin) ensureBridge() error {
 	if mtu == 0 {
 		mtu = p.links.defaultRouteMTU()
 	}
+	known := p.ready && p.index != 0
 	index, err := p.links.ensureBridge(bridgeSpec{name: l.bridge, mtu: mtu, subnet: l.subnet, subnet6: l.subnet6})
 	if err != nil {
 		return err
 	}
+	known = known && p.index == index
 	p.index, p.mtu = index, mtu
 	p.mu.Lock()
 	p.bridgeIndex = uint32(index)
 	p.mu.Unlock()
-	return p.links.join(index, p.veths())
+	return p.links.join(index, p.attached(), !known)
 }
 
-// veths returns the interfaces of attached pods. Those of running set-ups are not
-// among them: addVeth makes them ports itself.
-func (p *Plugin) veths() []string {
+// attached returns the plans of attached pods. Those of running set-ups are not
+// among them: addVeth makes their interfaces ports itself.
+func (p *Plugin) attached() []plan {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var names []string
+	var all []plan
 	for _, one := range p.pods {
 		if one.serving && one.Bridge == p.name {
-			names = append(names, one.Veth)
+			all = append(all, one.plan)
 		}
 	}
-	return names
+	return all
 }

@@ -22,6 +22,7 @@ type features struct {
 	// ipv6 is false for a kernel without it, whatever interfaces are set to.
 	ipv6      bool
 	conntrack bool // connections can be listed and deleted
+	guard     bool // nf_tables has the family bridge
 }
 
 // probe makes everything once in a network namespace that ends with it, and
@@ -58,7 +59,10 @@ func probe(c Config) (features, error) {
 		errs = append(errs, err)
 		t := &table{ns: int(ns.Fd()), name: c.Table}
 		defer t.close()
-		f.tableFlags, err = probeTable(ctx, t, l)
+		l.reach = c.Reach
+		if f.tableFlags, err = probeTable(ctx, t, l); err == nil {
+			f.guard = probeGuard(ctx, t, l) == nil
+		}
 		return errors.Join(append(errs, err)...)
 	})
 	return f, err
@@ -107,8 +111,12 @@ func (l *links) probe(c Config) (conntrack bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("the kernel has no bridges (module bridge): %w", err)
 	}
-	if err := l.addVeth(vethName(c.VethPrefix, "probe"), index, defaultMTU, l.ns, macOf(gateway(subnet).Next())); err != nil {
+	name, mac := vethName(c.VethPrefix, "probe"), macOf(gateway(subnet).Next())
+	if err := l.addVeth(name, index, defaultMTU, l.ns, mac); err != nil {
 		return false, fmt.Errorf("the kernel has no virtual Ethernet (module veth): %w", err)
+	}
+	if err := l.setPort(name, mac); err != nil {
+		return false, fmt.Errorf("the kernel cannot set up ports of bridges: %w", err)
 	}
 	// Listing connections is optional: its error is the answer.
 	_, _, err = l.flows(unix.AF_INET, func(flow) bool { return false })
@@ -124,11 +132,11 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 	// and an owned table that does not persist would be removed with the agent.
 	t.flags = tableOwner | tablePersist
 	b := &batch{}
-	b.addTable(name, t.flags)
+	b.addTable(unix.NFPROTO_INET, name, t.flags)
 	if err := t.commit(ctx, b); err != nil {
 		t.flags = 0
 		b = &batch{}
-		b.addTable(name, 0)
+		b.addTable(unix.NFPROTO_INET, name, 0)
 		if err := t.commit(ctx, b); err != nil {
 			return 0, fmt.Errorf("the kernel has no nf_tables (module nf_tables): %w", err)
 		}
@@ -149,7 +157,7 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 		}
 		for _, r := range c.rules {
 			b = &batch{}
-			b.addRule(name, c.name, r)
+			b.addRule(name, c, r)
 			if err := t.commit(ctx, b); err != nil {
 				return 0, fmt.Errorf("nf_tables of this kernel cannot have the rules of chain %s (modules nft_nat, nft_masq, nft_ct, nft_fib_inet): %w", c.name, err)
 			}
@@ -163,4 +171,10 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 		return 0, fmt.Errorf("nf_tables of this kernel: %w", err)
 	}
 	return t.flags, nil
+}
+
+// probeGuard creates the tables with the rules of guard.go.
+func probeGuard(ctx context.Context, t *table, l layout) error {
+	l.guard = true
+	return t.replace(ctx, l, contents{})
 }

@@ -177,7 +177,7 @@ func TestDamagedPlansKeepTheirAddresses(t *testing.T) {
 	if _, err := planOf(t, p, "d", port("tcp", 80, 80)); codeOf(err) != network.AlreadyExists {
 		t.Errorf("%v", err)
 	}
-	if c := p.serve(nil, false); c.size() != 1 {
+	if c := p.contents(); c.size() != 1 {
 		t.Errorf("%d entries", c.size())
 	}
 	p.drop("b")
@@ -293,18 +293,22 @@ func TestElements(t *testing.T) {
 
 // The number of rules does not grow with pods, and no message is too large.
 func TestATableOfAnySize(t *testing.T) {
-	l := layout{bridge: "nw0", subnet: netip.MustParsePrefix("10.0.0.0/16"), subnet6: netip.MustParsePrefix("fd00::/64"), drop4: true, drop6: true}
+	l := layout{bridge: "nw0", subnet: netip.MustParsePrefix("10.0.0.0/16"), subnet6: netip.MustParsePrefix("fd00::/64"), drop4: true, drop6: true, guard: true}
 	rules := func(n int) (rules, elements, largest int) {
 		c := contents{}
 		for i := range n {
-			pod := plan{IPv4: netip.PrefixFrom(fromUint(toUint(l.subnet.Addr())+uint32(i)+2), 16)}
+			ip := fromUint(toUint(l.subnet.Addr()) + uint32(i) + 2)
+			pod := plan{Veth: vethName("nw", ip.String()), IPv4: netip.PrefixFrom(ip, 16), IPv6: netip.PrefixFrom(twin(ip, l.subnet, l.subnet6), 64)}
+			for _, e := range senders(pod, true) {
+				c.add(e)
+			}
 			c.add(forward{claim{proto: 6, port: uint16(i)}, 0xbeef}.element(pod))
 			c.add(forward{claim{proto: 17, port: uint16(i), addr: netip.MustParseAddr("192.0.2.1")}, 0xbeef}.element(pod))
 		}
-		if c.size() != 2*n || len(c.elements()) != 2*n {
+		if c.size() != 6*n || len(c.elements()) != 6*n {
 			t.Fatalf("%d entries", c.size())
 		}
-		b := wholeTable("t", 0, true, l, c)
+		b := wholeTable("t", 0, l.families(), l, c)
 		if b.err != nil {
 			t.Fatal(b.err)
 		}
@@ -650,10 +654,9 @@ func TestEvents(t *testing.T) {
 	}
 	nft := func(kind int, port uint32, family byte, table string) netlink.Message {
 		b := &batch{}
-		b.delTable(table)
+		b.delTable(family, table)
 		m := b.msgs[0]
 		m.Header.Type, m.Header.PID = netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8|kind), port
-		m.Data[0] = family
 		return m
 	}
 	link := func(kind uint16, index byte, name string, master uint32) netlink.Message {

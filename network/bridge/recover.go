@@ -88,6 +88,7 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 			p.addrs.take(one.IPv4.Addr())
 			// A port of a record that is damaged beyond that leads nowhere.
 			one.forwards, one.warnings, _ = forwards(k.Attachment.Ports, one.IPv6.IsValid())
+			one.guarded = p.feat.guard
 		}
 		p.add(k.Attachment.ID, one)
 	}
@@ -160,10 +161,11 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 			return err
 		}
 		there, err := p.table.exists(p.cfg.Table)
-		if err != nil || link == nil && !there {
+		if err != nil || link == nil && len(there) == 0 {
 			return err
 		}
 	}
+	p.holdAgain()
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
@@ -190,4 +192,32 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 		p.log.Info("removed stale interfaces", zap.Strings("interfaces", stale))
 	}
 	return errors.Join(errs...)
+}
+
+// holdAgain takes the host ports of pods of an earlier process. A port that a process of
+// the node has taken meanwhile, or that is reserved now, is not served any more. The gate
+// is held.
+func (p *Plugin) holdAgain() {
+	p.mu.Lock()
+	all := map[claim]*pod{}
+	for c, id := range p.claims {
+		if p.pods[id].serving {
+			all[c] = p.pods[id]
+		}
+	}
+	p.mu.Unlock()
+	for c, one := range all {
+		err := fmt.Errorf("host port %s is one of the agent's own", c)
+		if !p.reserved(c) {
+			err = p.hold(&pod{forwards: []forward{{claim: c}}})
+		}
+		// Failures that say nothing of a process leave the port served.
+		if err == nil || !p.reserved(c) && network.CodeOf(err) != network.AlreadyExists {
+			continue
+		}
+		p.log.Error("withdrew host port of pod", zap.String("pod", one.label), zap.Error(err))
+		p.mu.Lock()
+		delete(p.claims, c)
+		p.mu.Unlock()
+	}
 }

@@ -39,7 +39,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 		}
 		// The whole table, not only this pod's entries: rules that are missing cut off
 		// all pods.
-		ok, err := p.table.holds(p.layout(), p.serve(nil, false))
+		ok, err := p.table.holds(p.layout(), p.contents())
 		if err == nil && !ok {
 			err = fmt.Errorf("table inet %s lacks rules, or has others", p.cfg.Table)
 		}
@@ -75,7 +75,8 @@ func (p *Plugin) reset(ctx context.Context) error {
 	// Their entries go with the table: none of them is served any more.
 	for _, one := range p.pods {
 		veths[one.Veth] = true
-		one.serving = false
+		one.serving, one.guarded = false, false
+		p.release(one)
 	}
 	p.mu.Unlock()
 	link, err := p.links.find(bridge)
@@ -120,7 +121,7 @@ func (p *Plugin) reset(ctx context.Context) error {
 	p.drop4, p.drop6 = false, false
 	p.bridgeIndex = 0
 	// The kernel's missing features stay known; everything else is gone.
-	p.notes = notes{conntrack: p.notes.conntrack}
+	p.notes = notes{conntrack: p.notes.conntrack, guard: p.notes.guard}
 	p.mu.Unlock()
 	// Last of all: a crash before this repeats a Reset that finds less to do.
 	return p.dir.Remove(stateFile)

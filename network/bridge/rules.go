@@ -27,8 +27,8 @@ const (
 	typeBits    = 6
 )
 
-// A mapping is a map of the table. Lengths are in bytes; each field of a concatenation
-// is filled up to 4.
+// A mapping is a map of the table, or a set if valLen is 0. Lengths are in bytes; each
+// field of a concatenation is filled up to 4.
 type mapping struct {
 	name             string
 	keyType, valType uint32
@@ -51,8 +51,12 @@ func reg32(n uint32) uint32 {
 	return unix.NFT_REG32_00 + n
 }
 
-// Statuses of a connection (nf_conntrack_common.h).
-const ctDNAT = 1 << 5
+// Bits of a connection's status and of its state (nf_conntrack_common.h, nf_tables.h).
+const (
+	ctDNAT        = 1 << 5
+	ctInvalid     = 1 << 0
+	ctEstablished = 1<<1 | 1<<2 // established, related
+)
 
 // layout is the input of the table's rules. Equal layouts give equal rules, on
 // which mark relies.
@@ -60,12 +64,15 @@ type layout struct {
 	bridge          string
 	subnet, subnet6 netip.Prefix
 	drop4, drop6    bool // forwarding between other interfaces
+	guard           bool // what pods send is checked at their ports of the bridge
+	reach           Reach
 }
 
 // has6 reports whether pods have IPv6 addresses.
 func (l layout) has6() bool { return l.subnet6.IsValid() }
 
-// mappings are the maps of the table, two for each address family.
+// mappings are the maps of the tables: two for each address family, and the sets of
+// guard.go.
 func (l layout) mappings() []mapping {
 	const port = typeProto<<typeBits | typeService
 	all := []mapping{
@@ -77,12 +84,13 @@ func (l layout) mappings() []mapping {
 			mapping{setAny6, port, typeIPv6<<typeBits | typeService, 8, 20},
 			mapping{setAddr6, typeIPv6<<(2*typeBits) | port, typeIPv6<<typeBits | typeService, 24, 20})
 	}
-	return all
+	return append(all, l.guardSets()...)
 }
 
-// A chain of the table. Without a kind it is no base chain. A lower priority runs
-// earlier.
+// A chain of one of the tables. Without a kind it is no base chain. A lower priority
+// runs earlier.
 type chain struct {
+	family   byte // NFPROTO_INET unless it is set
 	name     string
 	kind     string
 	hook     uint32
@@ -126,13 +134,31 @@ func (l layout) chains() []chain {
 		// Pods' addresses mean nothing outside of the node.
 		rule(notOut, own, masquerade()),
 	}
-	// Packets with a source of 127.0.0.0/8 from a pod are made up; everything else of
-	// pods passes. A rule for both directions is needed, as answers are forwarded, too.
+	// Packets with a source outside of the subnet are made up, those of 127.0.0.0/8
+	// included. Without an IPv6 subnet, that holds for all of IPv6. A kernel without
+	// guard relies on these rules alone.
 	forward := [][]expr.Any{
-		rule(in, v4, within(source, loop), verdict(expr.VerdictDrop, "")),
+		rule(in, v4, outside(l.subnet), verdict(expr.VerdictDrop, "")),
+		rule(in, v6, outside(l.subnet6), verdict(expr.VerdictDrop, "")),
+		// They belong to no connection, so that their source would not be masqueraded.
+		rule(in, notOut, invalid(), verdict(expr.VerdictDrop, "")),
+		// A rule for both directions is needed, as answers are forwarded, too.
 		rule(in, verdict(expr.VerdictAccept, "")),
 		rule(out, verdict(expr.VerdictAccept, "")),
 	}
+	linkLocal := netip.MustParsePrefix("fe80::/10")
+	// The bridge accepts packets for 127.0.0.1, which replies to the node need; those
+	// that pods make up are dropped (CVE-2020-8558).
+	input := [][]expr.Any{
+		rule(in, v4, within(destination, loop), translated(false), verdict(expr.VerdictDrop, "")),
+		rule(in, v4, outside(l.subnet), translated(false), verdict(expr.VerdictDrop, "")),
+	}
+	if l.has6() {
+		input = append(input, rule(in, v6, outside(l.subnet6), outside(linkLocal), verdict(expr.VerdictDrop, "")))
+	} else {
+		input = append(input, rule(in, v6, verdict(expr.VerdictDrop, "")))
+	}
+	input = append(input, l.reach.rules(in)...)
 	// Last, for packets that are neither from nor to pods: they are dropped, as
 	// before forwarding was turned on.
 	if l.drop4 {
@@ -155,7 +181,7 @@ func (l layout) chains() []chain {
 	// Only packets to the node itself are looked up, not connections that pass
 	// through it to the same port.
 	local := rule(localDestination(), verdict(expr.VerdictJump, "hostports"))
-	return []chain{
+	return append([]chain{
 		{name: "hostports", rules: hostports},
 		{name: "prerouting", kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: prioDstNAT, rules: [][]expr.Any{
 			// A neighbour that sends to 127.0.0.1 must not reach ports that only
@@ -167,13 +193,8 @@ func (l layout) chains() []chain {
 		{name: "output", kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: prioDstNAT, rules: [][]expr.Any{local}},
 		{name: "postrouting", kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: prioSrcNAT, rules: postrouting},
 		{name: forwardChain, kind: "filter", hook: unix.NF_INET_FORWARD, priority: prioFilter, rules: forward},
-		// The bridge accepts packets for 127.0.0.1, which replies to the node need;
-		// those that pods make up are dropped (CVE-2020-8558).
-		{name: "input", kind: "filter", hook: unix.NF_INET_LOCAL_IN, priority: prioFilter, rules: [][]expr.Any{
-			rule(in, v4, within(destination, loop), translated(false), verdict(expr.VerdictDrop, "")),
-			rule(in, v4, within(source, loop), translated(false), verdict(expr.VerdictDrop, "")),
-		}},
-	}
+		{name: "input", kind: "filter", hook: unix.NF_INET_LOCAL_IN, priority: prioFilter, rules: input},
+	}, l.guardChains()...)
 }
 
 // rule puts expressions together.
@@ -238,7 +259,13 @@ func (s side) offset(size uint32) uint32 {
 
 // within compares an address with a prefix. The family was compared before. An
 // invalid prefix gives no expression: the rule is then not used.
-func within(s side, p netip.Prefix) []expr.Any {
+func within(s side, p netip.Prefix) []expr.Any { return compareAddress(s, p, expr.CmpOpEq) }
+
+// outside checks that the source is not within a prefix. For an invalid prefix, it
+// matches each address.
+func outside(p netip.Prefix) []expr.Any { return compareAddress(source, p, expr.CmpOpNeq) }
+
+func compareAddress(s side, p netip.Prefix, op expr.CmpOp) []expr.Any {
 	if !p.IsValid() {
 		return nil
 	}
@@ -251,7 +278,7 @@ func within(s side, p netip.Prefix) []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: regOne, Base: expr.PayloadBaseNetworkHeader, Offset: s.offset(size), Len: size},
 		&expr.Bitwise{SourceRegister: regOne, DestRegister: regOne, Len: size, Mask: mask, Xor: make([]byte, size)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: regOne, Data: addr},
+		&expr.Cmp{Op: op, Register: regOne, Data: addr},
 	}
 }
 
@@ -281,14 +308,20 @@ func translate(set string, proto, addrRegs uint32) []expr.Any {
 
 // translated checks whether the connection's destination was changed. The status of
 // the connection says so for all packets in both directions.
-func translated(yes bool) []expr.Any {
+func translated(yes bool) []expr.Any { return connection(expr.CtKeySTATUS, ctDNAT, yes) }
+
+// invalid checks whether a packet belongs to no connection.
+func invalid() []expr.Any { return connection(expr.CtKeySTATE, ctInvalid, true) }
+
+// connection checks whether one of the bits of a connection's value is set.
+func connection(key expr.CtKey, bits uint32, yes bool) []expr.Any {
 	op := expr.CmpOpEq
 	if yes {
 		op = expr.CmpOpNeq
 	}
 	return []expr.Any{
-		&expr.Ct{Key: expr.CtKeySTATUS, Register: regOne},
-		&expr.Bitwise{SourceRegister: regOne, DestRegister: regOne, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(ctDNAT), Xor: make([]byte, 4)},
+		&expr.Ct{Key: key, Register: regOne},
+		&expr.Bitwise{SourceRegister: regOne, DestRegister: regOne, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
 		&expr.Cmp{Op: op, Register: regOne, Data: make([]byte, 4)},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"slices"
 
@@ -57,6 +56,10 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	if subnet := p.layout().subnet; one.IPv4.Masked() != subnet {
 		return network.Result{}, network.Errorf(network.Unavailable, "address %s: the subnet of pods is %s now", one.IPv4.Addr(), subnet)
 	}
+	// Before there is an interface, so that nothing passes it unchecked.
+	if err := p.guard(ctx, one, true); err != nil {
+		return network.Result{}, err
+	}
 	mac := macOf(one.IPv4.Addr())
 	err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 	switch {
@@ -82,9 +85,19 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 		return network.Result{}, fmt.Errorf("add interface %s: %w", one.Veth, err)
 	}
 	atPoint("interface")
+	if err := p.links.addNeighbours(index, one.plan); err != nil {
+		return network.Result{}, err
+	}
 	if err := setUpPod(ns, one.plan); err != nil {
 		return network.Result{}, fmt.Errorf("set up %s of the pod: %w", podIfname, err)
 	}
+	atPoint("up")
+	if err := p.links.setPort(one.Veth, mac); err != nil {
+		return network.Result{}, fmt.Errorf("set up port %s: %w", one.Veth, err)
+	}
+	// The first port of a bridge brings it up as well.
+	p.links.settle(one.Veth)
+	p.links.settle(one.Bridge)
 	atPoint("addresses")
 	// The caller has gone and will call TearDown: no ports are published.
 	if ctx.Err() != nil {
@@ -96,25 +109,46 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 		p.serve(one, true)
 		return r, nil
 	}
-	// Before the ports are taken, while the answer still makes sense.
-	r.Warnings = append(r.Warnings, p.listening(one)...)
 	return r, p.publish(ctx, one)
 }
 
-// listening warns of processes of the node that lose their ports to a pod. It never
-// fails a pod.
-func (p *Plugin) listening(one *pod) []string {
-	found, err := listeners(p.ns, one.forwards)
+// guard adds a pod's addresses to the table, or removes them and the node's entries of
+// neighbours. It may be repeated.
+func (p *Plugin) guard(ctx context.Context, one *pod, yes bool) error {
+	leave, err := p.enter(ctx)
 	if err != nil {
-		p.log.Debug("failed to look for listening processes", zap.Error(err))
+		return err
 	}
-	var warnings []string
-	for _, c := range found {
-		warnings = append(warnings, fmt.Sprintf("host port %s %d: a process of the node listens on %s and is no more reached by this port",
-			protoName(c.proto), c.port, netip.AddrPortFrom(c.addr, c.port)))
+	defer leave()
+	if !yes && p.index != 0 && one.IPv4.IsValid() {
+		if err := p.links.removeNeighbours(p.index, one.plan); err != nil {
+			return err
+		}
 	}
-	slices.Sort(warnings)
-	return warnings
+	p.mu.Lock()
+	all := senders(one.plan, p.subnet6.IsValid())
+	had := one.guarded
+	if p.feat.guard {
+		one.guarded = yes
+	}
+	p.mu.Unlock()
+	var add, del []element
+	switch {
+	// A table that was removed, such as by Reset, is made with all that is wanted.
+	case !p.feat.guard || had == yes || !p.ready:
+		return nil
+	case yes:
+		add = all
+	default:
+		del = all
+	}
+	if err := p.table.update(ctx, p.layout(), p.contents, add, del); err != nil {
+		p.mu.Lock()
+		one.guarded = had
+		p.mu.Unlock()
+		return fmt.Errorf("set addresses of port %s: %w", one.Veth, err)
+	}
+	return nil
 }
 
 // publish adds the pod's host ports to the table. Connections of a port's former
@@ -147,8 +181,13 @@ func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 		if err := p.takenElsewhere(one); err != nil {
 			return err
 		}
-		if err := p.table.update(ctx, p.layout(), p.serve(one, true), elementsOf(one), nil); err != nil {
+		if err := p.hold(one); err != nil {
+			return err
+		}
+		p.serve(one, true)
+		if err := p.table.update(ctx, p.layout(), p.contents, elementsOf(one), nil); err != nil {
 			p.serve(one, false)
+			p.release(one)
 			return err
 		}
 		return nil
@@ -211,6 +250,11 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 		return fmt.Errorf("remove interface %s: %w", what.Veth, err)
 	}
 	atPoint("no interface")
+	if one != nil {
+		if err := p.guard(ctx, one, false); err != nil {
+			return err
+		}
+	}
 	// After the interface is removed, so that the pod cannot open new ones.
 	if one != nil && len(one.forwards) > 0 && p.feat.conntrack {
 		if err := p.links.forgetUDP(one.forwards, what, true); err != nil {
@@ -241,16 +285,17 @@ func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 	if !had {
 		return nil
 	}
-	want := p.serve(one, false)
+	p.serve(one, false)
 	if !p.ready { // the content of the table is not known
 		err = p.prepare(ctx)
 	} else {
-		err = p.table.update(ctx, p.layout(), want, nil, p.listed(one))
+		err = p.table.update(ctx, p.layout(), p.contents, nil, p.listed(one))
 	}
 	if err != nil {
 		p.serve(one, true)
 		return fmt.Errorf("remove host ports: %w", err)
 	}
+	p.release(one)
 	return nil
 }
 

@@ -22,8 +22,10 @@ const (
 	nftPause    = 50 * time.Millisecond
 )
 
-// table is the one of nftables that is ours. One at a time may call its methods. The
-// gate guards it. Its writing socket is kept open, since it is the owner of the table.
+// table is the table of nftables that is ours: one of family inet, and one of family
+// bridge with the same name, which are always changed in one transaction. One at a time
+// may call its methods. The gate guards it. Its writing socket is kept open, since it is
+// the owner of the tables.
 type table struct {
 	ns   int // a descriptor of the network namespace
 	name string
@@ -164,22 +166,22 @@ func (t *table) reader() (*nftables.Conn, error) {
 	}))
 }
 
-// exists reports whether there is a table of the name.
-func (t *table) exists(name string) (bool, error) {
+// exists returns the families in which there is a table of the name.
+func (t *table) exists(name string) (families []byte, err error) {
 	r, err := t.reader()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	all, err := r.ListTablesOfFamily(nftables.TableFamilyINet)
-	if err != nil {
-		return false, fmt.Errorf("list tables: %w", err)
-	}
-	for _, one := range all {
-		if one.Name == name {
-			return true, nil
+	for _, family := range []byte{unix.NFPROTO_INET, unix.NFPROTO_BRIDGE} {
+		all, err := r.ListTablesOfFamily(nftables.TableFamily(family))
+		if err != nil {
+			return nil, fmt.Errorf("list tables: %w", err)
+		}
+		if slices.ContainsFunc(all, func(one *nftables.Table) bool { return one.Name == name && byte(one.Family) == family }) {
+			families = append(families, family)
 		}
 	}
-	return false, nil
+	return families, nil
 }
 
 // holds reports whether the table in the kernel has these chains, as many rules,
@@ -202,17 +204,20 @@ type difference struct {
 // difference and no error.
 func (t *table) differs(l layout, want contents) (d difference, err error) {
 	there, err := t.exists(t.name)
-	if err != nil || !there {
+	if err != nil || !slices.Equal(there, l.families()) {
 		return d, err
 	}
 	r, err := t.reader()
 	if err != nil {
 		return d, err
 	}
-	of := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
+	in := func(family byte) *nftables.Table {
+		return &nftables.Table{Name: t.name, Family: nftables.TableFamily(family)}
+	}
 	d.rules = true
 	// The chain without rules counts: it stands for the rules that this layout makes.
 	for _, c := range append(l.chains(), chain{name: l.mark()}) {
+		of := in(c.of())
 		rules, err := r.GetRules(of, &nftables.Chain{Name: c.name, Table: of})
 		if errors.Is(err, os.ErrNotExist) {
 			return difference{}, nil
@@ -221,24 +226,24 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 			return difference{}, err
 		}
 		for i, one := range rules {
-			d.rules = d.rules && sameRule(one.Exprs, c.rules[i])
+			d.rules = d.rules && sameRule(c.of(), one.Exprs, c.rules[i])
 		}
 	}
 	// Entries are few and are compared one by one.
 	for _, m := range l.mappings() {
-		found, err := r.GetSetElements(&nftables.Set{Table: of, Name: m.name})
+		found, err := r.GetSetElements(&nftables.Set{Table: in(setFamily(m.name)), Name: m.name})
 		if err != nil {
 			return difference{}, nil //nolint:nilerr // it is not as it should be, which is all that is asked
 		}
 		have := make(map[string]string, len(found))
 		for _, e := range found {
 			have[string(e.Key)] = string(e.Val)
-			if want[m.name][string(e.Key)] != string(e.Val) {
+			if val, ok := want[m.name][string(e.Key)]; !ok || val != string(e.Val) {
 				d.del = append(d.del, element{m.name, string(e.Key), string(e.Val)})
 			}
 		}
 		for _, e := range (contents{m.name: want[m.name]}).elements() {
-			if have[e.key] != e.val {
+			if val, ok := have[e.key]; !ok || val != e.val {
 				d.add = append(d.add, e)
 			}
 		}
@@ -250,10 +255,10 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 // sameRule reports whether the kernel shows a rule as it was given. A rule shown in
 // another form counts as different: then the table is created anew, which is always
 // safe.
-func sameRule(have, want []expr.Any) bool {
+func sameRule(family byte, have, want []expr.Any) bool {
 	return slices.EqualFunc(have, want, func(a, b expr.Any) bool {
-		x, errX := expr.Marshal(unix.NFPROTO_INET, a)
-		y, errY := expr.Marshal(unix.NFPROTO_INET, b)
+		x, errX := expr.Marshal(family, a)
+		y, errY := expr.Marshal(family, b)
 		return errX == nil && errY == nil && bytes.Equal(x, y)
 	})
 }
@@ -280,8 +285,8 @@ func (t *table) dropsOthers(except string) (v4, v6 bool, err error) {
 			return false, false, err
 		}
 		for _, one := range rules {
-			v4 = v4 || sameRule(one.Exprs, dropOthers(unix.NFPROTO_IPV4))
-			v6 = v6 || sameRule(one.Exprs, dropOthers(unix.NFPROTO_IPV6))
+			v4 = v4 || sameRule(unix.NFPROTO_INET, one.Exprs, dropOthers(unix.NFPROTO_IPV4))
+			v6 = v6 || sameRule(unix.NFPROTO_INET, one.Exprs, dropOthers(unix.NFPROTO_IPV6))
 		}
 	}
 	return v4, v6, nil
@@ -318,7 +323,7 @@ func (t *table) take(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error {
 		if d, err := t.differs(l, want); err == nil && d.chains && d.rules {
 			b := &batch{}
-			b.addTable(t.name, t.flags) // its owner is this socket from now on
+			t.own(b, l) // from now on
 			b.change(t.name, unix.NFT_MSG_DELSETELEM, d.del)
 			b.change(t.name, unix.NFT_MSG_NEWSETELEM, d.add)
 			if t.commit(ctx, b) == nil {
@@ -378,38 +383,48 @@ func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	return t.commit(ctx, wholeTable(t.name, t.flags, there, l, want))
 }
 
-// update adds and deletes elements in one transaction. want is the content of the
-// maps afterwards: if the kernel's answer leaves the result open, the table is
+// own has the tables be owned by the socket.
+func (t *table) own(b *batch, l layout) {
+	for _, family := range l.families() {
+		b.addTable(family, t.name, t.flags)
+	}
+}
+
+// update adds and deletes elements in one transaction. wanted returns the content of
+// the maps afterwards: if the kernel's answer leaves the result open, the table is
 // read, and created anew if it differs. The caller holds the gate.
-func (t *table) update(ctx context.Context, l layout, want contents, add, del []element) error {
+func (t *table) update(ctx context.Context, l layout, wanted func() contents, add, del []element) error {
 	if len(add)+len(del) == 0 {
 		return nil
 	}
 	b := &batch{}
 	if t.conn == nil {
-		b.addTable(t.name, t.flags) // a socket that is new becomes the owner
+		t.own(b, l) // a socket that is new becomes the owner
 	}
 	b.change(t.name, unix.NFT_MSG_DELSETELEM, del)
 	b.change(t.name, unix.NFT_MSG_NEWSETELEM, add)
 	if t.commit(ctx, b) == nil {
 		return nil
 	}
+	want := wanted()
 	if ok, err := t.holds(l, want); ok && err == nil {
 		return nil
 	}
 	return t.replace(ctx, l, want)
 }
 
-// remove deletes a table; a missing one is a success. It is also for tables of
-// former configurations.
+// remove deletes the tables of a name; missing ones are a success. It is also for tables
+// of former configurations.
 func (t *table) remove(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		there, err := t.exists(name)
-		if err != nil || !there {
+		if err != nil || len(there) == 0 {
 			return err
 		}
 		b := &batch{}
-		b.delTable(name)
+		for _, family := range there {
+			b.delTable(family, name)
+		}
 		err = t.commit(ctx, b)
 		if err == nil || errors.Is(err, unix.ENOENT) {
 			return nil

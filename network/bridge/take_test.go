@@ -83,7 +83,7 @@ func TestCloseWaitsForCallsThatWereGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Close()
-	if err := p.table.replace(l.ctx(), p.layout(), p.serve(nil, false)); err != nil {
+	if err := p.table.replace(l.ctx(), p.layout(), p.contents()); err != nil {
 		t.Errorf("the call that goes on: %v", err)
 	}
 	if p.links == nil {

@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -227,15 +228,10 @@ func TestAPortOfUDPMovesToANewPod(t *testing.T) {
 			t.Errorf("answered by %q, %v; want %q", name, err, want)
 		}
 	}
-	node := l.serve(l.node, "udp4", "192.0.2.1:5000", "node")
+	old := l.attach(p, "old", port("udp", 5000, 50))
 	c, err := l.dial(l.outside, "udp4", "192.0.2.1:5000", patience)
 	if err != nil {
 		t.Fatal(err)
-	}
-	ask(c, "node")
-	old := l.attach(p, "old", port("udp", 5000, 50))
-	if !slices.ContainsFunc(old.Result.Warnings, func(w string) bool { return strings.Contains(w, "192.0.2.1:5000") }) {
-		t.Errorf("warnings %q, want one of the process that listens", old.Result.Warnings)
 	}
 	l.serve(old.ns, "udp4", ":50", "old")
 	ask(c, "old")
@@ -244,11 +240,8 @@ func TestAPortOfUDPMovesToANewPod(t *testing.T) {
 	l.serve(fresh.ns, "udp4", ":50", "fresh")
 	ask(c, "fresh")
 	l.detach(p, fresh)
-	before := node.Load()
+	l.serve(l.node, "udp4", "192.0.2.1:5000", "node")
 	ask(c, "node")
-	if node.Load() != before+1 {
-		t.Error("the node does not get its port back")
-	}
 }
 
 // Peers decide how many connections there are.
@@ -291,17 +284,90 @@ func TestManyConnectionsAreForgotten(t *testing.T) {
 	}
 }
 
-func TestAProcessThatListensIsWarnedOf(t *testing.T) {
+// A process of the node keeps its port, and a pod its own, whoever comes first.
+func TestAHostPortIsTakenOnce(t *testing.T) {
 	l := newLab(t)
-	p := l.plugin(Config{})
+	p := l.plugin(Config{Subnet6: netip.MustParsePrefix("fd00:214::/64"), Reserved: []uint16{10248}})
 	l.serve(l.node, "tcp4", "127.0.0.1:7000", "node")
 	l.serve(l.node, "tcp", ":7001", "node")
-	g := l.attach(p, "w", port("tcp", 7000, 70), port("tcp", 7001, 70), port("tcp", 7002, 70), port("udp", 7000, 70))
-	want := []string{
-		"host port tcp 7000: a process of the node listens on 127.0.0.1:7000 and is no more reached by this port",
-		"host port tcp 7001: a process of the node listens on [::]:7001 and is no more reached by this port",
+	l.serve(l.node, "udp6", "[::1]:7002", "node") // keeps its packets: there is no NAT of that address
+	l.serve(l.node, "udp6", "[2001:db8::1]:7003", "node")
+	at := func(addr, protocol string, host uint16) network.Port {
+		return network.Port{Protocol: protocol, HostIP: netip.MustParseAddr(addr), HostPort: host, ContainerPort: 70}
 	}
-	if !slices.Equal(g.Result.Warnings, want) {
-		t.Errorf("warnings\n%s\nwant\n%s", strings.Join(g.Result.Warnings, "\n"), strings.Join(want, "\n"))
+	self := fmt.Sprintf("this agent (process %d)", os.Getpid())
+	for i, c := range []struct {
+		port network.Port
+		want string // "" if it is served
+	}{
+		{port("tcp", 7000, 70), "host port tcp 7000 on every address of the node: " + self + " listens on 127.0.0.1:7000"},
+		{at("127.0.0.1", "tcp", 7000), "host port tcp 7000 on 127.0.0.1: " + self + " listens on 127.0.0.1:7000"},
+		{at("192.0.2.1", "tcp", 7000), ""},
+		{port("udp", 7000, 70), ""},
+		{port("tcp", 7001, 70), "host port tcp 7001 on every address of the node: " + self + " listens on [::]:7001"},
+		{at("192.0.2.1", "tcp", 7001), "listens on [::]:7001"},
+		{at("2001:db8::1", "tcp", 7001), "listens on [::]:7001"},
+		{port("udp", 7002, 70), ""},
+		{port("udp", 7003, 70), "host port udp 7003 on every address of the node: " + self + " listens on [2001:db8::1]:7003"},
+		{port("sctp", 7000, 70), ""},
+		{port("tcp", 10248, 70), "host port tcp 10248 on every address of the node is one of the agent's own"},
+		{at("192.0.2.99", "tcp", 7004), ""}, // an address that may come later
+	} {
+		g, err := l.tryAttach(p, l.attachment(fmt.Sprint("p", i), c.port))
+		switch {
+		case c.want == "" && err != nil:
+			t.Errorf("%v: %v", c.port, err)
+		case c.want != "" && (codeOf(err) != network.AlreadyExists || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%v: error %v, want %s", c.port, err, c.want)
+		case err == nil:
+			l.detach(p, g)
+		}
+	}
+	if len(p.held) != 0 {
+		t.Errorf("sockets are left: %v", p.held)
+	}
+	listen := func(kind, addr string) (err error) {
+		l.in(l.node, func() error {
+			if strings.HasPrefix(kind, "udp") {
+				var c net.PacketConn
+				if c, err = net.ListenPacket(kind, addr); err == nil {
+					_ = c.Close()
+				}
+				return nil
+			}
+			var s net.Listener
+			if s, err = net.Listen(kind, addr); err == nil {
+				_ = s.Close()
+			}
+			return nil
+		})
+		return err
+	}
+	g := l.attach(p, "first", port("tcp", 7010, 70), port("udp", 7010, 70))
+	l.serve(g.ns, "tcp", ":70", "pod")
+	taken := func() {
+		t.Helper()
+		for _, c := range [][2]string{{"tcp4", "127.0.0.1:7010"}, {"tcp", ":7010"}, {"tcp6", "[2001:db8::1]:7010"}, {"udp4", "127.0.0.1:7010"}, {"udp6", "[::]:7010"}} {
+			if err := listen(c[0], c[1]); !errors.Is(err, unix.EADDRINUSE) {
+				t.Errorf("%s %s: %v, want it to be in use", c[0], c[1], err)
+			}
+		}
+		l.asks(l.node, "tcp", "127.0.0.1:7010", "pod", "")
+	}
+	taken()
+	// The same after a restart.
+	p.Close()
+	p = l.plugin(Config{Subnet6: netip.MustParsePrefix("fd00:214::/64")}, g.Kept)
+	l.holds(p, 4)
+	taken()
+	// A process that took the port while no agent ran keeps it.
+	p.Close()
+	l.serve(l.node, "tcp4", "127.0.0.1:7010", "node")
+	p = l.plugin(Config{Subnet6: netip.MustParsePrefix("fd00:214::/64"), Reserved: []uint16{7010}}, g.Kept)
+	l.holds(p, 2) // those of UDP
+	l.asks(l.node, "tcp", "127.0.0.1:7010", "node", "")
+	l.detach(p, g)
+	if err := listen("udp", ":7010"); err != nil || len(p.held) != 0 {
+		t.Errorf("the port of a pod that has gone: %v, %v", err, p.held)
 	}
 }

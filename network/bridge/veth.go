@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -16,9 +17,8 @@ import (
 // podIfname is the name that CRI runtimes give to the interface of a pod.
 const podIfname = "eth0"
 
-// addVeth creates a veth: one end is a port of the bridge, up, with hairpin mode if
-// requested; the other end is eth0 of a namespace, down. Both requests are sent at
-// once.
+// addVeth creates a veth: one end is a port of the bridge, up; the other end is eth0 of
+// a namespace, down. setPort has to be called before the pod sends.
 func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.HardwareAddr) error {
 	if err := l.may("veth"); err != nil {
 		return err
@@ -44,26 +44,57 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
 	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(pod.Fd())))
 	add.AddData(info)
-	if _, err := add.Execute(unix.NETLINK_ROUTE, 0); err != nil {
-		return err
-	}
-	atPoint("port")
-	return l.setPort(name)
+	_, err := add.Execute(unix.NETLINK_ROUTE, 0)
+	return err
 }
 
 // setPort changes the defaults of a bridge port. In hairpin mode a pod can reach
 // itself by its own host port: the bridge would otherwise not send a packet back to
-// the port from which it came.
-func (l *links) setPort(name string) error {
+// the port from which it came. The bridge learns no address from the port, sends it no
+// frames for unknown addresses, and knows that the pod's MAC address is there.
+func (l *links) setPort(name string, mac net.HardwareAddr) error {
 	set := l.request(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	set.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	set.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
 	port := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	port.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated("bridge"))
-	port.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil).AddRtAttr(nl.IFLA_BRPORT_MODE, []byte{1})
+	data := port.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil)
+	data.AddRtAttr(nl.IFLA_BRPORT_MODE, []byte{1})
+	data.AddRtAttr(nl.IFLA_BRPORT_LEARNING, []byte{0})
+	data.AddRtAttr(nl.IFLA_BRPORT_UNICAST_FLOOD, []byte{0})
 	set.AddData(port)
-	_, err := set.Execute(unix.NETLINK_ROUTE, 0)
-	return err
+	if _, err := set.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return err
+	}
+	link, err := l.h.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	// Sticky, as frames at other ports would move a static entry (Linux 5.0; earlier
+	// kernels ignore the flag).
+	return l.h.NeighSet(&netlink.Neigh{
+		LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | ntfSticky, HardwareAddr: mac,
+	})
+}
+
+// ntfSticky is NTF_STICKY of linux/neighbour.h.
+const ntfSticky = 1 << 6
+
+// settle returns when the kernel has noticed that a link is up. It does so later
+// otherwise, and drops the first packets to the pod: nothing delays them, since no
+// neighbour has to be found. A failure has no other effect, and is ignored.
+func (l *links) settle(name string) {
+	// Asking for the state of a link handles its pending events (ETHTOOL_GLINK).
+	const glink = 0xa
+	value := struct{ cmd, data uint32 }{cmd: glink}
+	request := struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], name)
+	fd := l.sockets[unix.NETLINK_ROUTE].Socket.GetFd()
+	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
 }
 
 // setUpPod gives eth0 of a pod's namespace its addresses and routes, and disables
@@ -75,7 +106,8 @@ func setUpPod(pod *os.File, p plan) error {
 		if hasIPv6() {
 			all := maps.Clone(trustNobody)
 			if p.IPv6.IsValid() {
-				all["disable_ipv6"] = "0"
+				// The link-local address follows from the MAC address: see senders.
+				all["disable_ipv6"], all["addr_gen_mode"] = "0", "0"
 			}
 			for name, value := range all {
 				if err := writeSysctl("ipv6/conf/"+podIfname+"/"+name, value); err != nil {
@@ -114,6 +146,10 @@ func setUpPod(pod *os.File, p plan) error {
 				continue
 			}
 			gw := gateway(addr)
+			// Permanent: no answer of another pod replaces the node.
+			if err := h.NeighSet(neighbour(link.Attrs().Index, gw, macOf(gateway(p.IPv4)))); err != nil {
+				return fmt.Errorf("add neighbour %s: %w", gw, err)
+			}
 			if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: everywhere(gw)}); err != nil {
 				return fmt.Errorf("add default route by %s: %w", gw, err)
 			}
@@ -145,19 +181,55 @@ func (l *links) ports(master int, prefix string) ([]string, error) {
 	return names, nil
 }
 
+// neighbour is a permanent entry: who has an address on a link.
+func neighbour(link int, addr netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
+	return &netlink.Neigh{LinkIndex: link, IP: addr.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}
+}
+
+// addNeighbours tells the node who has the addresses of pods. It does not ask, and no
+// answer replaces an entry. The MAC address follows from the address, so that an entry
+// that is left over is right for the next pod.
+func (l *links) addNeighbours(bridge int, pods ...plan) error {
+	for _, p := range pods {
+		for _, addr := range p.ips() {
+			if err := l.h.NeighSet(neighbour(bridge, addr, macOf(p.IPv4.Addr()))); err != nil {
+				return fmt.Errorf("add neighbour %s: %w", addr, err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeNeighbours removes the entries. Missing ones are a success.
+func (l *links) removeNeighbours(bridge int, p plan) error {
+	for _, addr := range p.ips() {
+		// ENODEV: the bridge is gone, and its entries with it.
+		if err := l.h.NeighDel(neighbour(bridge, addr, nil)); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("remove neighbour %s: %w", addr, err)
+		}
+	}
+	return nil
+}
+
 // join makes veths ports of the bridge again. A bridge that was removed and made anew
 // has no ports. A pod's interface that is missing is skipped: its TearDown will not
-// find it either.
-func (l *links) join(master int, veths []string) error {
+// find it either. With all, ports of the bridge get their settings as well, such as
+// those of an agent of another version.
+func (l *links) join(master int, pods []plan, all bool) error {
 	var errs []error
-	for _, name := range veths {
-		link, err := l.find(name)
+	for _, p := range pods {
+		link, err := l.find(p.Veth)
 		if err != nil || link == nil || link.Type() != "veth" {
 			errs = append(errs, err)
 			continue
 		}
-		if link.Attrs().MasterIndex != master {
-			errs = append(errs, l.h.LinkSetMasterByIndex(link, master), l.setPort(name))
+		strange := link.Attrs().MasterIndex != master
+		if strange {
+			errs = append(errs, l.h.LinkSetMasterByIndex(link, master))
+		}
+		// The MAC address of a damaged record is not known: its port stays as it is.
+		if (strange || all) && p.IPv4.IsValid() {
+			errs = append(errs, l.setPort(p.Veth, macOf(p.IPv4.Addr())), l.addNeighbours(master, p))
 		}
 		if link.Attrs().Flags&net.FlagUp == 0 {
 			errs = append(errs, l.h.LinkSetUp(link))

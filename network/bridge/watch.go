@@ -252,7 +252,7 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 	if c == changedBridge {
 		return p.ensureBridge()
 	}
-	l, want := p.layout(), p.serve(nil, false)
+	l, want := p.layout(), p.contents()
 	// Events were lost: most likely nothing has happened.
 	if c == unsure {
 		if ok, err := p.table.holds(l, want); ok && err == nil {
