@@ -89,7 +89,7 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 	}
 	var problems []Problem
 	if pool := has[""]; !pool.Empty() {
-		problems = append(problems, Problem{pod.UID, "", pool, errors.New("the pod is not entitled to exclusive CPUs")})
+		problems = append(problems, Problem{pod.UID, "", pool, errors.New("the pod does not get CPUs of its own")})
 	}
 	for _, c := range pod.Containers {
 		cpus, ok := has[c.Name]
@@ -137,9 +137,9 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 		var err error
 		switch {
 		case want > 0 && cpus.Len() != want:
-			err = fmt.Errorf("%d CPUs; the container requests %d", cpus.Len(), want)
+			err = fmt.Errorf("they are %d, and the container asks for %d", cpus.Len(), want)
 		case cpus.Empty() || !cpus.SubsetOf(pool):
-			err = fmt.Errorf("not in the pod's CPUs %q", pool)
+			err = fmt.Errorf("the pod's are %q", pool)
 		case cpus.IntersectLen(staying) > 0:
 			err = fmt.Errorf("CPUs %s are exclusive to another container", cpus.Intersect(staying))
 		}
@@ -162,7 +162,7 @@ func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPU
 		return fmt.Errorf("CPUs %s are offline", offline)
 	}
 	if cpus.Len() != n {
-		return fmt.Errorf("%d CPUs; want %d, as requested", cpus.Len(), n)
+		return fmt.Errorf("they are %d, and %d are asked for", cpus.Len(), n)
 	}
 	if reserved := cpus.Intersect(p.reserved); !reserved.Empty() {
 		return fmt.Errorf("CPUs %s are reserved", reserved)
@@ -218,13 +218,13 @@ func (p *Static) Validate(s State) []Problem {
 		held := pod.held()
 		report(uid, "", held.Minus(p.l.all), "the machine does not have them")
 		report(uid, "", held.Intersect(p.reserved), "they are reserved")
-		report(uid, "", held.Intersect(s.shared), "CPUs are also in the shared pool")
-		report(uid, "", held.Intersect(assigned), "CPUs are also assigned to other pods")
+		report(uid, "", held.Intersect(s.shared), "they are in the shared pool")
+		report(uid, "", held.Intersect(assigned), "other pods have them too")
 		assigned = assigned.Union(held)
 		var staying numa.CPUSet
 		for _, c := range pod.Containers {
 			if c.CPUs.Empty() {
-				problems = append(problems, Problem{uid, c.Name, c.CPUs, errors.New("the container has no CPUs")})
+				problems = append(problems, Problem{uid, c.Name, c.CPUs, errors.New("there are none")})
 			}
 			if !pod.Pool.Empty() {
 				report(uid, c.Name, c.CPUs.Minus(pod.Pool), "they are not the pod's")
@@ -236,7 +236,7 @@ func (p *Static) Validate(s State) []Problem {
 		}
 	}
 	// Unassigned CPUs outside the shared pool would never be allocated again.
-	report("", "", p.pool().Minus(s.shared).Minus(assigned), "CPUs are neither assigned nor shared")
+	report("", "", p.pool().Minus(s.shared).Minus(assigned), "assigned to no container and not shared")
 	return problems
 }
 

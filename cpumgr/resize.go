@@ -16,7 +16,7 @@ import (
 // unchanged.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
-		return s, fmt.Errorf("container index %d of pod %s: want less than %d", container, pod.UID, len(pod.Containers))
+		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
 	}
 	c := pod.Containers[container]
 	// Pods of other classes have no CPUs of their own, before or after.

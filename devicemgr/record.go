@@ -139,7 +139,7 @@ func strict(value []byte, into any) error {
 		return err
 	}
 	if dec.More() {
-		return errors.New("unexpected data after the JSON value")
+		return errors.New("there is more after the value")
 	}
 	return nil
 }

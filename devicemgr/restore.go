@@ -18,7 +18,7 @@ import (
 // may be in use is not given to other pods.
 
 // errRestored is for a Restore that has no use.
-var errRestored = errors.New("device records were already restored")
+var errRestored = errors.New("devices of before the restart were read already")
 
 // blind is a running pod with devices that are not known, because its record was
 // damaged: they cannot be told from free devices. Manager.mu guards it. It is

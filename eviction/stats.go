@@ -174,7 +174,7 @@ func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate
 	defer cancel()
 	usage, err := l.usage(ctx, pods)
 	if err == nil && usage == nil && len(pods) > 0 {
-		err = errors.New("usage of pods is unknown")
+		err = errors.New("there are none")
 	}
 	out := make([]rank.Candidate, len(pods))
 	for i, p := range pods {

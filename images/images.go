@@ -217,7 +217,7 @@ func New(cfg Config) (*Manager, error) {
 		errs = append(errs, errors.New("Config.Service is required"))
 	}
 	if cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
-		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, MaxBackoff at least Backoff", cfg.Backoff, cfg.MaxBackoff))
+		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", cfg.Backoff, cfg.MaxBackoff))
 	}
 	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 || cfg.ParallelPerRegistry < 0 {
 		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d, Parallel %d and ParallelPerRegistry %d: want 0 (no bound) or more",
@@ -394,7 +394,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 			return Image{}, ctx.Err()
 		}
 		if missing != "" {
-			err = fmt.Errorf("%w; missing pull secrets: %s", err, missing)
+			err = fmt.Errorf("%w; pull secrets that are not there: %s", err, missing)
 		}
 		return Image{}, m.note(r, key, err)
 	}

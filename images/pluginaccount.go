@@ -87,7 +87,7 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 	case pod == nil || pod.Spec.ServiceAccountName == "":
 		return identity{}, !t.Required, nil
 	case p.cfg.Accounts == nil:
-		return identity{}, false, errors.New("tokens of service accounts need an API server; this agent has none")
+		return identity{}, false, errors.New("there is no cluster to ask for tokens of service accounts")
 	}
 	ns, name := pod.Namespace, pod.Spec.ServiceAccountName
 	a, err := p.cfg.Accounts.Account(ctx, ns, name)
@@ -122,7 +122,7 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	// The account was deleted and created again between both requests: records of the old one
 	// must not count for the new one.
 	if uid := accountOf(who.token); uid != "" && uid != who.account.UID {
-		return identity{}, false, fmt.Errorf("token of service account %s/%s: its UID is %.64q; the account's is %.64q", who.account.Namespace, who.account.Name, uid, who.account.UID)
+		return identity{}, false, fmt.Errorf("token of service account %s/%s: UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
 	}
 	hash := sha256.Sum256([]byte(who.token))
 	who.asked = digest(who.account, who.annotations, hex.EncodeToString(hash[:]))

@@ -76,7 +76,7 @@ func (s State) DecodePod(uid, policy string, data []byte) (State, error) {
 		return s, fmt.Errorf("saved memory of pod %s: %w", uid, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return s, fmt.Errorf("saved memory of pod %s: unexpected data after the JSON object", uid)
+		return s, fmt.Errorf("saved memory of pod %s: something follows the object", uid)
 	}
 	e, err := saved.entry(uid, policy)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p savedPod) entry(uid, policy string) (*entry, error) {
 		case err != nil:
 			return nil, fmt.Errorf("containers[%d]: %w", i, err)
 		case names[h.name]:
-			return nil, fmt.Errorf("containers[%d].name is %q twice", i, h.name)
+			return nil, fmt.Errorf("containers[%d].name is %q for the second time", i, h.name)
 		case i > 0 && h.index <= holders[i-1].index:
 			return nil, fmt.Errorf("containers[%d].index is %d after %d; want ascending numbers", i, h.index, holders[i-1].index)
 		}

@@ -76,7 +76,7 @@ func (p *Static) conflicts(s State) []Problem {
 		}
 		for i, has := range p.room(g.nodes) {
 			if g.used[i] > has {
-				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are assigned; the nodes have %d", g.nodes, g.used[i], p.resources[i], has)})
+				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are given; there are %d", g.nodes, g.used[i], p.resources[i], has)})
 			}
 		}
 	}

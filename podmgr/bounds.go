@@ -101,7 +101,7 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 		return false
 	}
 	if d.size += size; d.size > maxObjects {
-		d.problem(o, n, name, "", fmt.Sprintf("the objects of the file need more than %d bytes of memory with this one", maxObjects))
+		d.problem(o, n, name, "", fmt.Sprintf("with this object the file comes to more than %d bytes in memory", maxObjects))
 		// What is left out costs nothing: smaller objects that follow may still fit.
 		d.size -= size
 		return false
@@ -139,7 +139,7 @@ func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) b
 func notInPath(s string) string {
 	switch {
 	case len(s) > maxName:
-		return fmt.Sprintf("has %d bytes; want at most %d", len(s), maxName)
+		return fmt.Sprintf("has %d bytes; it may have %d", len(s), maxName)
 	// No valid name or UID has "..", so it is refused
 	// anywhere, not only as an element of a path.
 	case s == ".", strings.Contains(s, ".."), strings.ContainsAny(s, "/\\"), strings.ContainsFunc(s, unicode.IsControl), !utf8.ValidString(s):

@@ -181,7 +181,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	for _, s := range cfg.Sources {
 		if m.sources[s.Name()] != nil {
-			errs = append(errs, fmt.Errorf("Config.Sources: two sources are named %q; want unique names", s.Name()))
+			errs = append(errs, fmt.Errorf("Config.Sources has two named %q", s.Name()))
 		}
 		m.sources[s.Name()] = &sourceState{kind: KindOf(s), pods: map[types.UID]*v1.Pod{}, given: map[types.UID]*v1.Pod{}, first: map[types.UID]*v1.Pod{}}
 	}

@@ -28,7 +28,7 @@ const maxEnvFile = 64 << 10
 func parseEnvFile(data []byte) (map[string]string, error) {
 	// Readers have limits too; this one is part of the format.
 	if len(data) > maxEnvFile {
-		return nil, fmt.Errorf("has %d bytes; want at most %d", len(data), maxEnvFile)
+		return nil, fmt.Errorf("has %d bytes; it may have %d", len(data), maxEnvFile)
 	}
 	content := string(data)
 	const blanks = " \t\r"
@@ -127,7 +127,7 @@ func (f *envFiles) file(dir, path string) envFile {
 	var out envFile
 	// Each variable may name another file of 64 KiB.
 	if f.size > maxStrings {
-		out.err = fmt.Errorf("is not read: the variable files of the container have more than %d bytes in total", maxStrings)
+		out.err = fmt.Errorf("is not read: the files of a container's variables have more than %d bytes in all", maxStrings)
 		return out
 	}
 	content, err := f.open(dir, path)

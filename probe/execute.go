@@ -61,7 +61,7 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	case t.probe.GRPC != nil:
 		return m.grpc(ctx, t)
 	default:
-		return check.Failure, "", fmt.Errorf("container %q: the probe has no exec, httpGet, tcpSocket or grpc action", t.spec.Name)
+		return check.Failure, "", fmt.Errorf("container %q: the probe says neither exec nor httpGet nor tcpSocket nor grpc", t.spec.Name)
 	}
 }
 

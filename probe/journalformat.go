@@ -58,7 +58,7 @@ func decode(b []byte) (record, error) {
 	}
 	// Such as the rest of a longer record that was overwritten in part.
 	if d.More() {
-		return nil, errors.New("unexpected data after the JSON object")
+		return nil, errors.New("there is more after the end")
 	}
 	if f.Version != journalVersion {
 		return nil, fmt.Errorf("version is %d; want %d", f.Version, journalVersion)

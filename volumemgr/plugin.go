@@ -133,7 +133,7 @@ var (
 	ErrUncertain = errors.New("the volume may be mounted")
 	// ErrTransient means that the operation changed nothing: the volume is as
 	// uncertain, or as unmounted, as before.
-	ErrTransient = errors.New("the volume is unchanged")
+	ErrTransient = errors.New("the volume is as it was")
 	// ErrNoDevice, only of SetUp and MapDevice, means that the device is not
 	// mounted although MountDevice succeeded: MountDevice is called again before
 	// the next try.

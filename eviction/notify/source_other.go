@@ -8,7 +8,7 @@ import (
 )
 
 // ErrUnsupported means that the system has no such notifications.
-var ErrUnsupported = errors.New("notify: notifications of memory pressure need Linux")
+var ErrUnsupported = errors.New("notify: only Linux reports memory running short")
 
 type waiter interface{}
 

@@ -67,7 +67,7 @@ func parseExec(std stdio, args []string) (c clientFlags, name string, req local.
 	case !dashes:
 		names, command = names[:1], names[1:]
 	case len(names) > 1:
-		return c, "", req, fmt.Errorf("%q before --: want one pod before -- and the command after it", names[1])
+		return c, "", req, fmt.Errorf("%q stands before --; want one pod there, and the command behind", names[1])
 	}
 	if len(command) == 0 {
 		return c, "", req, errors.New("which command? Give it after --")
@@ -210,7 +210,7 @@ func join(conn httpstream.Connection, std stdio, req local.ExecRequest) error {
 	case err != nil:
 		return fmt.Errorf("exec: %w", err)
 	case len(status) == 0:
-		return errors.New("exec: the runtime reported no exit status of the command")
+		return errors.New("exec: the runtime did not tell how the command ended")
 	}
 	return outcome(status)
 }

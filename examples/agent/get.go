@@ -49,7 +49,7 @@ func get(ctx context.Context, std stdio, args []string) error {
 		return c.getPods(ctx, std, names, *output)
 	case "events", "event", "ev":
 		if *watch {
-			return errors.New("-w: only with get pods")
+			return errors.New("-w: want get pods")
 		}
 		if *output == "wide" || *output == "name" {
 			return fmt.Errorf("-o %q: want json or yaml for events", *output)

@@ -270,7 +270,7 @@ func TestGetEvents(t *testing.T) {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 	for line, want := range map[string]string{
-		"get events -w":       "-w: only with get pods",
+		"get events -w":       "-w: want get pods",
 		"get events -o name":  `-o "name": want json or yaml`,
 		"get events none":     `no pod "none"`,
 		"get pods -w -o json": `-w with -o "json": want wide`,

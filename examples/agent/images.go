@@ -37,10 +37,10 @@ func imagesCommand(ctx context.Context, std stdio, args []string) error {
 		return fmt.Errorf("-o %q: want json, and no verb", *output)
 	}
 	if *name != "" && verb != "load" {
-		return fmt.Errorf("--name %q: only with the verb load", *name)
+		return fmt.Errorf("--name %q: want the verb load beside it", *name)
 	}
 	if *force && verb != "rm" {
-		return errors.New("--force: only with the verb rm")
+		return errors.New("--force: want the verb rm beside it")
 	}
 	switch verb {
 	case "":
@@ -64,7 +64,7 @@ func imagesCommand(ctx context.Context, std stdio, args []string) error {
 // eachImage calls do for all words, and reports what went wrong with any.
 func eachImage(words []string, what string, do func(string) error) error {
 	if len(words) == 0 {
-		return fmt.Errorf("give at least one %s", what)
+		return fmt.Errorf("which? Give at least one %s", what)
 	}
 	var errs []error
 	for _, w := range words {

@@ -15,7 +15,7 @@ func TestImagesWords(t *testing.T) {
 		"images -o yaml":        `-o "yaml": want json, and no verb`,
 		"images -o json rm a":   `-o "json": want json, and no verb`,
 		"images --name n pull":  `--name "n": want the verb load beside it`,
-		"images --force pull a": "--force: only with the verb rm",
+		"images --force pull a": "--force: want the verb rm beside it",
 		"images pull a b":       "no agent answers at /none/agent.sock",
 	} {
 		var out, msg bytes.Buffer

@@ -64,7 +64,7 @@ func logs(ctx context.Context, std stdio, args []string) error {
 	case err == nil, errors.Is(err, context.Canceled):
 		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the log stream ended early: %w", err)
+		return fmt.Errorf("the log broke off: %w", err)
 	default:
 		return err
 	}

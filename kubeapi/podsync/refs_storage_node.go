@@ -100,7 +100,7 @@ func nodePatch(node *v1.Node, installed []plugins.CSINodeDriver, removed []strin
 		}
 		for _, key := range slices.Sorted(maps.Keys(d.Topology)) {
 			if v, ok := has[key]; ok && v != d.Topology[key] {
-				bad[d.Name] = fmt.Errorf("driver %s: topology label %s: want %q; the node has %q", d.Name, key, d.Topology[key], v)
+				bad[d.Name] = fmt.Errorf("driver %s: topology label %s is to be %q, and the node has %q", d.Name, key, d.Topology[key], v)
 			}
 		}
 		if bad[d.Name] != nil {

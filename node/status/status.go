@@ -183,7 +183,7 @@ func New(cfg Config) (*Manager, error) {
 	// The node is not ready until the first results: machine, runtime and network start as
 	// errors.
 	return &Manager{
-		cfg: cfg, factsErr: errors.New("the machine was not read yet"), network: errNetworkUnknown,
+		cfg: cfg, factsErr: errors.New("the machine has not been looked at yet"), network: errNetworkUnknown,
 		addr:    Addressing{Hostname: cfg.Hostname, NodeIPs: cfg.NodeIPs, External: cfg.External},
 		changes: make(chan struct{}, 1), images: make(chan struct{}, 1), poll: make(chan struct{}, 1),
 	}, nil

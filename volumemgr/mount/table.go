@@ -113,7 +113,7 @@ func parseEntry(line string) (Entry, error) {
 	}
 	// Of the three fields behind the dash the source may be empty.
 	if dash < 0 || len(fields) != dash+4 {
-		return Entry{}, fmt.Errorf("%q: want the fields of a mount: proc_pid_mountinfo(5)", clip(line))
+		return Entry{}, fmt.Errorf("%q has not the fields of a mount", clip(line))
 	}
 	var e Entry
 	var err error

@@ -188,7 +188,7 @@ func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume,
 			return "", err
 		}
 		if len(found) == 0 {
-			return "", errors.Join(errors.New("no disk appeared with the volume's WWNs and LUN, or WWIDs"), scanned)
+			return "", errors.Join(errors.New("no disk has appeared with the WWNs and the LUN, or the WWIDs, of the volume"), scanned)
 		}
 		if found, err = n.machine.Wait(ctx, max(1, len(d.WWNs)), others, find); err != nil {
 			return "", err

@@ -143,7 +143,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 		return "", err
 	}
 	if len(found) == 0 {
-		return "", errors.Join(fmt.Errorf("target %s: no disk with LUN %d appeared", d.IQN, d.LUN), errors.Join(errs...))
+		return "", errors.Join(fmt.Errorf("target %s has shown no disk with LUN %d", d.IQN, d.LUN), errors.Join(errs...))
 	}
 	return n.device(ctx, d, found, find)
 }
@@ -358,7 +358,7 @@ func (n *iscsiNetwork) secret(ctx context.Context, v *volumemgr.Volume, d iscsiD
 		namespace = v.Pod.Namespace
 	}
 	if n.source == nil {
-		return nil, errors.New("iscsi.secretRef: this agent has no source of secrets")
+		return nil, errors.New("iscsi.secretRef: this node has no secrets")
 	}
 	o, err := n.source.Get(ctx, "Secret", namespace, s.SecretRef.Name)
 	if err != nil {

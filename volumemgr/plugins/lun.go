@@ -343,7 +343,7 @@ func lunOptions(spec *volumemgr.Spec) []string {
 // UnmountDevice unmounts a disk, unless a pod still has it, and detaches it.
 func (p *lunPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if !plain(d.Name) {
-		return fmt.Errorf("device %.64q: invalid name", d.Name)
+		return fmt.Errorf("device %.64q has no name of one", d.Name)
 	}
 	known, err := p.read(d.Name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
