@@ -17,8 +17,10 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // Whether a pod may run here. The order is that of the kubelet: what the node is,
@@ -57,11 +59,12 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	// Nobody is asked about one that has come to its end: what they answer would be shown as
 	// the reason of that. Its worker has the parts give back what it had. Of a static pod that
 	// ended before this process, its mirror may say so.
-	st, ok := a.statuses.Get(pod.UID)
+	last, ok := a.statuses.Last(pod.UID)
 	if shown, known := a.published(pod); !ok && known {
-		st, ok = *shown, true
+		last.Status = *shown
+		last.Why, _ = podlife.CauseOf(shown)
 	}
-	if ok && verdict.Ended(&st) {
+	if podlife.Ended(last.Status.Phase, last.Why) {
 		return nil, true
 	}
 	if r := a.admit(pod, others); r != nil {
@@ -180,7 +183,7 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 		zap.String("reason", r.Reason), zap.String("message", r.Message))
 	a.metrics.Rejected(r.Reason)
 	a.event(pod, verdict.Why(r))
-	a.setStatus(pod, verdict.Rejected(pod, r), a.mayRun(pod.UID))
+	a.setStatus(pod, statusmgr.Report{Status: verdict.Rejected(pod, r), Why: verdict.Why(r), Runs: a.mayRun(pod.UID)})
 	a.requestCleanup() // see takeBack
 }
 
@@ -210,13 +213,13 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	}
 	if !waits || before.Why.Message != r.Message || before.Seen < seen.Depth {
 		var previous *v1.PodStatus
-		switch st, ok := a.statuses.Get(pod.UID); {
-		case ok && verdict.WasRejected(&st):
-			a.statuses.Forget(pod.UID) // else the pod would count as one that came to its end, and be begun without its reservation
+		switch last, ok := a.statuses.Last(pod.UID); {
+		case ok && last.Why.Kind == podlife.Rejected:
+			a.nextLife(pod) // else the pod would count as one that came to its end, and be begun without its reservation
 		case ok:
-			previous = &st
+			previous = &last.Status
 		}
-		a.setStatus(pod, verdict.Waiting(pod, r, previous, seen), observed.Maybe)
+		a.setStatus(pod, statusmgr.Report{Status: verdict.Waiting(pod, r, previous, seen), Why: verdict.Why(r)})
 	}
 	return true
 }

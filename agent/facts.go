@@ -81,6 +81,7 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 	}
 	in := podspec.Input{
 		Pod:        pod,
+		Life:       a.life(pod).N,
 		Node:       a.nodeFacts(pod),
 		ConfigMaps: a.pods.ConfigMaps(pod.Namespace),
 		Secrets:    a.pods.Secrets(pod.Namespace),

@@ -60,6 +60,7 @@ func (h host) Mirrors() []*v1.Pod                            { return h.a.pods.M
 func (h host) Terminating(fullName string) bool              { return h.a.workers.TerminatingByFullName(fullName) }
 func (h host) Republish(uid types.UID)                       { h.a.republish(uid) }
 func (h host) Reconcile(pod *v1.Pod)                         { h.a.reconcile(pod) }
+func (h host) Life(pod *v1.Pod) podlife.Life                 { return h.a.life(pod) }
 func (h host) KnownTerminated(uid types.UID) bool            { return h.a.workers.KnownTerminated(uid) }
 func (h host) Want(uid types.UID) podmgr.Want                { return h.a.pods.Want(uid) }
 func (h host) ContentRemovable(uid types.UID) bool           { return h.a.workers.ShouldContentBeRemoved(uid) }

@@ -158,18 +158,14 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 // rejected, or nil if it does not begin again now. While its worker has not finished, its
 // volumes are not gone yet.
 func (a *Agent) revives(pod *v1.Pod) (begins func()) {
-	// The phase first: nearly all pods run, and a status is a copy.
 	if ph, ok := a.statuses.Phase(pod.UID); len(a.hooks.Revivers) == 0 || podmeta.IsTerminal(pod.Status.Phase) || !ok || !podmeta.IsTerminal(ph) {
 		return nil
 	}
 	if w, works := a.workers.State(pod.UID); works && !w.Finished {
 		return nil
 	}
-	st, ok := a.statuses.Get(pod.UID)
-	if !ok {
-		return nil
-	}
-	return a.hooks.Revives(a.guard, pod, &st)
+	last, _ := a.statuses.Last(pod.UID)
+	return a.hooks.Revives(a.guard, pod, last.Why)
 }
 
 // rejectedAtRest reports whether a pod was rejected and nothing of it runs.

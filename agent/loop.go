@@ -255,7 +255,7 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	a.statuses.Adopt(pod, a.shown(pod))
 	if begins := a.revives(pod); begins != nil {
 		begins()
-		a.statuses.Forget(pod.UID) // that it ended is over
+		a.nextLife(pod)
 	}
 	// Nothing of it begins to run: its worker only takes down what is left.
 	if podmeta.IsTerminal(pod.Status.Phase) || a.isEnding(pod.UID) {
@@ -287,8 +287,8 @@ func (a *Agent) isEnding(uid types.UID) bool {
 	if w, works := a.workers.State(uid); !works || !w.Finished {
 		return true
 	}
-	st, ok := a.statuses.Get(uid)
-	return ok && verdict.Ended(&st)
+	last, ok := a.statuses.Last(uid)
+	return ok && podlife.Ended(last.Status.Phase, last.Why)
 }
 
 // settle acts on what was decided about a pod. It is called on the loop, at once or
@@ -298,10 +298,12 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 		a.reject(pod, *r)
 		return
 	}
-	if st, ok := a.statuses.Get(pod.UID); ok && (verdict.WasRejected(&st) || a.book.Get(pod.UID).Why != nil && !verdict.Ran(&st)) {
-		// The status only says that the pod was rejected or waited. A status of a pod that has run
-		// is kept.
-		a.statuses.Forget(pod.UID)
+	switch last, ok := a.statuses.Last(pod.UID); {
+	case !ok:
+	case last.Why.Kind == podlife.Rejected:
+		a.nextLife(pod)
+	case a.book.Get(pod.UID).Why != nil && !verdict.Ran(&last.Status):
+		a.statuses.Forget(pod.UID) // it only says that the pod waited
 	}
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stopped = false })
 	a.begin(a.hooks.Allocated(a.guard, pod))

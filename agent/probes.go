@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/internal/probeperiod"
-	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -34,11 +33,11 @@ func (a *Agent) probed(c probe.Change) {
 }
 
 // setStatus sets a status that was computed a moment ago. A result that came meanwhile
-// has been set already, and nobody would set it again. runs says whether containers may run.
-func (a *Agent) setStatus(pod *v1.Pod, st v1.PodStatus, runs observed.Answer) {
+// has been set already, and nobody would set it again.
+func (a *Agent) setStatus(pod *v1.Pod, r statusmgr.Report) {
 	a.run.results.Lock()
 	defer a.run.results.Unlock()
-	a.show(pod, statusmgr.Report{Status: st, Runs: runs})
+	a.show(pod, r)
 }
 
 // runtimeAnswers asks the runtime something that costs it nothing.

@@ -62,6 +62,7 @@ func (a *Agent) confirmed() bool {
 // over. A status of another pod waits only if it is a guess: a failed readiness probe is news
 // that takes traffic away.
 func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
+	r.Life = a.life(pod).N
 	guess := probing.Refresh(a.probes, a.published, pod, &r.Status)
 	r.Shown = a.shown(pod)
 	if !podmeta.IsStatic(pod) {

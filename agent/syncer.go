@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // The steps of a pod's life, called by its worker: each is idempotent, and is tried
@@ -48,14 +49,15 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	a.hooks.Learn(a.guard, w.Pod.UID, obs)
 	pod := a.hooks.Allocated(a.guard, w.Pod)
 	status := a.status(ctx, pod, obs, false)
+	var why podlife.Cause
 	if a.pastDeadline(pod, &status) {
-		why := podlife.Cause{Kind: podlife.DeadlineExceeded}
+		why.Kind = podlife.DeadlineExceeded
 		a.event(pod, why)
 		why.Apply(&status)
 	}
 	// Before anything is done: users see what was there, also if the next call
 	// hangs.
-	a.setStatus(pod, status, observed.Maybe)
+	a.setStatus(pod, statusmgr.Report{Status: status, Why: why})
 	// The worker ends what may still run, such as sidecars, and then takes the pod
 	// down.
 	//
@@ -88,7 +90,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	if news || err != nil {
 		// Why a container did not start shows in the status at once.
-		a.setStatus(pod, a.status(ctx, pod, obs, false), observed.Maybe)
+		a.setStatus(pod, statusmgr.Report{Status: a.status(ctx, pod, obs, false)})
 	}
 	// After the worker has noted the outcome: the look may wake it at once.
 	after := func() {
@@ -198,11 +200,13 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 // publish shows the status of a pod that is ending, changed by those who end it: an
 // eviction sets its phase and reason. A terminal phase is published once nothing runs.
 func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, runs observed.Answer, final bool) {
-	status := a.status(ctx, w.Pod, obs, final)
+	r := statusmgr.Report{Status: a.status(ctx, w.Pod, obs, final), Runs: runs}
 	for _, why := range w.Causes {
-		why.Apply(&status)
+		if why.Apply(&r.Status); why.Shows() {
+			r.Why = why
+		}
 	}
-	a.setStatus(w.Pod, status, runs)
+	a.setStatus(w.Pod, r)
 }
 
 // stopped informs every part that a pod's containers have stopped, once.

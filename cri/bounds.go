@@ -88,4 +88,5 @@ var readBack = []string{
 	LabelPodName, LabelPodNamespace, LabelPodUID, LabelContainerName,
 	AnnotationHash, AnnotationRestartCount, AnnotationTerminationMessagePath, AnnotationTerminationMessagePolicy, AnnotationPreStop,
 	AnnotationPorts, AnnotationPodDeletionGracePeriod, AnnotationPodTerminationGracePeriod, AnnotationResources,
+	AnnotationLife,
 }

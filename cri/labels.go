@@ -29,3 +29,7 @@ const (
 // AnnotationResources is this project's own: the resources, as JSON of a
 // v1.ResourceRequirements, that a container was created with.
 const AnnotationResources = "io.nodewright.container.resources"
+
+// AnnotationLife is this project's own: the number of the life of its pod that a sandbox
+// was made in, as podlife.Life has it.
+const AnnotationLife = "io.nodewright.pod.life"

@@ -63,17 +63,19 @@ const (
 
 // Cause is why a pod or a container ends, is rejected or waits. It is plain data. The
 // zero Cause is gentle: it leaves the status alone and gives the pod its own time.
+//
+// Its JSON is stored with statuses: fields may come, and none may change.
 type Cause struct {
-	Kind Kind
+	Kind Kind `json:"kind,omitempty"`
 	// Reason is the word for programs, such as OutOfcpu; "" is that of the kind.
-	Reason string
+	Reason string `json:"reason,omitempty"`
 	// Message is the text for people; "" is that of the kind.
-	Message string
+	Message string `json:"message,omitempty"`
 	// At is when the cause arose. It is the transition time of DisruptionTarget.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 	// Grace is how many seconds there are to end, as given by whoever ends it; nil is
 	// what the pod has anyway. See [Grace].
-	Grace *int64
+	Grace *int64 `json:"grace,omitempty"`
 }
 
 // effects are what follows from a kind.
@@ -230,6 +232,12 @@ func (c Cause) Returns(pod *v1.Pod) bool {
 	default:
 		return e.again == always || pod.Spec.RestartPolicy != v1.RestartPolicyNever
 	}
+}
+
+// Ended reports whether a pod whose status has this phase and cause has come to its end. One that was
+// rejected has not: it never began.
+func Ended(phase v1.PodPhase, why Cause) bool {
+	return podmeta.IsTerminal(phase) && why.Kind != Rejected
 }
 
 // EndedByNode reports whether a status says that the node ended the pod for others

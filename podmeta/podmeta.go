@@ -30,6 +30,10 @@ const (
 	// follows: an API server, or a control plane of one's own.
 	AnnotationManaged = "io.nodewright.config.managed"
 
+	// AnnotationLife has, on the mirror of a static pod, the number of the life that it
+	// shows; see podlife.Life.
+	AnnotationLife = "io.nodewright.life"
+
 	// SourceAPI is the source of pods that did come from there.
 	SourceAPI = "api"
 )

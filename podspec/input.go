@@ -15,6 +15,8 @@ import (
 // Input has everything that the compiled requests depend on. Only Pod is required. The compiler
 // changes nothing in it.
 type Input struct {
+	// Life is the number of the pod's life, which the sandbox has as an annotation; 0: none.
+	Life uint32
 	Pod  *v1.Pod
 	Node Node
 	// ConfigMaps and Secrets are those of the pod's namespace, by name.

@@ -29,6 +29,13 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 		Annotations:  maps.Clone(pod.Annotations),
 		PortMappings: portMappings(pod),
 	}
+	delete(conf.Annotations, cri.AnnotationLife)
+	if in.Life > 0 {
+		if conf.Annotations == nil {
+			conf.Annotations = map[string]string{}
+		}
+		conf.Annotations[cri.AnnotationLife] = strconv.FormatUint(uint64(in.Life), 10)
+	}
 	// The pod's labels are added, but cannot override the labels that identify it.
 	for k, v := range pod.Labels {
 		if _, ours := conf.Labels[k]; !ours {

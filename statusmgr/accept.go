@@ -25,6 +25,14 @@ import (
 // news. A pod that is finished stays so. The caller holds m.mu.
 func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 	e, next := m.entries[pod.UID], &r.Status
+	// What the disk has of an earlier life says nothing about this one.
+	if e != nil && e.restored && e.unsent() && e.life < r.Life {
+		m.drop(pod.UID, e)
+		e = nil
+	}
+	if e != nil && r.Life < e.life {
+		return false
+	}
 	var past []*v1.PodStatus
 	// Transition times are those that others have seen, and not of a status that was not
 	// published: a Deployment counts minReadySeconds from them.
@@ -38,6 +46,7 @@ func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 	// Before the comparison: a status that differs only in times, order or
 	// impossible changes is no news.
 	m.correct(pod, past, next, now)
+	why := r.cause()
 	added, stopped := e == nil || e.restored, false
 	if e == nil {
 		e = m.newEntry(pod.UID)
@@ -53,7 +62,7 @@ func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 		// The newer value is kept although nothing is published: conditions of
 		// other writers in it may be new, and Get returns them.
 		if e.finished == finished && !stopped && sameStatus(e.status, next) {
-			e.pod, e.status, e.restored = pod, next, false
+			e.pod, e.status, e.life, e.why, e.restored = pod, next, r.Life, why, false
 			if added {
 				m.subs.Publish(Change{UID: pod.UID, Pod: pod, Status: next, Added: true, Finished: finished})
 			}
@@ -66,7 +75,7 @@ func (m *Manager) accept(pod *v1.Pod, r Report, finished bool) bool {
 	}
 	m.countTerminated(old, next)
 	m.serial++
-	e.pod, e.status, e.finished, e.restored = pod, next, finished, false
+	e.pod, e.status, e.life, e.why, e.finished, e.restored = pod, next, r.Life, why, finished, false
 	// Load balancers and controllers act on phase and readiness: such changes go
 	// before the others.
 	urgent := e.urgent || added || finished || stopped || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)

@@ -10,11 +10,26 @@ import (
 // Report is a status of a pod, and what its publication depends on.
 type Report struct {
 	Status v1.PodStatus
+	// Life is the number of the pod's life ([podlife.Life]). A Report of an earlier life than
+	// the last one is ignored.
+	Life uint32
 	// Shown is how others see the pod.
 	Shown Shown
 	// Runs says whether containers of the pod may run. A terminal phase is withheld until
 	// a Report says No, and published with the status of that one.
 	Runs observed.Answer
+	// Why is the cause that the status shows: why the pod has failed, or waits to be
+	// admitted. Without one it is read from the status ([podlife.CauseOf]).
+	Why podlife.Cause
+}
+
+// cause returns the cause of a status: the one given, if the status can show it.
+func (r *Report) cause() podlife.Cause {
+	if r.Why != (podlife.Cause{}) && r.Status.Phase != v1.PodSucceeded {
+		return r.Why
+	}
+	why, _ := podlife.CauseOf(&r.Status)
+	return why
 }
 
 // Shown is how others see a pod: the object that a status is published under, as a

@@ -1,6 +1,7 @@
 package statusmgr_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -83,4 +85,40 @@ func TestAGuessBeforeItsTurn(t *testing.T) {
 			t.Errorf("sink was told %q, want the status once", got)
 		}
 	})
+}
+
+// A status of an earlier life that comes late is ignored, and what the disk has of an earlier life is no
+// past of this one.
+func TestLives(t *testing.T) {
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	of := func(life uint32, st v1.PodStatus) statusmgr.Report {
+		return statusmgr.Report{Status: st, Life: life, Shown: statusmgr.Itself(newPod("p")), Runs: observed.No}
+	}
+	var left *memStore
+	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
+		m.Show(newPod("p"), of(2, status(v1.PodRunning)))
+		if m.Show(newPod("p"), of(1, terminated(v1.PodFailed, 1))) {
+			t.Error("a late status is news")
+		}
+		synctest.Wait()
+		if got := told(sink); got != "p Running" {
+			t.Errorf("sink was told %q", got)
+		}
+		sink.FailWith(always(errors.New("down")))
+		m.Show(newPod("p"), of(2, terminated(v1.PodFailed, 1)))
+		synctest.Wait()
+		left = store.crash()
+	})
+	for _, life := range []uint32{2, 3} {
+		run(t, statusmgr.Config{Store: left.crash()}, func(m *statusmgr.Manager) {
+			if r, _ := m.Last("p"); r.Life != 2 {
+				t.Errorf("restored life %d, want 2", r.Life)
+			}
+			m.Show(newPod("p"), of(life, status(v1.PodRunning)))
+			want := map[uint32]v1.PodPhase{2: v1.PodFailed, 3: v1.PodRunning}[life]
+			if ph, _ := m.Phase("p"); ph != want {
+				t.Errorf("in life %d it is %s, want %s", life, ph, want)
+			}
+		})
+	}
 }

@@ -154,6 +154,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	e := m.newEntry(uid)
 	// There is no spec: whatever needs one waits for the first Set.
 	e.pod, e.status, e.restored = &v1.Pod{ObjectMeta: r.Meta}, &r.Status, true
+	e.life, e.why = r.Life, r.why()
 	// A pod that was finished before its deletion was asked for has left its directory
 	// and its containers: they go first, and then it is finished again.
 	e.finished = r.Finished && r.Meta.DeletionTimestamp != nil

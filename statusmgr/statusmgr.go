@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/subscription"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -47,8 +48,10 @@ type Manager struct {
 type entry struct {
 	pod      *v1.Pod
 	status   *v1.PodStatus
+	life     uint32
 	shown    Shown
 	runs     observed.Answer
+	why      podlife.Cause
 	finished bool // the pod is over and nothing of it is left
 	restored bool // from before a restart; none was Set since
 
@@ -143,7 +146,8 @@ func (m *Manager) Phase(uid types.UID) (v1.PodPhase, bool) {
 // Set is Show for a pod that others see as the object that it is, and of which nothing runs
 // when its phase is terminal.
 func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
-	return m.Show(pod, Report{Status: status, Shown: Itself(pod), Runs: observed.No})
+	last, _ := m.Last(pod.UID)
+	return m.Show(pod, Report{Status: status, Life: last.Life, Shown: Itself(pod), Runs: observed.No})
 }
 
 // Show stores a newly computed status of a pod, and reports whether it differs from the previous
@@ -169,7 +173,9 @@ func (m *Manager) Last(uid types.UID) (Report, bool) {
 }
 
 // report returns what the entry was given last.
-func (e *entry) report() Report { return Report{Status: *e.status, Shown: e.shown, Runs: e.runs} }
+func (e *entry) report() Report {
+	return Report{Status: *e.status, Life: e.life, Shown: e.shown, Runs: e.runs, Why: e.why}
+}
 
 // Terminate sets the last status of a pod of which nothing is left on the node. Started
 // containers that have not terminated get exit code 137. The phase becomes terminal, except
@@ -242,8 +248,8 @@ func (m *Manager) Retain(keep map[types.UID]bool) {
 	}
 }
 
-// Forget drops a pod's status. The next Set of the pod counts as its first and is not compared
-// with the dropped one.
+// Forget drops a pod's status, as when its next life begins. The next Set of the pod counts as its
+// first and is not compared with the dropped one.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // Statuses on disk that the sink has not taken. A healthy sink takes most statuses
@@ -34,6 +35,8 @@ type Store interface {
 type record struct {
 	Finished bool              `json:"finished,omitempty"`
 	Stopped  bool              `json:"stopped,omitempty"` // no container of the pod ran
+	Life     uint32            `json:"life,omitempty"`
+	Cause    *podlife.Cause    `json:"cause,omitempty"`
 	Meta     metav1.ObjectMeta `json:"metadata"`
 	Status   v1.PodStatus      `json:"status"`
 }
@@ -42,10 +45,14 @@ type record struct {
 // lock. Of the pod only what publication and deletion need is stored.
 func recordOf(e *entry) record {
 	p := e.pod
-	r := record{Finished: e.finished, Stopped: e.runs == observed.No, Status: *e.status, Meta: metav1.ObjectMeta{
+	r := record{Finished: e.finished, Life: e.life, Stopped: e.runs == observed.No, Status: *e.status, Meta: metav1.ObjectMeta{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, Generation: p.Generation,
 		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
 	}}
+	if e.why != (podlife.Cause{}) {
+		why := e.why
+		r.Cause = &why
+	}
 	for k, v := range p.Annotations { // they mark static pods and mirrors
 		if strings.HasPrefix(k, "kubernetes.io/config.") {
 			if r.Meta.Annotations == nil {
@@ -55,6 +62,15 @@ func recordOf(e *entry) record {
 		}
 	}
 	return r
+}
+
+// why returns the cause of the stored status; builds before this field have none.
+func (r *record) why() podlife.Cause {
+	given := Report{Status: r.Status}
+	if r.Cause != nil {
+		given.Why = *r.Cause
+	}
+	return given.cause()
 }
 
 // retryDelete is when a value is tried again that could not be deleted.

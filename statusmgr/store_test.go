@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // What is stored is what identifies the pod, what publication goes by, and the
@@ -34,6 +36,47 @@ func TestRecordsAreReadBack(t *testing.T) {
 	}
 	if _, err := parseRecord("other", value); err == nil {
 		t.Error("a record of another pod was taken")
+	}
+}
+
+// The cause of an end outlasts a restart. Of a record of an earlier build it is read from the status.
+func TestCausesAreReadBack(t *testing.T) {
+	grace := int64(3)
+	rejected := podlife.Cause{Kind: podlife.Rejected, Reason: "OutOfcpu", Message: "no cpu"}
+	for _, tc := range []struct {
+		name  string
+		phase v1.PodPhase
+		give  podlife.Cause
+		early bool // the record of a build that had no causes
+		want  podlife.Cause
+	}{
+		{"rejected", v1.PodFailed, rejected, false, rejected},
+		{"rejected, of an earlier build", v1.PodFailed, rejected, true, rejected},
+		{"evicted with its own time", v1.PodFailed, podlife.Cause{Kind: podlife.OverLimit, Grace: &grace}, false, podlife.Cause{Kind: podlife.OverLimit, Grace: &grace}},
+		{"for a shutdown, of an earlier build", v1.PodFailed, podlife.Cause{Kind: podlife.Shutdown, Reason: "Terminated"}, true, podlife.Cause{Kind: podlife.Shutdown, Reason: "Terminated"}},
+		{"of an embedder's own", v1.PodFailed, podlife.Cause{Reason: "Moved"}, false, podlife.Cause{Reason: "Moved"}},
+		{"it had succeeded", v1.PodSucceeded, podlife.Cause{Kind: podlife.Shutdown}, false, podlife.Cause{}},
+		{"none", v1.PodRunning, podlife.Cause{}, false, podlife.Cause{}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := Report{Status: v1.PodStatus{Phase: tc.phase}, Why: tc.give}
+			if tc.early {
+				tc.give.Apply(&r.Status)
+			}
+			e := &entry{pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u"}}, status: &r.Status, why: r.cause()}
+			rec := recordOf(e)
+			if tc.early {
+				rec.Cause = nil
+			}
+			value, err := json.Marshal(rec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := parseRecord("u", value)
+			if why := got.why(); err != nil || why.Kind != tc.want.Kind || why.Reason != tc.want.Reason || (why.Grace == nil) != (tc.want.Grace == nil) {
+				t.Errorf("read %+v, %v; want %+v", why, err, tc.want)
+			}
+		})
 	}
 }
 

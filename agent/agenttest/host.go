@@ -35,6 +35,7 @@ type Host struct {
 	pods     []*v1.Pod
 	mirrors  []*v1.Pod
 	statuses map[types.UID]v1.PodStatus
+	lives    map[types.UID]uint32
 	workers  map[types.UID]podworker.Status
 	seen     map[types.UID]*observed.Pod
 	claims   map[string]map[string]*resourceapi.ResourceClaim
@@ -60,7 +61,7 @@ var (
 func NewHost(t testing.TB) *Host {
 	return &Host{
 		listed: make(chan struct{}), settled: make(chan struct{}), dir: t.TempDir(),
-		statuses: map[types.UID]v1.PodStatus{}, workers: map[types.UID]podworker.Status{},
+		statuses: map[types.UID]v1.PodStatus{}, lives: map[types.UID]uint32{}, workers: map[types.UID]podworker.Status{},
 		seen: map[types.UID]*observed.Pod{}, claims: map[string]map[string]*resourceapi.ResourceClaim{},
 	}
 }
@@ -175,6 +176,20 @@ func find(pods []*v1.Pod, is func(*v1.Pod) bool) (*v1.Pod, bool) {
 		return pods[i], true
 	}
 	return nil, false
+}
+
+// SetLife sets the number of a pod's life.
+func (h *Host) SetLife(uid types.UID, n uint32) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lives[uid] = n
+}
+
+// Life implements part.Mirrors.
+func (h *Host) Life(pod *v1.Pod) podlife.Life {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return podlife.Life{UID: pod.UID, N: h.lives[pod.UID]}
 }
 
 // ActivePods implements part.Pods.

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -148,7 +147,9 @@ func (p *Mirrors) ensure(pod *v1.Pod) {
 			}
 			there = nil
 		}
-		return true, p.cfg.API.Ensure(ctx, pod, there)
+		numbered := *pod
+		numbered.Annotations = p.host.Life(pod).Annotate(pod.Annotations)
+		return true, p.cfg.API.Ensure(ctx, &numbered, there)
 	})
 }
 
@@ -223,33 +224,17 @@ func (p *Mirrors) isOrphaned(mirror *v1.Pod) bool {
 	return p.orphaned[mirror.UID]
 }
 
-// outlived reports whether the terminal phase of a mirror is out of date. The phase of a pod
-// of the API does not go back, so that such a mirror has to be replaced. It is out of date if
-//   - the pod was removed and came back before the cluster had deleted the mirror,
-//   - the agent has a status of the pod that is not terminal,
-//   - the agent has no status of the pod, and one of its containers runs,
-//   - the agent has no status of the pod, and the mirror shows that an earlier process of the
-//     agent rejected the pod, or ended it for the node's sake, as at a shutdown: the pod is
-//     admitted again, as by the kubelet.
-//
-// The mirror of a pod that ran and ended by itself stays: it may be all that is left of it.
+// outlived reports whether a mirror shows an earlier life of the pod: see [podlife.Outlived]. That of
+// a pod that was removed and came back before the cluster had deleted the mirror does, if it is over.
 func (p *Mirrors) outlived(pod, mirror *v1.Pod) bool {
-	if !podmeta.IsTerminal(mirror.Status.Phase) {
-		return false
-	}
-	if p.isOrphaned(mirror) {
+	if podmeta.IsTerminal(mirror.Status.Phase) && p.isOrphaned(mirror) {
 		return true
 	}
-	st, known := p.host.Status(pod.UID)
-	if !known || st.Phase == "" {
-		// A pod that has ended has no running container: an earlier process of the agent started
-		// this one.
-		if p.host.Observed(pod.UID).ContainersRun() == observed.Yes {
-			return true
-		}
-		return len(mirror.Status.ContainerStatuses)+len(mirror.Status.InitContainerStatuses) == 0 || podlife.EndedByNode(&mirror.Status)
+	var status *v1.PodStatus
+	if st, ok := p.host.Status(pod.UID); ok {
+		status = &st
 	}
-	return !podmeta.IsTerminal(st.Phase)
+	return podlife.Outlived(p.host.Life(pod), status, p.host.Observed(pod.UID).ContainersRun(), mirror)
 }
 
 // PublishAs implements part.Publisher: a static pod's status is shown by its

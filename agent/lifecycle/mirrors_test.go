@@ -207,6 +207,32 @@ func TestMirrorThatItsPodHasOutlived(t *testing.T) {
 	}
 }
 
+// The mirror of an earlier life is replaced by one with the number of this life, though the cluster does
+// not show how that life ended.
+func TestMirrorsHaveTheNumberOfALife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &api{}
+		p, h := start(t, a)
+		web, mirror := static("web"), mirrorOf("web")
+		mirror.Status.Phase = v1.PodRunning
+		h.SetPods(web)
+		h.SetMirrors(mirror)
+		h.SetLife(web.UID, 1)
+		if _, shown := p.PublishAs(web); shown {
+			t.Error("shown by the mirror of the life before")
+		}
+		p.Housekeep(h.Pods())
+		synctest.Wait()
+		if got, want := a.taken(), "remove mirror-web; ensure web"; got != want {
+			t.Errorf("called %q, want %q", got, want)
+		}
+		mirror.Annotations = h.Life(web).Annotate(mirror.Annotations)
+		if _, shown := p.PublishAs(web); !shown {
+			t.Error("not shown by the mirror of this life")
+		}
+	})
+}
+
 // A pod that ended, went, and is back before the cluster has deleted its mirror begins anew,
 // with another mirror.
 func TestBackBeforeItsMirrorIsGone(t *testing.T) {

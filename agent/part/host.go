@@ -98,6 +98,8 @@ type (
 		// Reconcile publishes it if another writer changed the mirror's status.
 		Republish(uid types.UID)
 		Reconcile(pod *v1.Pod)
+		// Life returns the life in which a pod is. Its mirror has the number.
+		Life(pod *v1.Pod) podlife.Life
 	}
 	// Claims is for a part that prepares the ResourceClaims of the sources.
 	Claims interface {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/kubeapi"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -78,12 +79,12 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	return &Mirrors{cfg: cfg, busy: map[kubeapi.Key]chan struct{}{}}, nil
 }
 
-// isMirrorOf reports whether mirror stands for this version of a static pod. A static
-// pod without a hash has no mirror.
+// isMirrorOf reports whether mirror stands for this version and this life of a static pod. A
+// static pod without a hash has no mirror.
 func isMirrorOf(mirror, static *v1.Pod) bool {
 	hash, ok := static.Annotations[podmeta.AnnotationHash]
 	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&
-		mirror.Annotations[podmeta.AnnotationMirror] == hash
+		mirror.Annotations[podmeta.AnnotationMirror] == hash && podlife.NumberIn(mirror.Annotations) >= podlife.NumberIn(static.Annotations)
 }
 
 // Ensure creates the mirror of a static pod, unless mirror is up to date. mirror is

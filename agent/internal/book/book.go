@@ -37,6 +37,8 @@ func (s Stage) String() string {
 type Entry struct {
 	Stage Stage
 	Ref   part.Ref
+	// Life is the number of the pod's life, if that has begun in this process.
+	Life uint32
 	// Why is the last decision on the pod, which its status shows; nil if the pod was
 	// admitted, or not decided on.
 	Why *part.Rejection

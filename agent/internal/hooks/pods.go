@@ -10,7 +10,6 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
-	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
 )
 
@@ -58,13 +57,9 @@ func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
 	return as, ok
 }
 
-// Revives returns what is to be called when a pod begins again that has come to its end,
-// or nil if it does not begin again now.
-func (h *Hooks) Revives(g *Guard, pod *v1.Pod, st *v1.PodStatus) (begins func()) {
-	if !podmeta.IsTerminal(st.Phase) {
-		return nil
-	}
-	why, _ := podlife.CauseOf(st)
+// Revives returns what is to be called when a pod begins again that has come to its end for
+// a cause, or nil if it does not begin again now.
+func (h *Hooks) Revives(g *Guard, pod *v1.Pod, why podlife.Cause) (begins func()) {
 	if !why.Returns(pod) {
 		return nil
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
-	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -61,9 +60,6 @@ func runtimeOf(st *v1.PodStatus) string {
 	return ""
 }
 
-// Ended reports whether a status is that of a pod that ended and was not rejected.
-func Ended(st *v1.PodStatus) bool { return podmeta.IsTerminal(st.Phase) && !WasRejected(st) }
-
 // Ran reports whether a status is that of a pod of which a container has run.
 func Ran(st *v1.PodStatus) bool {
 	return slices.ContainsFunc(slices.Concat(st.InitContainerStatuses, st.ContainerStatuses), func(c v1.ContainerStatus) bool {
@@ -76,10 +72,4 @@ func Rejected(pod *v1.Pod, r part.Rejection) v1.PodStatus {
 	st := podstatus.Of(podstatus.Input{Pod: pod, SandboxNotReady: podlife.SandboxOf(pod, nil).Lack, Now: time.Now()})
 	Why(r).Apply(&st)
 	return st
-}
-
-// WasRejected reports whether a status is that of a pod that was rejected.
-func WasRejected(st *v1.PodStatus) bool {
-	why, _ := podlife.CauseOf(st)
-	return why.Kind == podlife.Rejected
 }

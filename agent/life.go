@@ -1,0 +1,40 @@
+package agent
+
+import (
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// The lives of pods. Nothing stores the number of a life by itself: it is on all that the life
+// leaves, and the highest one counts.
+
+// life returns the life in which a pod is.
+func (a *Agent) life(pod *v1.Pod) podlife.Life {
+	l := podlife.Life{UID: pod.UID, N: a.book.Get(pod.UID).Life}
+	if last, ok := a.statuses.Last(pod.UID); ok {
+		l.N = max(l.N, last.Life)
+	}
+	for _, s := range a.pleg.View(pod.UID).Pod.Sandboxes {
+		l.N = max(l.N, s.Life)
+	}
+	if podmeta.IsStatic(pod) {
+		if m, ok := a.pods.Mirror(pod.Namespace, pod.Name); ok {
+			l.N = max(l.N, podlife.NumberIn(m.Annotations))
+		}
+	}
+	return l
+}
+
+// nextLife begins the next life of a pod that has ended, or was rejected: what is known of how it
+// ended says nothing about it any more.
+func (a *Agent) nextLife(pod *v1.Pod) {
+	next := a.life(pod).Next()
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Life = next.N })
+	a.statuses.Forget(pod.UID)
+	a.log.Debug("next life of a pod begins", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("uid", string(pod.UID)), zap.Uint32("life", next.N))
+}
