@@ -14,7 +14,7 @@ var supported = []string{
 	"registryPullQPS", "registryBurst", "serializeImagePulls", "maxParallelImagePulls",
 	"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
 	"cpuCFSQuota", "cpuCFSQuotaPeriod", "singleProcessOOMKill",
-	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "allowedUnsafeSysctls", "defaultPodSysctls", "maxPods", "podsPerCore",
+	"podLogsDir", "podCIDR", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "allowedUnsafeSysctls", "defaultPodSysctls", "maxPods", "podsPerCore",
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
 	"cgroupsPerQOS", "cgroupRoot", "kubeletCgroups", "systemCgroups", "cgroupDriver", "enforceNodeAllocatable",
 	"systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",

@@ -7,9 +7,11 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
@@ -28,6 +30,7 @@ type runFlags struct {
 	shutdownOnTerm   bool
 	leaveHost        bool
 	network          string
+	reach            bridge.Reach
 	preload          string
 	registryHosts    string
 	localAPI         string
@@ -53,6 +56,10 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "end all pods in order on SIGTERM: for machines without logind, where SIGTERM means a shutdown")
 	fs.BoolVar(&f.leaveHost, "leave-host", false, "do not change kernel parameters, the agent's own OOM score and the firewall")
 	fs.StringVar(&f.network, "network", "", "the `network` of pods on the agent's own container runtime: cni, bridge or none; cni in a cluster or if the machine has a CNI configuration, else bridge")
+	fs.Func("pods-reach-node", "the `ports` of the node's own processes that pods of the network bridge reach: all, none, a list such as tcp/53,udp/53, or all but a list, such as !tcp/22; all", func(s string) (err error) {
+		f.reach, err = bridge.ParseReach(s)
+		return err
+	})
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of image archives that the agent's own container runtime loads at the start")
 	fs.StringVar(&f.registryHosts, "registry-hosts", "", "a `directory` with HOST/hosts.toml files, as containerd's certs.d, for the agent's own container runtime: mirrors, certificate authorities, plain HTTP")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node on the agent's own socket and, over TLS, at an `address` such as 127.0.0.1:6443; \"socket\" means the socket only")
@@ -136,4 +143,14 @@ func (f *runFlags) validate() error {
 		bad("--version: %w", err)
 	}
 	return errors.Join(append(errs, f.kubelet.Validate())...)
+}
+
+// apiPort is the port of --local-api, which no pod can have as a host port; nil without
+// one that is known.
+func (f *runFlags) apiPort() []uint16 {
+	_, port, err := net.SplitHostPort(f.localAPI)
+	if n, err2 := strconv.ParseUint(port, 10, 16); err == nil && err2 == nil && n > 0 {
+		return []uint16{uint16(n)}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/kubeletconfig"
 	runtime "github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
 	"github.com/nodewright/nodewright/nodeagent/csi"
@@ -45,7 +46,9 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	o := nodeOptions(f, conf)
-	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{Network: f.network, PreloadDir: f.preload, HostsDir: f.registryHosts})
+	o.LocalRuntime = localcri.Runtime(runtime.InProcessConfig{
+		Network: f.network, Bridge: bridge.Config{Reach: f.reach, Reserved: f.apiPort()}, PreloadDir: f.preload, HostsDir: f.registryHosts,
+	})
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := serveLocalAPI(&o, f); err != nil {

@@ -2,21 +2,60 @@ package localcri
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
 
+	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
 // Runtime returns a maker of runtimes for nodes. RootDir, CgroupDriver, Cluster,
-// Log and Metrics of cfg are set from the node.
+// Log and Metrics of cfg are set from the node. The subnets of the bridge are those of
+// podCIDR, unless cfg names one. The node's own ports are never host ports.
 func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	return func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
 		cfg.RootDir, cfg.CgroupDriver, cfg.Cluster = Dir(b.Config.RootDir), b.Config.CgroupDriver, b.Config.Kubeconfig != ""
 		cfg.Log, cfg.Metrics = b.Log, b.Metrics
+		var err error
+		if cfg.Bridge, err = bridgeOf(cfg.Bridge, b.Config); err != nil {
+			return nil, err
+		}
 		r, err := localcri.NewInProcess(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
 		return &nodeagent.LocalRuntime{Runtime: r.Runtime(), Images: r.Images(), Run: r.Run, Network: r.Network(), Import: r.Import}, nil
 	}
+}
+
+// bridgeOf completes the configuration of the bridge from the node's.
+func bridgeOf(cfg bridge.Config, c *kubeletconfig.Config) (bridge.Config, error) {
+	cfg.Reserved = slices.Clone(cfg.Reserved)
+	for _, port := range []int32{c.Port, c.ReadOnlyPort, *c.HealthzPort} {
+		if port > 0 && port <= 1<<16-1 {
+			cfg.Reserved = append(cfg.Reserved, uint16(port))
+		}
+	}
+	if c.PodCIDR == "" || cfg.Subnet.IsValid() || cfg.Subnet6.IsValid() {
+		return cfg, nil
+	}
+	bad := func(text string) (bridge.Config, error) {
+		return bridge.Config{}, fmt.Errorf("podCIDR=%q: %q: want an IPv4 subnet such as 10.214.0.0/24, and after a comma an IPv6 one if pods should have both", c.PodCIDR, text)
+	}
+	for i, text := range strings.Split(c.PodCIDR, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil || i > 1 || p.Addr().Is4() != (i == 0) || p != p.Masked():
+			return bad(text)
+		case i == 0:
+			cfg.Subnet = p
+		default:
+			cfg.Subnet6 = p
+		}
+	}
+	return cfg, nil
 }
