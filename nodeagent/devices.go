@@ -70,12 +70,12 @@ func Devices(b *Builder) (part.Part, error) {
 	}
 	f := b.Facts
 	// For the node's status and pod resources, which are made later.
-	f.Devices, f.FreshDevices, f.OfferDevices = m, p.FreshDevices, m.Offer
+	f.Devices.Give(m)
+	f.FreshDevices, f.OfferDevices = p.FreshDevices, m.Offer
 	f.Checks = append(f.Checks, Check{Name: devicePluginCheck, Err: m.Healthy})
-	f.PluginHandlers[pluginmgr.DevicePlugin] = append(f.PluginHandlers[pluginmgr.DevicePlugin], m.Registrar())
 	// Plugins are searched only when the devices of running pods are known: those
 	// must not be given to others.
-	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
+	f.HandlePlugins(PluginKind{Type: pluginmgr.DevicePlugin, Handler: m.Registrar(), After: p.Ready()})
 	return p, nil
 }
 
@@ -99,7 +99,8 @@ func Claims(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.Claims, f.OfferDriver = p.Held(), m.Offer
+	f.Claims.Give(p.Held())
+	f.OfferDriver = m.Offer
 	f.Drivers = func() (names []string) {
 		for _, d := range m.Drivers() {
 			if d.Connected {
@@ -108,8 +109,7 @@ func Claims(b *Builder) (part.Part, error) {
 		}
 		return names
 	}
-	f.PluginHandlers[pluginmgr.DRAPlugin] = append(f.PluginHandlers[pluginmgr.DRAPlugin], m.Registrar())
-	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
+	f.HandlePlugins(PluginKind{Type: pluginmgr.DRAPlugin, Handler: m.Registrar(), After: p.Ready()})
 	return p, nil
 }
 
@@ -133,13 +133,21 @@ func (m toldDrivers) Run(ctx context.Context) error {
 
 // Plugins makes the part that finds plugins by their sockets in the kubelet's
 // directory, for earlier parts; nil if none accepts any: see [resources.Plugins].
-// List it after the makers whose plugins it finds.
 func Plugins(b *Builder) (part.Part, error) {
-	if len(b.Facts.PluginHandlers) == 0 || b.Settings.NoPluginSockets {
+	kinds := b.Facts.Plugins.Need()
+	if len(kinds) == 0 || b.Settings.NoPluginSockets {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
+	handlers := map[string][]pluginmgr.Handler{}
+	var after []<-chan struct{}
+	for _, k := range kinds {
+		handlers[k.Type] = append(handlers[k.Type], k.Handler)
+		if k.After != nil {
+			after = append(after, k.After)
+		}
+	}
 	return resources.NewPlugins(resources.PluginsConfig{
-		Dir: b.Path(pluginDir), Handlers: b.Facts.PluginHandlers, After: b.Facts.PluginsAfter,
+		Dir: b.Path(pluginDir), Handlers: handlers, After: after,
 		Log: b.Log.Named("pluginmgr"), Metrics: b.Metrics,
 	})
 }
@@ -154,6 +162,6 @@ func PodResources(b *Builder) (part.Part, error) {
 	f := b.Facts
 	return resources.NewPodResources(resources.PodResourcesConfig{
 		Socket:  b.Path(podResourcesDir, socketName),
-		Devices: f.Devices, Claims: f.Claims, CPUs: f.CPUs, Memory: f.Memory, Log: b.Log.Named("podresources"), Metrics: b.Metrics,
+		Devices: f.Devices.Need(), Claims: f.Claims.Need(), CPUs: f.CPUs.Need(), Memory: f.Memory.Need(), Log: b.Log.Named("podresources"), Metrics: b.Metrics,
 	})
 }

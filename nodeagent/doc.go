@@ -30,7 +30,7 @@
 //
 //	func ownFigures(b *nodeagent.Builder) (part.Part, error) {
 //		p, err := figures.New(b.Node.Name)
-//		b.Facts.EvictionStats = p // for nodeagent.Eviction, after it in the list
+//		b.Facts.EvictionStats.Give(p) // for nodeagent.Eviction, after it in the list
 //		return p, err
 //	}
 //
@@ -44,7 +44,9 @@
 // pods; the parts, in the order of their list; the agent; the services. Each of them finds
 // the earlier ones in the [Builder]. Information from later ones, such as the pressure
 // conditions that the cluster publishes, comes from [Facts], which is usable from the
-// beginning and returns neutral answers until a part provides its own.
+// beginning and returns neutral answers until a part provides its own. A value that a
+// constructor needs at once is a [Fact]: New returns an error that names both if the part
+// which gives it comes later.
 //
 // # Ownership
 //

@@ -3,6 +3,8 @@ package nodeagent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -16,11 +18,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Facts are functions through which the parts of a node share values with its
-// cluster, its services, and each other. A maker replaces those that its part
-// implements. No function is nil: the defaults return safe values of an unknown
-// node. They may be called from any goroutine once [New] has returned, and a
-// function without ctx does not block.
+// Facts are values that the parts of a node share with its cluster, its services, and each
+// other. A maker replaces the functions that its part implements, in any order: they are
+// called when all parts are made. No function is nil: the defaults return safe values of an
+// unknown node. They may be called from any goroutine once [New] has returned, and a
+// function without ctx does not block. What a maker needs of an earlier one is a [Fact].
 type Facts struct {
 	// OwnCPUs reports whether a container of the pod has exclusive CPUs.
 	OwnCPUs func(*v1.Pod) bool
@@ -40,14 +42,19 @@ type Facts struct {
 	VolumesInUse func() (volumes []v1.UniqueVolumeName, known bool)
 	Resources    func() (capacity, allocatable v1.ResourceList)
 
-	// Components for later parts; nil if no part has them.
-	Usage         Usage
-	EvictionStats eviction.Stats
-	Reclaimer     eviction.Reclaimer
-	CPUs          devicemgr.AssignedCPUs
-	Memory        devicemgr.AssignedMemory
-	Devices       devicemgr.AssignedDevices
-	Claims        devicemgr.PreparedClaims
+	// Usage is nil if no part measures it. It is read when all parts are made.
+	Usage Usage
+
+	// Components that makers need to make their parts: see Fact.
+	EvictionStats Fact[eviction.Stats]
+	Reclaimer     Fact[eviction.Reclaimer]
+	CPUs          Fact[devicemgr.AssignedCPUs]
+	Memory        Fact[devicemgr.AssignedMemory]
+	Devices       Fact[devicemgr.AssignedDevices]
+	Claims        Fact[devicemgr.PreparedClaims]
+	// Plugins are the kinds of plugins that parts accept; see HandlePlugins.
+	Plugins Fact[[]PluginKind]
+
 	// Drivers returns the names of the connected DRA drivers; nil if no part has
 	// any. It reads only memory.
 	Drivers func() []string
@@ -56,9 +63,6 @@ type Facts struct {
 	// the agent is ready. Nil if no part has them.
 	OfferDevices func(ctx context.Context, resource string, p devicemgr.Plugin) error
 	OfferDriver  func(name, instance string, d dra.Driver) error
-	// PluginHandlers handle plugins by type, once all of PluginsAfter are closed.
-	PluginHandlers map[string][]pluginmgr.Handler
-	PluginsAfter   []<-chan struct{}
 
 	// VolumePlugins are additional kinds of volumes.
 	VolumePlugins []volumemgr.Plugin
@@ -73,6 +77,7 @@ type Facts struct {
 
 	// Written while New runs and read afterwards, so that they need no lock.
 	changed, onDrivers []func()
+	order              *order
 }
 
 // Usage measures the usage of the node and its pods. [pressure.Stats] implements
@@ -89,10 +94,67 @@ type Check struct {
 	Err  func() error // nil if healthy; it must not block
 }
 
+// Fact is a value that one maker gives, and that others need to make their parts: those have
+// to come after it in the list. [New] returns an error if a maker gives a value that an
+// earlier one has needed already.
+type Fact[T any] struct {
+	value  T
+	name   string
+	order  *order
+	needed []string // makers that needed the value of before
+}
+
+// order is what the makers of a node say of the values that they share.
+type order struct {
+	maker string // which is called now; "" if none is
+	errs  []error
+}
+
+// Give sets the value. The last maker that gives one has the say.
+func (f *Fact[T]) Give(v T) {
+	f.value = v
+	for _, earlier := range f.needed {
+		f.order.errs = append(f.order.errs, fmt.Errorf("%s needs Facts.%s, which %s gives after it in the list of parts: list %[3]s before %[1]s", earlier, f.name, f.order.maker))
+	}
+	f.needed = nil
+}
+
+// Need returns the value; the zero value if no maker has given one.
+func (f *Fact[T]) Need() T {
+	if f.order.maker != "" && !slices.Contains(f.needed, f.order.maker) {
+		f.needed = append(f.needed, f.order.maker)
+	}
+	return f.value
+}
+
+// fact returns a value that nobody has given yet.
+func fact[T any](o *order, name string) Fact[T] { return Fact[T]{name: name, order: o} }
+
+// PluginKind is a kind of plugins that a part accepts.
+type PluginKind struct {
+	Type    string // as the plugins name it: pluginmgr.CSIPlugin, ...
+	Handler pluginmgr.Handler
+	// After is closed when plugins may be searched, of any kind; nil if at once.
+	After <-chan struct{}
+}
+
+// HandlePlugins adds a kind of plugins to those that parts accept.
+func (f *Facts) HandlePlugins(k PluginKind) { f.Plugins.Give(append(f.Plugins.value, k)) }
+
 // newFacts returns the safe values of an unknown node: not ready, no pressure, no
 // volumes known.
 func newFacts() *Facts {
+	o := &order{}
 	return &Facts{
+		EvictionStats: fact[eviction.Stats](o, "EvictionStats"),
+		Reclaimer:     fact[eviction.Reclaimer](o, "Reclaimer"),
+		CPUs:          fact[devicemgr.AssignedCPUs](o, "CPUs"),
+		Memory:        fact[devicemgr.AssignedMemory](o, "Memory"),
+		Devices:       fact[devicemgr.AssignedDevices](o, "Devices"),
+		Claims:        fact[devicemgr.PreparedClaims](o, "Claims"),
+		Plugins:       fact[[]PluginKind](o, "Plugins"),
+		order:         o,
+
 		OwnCPUs:      func(*v1.Pod) bool { return false },
 		Pressure:     func() []v1.NodeCondition { return nil },
 		ShuttingDown: func() error { return nil },
@@ -106,8 +168,6 @@ func newFacts() *Facts {
 
 		StorageReady: func() error { return nil },
 		Attached:     func() []v1.UniqueVolumeName { return nil },
-
-		PluginHandlers: map[string][]pluginmgr.Handler{},
 	}
 }
 

@@ -3,6 +3,9 @@ package nodeagent
 import (
 	"errors"
 	"fmt"
+	"path"
+	"reflect"
+	"runtime"
 	"slices"
 
 	"github.com/nodewright/nodewright/agent/part"
@@ -11,6 +14,11 @@ import (
 // Maker makes a part of a node; nil if this node does not need it. A maker may read
 // and change the Facts of the Builder.
 type Maker func(*Builder) (part.Part, error)
+
+// name is that of the maker's function, such as nodeagent.Eviction.
+func (m Maker) name() string {
+	return path.Base(runtime.FuncForPC(reflect.ValueOf(m).Pointer()).Name())
+}
 
 // Standard returns the makers of this package in the right order: dependencies come
 // first, and hooks are called in the kubelet's order.
@@ -58,17 +66,19 @@ func With(p part.Part) Maker {
 	return func(*Builder) (part.Part, error) { return p, nil }
 }
 
-// make makes the parts in order, and returns all errors. A maker is called even if
+// make makes the parts in order, and returns all errors, those of the order included. A maker is called even if
 // an earlier one failed: it finds Facts without that one's values.
 func (b *Builder) make(list []Maker) ([]part.Part, error) {
 	var parts []part.Part
 	var errs []error
 	for _, m := range list {
+		b.Facts.order.maker = m.name()
 		p, err := m(b)
 		errs = append(errs, err)
 		if p != nil && err == nil {
 			parts = append(parts, p)
 		}
 	}
-	return parts, errors.Join(errs...)
+	b.Facts.order.maker = ""
+	return parts, errors.Join(append(errs, b.Facts.order.errs...)...)
 }

@@ -99,12 +99,21 @@ func TestFacts(t *testing.T) {
 	if _, err := b.make(Standard()); err != nil {
 		t.Fatal(err)
 	}
-	if f.Usage == nil || f.EvictionStats == nil || f.Reclaimer == nil || f.Devices == nil || f.Claims == nil || f.CPUs != nil {
+	if f.Usage == nil || f.EvictionStats.Need() == nil || f.Reclaimer.Need() == nil || f.Devices.Need() == nil || f.Claims.Need() == nil || f.CPUs.Need() != nil {
 		t.Errorf("facts %+v", f) // nothing is placed: who has which CPUs is not served
 	}
-	if len(f.Pressure()) == 0 || len(f.Checks) != 1 || len(f.PluginsAfter) != 2 ||
-		len(f.PluginHandlers[pluginmgr.DevicePlugin]) != 1 || len(f.PluginHandlers[pluginmgr.DRAPlugin]) != 1 {
+	if len(f.Pressure()) == 0 || len(f.Checks) != 1 {
 		t.Errorf("facts %+v", f)
+	}
+	var kinds []string
+	for _, k := range f.Plugins.Need() {
+		kinds = append(kinds, k.Type)
+		if k.After == nil {
+			t.Errorf("plugins of type %s are found before the devices of pods are known", k.Type)
+		}
+	}
+	if !slices.Equal(kinds, []string{pluginmgr.DevicePlugin, pluginmgr.DRAPlugin}) {
+		t.Errorf("plugins of types %q are found", kinds)
 	}
 	// Eviction was configured before the part that knows that the machine goes down.
 	f.ShuttingDown = func() error { return shutdown.ErrShuttingDown }
@@ -121,13 +130,35 @@ func TestFacts(t *testing.T) {
 	}
 }
 
+// A maker that needs what a later one gives is an error that names both.
+func TestOrderOfMakers(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		list []Maker
+		want string // "": the order works
+	}{
+		{"eviction before its statistics", []Maker{Eviction, Stats}, "nodeagent.Eviction needs Facts.EvictionStats, which nodeagent.Stats gives after it in the list of parts: list nodeagent.Stats before nodeagent.Eviction"},
+		{"plugins before who handles them", []Maker{Plugins, Devices}, "nodeagent.Plugins needs Facts.Plugins, which nodeagent.Devices gives"},
+		{"plugins between two who handle them", []Maker{Devices, Plugins, Claims}, "nodeagent.Plugins needs Facts.Plugins, which nodeagent.Claims gives"},
+		{"pod resources before devices", []Maker{PodResources, Devices}, "nodeagent.PodResources needs Facts.Devices, which nodeagent.Devices gives"},
+		{"pod resources before claims", []Maker{Devices, PodResources, Claims}, "nodeagent.PodResources needs Facts.Claims, which nodeagent.Claims gives"},
+		{"plugins of nobody", []Maker{Plugins}, ""},
+		{"as it should be", Standard(), ""},
+	} {
+		_, err := newBuilder(t, "").make(tc.list)
+		if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
 // Who has which CPUs is served where some are given out.
 func TestPlacementIsKnown(t *testing.T) {
 	b := newBuilder(t, "cpuManagerPolicy: static\nreservedSystemCPUs: '0'")
 	if _, err := b.make([]Maker{Placement}); err != nil {
 		t.Skip(err) // a machine with one CPU
 	}
-	if b.Facts.CPUs == nil || b.Facts.Memory == nil || b.Facts.CPUs.Allocatable().Empty() {
+	if b.Facts.CPUs.Need() == nil || b.Facts.Memory.Need() == nil || b.Facts.CPUs.Need().Allocatable().Empty() {
 		t.Errorf("facts %+v", b.Facts)
 	}
 }

@@ -33,7 +33,8 @@ func Placement(b *Builder) (part.Part, error) {
 	}
 	b.Facts.OwnCPUs = p.OwnCPUs
 	if !p.Idle() {
-		b.Facts.CPUs, b.Facts.Memory = p.CPUs(), p.Memory()
+		b.Facts.CPUs.Give(p.CPUs())
+		b.Facts.Memory.Give(p.Memory())
 	}
 	return p, nil
 }

@@ -24,7 +24,8 @@ func Stats(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Facts.Usage, b.Facts.EvictionStats = p, p.ForEviction()
+	b.Facts.Usage = p
+	b.Facts.EvictionStats.Give(p.ForEviction())
 	return p, nil
 }
 
@@ -35,7 +36,8 @@ func Collection(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Facts.ListImages, b.Facts.Reclaimer = p.Images, p.Reclaimer()
+	b.Facts.ListImages = p.Images
+	b.Facts.Reclaimer.Give(p.Reclaimer())
 	return p, nil
 }
 
@@ -80,7 +82,7 @@ func (b *Builder) eviction() (pressure.EvictionConfig, error) {
 		return pressure.EvictionConfig{}, err
 	}
 	return pressure.EvictionConfig{
-		Stats: b.Facts.EvictionStats, Reclaim: b.Facts.Reclaimer,
+		Stats: b.Facts.EvictionStats.Need(), Reclaim: b.Facts.Reclaimer.Need(),
 		Thresholds: list, Notify: b.notices(list),
 		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil }, Changed: b.Facts.Changed,
 		Transition: c.EvictionPressureTransitionPeriod.Duration, MaxPodGraceSeconds: int64(c.EvictionMaxPodGracePeriod),

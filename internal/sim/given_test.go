@@ -21,7 +21,9 @@ type nodeGiven struct {
 	claims  devicemgr.PreparedClaims
 }
 
-func givenOf(f *nodeagent.Facts) *nodeGiven { return &nodeGiven{f.Devices, f.CPUs, f.Claims} }
+func givenOf(f *nodeagent.Facts) *nodeGiven {
+	return &nodeGiven{f.Devices.Need(), f.CPUs.Need(), f.Claims.Need()}
+}
 
 // given is that of the node that lives, or nil: it is not made yet. m.mu is held.
 func (m *machine) given() *nodeGiven {

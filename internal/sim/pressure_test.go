@@ -153,7 +153,7 @@ func (l *life) chose(p *pod) (at time.Time) {
 
 // figures has evictions decide by what the machine says that its pods use.
 func (l *life) figures(b *nodeagent.Builder) (part.Part, error) {
-	b.Facts.EvictionStats = measured{l}
+	b.Facts.EvictionStats.Give(measured{l})
 	return nil, nil //nolint:nilnil // it has no hooks
 }
 

@@ -43,6 +43,6 @@ func Volumes(b *nodeagent.Builder) (agentpart.Part, error) {
 	}
 	f.VolumePlugins = append(f.VolumePlugins, p.Plugin())
 	f.StorageReady, f.Attached = p.Manager().Ready, p.Manager().VolumesInUse
-	f.PluginHandlers[pluginmgr.CSIPlugin] = append(f.PluginHandlers[pluginmgr.CSIPlugin], p.Registrar())
+	f.HandlePlugins(nodeagent.PluginKind{Type: pluginmgr.CSIPlugin, Handler: p.Registrar()})
 	return p, nil
 }

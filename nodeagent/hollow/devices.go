@@ -39,7 +39,8 @@ func (o *offers) part(b *nodeagent.Builder) (part.Part, error) {
 		return nil, err
 	}
 	o.manager = m
-	b.Facts.Devices, b.Facts.FreshDevices = m, p.FreshDevices
+	b.Facts.Devices.Give(m)
+	b.Facts.FreshDevices = p.FreshDevices
 	return p, nil
 }
 

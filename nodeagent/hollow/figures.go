@@ -28,7 +28,7 @@ type figures struct {
 // figuresOf returns the maker of the statistics for evictions, which adds no part.
 func figuresOf(cfg Config, rt *critest.Runtime) nodeagent.Maker {
 	return func(b *nodeagent.Builder) (part.Part, error) {
-		b.Facts.EvictionStats = &figures{rt: rt, memory: cfg.Memory, storage: cfg.Storage}
+		b.Facts.EvictionStats.Give(&figures{rt: rt, memory: cfg.Memory, storage: cfg.Storage})
 		return nil, nil //nolint:nilnil // it has no hooks
 	}
 }
@@ -75,6 +75,7 @@ func collection(b *nodeagent.Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.Facts.ListImages, b.Facts.Reclaimer = p.Images, p.Reclaimer()
+	b.Facts.ListImages = p.Images
+	b.Facts.Reclaimer.Give(p.Reclaimer())
 	return p, nil
 }
