@@ -289,13 +289,11 @@ func (p *podRuns) discarded(id string) {
 // The newest instance of a container is a run from its first look on. Of a sandbox it is not
 // said whether it is of use.
 func (p *podRuns) learn(look *observed.Pod, now time.Time) (broken []string) {
-	seen := map[string]bool{}
 	for i := range look.Containers {
 		o := &look.Containers[i]
-		if seen[o.Name] {
-			continue // not the newest
+		if look.Newest(o.Name) != o {
+			continue
 		}
-		seen[o.Name] = true
 		if r := p.of(o.Name); r.ID != o.ID && !look.ObservedAt.Before(r.Since) && (r.Since.IsZero() || r.State == ended) {
 			p.made(o.Name, o.ID, created, time.Time{})
 		}
@@ -316,10 +314,12 @@ func (p *podRuns) learn(look *observed.Pod, now time.Time) (broken []string) {
 
 // learn merges what a look shows of one run, and reports whether it contradicts the run.
 func (r *run) learn(look *observed.Pod, now time.Time) (broken bool) {
-	c := byID(look, r.ID)
+	if r.ID == "" {
+		return false
+	}
 	state, there := shown(look, r.ID)
+	c := byID(look, r.ID)
 	switch {
-	case r.ID == "":
 	// A container does not come back from its end: any look that shows it is right.
 	case c != nil && state == observed.Exited:
 		r.sawEnd(c, now)
