@@ -48,8 +48,12 @@ type InProcessConfig struct {
 	Registries map[string]image.Registry
 	// HostsDir has files that say the same, as containerd's certs.d: see [image.Config]; none.
 	HostsDir string
-	Log      *zap.Logger           // silent
-	Metrics  prometheus.Registerer // not exported
+	// ImageReserve is how much of the disk images leave free, beside the default: see
+	// [image.Config]; nothing.
+	ImageReserve func(bytes, inodes int64) (int64, int64)
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
 }
 
 func (c InProcessConfig) withDefaults() (InProcessConfig, error) {

@@ -121,7 +121,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 
 // images makes the store of images.
 func (m *maker) makeImages(r *InProcess) (err error) {
-	cfg := image.Config{RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir, Log: m.Log.Named("image")}
+	cfg := image.Config{RootDir: m.path("images"), Registries: m.Registries, HostsDir: m.HostsDir, PreloadDir: m.PreloadDir, ReserveOf: m.ImageReserve, Log: m.Log.Named("image")}
 	if m.Metrics == nil {
 		r.images, err = image.New(cfg)
 		return err

@@ -58,6 +58,10 @@ type Config struct {
 	MaxLayerEntries int64
 	// Reserve is how many bytes of the file system pulls leave free; 256 MiB.
 	Reserve int64
+	// ReserveOf, if set, returns how many bytes and inodes of a file system of such a size
+	// pulls leave free, if that is more than Reserve and 1,024 inodes: an agent that evicts
+	// pods for want of disk has its thresholds here.
+	ReserveOf func(bytes, inodes int64) (int64, int64)
 	// ProgressTimeout ends a download that gets no byte for so long; 5m.
 	ProgressTimeout time.Duration
 	// PullTimeout bounds a pull whose caller sets no deadline; 6h.

@@ -140,6 +140,7 @@ func TestPullErrors(t *testing.T) {
 		"hostile layer":      {hurt: func(s *server, _ made) { s.image(t, "app", "1", nil, archive(t, file("../f", ""))) }, code: codes.InvalidArgument, text: "../f"},
 		"no archive":         {hurt: func(s *server, _ made) { s.image(t, "app", "1", nil, bytes.Repeat([]byte("no archive"), 100)) }, code: codes.InvalidArgument},
 		"layer is too large": {conf: func(c *Config) { c.MaxLayerBytes = 1000 }, code: codes.InvalidArgument, text: "limit"},
+		"thresholds":         {conf: func(c *Config) { c.ReserveOf = func(bytes, _ int64) (int64, int64) { return bytes, 0 } }, code: codes.ResourceExhausted},
 		"disk is full":       {conf: func(c *Config) { c.Reserve = 1 << 60 }, code: codes.ResourceExhausted},
 		"signature": {conf: func(c *Config) {
 			c.Verify = func(context.Context, string, string, []byte) error { return errors.New("unsigned") }

@@ -573,10 +573,15 @@ func (s *Store) space() error {
 		return err
 	}
 	// What is left for others than root, so that the reserve is on the safe side.
-	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // not negative; 32 bits on some machines
+	block := int64(st.Bsize) //nolint:unconvert // 32 bits on some machines
+	free, bytes, inodes := int64(st.Bavail)*block, s.cfg.Reserve, int64(1024)
+	if s.cfg.ReserveOf != nil {
+		b, n := s.cfg.ReserveOf(int64(st.Blocks)*block, int64(st.Files))
+		bytes, inodes = max(bytes, b), max(inodes, n)
+	}
 	// File systems without a fixed table of inodes, such as btrfs, report none at all.
-	if free < uint64(s.cfg.Reserve) || st.Files > 0 && st.Ffree < 1024 {
-		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want more than %d and 1024", errFull, s.cfg.RootDir, free, st.Ffree, s.cfg.Reserve)
+	if free < bytes || st.Files > 0 && int64(st.Ffree) < inodes {
+		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want at least %d and %d", errFull, s.cfg.RootDir, free, st.Ffree, bytes, inodes)
 	}
 	return nil
 }

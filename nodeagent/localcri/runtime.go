@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/network/bridge"
@@ -15,7 +16,8 @@ import (
 
 // Runtime returns a maker of runtimes for nodes. RootDir, CgroupDriver, Cluster,
 // Log and Metrics of cfg are set from the node. The subnets of the bridge are those of
-// podCIDR, unless cfg names one. The node's own ports are never host ports.
+// podCIDR, unless cfg names one. The node's own ports are never host ports. ImageReserve
+// is the node's hard eviction thresholds, unless cfg has one.
 func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 	return func(ctx context.Context, b *nodeagent.Builder) (*nodeagent.LocalRuntime, error) {
 		cfg.RootDir, cfg.CgroupDriver, cfg.Cluster = Dir(b.Config.RootDir), b.Config.CgroupDriver, b.Config.Kubeconfig != ""
@@ -23,6 +25,13 @@ func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 		var err error
 		if cfg.Bridge, err = bridgeOf(cfg.Bridge, b.Config); err != nil {
 			return nil, err
+		}
+		if cfg.ImageReserve == nil {
+			list, err := b.Config.Thresholds()
+			if err != nil {
+				return nil, err
+			}
+			cfg.ImageReserve = reserve(list)
 		}
 		r, err := localcri.NewInProcess(ctx, cfg)
 		if err != nil {
@@ -58,4 +67,21 @@ func bridgeOf(cfg bridge.Config, c *kubeletconfig.Config) (bridge.Config, error)
 		}
 	}
 	return cfg, nil
+}
+
+// reserve returns the amounts below which pods are evicted at once: an image that took the
+// disk below them would cost other pods their lives.
+func reserve(list []rank.Threshold) func(bytes, inodes int64) (int64, int64) {
+	return func(bytes, inodes int64) (left, leftInodes int64) {
+		for _, t := range list {
+			switch {
+			case !t.Hard():
+			case t.Signal == rank.SignalNodeFs || t.Signal == rank.SignalImageFs:
+				left = max(left, t.Value.Of(bytes))
+			case t.Signal == rank.SignalNodeFsInodes || t.Signal == rank.SignalImageFsInodes:
+				leftInodes = max(leftInodes, t.Value.Of(inodes))
+			}
+		}
+		return left, leftInodes
+	}
 }
