@@ -31,10 +31,13 @@
 //
 // # Faults
 //
-// Everything is bounded: bodies, objects, watches and the time that a slow reader has.
-// Beyond a bound the answer is a Status with code 413 or 429. A file that cannot be read
-// is logged; what was there before stays in effect. A disk that hangs holds up those who
-// write, until they go, and nobody who reads.
+// Everything is bounded: heads, bodies, objects, watches and the time that a slow reader
+// has. Beyond a bound the answer is a Status with code 400, 413, 414, 429 or 431. A user has
+// a share of the places and bytes; some are left for admins, and some for root. Answers are
+// encoded while the client reads them. A file that cannot be read is logged; what was there
+// before stays in effect. A disk that hangs holds up those who write, until they go, and
+// nobody who reads. What the agent calls waits for no client: to write, it comes before all
+// of them but one.
 //
 // Tier: stable.
 package localapi

@@ -81,6 +81,8 @@ type Config struct {
 	Heavy    int           // limit of concurrent requests to each expensive endpoint; 8
 	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; 1000
 	Requests int           // limit of all others, for each port; 400. On the main port only authorized ones count.
+	// A user may have seven eighths of each of these.
+
 	// A host may have twice as many connections to a port as requests and streams
 	// are allowed, and all hosts together eight times that.
 

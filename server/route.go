@@ -1,15 +1,19 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"os"
 	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/httpbound"
 	"github.com/nodewright/nodewright/server/auth"
 )
 
@@ -23,6 +27,7 @@ type route struct {
 	health bool          // on the healthz port, too
 	stream bool          // the client ends it: no timeout
 	heavy  bool          // expensive: few at a time
+	body   bool          // it has a body, which is read before the place of a heavy one or a stream is taken
 	budget time.Duration // instead of Config.Timeout
 }
 
@@ -39,7 +44,7 @@ func (s *Server) routes() []route {
 	rs = append(rs, route{pattern: "/pods", methods: get, basic: true, serve: s.pods},
 		route{pattern: "/pods/{$}", methods: get, basic: true, serve: s.pods})
 	if s.cfg.Stats != nil {
-		rs = append(rs, route{pattern: "/stats/summary", methods: getPost, basic: true, heavy: true, serve: s.summary})
+		rs = append(rs, route{pattern: "/stats/summary", methods: getPost, basic: true, heavy: true, body: true, serve: s.summary})
 	}
 	rs = append(rs, s.metricRoutes()...)
 	// These paths answer, so that they do not look like typing errors.
@@ -97,8 +102,14 @@ func (s *Server) mux(rs []route) *http.ServeMux {
 	return m
 }
 
-// maxBody limits the bytes of a request's body.
-const maxBody = 1 << 20
+const (
+	// maxBody limits the bytes of a request's body, and bodyTime the time in which it
+	// comes.
+	maxBody  = 1 << 20
+	bodyTime = 10 * time.Second
+	// maxBodies limits the bytes of all bodies. A user may have a quarter of them.
+	maxBodies = 64 << 20
+)
 
 // tooMany asks a client to try again. The second in Retry-After is a guess.
 func tooMany(w http.ResponseWriter) {
@@ -122,13 +133,21 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 			return
 		}
+		user := userOf(req)
+		if r.body {
+			taken, ok := s.arrive(w, req, budget)
+			defer s.bodies.Give(httpbound.Client{Name: user}, taken)
+			if !ok {
+				return
+			}
+		}
 		if r.heavy {
 			// Refused and not queued: scrapers try again anyway.
-			if !of.enter() {
+			if !of.enter(user) {
 				tooMany(w)
 				return
 			}
-			defer of.leave()
+			defer of.leave(user)
 		}
 		if !r.stream {
 			ctx, cancel := context.WithTimeout(req.Context(), budget)
@@ -141,16 +160,16 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			return
 		}
 		// A stream has a place of its kind and one of all streams.
-		if !kind.enter() {
+		if !kind.enter("") {
 			tooMany(w)
 			return
 		}
-		defer kind.leave()
-		if !s.streams.enter() {
+		defer kind.leave("")
+		if !s.streams.enter(user) {
 			tooMany(w)
 			return
 		}
-		defer s.streams.leave()
+		defer s.streams.leave(user)
 		// From here on it is a stream, and the place of an ordinary request is free.
 		if leave, ok := req.Context().Value(leaveKey{}).(func()); ok {
 			leave()
@@ -215,15 +234,51 @@ func (s *Server) placed(next http.Handler) http.Handler {
 	places := newInFlight(s.cfg.Requests)
 	s.plain = append(s.plain, places)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !places.enter() {
+		user := userOf(r)
+		if !places.enter(user) {
 			tooMany(w)
 			return
 		}
 		// A stream leaves early, and this end must not give back a second place.
-		leave := sync.OnceFunc(places.leave)
+		leave := sync.OnceFunc(func() { places.leave(user) })
 		defer leave()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaveKey{}, leave)))
 	})
+}
+
+// userKey is the context key of the name of a request's user.
+type userKey struct{}
+
+// userOf returns the name of a request's user; "" if nobody is asked for it.
+func userOf(r *http.Request) string {
+	name, _ := r.Context().Value(userKey{}).(string)
+	return name
+}
+
+// arrive reads the body of a request, and reports whether it is there; otherwise the
+// request is answered. taken is what the body has of s.bodies.
+func (s *Server) arrive(w http.ResponseWriter, r *http.Request, budget time.Duration) (taken int64, ok bool) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // a recorder has none
+	data, err := httpbound.Body(w, r, maxBody, func(n int) bool {
+		took := s.bodies.Take(httpbound.Client{Name: userOf(r)}, int64(n))
+		if took {
+			taken += int64(n)
+		}
+		return took
+	})
+	switch {
+	case err == nil:
+		r.Body = io.NopCloser(bytes.NewReader(data))
+		s.within(w, budget)
+		return taken, true
+	case errors.Is(err, httpbound.ErrNoRoom):
+		tooMany(w)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		http.Error(w, "the body has not come within "+bodyTime.String(), http.StatusRequestTimeout)
+	default:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+	return taken, false
 }
 
 // cleanPaths refuses requests whose paths are not clean.
@@ -247,23 +302,23 @@ const strangers = 2048
 func (s *Server) guard(next http.Handler) http.Handler {
 	arriving := newInFlight(strangers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !arriving.enter() {
+		if !arriving.enter("") {
 			tooMany(w)
 			return
 		}
-		passed := s.passes(w, r)
+		user, passed := s.passes(w, r)
 		// Before the request is served: its slot is for requests that are not yet
 		// authorized.
-		arriving.leave()
+		arriving.leave("")
 		if passed {
-			next.ServeHTTP(w, r)
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
 		}
 	})
 }
 
-// passes reports whether a request is authenticated and authorized; otherwise it
-// answers it.
-func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
+// passes returns the user of a request, and whether it is authenticated and authorized;
+// otherwise it answers it.
+func (s *Server) passes(w http.ResponseWriter, r *http.Request) (name string, ok bool) {
 	// Webhooks have deadlines of their own; this is for other implementations.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	defer cancel()
@@ -274,7 +329,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 	if errors.Is(err, auth.ErrBusy) {
 		s.met.refused.WithLabelValues("authentication").Inc()
 		tooMany(w)
-		return false
+		return "", false
 	}
 	if err != nil || user == nil {
 		if err != nil {
@@ -283,12 +338,12 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 		}
 		// The reason is only logged.
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
-		return false
+		return "", false
 	}
 	// After authentication, so that strangers learn nothing about paths.
 	if !clean(r.URL.Path) {
 		http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
-		return false
+		return "", false
 	}
 	asked := auth.Of(user, r, s.cfg.Node)
 	var tried []string
@@ -299,24 +354,24 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 		if errors.Is(err, auth.ErrBusy) {
 			s.met.refused.WithLabelValues("authorization").Inc()
 			tooMany(w)
-			return false
+			return "", false
 		}
 		// An authorizer that cannot decide is an error, and never a yes.
 		if err != nil {
 			s.met.refused.WithLabelValues("authorization_error").Inc()
 			s.cfg.Log.Warn("authorization failed", zapError(err))
 			http.Error(w, "authorization error (user="+user.Name+", verb="+a.Verb+", resource=nodes, subresource="+a.Subresource+")", http.StatusInternalServerError)
-			return false
+			return "", false
 		}
 		if ok {
-			return true
+			return user.Name, true
 		}
 		// The answer names all of them, so that a missing permission can be found.
 		tried = append(tried, a.Subresource)
 	}
 	s.met.refused.WithLabelValues("authorization").Inc()
 	http.Error(w, "Forbidden (user="+user.Name+", verb="+auth.Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
-	return false
+	return "", false
 }
 
 // clean reports whether a path has no empty elements and no dots, so that

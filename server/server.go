@@ -30,6 +30,7 @@ type Server struct {
 
 	plain   []*inFlight          // requests without streaming, of each port
 	streams *inFlight            // streams
+	bodies  *httpbound.Pool      // bytes of bodies that are there
 	kinds   map[string]*inFlight // streams of each kind, by the first element of their paths
 	ending  context.Context      // ends when streams have to end
 	// end is called once by Run, after the requests have ended.
@@ -50,6 +51,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, met: met, slis: newSLIs(), began: time.Now(),
 		streams: newInFlight(cfg.Streams), kinds: map[string]*inFlight{},
+		bodies: httpbound.NewPool(maxBodies, maxBodies/4),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	routes := s.routes()
@@ -182,33 +184,40 @@ func (s *Server) httpServer(h http.Handler, conf *tls.Config) *httpbound.Server 
 }
 
 // inFlight counts and limits requests. It never waits: a request beyond the limit
-// is refused.
+// is refused. A user may have seven eighths of them.
 type inFlight struct {
 	limit int
 
 	mu   sync.Mutex
 	n    int
-	idle chan struct{} // closed when n is 0; nil without a waiter
+	of   map[string]int // by user; requests without one are not counted
+	idle chan struct{}  // closed when n is 0; nil without a waiter
 }
 
 // newInFlight returns a counter without requests.
-func newInFlight(limit int) *inFlight { return &inFlight{limit: limit} }
+func newInFlight(limit int) *inFlight { return &inFlight{limit: limit, of: map[string]int{}} }
 
-// enter takes a slot; false means that there is none.
-func (f *inFlight) enter() bool {
+// enter takes a slot for a user; false means that there is none.
+func (f *inFlight) enter(user string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.n >= f.limit {
+	if f.n >= f.limit || f.of[user] >= f.limit-f.limit/8 {
 		return false
 	}
 	f.n++
+	if user != "" {
+		f.of[user]++
+	}
 	return true
 }
 
 // leave frees a slot, and wakes the waiter if it was the last.
-func (f *inFlight) leave() {
+func (f *inFlight) leave(user string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.of[user]--; f.of[user] <= 0 {
+		delete(f.of, user)
+	}
 	if f.n--; f.n == 0 && f.idle != nil {
 		close(f.idle)
 		f.idle = nil

@@ -35,7 +35,9 @@ func (s *Server) streamRoutes() []route {
 	add("/exec", getPost, s.exec, container, withUID)
 	add("/attach", getPost, s.attach, container, withUID)
 	add("/portForward", getPost, s.portForward, "/{namespace}/{pod}", "/{namespace}/{pod}/{uid}")
-	add("/run", post, s.run, container, withUID)
+	for _, shape := range []string{container, withUID} {
+		rs = append(rs, route{pattern: "/run" + shape, methods: post, stream: true, body: true, serve: s.run})
+	}
 	return rs
 }
 
@@ -241,7 +243,6 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 // run runs a command to its end and answers with its output. The output is collected as
 // a whole; the route is a stream, since the command has no time limit with the kubelet.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	// Split at blanks, without quotes: the kubelet does no more.
 	cmd := strings.Fields(r.FormValue("cmd"))
 	if len(cmd) == 0 {

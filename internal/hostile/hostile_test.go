@@ -18,6 +18,8 @@ const (
 // attack is a row of the table.
 type attack struct {
 	name string
+	// args are more of the agent's; none.
+	args []string
 	// run begins the attack. The machine has its bystanders by then.
 	run func(m *machine)
 	// lasts is how long it goes on; 8 s.
@@ -30,10 +32,11 @@ func TestAttacks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped with -short: each attack takes 10 s")
 	}
-	for _, a := range attacks() {
+	for _, a := range append(attacks(), viewers()...) {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
+			m.args = a.args
 			m.start()
 			m.placeBystanders()
 			a.run(m)
