@@ -79,6 +79,7 @@ var shared = map[string][]string{
 	"internal/retry":          nil, // back-off
 	"internal/seconds":        nil, // durations that do not overflow
 	"internal/slots":          nil, // so much at a time, and what hangs does not count
+	"internal/source":         nil, // hosts that requests come from
 	"internal/strategicpatch": nil, // patches for API servers
 	"internal/subscription":   nil, // who is told of changes
 	"internal/wirecount":      nil, // how much a message would become
@@ -90,6 +91,12 @@ var shared = map[string][]string{
 	"internal/wirecodec": {
 		"google.golang.org/grpc/mem", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect", "internal/wirecount",
 	},
+
+	// Bounds of HTTP servers, and what their clients share.
+	"internal/httpbound": {"go.uber.org/zap", "internal/source"},
+
+	// Events that are one, and those of an object that are too many.
+	"internal/correlate": {"golang.org/x/time/rate", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types"},
 
 	// Tables and descriptions for people.
 	"internal/podtext": podTypes,

@@ -242,8 +242,8 @@ func TestUnreadAnswersCostTheirBudget(t *testing.T) {
 			var leave func()
 			c.ctx, leave = context.WithCancel(all)
 			before, held := heap(), 0
-			for i := range 8 {
-				held += c.hold(60, fmt.Sprint("view-", i), "GET", "/api/v1/configmaps?includeObject=Object", nothing)
+			for i := range 4 {
+				held += c.hold(40, fmt.Sprint("view-", i), "GET", "/api/v1/configmaps?includeObject=Object", nothing)
 			}
 			grown := heap() - before
 			t.Logf("%q: %d lists of %d KiB each are unread; %.1f MiB", accept, held, objects*size>>10, grown)
