@@ -69,18 +69,19 @@ func patched(k *kind, old object, raw []byte, media types.PatchType) (object, []
 		return nil, nil, err
 	}
 	var after map[string]any
-	if media == types.JSONPatchType {
-		after, err = patch.JSON(before, raw)
-	} else {
-		var p map[string]any
+	var p map[string]any
+	if media != types.JSONPatchType {
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &p); err != nil {
 			return nil, nil, apierrors.NewBadRequest("the patch is no object: " + err.Error())
 		}
-		if media == types.MergePatchType {
-			after = patch.Merge(before, p)
-		} else {
-			after, err = patch.Strategic(before, p, k.goType())
-		}
+	}
+	switch media {
+	case types.JSONPatchType:
+		after, err = patch.JSON(before, raw)
+	case types.MergePatchType:
+		after, err = patch.Merge(before, raw)
+	default:
+		after, err = patch.Strategic(before, p, k.goType())
 	}
 	if err != nil {
 		return nil, nil, err
