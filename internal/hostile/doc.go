@@ -9,6 +9,9 @@
 // repetitions, and -profiles writes heap profiles. These tests build the agent with
 // the tag liveheap.
 //
+// TestAccountsReachNothing has real containers: it looks as other accounts of the machine
+// at all that the agent, its runtime and pods of each kind have, and fails on what opens.
+//
 // The package has only tests, and none with -race: the agent is another program,
 // whose memory the race detector would multiply. The runtime is critest's. The test
 // serves it over a socket, so that the measured memory is the agent's alone.
