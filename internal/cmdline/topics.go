@@ -26,7 +26,7 @@ var agentTopics = []struct {
 }{
 	{regexp.MustCompile(`^(v|vmodule|version|log.*)$`), output},
 	{regexp.MustCompile(`kubeconfig|^(cert-dir|cloud-provider|hostname-override|node-ip|node-labels|register-.*|secret.*|provider-id)$`), joined},
-	{regexp.MustCompile(`^(network|preload-images|registry-hosts|pulls-per-registry|pinned-images|.*runtime-endpoint|image-.*|runtime-cgroups)$`), local},
+	{regexp.MustCompile(`^(network|pods-reach-node|preload-images|registry-hosts|pulls-per-registry|pinned-images|.*runtime-endpoint|image-.*|runtime-cgroups)$`), local},
 	{regexp.MustCompile(`evict|^(local-storage-.*|maximum-.*|minimum-.*|pod-log-budget|starts-in-flight|exec-probes-in-flight)$`), limits},
 }
 
