@@ -122,3 +122,27 @@ func TestLives(t *testing.T) {
 		})
 	}
 }
+
+// The stored end of a static pod is not published before the pod is shown again: another life of it may
+// run by now. That of any other pod is.
+func TestAStoredEndOfAStaticPodWaits(t *testing.T) {
+	for source, want := range map[string]string{"file": "", "api": "p Failed"} {
+		store, sink := newStore(), statusmgr.NewMemorySink(10)
+		var left *memStore
+		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
+			sink.FailWith(always(errors.New("down")))
+			p := newPod("p")
+			p.Annotations = map[string]string{"kubernetes.io/config.source": source}
+			m.Set(p, terminated(v1.PodFailed, 1))
+			synctest.Wait()
+			left = store.crash()
+		})
+		sink = statusmgr.NewMemorySink(10)
+		run(t, statusmgr.Config{Sink: sink, Store: left}, func(*statusmgr.Manager) {
+			time.Sleep(time.Hour)
+			if got := told(sink); got != want {
+				t.Errorf("source %s: sink was told %q, want %q", source, got, want)
+			}
+		})
+	}
+}
