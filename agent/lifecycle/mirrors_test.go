@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
@@ -54,6 +56,9 @@ func (a *api) Ensure(ctx context.Context, pod, mirror *v1.Pod) error {
 	line := "ensure " + pod.Name
 	if mirror != nil {
 		line += " beside " + string(mirror.UID)
+	}
+	if n := podlife.NumberIn(pod.Annotations); n > 0 {
+		line += fmt.Sprint(" of life ", n)
 	}
 	return a.call(ctx, line, pod.Name)
 }
@@ -223,7 +228,7 @@ func TestMirrorsHaveTheNumberOfALife(t *testing.T) {
 		}
 		p.Housekeep(h.Pods())
 		synctest.Wait()
-		if got, want := a.taken(), "remove mirror-web; ensure web"; got != want {
+		if got, want := a.taken(), "remove mirror-web; ensure web of life 1"; got != want {
 			t.Errorf("called %q, want %q", got, want)
 		}
 		mirror.Annotations = h.Life(web).Annotate(mirror.Annotations)
