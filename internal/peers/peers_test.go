@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -174,7 +175,8 @@ var ofDaemon = regexp.MustCompile(`containerdClient|containerdEndpoint|buildLoca
 var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
 
 // TestContainerd runs containerd's integration tests of the CRI: all of the files that speak
-// to no more than the CRI's socket.
+// to no more than the CRI's socket. PEERS_FILES names the tests to run, separated by blanks; all
+// of them.
 func TestContainerd(t *testing.T) {
 	dirs := checkouts(t, "containerd")
 	files, err := filepath.Glob(filepath.Join(dirs[0], "integration", "*_test.go"))
@@ -194,6 +196,9 @@ func TestContainerd(t *testing.T) {
 			names = append(names, string(m[1]))
 		}
 	}
+	if some := strings.Fields(os.Getenv("PEERS_FILES")); len(some) > 0 {
+		names = some
+	}
 	socket := standIn(t, containerdImages(t))
 	// The tests run in the directory of their own.
 	cmd := exec.CommandContext(t.Context(), program(t, "containerd-integration"),
@@ -206,6 +211,95 @@ func TestContainerd(t *testing.T) {
 		t.Fatalf("%v, %v: %s", err, perr, out)
 	}
 	judge(t, "containerd", results)
+}
+
+// kubectlFiles are the parts of Kubernetes' sources that kubectl's tests need.
+var kubectlFiles = []string{"hack", "test/cmd", "test/fixtures", "test/e2e/testing-manifests", "third_party/forked/shell2junit"}
+
+// TestKubectl runs kubectl's tests, of Kubernetes' sources that e2e builds with, against the
+// API of an agent alone. PEERS_FILES names the scenes to run, separated by blanks; all of them.
+func TestKubectl(t *testing.T) {
+	checkouts(t)
+	sources, err := exec.CommandContext(t.Context(), "go", "-C", filepath.Join("..", "..", "e2e"), "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
+	from := strings.TrimSpace(string(sources))
+	if err != nil || from == "" {
+		t.Skipf("needs the module k8s.io/kubernetes (go -C e2e mod download k8s.io/kubernetes): %v", err)
+	}
+	script, err := filepath.Abs("testcmd.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, kubectl := t.TempDir(), program(t, "peers-kubectl")
+	to, results := filepath.Join(dir, "kubernetes"), filepath.Join(dir, "results")
+	for _, part := range kubectlFiles {
+		if err := os.CopyFS(filepath.Join(to, part), os.DirFS(filepath.Join(from, part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Modules have no execute bits.
+	plugins := exec.CommandContext(t.Context(), "chmod", "-R", "a+x", filepath.Join(to, "test", "fixtures", "pkg", "kubectl", "plugins"))
+	if err := errors.Join(os.Mkdir(results, 0o755), plugins.Run()); err != nil {
+		t.Fatal(err)
+	}
+	config := alone(t, kubectl)
+	cmd := exec.CommandContext(t.Context(), "bash", script, to, kubectl, results)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+config)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	keep(t, "kubectl", append(said.Bytes(), out...))
+	judged, perr := ParseTAP(bytes.NewReader(out))
+	if perr != nil || len(judged) == 0 {
+		t.Fatalf("%v, %v: %s", err, perr, out)
+	}
+	judge(t, "kubectl", judged)
+}
+
+// alone runs the agent without a cluster until the test ends, and returns a file for clients
+// of its API. The node has the name that kubectl's tests give theirs.
+func alone(t *testing.T, kubectl string) (config string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, manifests, settings, config := filepath.Join(dir, "root"), filepath.Join(dir, "manifests"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "kubeconfig")
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\ncgroupsPerQOS: false\n" +
+		"podLogsDir: " + filepath.Join(dir, "logs") + "\nhealthzPort: 0\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n"
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err = errors.Join(err, os.Mkdir(manifests, 0o755), os.WriteFile(settings, []byte(text), 0o600), port.Close()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join("..", "..", "build", "peers-agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program(t, "agent"), append(args, "--root-dir", root)...)
+		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program(t, "runc"))+":"+os.Getenv("PATH"))
+		return cmd
+	}
+	cmd := agent("run", "--config", settings, "--pod-manifest-path", manifests, "--hostname-override", "127.0.0.1", "--local-api", port.Addr().String(),
+		"--network=none", "--address", "127.0.0.1", "--port", "0", "--leave-host")
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), agent("reset").Run(), out.Close(), containerdtest.UnmountBelow(dir), os.RemoveAll(dir))
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		text, err := agent("kubeconfig").Output()
+		if err == nil && os.WriteFile(config, text, 0o600) == nil && exec.CommandContext(t.Context(), kubectl, "--kubeconfig", config, "get", "nodes").Run() == nil {
+			return config
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the agent does not serve; see %s", out.Name())
+		}
+	}
 }
 
 // standIn serves the runtime on a socket until the test ends, and removes what it made then.
@@ -262,6 +356,11 @@ const network = `{"cniVersion": "1.0.0", "name": "peers", "plugins": [{"type": "
 func containerdImages(t *testing.T) (host string) {
 	t.Helper()
 	small := ofBusybox(t)
+	for i := range small {
+		if small[i].Path == "/etc/group" { // as in the image busybox
+			small[i].Data = []byte("root:x:0:\ndaemon:x:1:\nwheel:x:10:root\nnobody:x:65534:\n")
+		}
+	}
 	with := func(more ...sampleimage.File) []sampleimage.File {
 		return append(small[:len(small):len(small)], more...)
 	}
