@@ -80,12 +80,12 @@ func (s *state) step(in input, delays *retry.Backoff) (do effects) {
 	// it.
 	case onDrift:
 		s.final, s.deletion, s.published, s.sink = in.final, in.deletion, 0, uncertain
-		s.wake(&do)
+		s.wake()
 	case onRepublish:
 		if in.replaced {
 			s.published, s.writing = 0, 0 // a write under way may be to the old object
 		}
-		s.wake(&do)
+		s.wake()
 	// In any other stage the timer came too late.
 	case onTimer:
 		s.leave(backingOff)
@@ -121,7 +121,7 @@ func (s *state) leave(stage stage) {
 
 // wake ends a wait that a change makes pointless. It does not end the back-off
 // after a failure, which spares the sink whatever there is to write.
-func (s *state) wake(do *effects) {
+func (s *state) wake() {
 	switch s.stage {
 	case writing:
 		s.stage = rewriting
@@ -156,7 +156,7 @@ func (s *state) set(in input, do *effects) {
 	if s.since.IsZero() {
 		s.since = in.now
 	}
-	s.wake(do)
+	s.wake()
 }
 
 // grant uses a free slot, unless there is nothing to publish any more: a status may

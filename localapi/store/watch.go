@@ -48,8 +48,9 @@ func (d *Dir) follow(ctx context.Context, w watcher, changed func([]Document)) e
 			return nil
 		case <-w.events:
 			start()
-		case <-w.lost:
-			start() // the next scan finds what was lost
+		case err := <-w.lost:
+			_ = err // the next scan finds what was lost
+			start()
 		case <-timer.C:
 			started = false
 			if w.events == nil {
