@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/btree"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/third_party/forked/golang/btree"
 
 	"github.com/nodewright/nodewright/localapi/store"
 )
@@ -63,7 +63,7 @@ type located struct {
 }
 
 // tree has the objects of a kind in the order of their names. A clone takes no time.
-type tree = btree.BTreeG[located]
+type tree = btree.BTree[located]
 
 // degree is that of trees: what a change copies after a clone are some nodes of it.
 const degree = 32
@@ -72,7 +72,7 @@ const degree = 32
 func (s *Set) all(k Kind) *tree {
 	t := s.entries[k]
 	if t == nil {
-		t = btree.NewG(degree, func(a, b located) bool { return a.Key.Compare(b.Key) < 0 })
+		t = btree.New(degree, func(a, b located) bool { return a.Key.Compare(b.Key) < 0 })
 		s.entries[k] = t
 	}
 	return t
