@@ -62,7 +62,7 @@ const (
 )
 
 // Cause is why a pod or a container ends, is rejected or waits. It is plain data. The
-// zero Cause is gentle: it leaves the status alone and gives the pod its own time.
+// zero Cause leaves the status alone and keeps the pod's own grace period.
 //
 // Its JSON is stored with statuses: fields may come, and none may change.
 type Cause struct {

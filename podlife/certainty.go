@@ -1,15 +1,14 @@
 package podlife
 
-// Certainty is whose word something is. A later one is more certain. The zero value is
-// the careful one: nobody has said anything.
+// Certainty says how well something is known. A higher value is more certain.
 type Certainty uint8
 
 const (
-	// Unheard means that whoever knows has not been heard yet.
+	// Unheard means that the source of the fact has not answered since the start.
 	Unheard Certainty = iota
-	// Remembered means that it is what was known before a restart. It may be out of date.
+	// Remembered means that the fact is from before a restart. It may be out of date.
 	Remembered
-	// Confirmed means that whoever knows has said so to this process.
+	// Confirmed means that the source has reported the fact to this process.
 	Confirmed
 )
 

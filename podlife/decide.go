@@ -28,7 +28,7 @@ type Knowledge struct {
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why Kind)
 }
 
-// Do is what is to become of a container.
+// Do says what happens to a container.
 type Do uint8
 
 const (
@@ -76,7 +76,7 @@ type Sandbox struct {
 	ID string
 }
 
-// Decision is what is to become of a pod's containers.
+// Decision says what happens to a pod's sandbox and containers.
 type Decision struct {
 	// Over means that the pod has come to its end: nothing of it is started any more,
 	// and what still runs of it ends.
@@ -91,7 +91,8 @@ type Decision struct {
 	Surplus []*observed.Container
 }
 
-// Decide says what is to become of a pod. The first of these that applies decides:
+// Decide decides what happens to a pod's sandbox and containers, by the first of these rules
+// that applies:
 //
 //  1. a container ended in a way that has all of them start over: Reset;
 //  2. the pod has no usable sandbox: another one is made, unless the restart policy is
