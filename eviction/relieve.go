@@ -34,7 +34,7 @@ func (l *lane) relieve(ctx context.Context, t rank.Threshold, cause string) (evi
 	}
 	defer func() { l.m.record(d) }()
 
-	// Evictions under way will be enough.
+	// The pods that are being evicted free enough.
 	if coming, running, _ := l.m.underWay(l, t.Signal, d.Time); running > 0 && coming >= d.Need {
 		d.Outcome = "waiting for evictions under way"
 		return false

@@ -12,15 +12,15 @@ import (
 )
 
 // Life names one life of a pod. A static pod that ended, and any pod that was rejected, may begin
-// again under its UID. That is its next life, and its number is higher. What a pod leaves, in the
-// runtime, on disk and in its mirror, has the number of its life. N is 0 for the first life, and
-// where nothing says a number: in what kubelets and earlier builds have left.
+// again under its UID. That is its next life, with a higher number. Sandboxes, stored statuses and
+// mirrors have the number of the life that they belong to. N is 0 for the first life, and for
+// what kubelets and earlier builds have left without a number.
 type Life struct {
 	UID types.UID
 	N   uint32
 }
 
-// Next is the life that begins after this one.
+// Next returns the life that follows l.
 func (l Life) Next() Life { return Life{l.UID, l.N + 1} }
 
 // NumberIn returns the number of a life from the annotations of a mirror; 0 if there

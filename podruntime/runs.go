@@ -237,7 +237,7 @@ func (p *podRuns) started(name, id string, now time.Time) {
 // if it may.
 func (p *podRuns) held(name string, now time.Time) *heldError {
 	if r := p.newest[name]; r != nil && !r.ends() && now.Before(r.Next) {
-		return &heldError{err: r.Err, until: r.Next}
+		return &heldError{triedError{err: r.Err, until: r.Next}}
 	}
 	return nil
 }
@@ -403,7 +403,7 @@ func (r *run) strike(must bool, err error, now time.Time) error {
 		return nil
 	}
 	r.Next = now.Add(waits.After(failures))
-	return &heldError{err: err, until: r.Next}
+	return &heldError{triedError{err: err, until: r.Next}}
 }
 
 // again returns an error while what was ended before, and runs, may not be ended again.
@@ -414,7 +414,7 @@ func (p *podRuns) again(id, what string, now time.Time) error {
 	case r == nil || r.State != ended || r.Seen:
 		return nil
 	case now.Before(r.Next):
-		return &heldError{err: err, until: r.Next}
+		return &heldError{triedError{err: err, until: r.Next}}
 	case r.Next.IsZero():
 		return r.strike(false, err, now)
 	default:
@@ -532,15 +532,9 @@ func (e *triedError) Error() string      { return e.err.Error() }
 func (e *triedError) Unwrap() error      { return e.err }
 func (e *triedError) RetryAt() time.Time { return e.until }
 
-// heldError is a failure that was not repeated.
-type heldError struct {
-	err   error
-	until time.Time
-}
+// heldError is the failure of an earlier try: the next one has to wait, and nothing was asked of
+// the runtime.
+type heldError struct{ triedError }
 
-func (e *heldError) Error() string      { return e.err.Error() }
-func (e *heldError) Unwrap() error      { return e.err }
-func (e *heldError) RetryAt() time.Time { return e.until }
-
-// Is has it match errUndone: nothing was asked of the runtime.
+// Is reports that it matches errUndone.
 func (e *heldError) Is(target error) bool { return target == errUndone }

@@ -35,7 +35,7 @@ type iscsiDetail struct {
 	Initiator    string `json:"initiator,omitempty"`
 	DiscoverCHAP bool   `json:"discoveryCHAP,omitempty"`
 	SessionCHAP  bool   `json:"sessionCHAP,omitempty"`
-	// Ours has the portals to which the node logged in for a volume.
+	// Ours lists the portals that this package logged in to; others were logged in to before.
 	Ours []string `json:"ours,omitempty"`
 	// Made says that Interface was made for the initiator's name.
 	Made bool `json:"made,omitempty"`
