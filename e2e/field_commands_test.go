@@ -48,6 +48,7 @@ func fieldCommands() map[string]func(*testscript.TestScript, bool, []string) {
 	for name, do := range map[string]func(script, []string) error{
 		"agent": script.agent, "apply": script.apply, "remove": script.remove, "pod": script.pod, "await": script.await, "stays": script.stays, "get": script.get,
 		"until": script.until, "inpod": script.external, "kubectl": script.external, "image": script.image, "registry": script.registry, "mounts": script.mounts,
+		"terminate": script.terminate,
 	} {
 		out[name] = func(ts *testscript.TestScript, neg bool, args []string) {
 			node, _ := ts.Value(fieldNodeKey{}).(*fieldNode)
@@ -340,6 +341,26 @@ func (s script) external(args []string) error {
 		return nil
 	}
 	return err
+}
+
+// terminate has a pod's first container end by SIGTERM to its first process. The kill command is itself a process of that PID
+// namespace: the kernel ends it as well if it has not exited before.
+func (s script) terminate(args []string) error {
+	if len(args) != 1 {
+		return errors.New("want POD")
+	}
+	cmd, err := s.command([]string{"inpod", args[0], "kill", "1"})
+	if err != nil {
+		return err
+	}
+	out, err := cmd.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 128+int(syscall.SIGKILL) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%w: it prints %.2000q", err, out)
+	}
+	return nil
 }
 
 // until runs a program until what it prints matches, or does not match any more.

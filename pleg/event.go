@@ -22,8 +22,8 @@ const (
 	ContainerRemoved ChangeType = "ContainerRemoved"
 	// ContainerChanged is any other change: created, or unknown.
 	ContainerChanged ChangeType = "ContainerChanged"
-	// PodSync means that the pod should be checked although no change is known. It follows a
-	// Refresh, and the end of a pod without other changes to report.
+	// PodSync means that the pod should be checked although no change is known. It follows the end
+	// of a pod that was never inspected.
 	PodSync ChangeType = "PodSync"
 )
 

@@ -48,17 +48,15 @@ func (m *Manager) addRecord(uid types.UID) *record {
 // delay the inspection, so that it is not lost.
 func (m *Manager) look(r *record) {
 	r.dirty = true
-	switch {
-	case r.flight != nil:
-		r.flight.again = true
-	case r.held == 0 && !r.paced:
-		now := time.Now()
-		if wait := r.pace(now); wait > 0 {
-			m.later(r, wait)
-			return
-		}
-		m.inspectAt(r, now)
+	if r.flight != nil || r.held > 0 || r.paced {
+		return
 	}
+	now := time.Now()
+	if wait := r.pace(now); wait > 0 {
+		m.later(r, wait)
+		return
+	}
+	m.inspectAt(r, now)
 }
 
 // pace returns the delay of the next inspection, and counts the inspection if there is none.
@@ -156,9 +154,7 @@ func (m *Manager) beginAt(r *record, now time.Time) {
 		return
 	}
 	f.began = now
-	// This inspection sees everything up to now.
-	f.again = false
-	r.dirty = false
+	r.dirty = false // this inspection sees everything up to now
 	m.wg.Add(1)
 	go m.fly(r, f)
 }
@@ -184,7 +180,7 @@ func (m *Manager) fly(r *record, f *flight) {
 }
 
 // land stores the result of an inspection, reports changes, and begins the next inspection if
-// events came meanwhile. It ignores the result of an inspection that was given up.
+// news came meanwhile. It ignores the result of an inspection that was given up.
 func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	if f.over {
 		return
@@ -202,14 +198,14 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 		m.failed(r, f, err)
 	} else {
 		r.failures, r.hungSince = 0, time.Time{}
-		m.noteResult(r, pod, f.again)
+		m.noteResult(r, pod)
 	}
 	// After the record is up to date: those who wait read it at once.
 	close(f.done)
 	switch {
 	case err != nil || m.ctx.Err() != nil:
 		// The retry sees what happened meanwhile.
-	case f.again:
+	case r.dirty:
 		m.look(r)
 	case len(r.items) == 0:
 		m.drop(r)
@@ -228,17 +224,12 @@ func (m *Manager) drop(r *record) {
 	r.dropped = true
 }
 
-// noteResult stores the result of an inspection and reports the changes. If another inspection
-// follows, that one answers a pending Refresh, which may be newer than this inspection.
-func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
+// noteResult stores the result of an inspection and reports the changes.
+func (m *Manager) noteResult(r *record, pod *observed.Pod) {
 	now := itemsOf(pod)
 	// Compared with what was reported last, so that an inspection that failed in
 	// between loses no change.
 	changes := described(diff(r.items, now), r.pod, pod)
-	if len(changes) == 0 && r.force && !again {
-		changes = []Change{{Type: PodSync}}
-	}
-	r.force = r.force && again
 	r.items, r.pod, r.hint = now, pod, nil
 	// An inspection of a pod that has gone knows no name; the last one is kept for
 	// logs and lists.
@@ -279,21 +270,20 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 func (m *Manager) gone(r *record, asked time.Time) {
 	r.stopRetry()
 	changes := described(diff(r.items, nil), r.pod, nil)
-	if len(changes) == 0 && (r.force || r.pod == nil && r.hint != nil) {
+	if len(changes) == 0 && r.pod == nil && r.hint != nil {
 		changes = []Change{{Type: PodSync}}
 	}
 	if len(changes) > 0 {
 		m.out.put(r, changes)
 	}
 	r.items, r.pod, r.hint, r.err = nil, nil, nil, nil
-	r.force, r.failures, r.hungSince = false, 0, time.Time{}
+	r.failures, r.hungSince = 0, time.Time{}
 	r.matched = asked
 	m.drop(r)
 }
 
-// Refresh inspects a pod soon and sends an event even if nothing changed. It does not block. It
-// is for changes that are not part of the compared state, such as resources of a running
-// container.
+// Refresh inspects a pod soon, and sends an event if it has changed. It does not block. Call it
+// after an action on the pod: without an event stream the change would wait for the next list.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -304,7 +294,6 @@ func (m *Manager) Refresh(uid types.UID) {
 	if r == nil {
 		r = m.addRecord(uid)
 	}
-	r.force = true
 	m.look(r)
 }
 

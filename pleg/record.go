@@ -35,10 +35,9 @@ type record struct {
 	// does not count: the inspection may see an older state than the list.
 	matched time.Time
 
-	// dirty stays set after a failed inspection. force is set by Refresh, and stays set after an
-	// inspection that began before it.
-	dirty    bool // an event came that no inspection has covered yet
-	force    bool // send an event even if nothing changed
+	// dirty is set by news that no inspection has covered yet: an event, a list, a Refresh, or a
+	// failed inspection.
+	dirty    bool
 	flight   *flight
 	retry    *time.Timer
 	failures int
@@ -67,7 +66,6 @@ type flight struct {
 	done  chan struct{} // closed at the end
 	slot  *slots.Slot   // of Config.Inspections; nil while it waits for one
 	over  bool          // ended, or given up
-	again bool          // an event came since it began
 
 	// The result, to be read after done.
 	pod *observed.Pod
