@@ -264,6 +264,9 @@ func (m *machine) reap() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.live = nil
+	if killed {
+		m.forgetUnpublished()
+	}
 	m.judgeSecrets()
 	if err != nil && !killed {
 		m.wrong("agent ended with an error: %v", err)

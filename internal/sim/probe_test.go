@@ -238,6 +238,16 @@ func (m *machine) judgeProbes(p *pod) {
 	}
 }
 
+// forgetUnpublished excuses the next agent from a readiness that a killed one had not published: the
+// journal may have it, and may not. The next success counts again. m.mu is held.
+func (m *machine) forgetUnpublished() {
+	for _, i := range m.made {
+		if a := i.probed["ready"]; a != nil && !i.shown.ready && a.success.After(a.failure) {
+			a.failure = a.success
+		}
+	}
+}
+
 // last is when the probe failed last.
 func (a *answers) last() time.Time {
 	if a == nil {
