@@ -127,8 +127,8 @@ type Pods struct {
 	// SyncFrequency is how often a pod at rest is looked at again although
 	// nothing happened; 1m (syncFrequency).
 	SyncFrequency time.Duration
-	// StartsInFlight bounds how many pods start at the same time; 4. More
-	// gain no throughput on a small machine and delay the median pod.
+	// StartsInFlight is the number of pods that may start at the same time. Zero means the
+	// default of podworker.Config.FirstSyncs.
 	StartsInFlight int
 	// CrashBackoff delays restarts of containers; the kubelet's policy, with
 	// MaxCrashBackoff as its cap, 5m.
@@ -223,10 +223,9 @@ type Cluster struct {
 
 // Defaults of Config, named where the kubelet has the same.
 const (
-	defaultPodLogs        = "/var/log/pods" // podLogsDir
-	defaultSyncFrequency  = time.Minute     // syncFrequency
-	defaultStartsInFlight = 4
-	defaultResolvConf     = "/etc/resolv.conf" // resolvConf
+	defaultPodLogs       = "/var/log/pods"    // podLogsDir
+	defaultSyncFrequency = time.Minute        // syncFrequency
+	defaultResolvConf    = "/etc/resolv.conf" // resolvConf
 )
 
 // withDefaults sets what is left open here. Defaults of the blocks' own fields are
@@ -245,7 +244,6 @@ func (c Config) withDefaults() Config {
 		c.Paths.ContainerLogs = ""
 	}
 	c.Pods.SyncFrequency = cmp.Or(c.Pods.SyncFrequency, defaultSyncFrequency)
-	c.Pods.StartsInFlight = cmp.Or(c.Pods.StartsInFlight, defaultStartsInFlight)
 	c.DNS.ResolvConf = cmp.Or(c.DNS.ResolvConf, defaultResolvConf)
 	if c.Log == nil {
 		c.Log = zap.NewNop()
@@ -277,6 +275,6 @@ func (c Config) validate() error {
 	need(p.ContainerLogs == "" || filepath.IsAbs(p.ContainerLogs) && p.ContainerLogs != filepath.Clean(p.PodLogs), "Paths.ContainerLogs",
 		fmt.Sprintf("is %q; an absolute path other than PodLogs, or \"-\" for none, is required", p.ContainerLogs))
 	need(c.Pods.SyncFrequency > 0, "Pods.SyncFrequency", fmt.Sprintf("is %v; a positive duration is required", c.Pods.SyncFrequency))
-	need(c.Pods.StartsInFlight > 0, "Pods.StartsInFlight", fmt.Sprintf("is %d; a positive number is required", c.Pods.StartsInFlight))
+	need(c.Pods.StartsInFlight >= 0, "Pods.StartsInFlight", fmt.Sprintf("is %d; a positive number, or 0 for the default, is required", c.Pods.StartsInFlight))
 	return errors.Join(errs...)
 }

@@ -86,7 +86,7 @@ type Settings struct {
 	SecretsInClear bool
 	// Socket is the path of LocalSocket; agent.sock in the root directory.
 	Socket string
-	// StartsInFlight limits the concurrent starts of pods; 4.
+	// StartsInFlight limits the concurrent starts of pods; the number of CPUs, but at least 4.
 	StartsInFlight int
 	// PullsPerRegistry limits the concurrent pulls from one registry; no limit.
 	PullsPerRegistry int

@@ -49,7 +49,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of a credential of the agent's systemd service with that key")
 	fs.BoolVar(&f.secretsInClear, "secrets-in-clear", false, "do not encrypt Secrets and tokens on disk: for an encrypted disk")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
-	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the largest `number` of pods that start at the same time; 4")
+	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the largest `number` of pods that start at the same time; the number of CPUs, at least 4")
 	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the largest `number` of exec probes at the same time; 32")
 	fs.BoolVar(&f.fastProbes, "fast-probes", false, "check containers that are not ready yet more often than periodSeconds")
 	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the largest `number` of pulls from one registry at the same time; no limit")
