@@ -6,6 +6,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -20,11 +21,11 @@ func (a *Agent) life(pod *v1.Pod) podlife.Life {
 		l.N = max(l.N, last.Life)
 	}
 	for _, s := range a.pleg.View(pod.UID).Pod.Sandboxes {
-		l.N = max(l.N, s.Life)
+		l.N = max(l.N, podmeta.LifeIn(s.Annotations, cri.AnnotationLife))
 	}
 	if podmeta.IsStatic(pod) {
 		if m, ok := a.pods.Mirror(pod.Namespace, pod.Name); ok {
-			l.N = max(l.N, podlife.NumberIn(m.Annotations))
+			l.N = max(l.N, podmeta.LifeIn(m.Annotations, podmeta.AnnotationLife))
 		}
 	}
 	return l

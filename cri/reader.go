@@ -365,7 +365,7 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) observed.Sandbox {
 		HostNetwork:    ns.GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		HostPID:        ns.GetPid() == runtimeapi.NamespaceMode_NODE,
 		HostIPC:        ns.GetIpc() == runtimeapi.NamespaceMode_NODE,
-		RuntimeHandler: oneName(s.GetRuntimeHandler(), maxName), Labels: ours(s.GetLabels()), Annotations: ours(s.GetAnnotations()), Life: lifeOf(s.GetAnnotations()),
+		RuntimeHandler: oneName(s.GetRuntimeHandler(), maxName), Labels: ours(s.GetLabels()), Annotations: ours(s.GetAnnotations()),
 	}
 	return out
 }
@@ -468,13 +468,4 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 		out.User = &observed.User{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()[:min(len(u.GetSupplementalGroups()), maxGroups)]}
 	}
 	return out
-}
-
-// lifeOf reads the number of a pod's life; 0 if there is none.
-func lifeOf(annotations map[string]string) uint32 {
-	n, err := strconv.ParseUint(annotations[AnnotationLife], 10, 32)
-	if err != nil {
-		return 0
-	}
-	return uint32(n)
 }

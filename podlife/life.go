@@ -1,9 +1,6 @@
 package podlife
 
 import (
-	"maps"
-	"strconv"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,33 +20,6 @@ type Life struct {
 // Next returns the life that follows l.
 func (l Life) Next() Life { return Life{l.UID, l.N + 1} }
 
-// NumberIn returns the number of a life from the annotations of a mirror; 0 if there
-// is none.
-func NumberIn(annotations map[string]string) uint32 {
-	n, err := strconv.ParseUint(annotations[podmeta.AnnotationLife], 10, 32)
-	if err != nil {
-		return 0
-	}
-	return uint32(n)
-}
-
-// Annotate returns annotations with the number of the life. A life without one has none. The
-// map that is given stays as it is.
-func (l Life) Annotate(annotations map[string]string) map[string]string {
-	if _, has := annotations[podmeta.AnnotationLife]; !has && l.N == 0 {
-		return annotations
-	}
-	out := maps.Clone(annotations)
-	if out == nil {
-		out = map[string]string{}
-	}
-	delete(out, podmeta.AnnotationLife)
-	if l.N > 0 {
-		out[podmeta.AnnotationLife] = strconv.FormatUint(uint64(l.N), 10)
-	}
-	return out
-}
-
 // Outlived reports whether a mirror shows an earlier life of a static pod than l. The phase of a
 // pod of the API does not go back, so that such a mirror has to be replaced. status is the pod's
 // newest status, nil if it has none yet, and runs says whether one of its containers runs.
@@ -66,7 +36,7 @@ func (l Life) Annotate(annotations map[string]string) map[string]string {
 func Outlived(l Life, status *v1.PodStatus, runs observed.Answer, mirror *v1.Pod) bool {
 	was := &mirror.Status
 	switch {
-	case NumberIn(mirror.Annotations) < l.N:
+	case podmeta.LifeIn(mirror.Annotations, podmeta.AnnotationLife) < l.N:
 		return true
 	case !podmeta.IsTerminal(was.Phase):
 		return false

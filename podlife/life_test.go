@@ -1,7 +1,6 @@
 package podlife
 
 import (
-	"math"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,7 +47,7 @@ func TestOutlived(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			mirror := &v1.Pod{Status: tc.mirror}
-			mirror.Annotations = Life{N: tc.of}.Annotate(nil)
+			mirror.Annotations = podmeta.WithLife(nil, podmeta.AnnotationLife, tc.of)
 			if got := Outlived(Life{N: tc.n}, tc.status, tc.runs, mirror); got != tc.want {
 				t.Errorf("outlived: %t, want %t", got, tc.want)
 			}
@@ -66,7 +65,7 @@ func TestNumbersDecide(t *testing.T) {
 				for _, mirror := range []v1.PodStatus{{Phase: v1.PodPending}, {Phase: v1.PodRunning}, over} {
 					for _, st := range []*v1.PodStatus{nil, {Phase: v1.PodRunning}, &over} {
 						m := &v1.Pod{Status: mirror}
-						m.Annotations = Life{N: of}.Annotate(nil)
+						m.Annotations = podmeta.WithLife(nil, podmeta.AnnotationLife, of)
 						got := Outlived(Life{N: n}, st, runs, m)
 						if of < n && !got || of >= n && got && !podmeta.IsTerminal(mirror.Phase) {
 							t.Errorf("life %d, mirror of %d, %s, runs %v, status %v: outlived %t", n, of, mirror.Phase, runs, st, got)
@@ -78,22 +77,7 @@ func TestNumbersDecide(t *testing.T) {
 	}
 }
 
-func TestNumbersAreReadBack(t *testing.T) {
-	given := map[string]string{"a": "b"}
-	for _, n := range []uint32{0, 1, 7, math.MaxUint32} {
-		out := Life{UID: "u", N: n}.Annotate(given)
-		if got := NumberIn(out); got != n || len(given) != 1 || out["a"] != "b" {
-			t.Errorf("%d is read as %d from %v", n, got, out)
-		}
-		if got := NumberIn(Life{}.Annotate(out)); got != 0 {
-			t.Errorf("a life without a number has %d", got)
-		}
-	}
-	for _, bad := range []string{"", "-1", "x", "4294967296"} {
-		if got := NumberIn(map[string]string{podmeta.AnnotationLife: bad}); got != 0 {
-			t.Errorf("%q is read as %d", bad, got)
-		}
-	}
+func TestNextLife(t *testing.T) {
 	if got := (Life{UID: "u", N: 1}).Next(); got != (Life{UID: "u", N: 2}) {
 		t.Errorf("next is %v", got)
 	}

@@ -31,7 +31,7 @@ const (
 	AnnotationManaged = "io.nodewright.config.managed"
 
 	// AnnotationLife has, on the mirror of a static pod, the number of the life that it
-	// shows; see podlife.Life.
+	// shows; see podlife.Life. A sandbox has it under cri.AnnotationLife.
 	AnnotationLife = "io.nodewright.life"
 
 	// SourceAPI is the source of pods that did come from there.

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Sandbox compiles the configuration of the pod's sandbox. attempt is the number of earlier
@@ -26,15 +27,8 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 		},
 		LogDirectory: LogDirectory(in.Node.PodLogsDir, pod),
 		Labels:       podLabels(pod),
-		Annotations:  maps.Clone(pod.Annotations),
+		Annotations:  podmeta.WithLife(maps.Clone(pod.Annotations), cri.AnnotationLife, in.Life),
 		PortMappings: portMappings(pod),
-	}
-	delete(conf.Annotations, cri.AnnotationLife)
-	if in.Life > 0 {
-		if conf.Annotations == nil {
-			conf.Annotations = map[string]string{}
-		}
-		conf.Annotations[cri.AnnotationLife] = strconv.FormatUint(uint64(in.Life), 10)
 	}
 	// The pod's labels are added, but cannot override the labels that identify it.
 	for k, v := range pod.Labels {

@@ -148,7 +148,7 @@ func (p *Mirrors) ensure(pod *v1.Pod) {
 			there = nil
 		}
 		numbered := *pod
-		numbered.Annotations = p.host.Life(pod).Annotate(pod.Annotations)
+		numbered.Annotations = podmeta.WithLife(pod.Annotations, podmeta.AnnotationLife, p.host.Life(pod).N)
 		return true, p.cfg.API.Ensure(ctx, &numbered, there)
 	})
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/nodewright/nodewright/agent/lifecycle"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
@@ -57,7 +56,7 @@ func (a *api) Ensure(ctx context.Context, pod, mirror *v1.Pod) error {
 	if mirror != nil {
 		line += " beside " + string(mirror.UID)
 	}
-	if n := podlife.NumberIn(pod.Annotations); n > 0 {
+	if n := podmeta.LifeIn(pod.Annotations, podmeta.AnnotationLife); n > 0 {
 		line += fmt.Sprint(" of life ", n)
 	}
 	return a.call(ctx, line, pod.Name)
@@ -231,7 +230,7 @@ func TestMirrorsHaveTheNumberOfALife(t *testing.T) {
 		if got, want := a.taken(), "remove mirror-web; ensure web of life 1"; got != want {
 			t.Errorf("called %q, want %q", got, want)
 		}
-		mirror.Annotations = h.Life(web).Annotate(mirror.Annotations)
+		mirror.Annotations = podmeta.WithLife(mirror.Annotations, podmeta.AnnotationLife, h.Life(web).N)
 		if _, shown := p.PublishAs(web); !shown {
 			t.Error("not shown by the mirror of this life")
 		}

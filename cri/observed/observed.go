@@ -99,8 +99,6 @@ type Sandbox struct {
 	// HostNetwork, HostPID and HostIPC tell which namespaces are the node's.
 	HostNetwork, HostPID, HostIPC bool
 	RuntimeHandler                string
-	// Life is the number of the pod's life that it was made in; 0 if it has none.
-	Life uint32
 
 	Labels      map[string]string
 	Annotations map[string]string

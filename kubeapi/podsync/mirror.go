@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/kubeapi"
-	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -84,7 +83,8 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 func isMirrorOf(mirror, static *v1.Pod) bool {
 	hash, ok := static.Annotations[podmeta.AnnotationHash]
 	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&
-		mirror.Annotations[podmeta.AnnotationMirror] == hash && podlife.NumberIn(mirror.Annotations) >= podlife.NumberIn(static.Annotations)
+		mirror.Annotations[podmeta.AnnotationMirror] == hash &&
+		podmeta.LifeIn(mirror.Annotations, podmeta.AnnotationLife) >= podmeta.LifeIn(static.Annotations, podmeta.AnnotationLife)
 }
 
 // Ensure creates the mirror of a static pod, unless mirror is up to date. mirror is
