@@ -183,7 +183,7 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 		zap.String("reason", r.Reason), zap.String("message", r.Message))
 	a.metrics.Rejected(r.Reason)
 	a.event(pod, verdict.Why(r))
-	a.setStatus(pod, statusmgr.Report{Status: verdict.Rejected(pod, r), Why: verdict.Why(r), Runs: a.mayRun(pod.UID)})
+	a.setStatus(pod, statusmgr.Report{Life: a.life(pod).N, Status: verdict.Rejected(pod, r), Why: verdict.Why(r), Runs: a.mayRun(pod.UID)})
 	a.requestCleanup() // see takeBack
 }
 
@@ -219,7 +219,7 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		case ok:
 			previous = &last.Status
 		}
-		a.setStatus(pod, statusmgr.Report{Status: verdict.Waiting(pod, r, previous, seen), Why: verdict.Why(r)})
+		a.setStatus(pod, statusmgr.Report{Life: a.life(pod).N, Status: verdict.Waiting(pod, r, previous, seen), Why: verdict.Why(r)})
 	}
 	return true
 }

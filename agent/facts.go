@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/node"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -74,14 +75,14 @@ func (a *Agent) services(namespace string) []*v1.Service {
 
 // input gathers all that the compiler needs to know for a pod, that of the parts
 // included. Parts come last and see the whole input.
-func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
+func (a *Agent) input(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
 	handler, features, err := a.facts.handlers.ForPod(ctx, pod)
 	if err != nil {
 		return podspec.Input{}, err
 	}
 	in := podspec.Input{
 		Pod:        pod,
-		Life:       a.life(pod).N,
+		Life:       life.N,
 		Node:       a.nodeFacts(pod),
 		ConfigMaps: a.pods.ConfigMaps(pod.Namespace),
 		Secrets:    a.pods.Secrets(pod.Namespace),

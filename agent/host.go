@@ -92,7 +92,7 @@ func (h host) Event(pod *v1.Pod, annotations map[string]string, eventType, reaso
 // Update hands a pod to its worker as it was allocated: what it asks for may not be
 // granted yet.
 func (h host) Update(pod *v1.Pod) {
-	h.a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: h.a.hooks.Allocated(h.a.guard, pod), Start: time.Now()})
+	h.a.update(podworker.ConfigUpdate, h.a.hooks.Allocated(h.a.guard, pod), nil)
 }
 
 func (h host) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {
@@ -131,7 +131,7 @@ var ErrNotEnded = errors.New("the agent ends before the pod does")
 // End may be called for a pod that is ending already: the shorter grace counts.
 func (h host) End(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	done := make(chan struct{})
-	h.a.workers.Update(killUpdate(pod, why, done))
+	h.a.update(podworker.KillUpdate, pod, &podworker.KillOptions{Done: done, Why: why})
 	return h.a.awaitEnd(ctx, pod, done)
 }
 

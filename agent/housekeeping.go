@@ -66,7 +66,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		}
 		a.metrics.Orphans.Inc()
 		a.workers.Update(podworker.Update{
-			Type:       podworker.KillUpdate,
+			Type: podworker.KillUpdate, Life: a.book.Get(l.UID).Life,
 			RuntimePod: &podworker.RuntimePod{UID: l.UID, Name: l.Name, Namespace: l.Namespace},
 		})
 	}

@@ -32,8 +32,11 @@ func (a *Agent) life(pod *v1.Pod) podlife.Life {
 }
 
 // nextLife begins the next life of a pod that has ended, or was rejected: what is known of how it
-// ended says nothing about it any more.
+// ended says nothing about it any more. A status of the earlier life that is being computed is
+// not shown; see show.
 func (a *Agent) nextLife(pod *v1.Pod) {
+	a.run.results.Lock()
+	defer a.run.results.Unlock()
 	next := a.life(pod).Next()
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Life = next.N })
 	a.statuses.Forget(pod.UID)

@@ -202,7 +202,7 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 		}
 	case podmgr.Update, podmgr.Delete:
 		for _, p := range c.Pods {
-			a.update(ctx, p)
+			a.change(ctx, p)
 		}
 	case podmgr.Remove:
 		for _, p := range c.Pods {
@@ -314,12 +314,17 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 func (a *Agent) begin(pod *v1.Pod) {
 	a.warnOfPeriods(pod)
 	a.book.Admit(part.RefOf(pod))
-	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: time.Now()})
+	a.update(podworker.CreateUpdate, pod, nil)
 }
 
-// update acts on a new version of a pod, or on the wish to delete it. What becomes
+// update hands a pod to its worker.
+func (a *Agent) update(typ podworker.UpdateType, pod *v1.Pod, kill *podworker.KillOptions) {
+	a.workers.Update(podworker.Update{Type: typ, Pod: pod, Life: a.life(pod).N, Start: time.Now(), Kill: kill})
+}
+
+// change acts on a new version of a pod, or on the wish to delete it. What becomes
 // of it depends on how far its admission is.
-func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
+func (a *Agent) change(ctx context.Context, pod *v1.Pod) {
 	switch a.book.Get(pod.UID).Stage {
 	case book.Reserving, book.Reserved:
 		if pod.DeletionTimestamp == nil {
@@ -346,7 +351,7 @@ func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
 		a.warnOfFeatures(pod)
 		pod = a.hooks.Reallocated(a.guard, pod)
 	}
-	a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: pod, Start: time.Now()})
+	a.update(podworker.ConfigUpdate, pod, nil)
 }
 
 // warnOfFeatures reports an update that needs features which the node does not declare.
@@ -371,7 +376,7 @@ func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
 		// housekeeping decides once all have.
 		return
 	}
-	a.workers.Update(podworker.Update{Type: podworker.KillUpdate, Pod: pod, Start: time.Now()})
+	a.update(podworker.KillUpdate, pod, nil)
 }
 
 // handleRuntimeEvent lets the pod's worker look at what happened. A pod that

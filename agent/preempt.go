@@ -92,7 +92,7 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 	}
 	a.log.Warn("pod preempted", zap.String("pod", victim.Namespace+"/"+victim.Name), zap.String("for", pod.Namespace+"/"+pod.Name))
 	done := make(chan struct{})
-	a.workers.Update(killUpdate(victim, why, done))
+	a.update(podworker.KillUpdate, victim, &podworker.KillOptions{Done: done, Why: why})
 	a.background(ctx, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, podlife.Grace(victim, nil, why)+ending.Margin)
 		defer cancel()
@@ -102,15 +102,6 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 		}
 		wake(a.run.readmit)
 	})
-}
-
-// killUpdate ends a pod. done is closed once, when its containers have ended or nobody
-// will end them.
-func killUpdate(pod *v1.Pod, why podlife.Cause, done chan<- struct{}) podworker.Update {
-	return podworker.Update{
-		Type: podworker.KillUpdate, Pod: pod, Start: time.Now(),
-		Kill: &podworker.KillOptions{Done: done, Why: why},
-	}
 }
 
 // awaitEnd waits until a pod that was ended has no containers any more. ErrNotEnded

@@ -54,7 +54,9 @@ func (a *Agent) confirmed() bool {
 	}
 }
 
-// show gives a status to those who see the pod. a.run.results is held.
+// show gives a status to those who see the pod, unless its next life has begun since. A
+// number that was learned meanwhile, as from a stored status that a disk gave late, is that of
+// the same life. a.run.results is held.
 //
 // The mirror of a static pod is remembered from before a start, and the server may have taken
 // another status of it since: of the end that a shutdown of the machine gave it, for one. The
@@ -62,7 +64,10 @@ func (a *Agent) confirmed() bool {
 // over. A status of another pod waits only if it is a guess: a failed readiness probe is news
 // that takes traffic away.
 func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
-	r.Life = a.life(pod).N
+	if r.Life < a.book.Get(pod.UID).Life {
+		return
+	}
+	r.Life = max(r.Life, a.life(pod).N)
 	guess := probing.Refresh(a.probes, a.published, pod, &r.Status)
 	r.Shown = a.shown(pod)
 	if !podmeta.IsStatic(pod) {

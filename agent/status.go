@@ -22,8 +22,8 @@ import (
 // status computes the pod's status from what the runtime shows. Its probes are told
 // of that first. It is called in the pod's worker, and reads termination messages
 // from disk. Parts have the last word.
-func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
-	a.probes.Observe(pod, obs)
+func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
+	a.probes.Observe(life, pod, obs)
 	in := podstatus.Input{
 		Pod:      a.asShown(pod),
 		Observed: a.runtime.WithMessages(pod, a.podDir(pod.UID), obs),
@@ -35,7 +35,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 	if prev, ok := a.statuses.Get(pod.UID); ok {
 		in.Previous = &prev
 	}
-	if fails := a.runtime.StartErrors(pod.UID); len(fails) > 0 {
+	if fails := a.runtime.StartErrors(life); len(fails) > 0 {
 		in.StartErrors = make(map[string]podstatus.StartError, len(fails))
 		for name, f := range fails {
 			in.StartErrors[name] = podstatus.StartError{Reason: f.Reason, Message: f.Message}

@@ -48,7 +48,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	// no checkpoint knows.
 	a.hooks.Learn(a.guard, w.Pod.UID, obs)
 	pod := a.hooks.Allocated(a.guard, w.Pod)
-	status := a.status(ctx, pod, obs, false)
+	status := a.status(ctx, w.Life, pod, obs, false)
 	var why podlife.Cause
 	if a.pastDeadline(pod, &status) {
 		why.Kind = podlife.DeadlineExceeded
@@ -57,7 +57,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	// Before anything is done: users see what was there, also if the next call
 	// hangs.
-	a.setStatus(pod, statusmgr.Report{Status: status, Why: why})
+	a.setStatus(pod, statusmgr.Report{Life: w.Life.N, Status: status, Why: why})
 	// The worker ends what may still run, such as sidecars, and then takes the pod
 	// down.
 	//
@@ -72,7 +72,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err := a.reserveAgain(ctx, pod); err != nil {
 		return podworker.Outcome{}, err
 	}
-	in, err := a.prepare(ctx, pod, obs)
+	in, err := a.prepare(ctx, w.Life, pod, obs)
 	if err != nil {
 		return podworker.Outcome{}, err
 	}
@@ -90,7 +90,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	if news || err != nil {
 		// Why a container did not start shows in the status at once.
-		a.setStatus(pod, statusmgr.Report{Status: a.status(ctx, pod, obs, false)})
+		a.setStatus(pod, statusmgr.Report{Life: w.Life.N, Status: a.status(ctx, w.Life, pod, obs, false)})
 	}
 	// After the worker has noted the outcome: the look may wake it at once.
 	after := func() {
@@ -108,7 +108,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 // prepare makes all that the pod's containers need, and gathers what they are
 // compiled from: directories, volumes, the cgroup, the parts in turn. As a rule
 // everything is there from the second sync on, and each step then costs little.
-func (a *Agent) prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (in podspec.Input, err error) {
+func (a *Agent) prepare(ctx context.Context, life podlife.Life, pod *v1.Pod, obs *observed.Pod) (in podspec.Input, err error) {
 	if err := os.MkdirAll(a.podDir(pod.UID), 0o750); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
 		return in, fmt.Errorf("pod directory: %w", err)
@@ -124,7 +124,7 @@ func (a *Agent) prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (in
 	if err := a.prepareParts(ctx, pod, obs); err != nil {
 		return in, err
 	}
-	if in, err = a.input(ctx, pod, obs, mounts); err != nil {
+	if in, err = a.input(ctx, life, pod, obs, mounts); err != nil {
 		if ctx.Err() == nil {
 			a.events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
 		}
@@ -171,7 +171,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	}
 	// A liveness probe must not restart what is being ended. Readiness goes on, for
 	// those that still send traffic.
-	a.probes.EndLivenessAndStartup(pod.UID)
+	a.probes.EndLivenessAndStartup(w.Life)
 	a.publish(ctx, w, obs, observed.Maybe, false)
 	defer a.pleg.Hold(pod.UID)()
 	if err := a.runtime.Kill(ctx, pod, obs, w.GracePeriodSeconds); err != nil {
@@ -200,7 +200,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 // publish shows the status of a pod that is ending, changed by those who end it: an
 // eviction sets its phase and reason. A terminal phase is published once nothing runs.
 func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, runs observed.Answer, final bool) {
-	r := statusmgr.Report{Status: a.status(ctx, w.Pod, obs, final), Runs: runs}
+	r := statusmgr.Report{Life: w.Life.N, Status: a.status(ctx, w.Life, w.Pod, obs, final), Runs: runs}
 	for _, why := range w.Causes {
 		if why.Apply(&r.Status); why.Shows() {
 			r.Why = why
@@ -270,7 +270,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	}
 	defer a.pleg.Hold(pod.UID)()
 	a.publish(ctx, w, obs, observed.No, true)
-	a.probes.Remove(pod.UID)
+	a.probes.Remove(w.Life)
 	a.book.ClearDeadline(pod.UID)
 	if err := a.stopped(ctx, part.RefOf(pod)); err != nil {
 		return err

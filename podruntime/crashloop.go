@@ -19,7 +19,7 @@ type crashLoop struct {
 	// restarts counts those in this loop; 0 before its first.
 	restarts int
 	delay    time.Duration // before the last restart
-	old      string        // ID of an instance of another definition: its end delays nothing
+	old      string        // ID of an instance of another definition or life: its end delays nothing
 	recalled bool          // it was read from the memory, and no end was compared with it yet
 }
 
@@ -105,6 +105,8 @@ func (m *Manager) loop(pod *v1.Pod, c *v1.Container, last *observed.Container, n
 	// meanwhile.
 	definition := definitionOf(c)
 	switch {
+	case l.definition == "" && l.old == last.ID:
+		l.definition = definition
 	case l.definition == "", l.recalled && l.restarts > int(last.RestartCount):
 		// Nothing is known, or of another pod by that name: a loop never has
 		// more restarts than the container.

@@ -34,7 +34,9 @@ const memoryVersion = 1
 // savedLoops is the record of one pod, in JSON. A record of another version is
 // not read.
 type savedLoops struct {
-	Version    int                  `json:"version"`
+	Version int `json:"version"`
+	// Life is the number of the pod's life; earlier builds wrote none.
+	Life       *uint32              `json:"life,omitempty"`
 	Containers map[string]savedLoop `json:"containers"`
 }
 
@@ -48,8 +50,8 @@ type savedLoop struct {
 }
 
 // encodeLoops writes the loops that have a restart.
-func encodeLoops(loops map[string]crashLoop) ([]byte, error) {
-	s := savedLoops{Version: memoryVersion, Containers: map[string]savedLoop{}}
+func encodeLoops(life uint32, loops map[string]crashLoop) ([]byte, error) {
+	s := savedLoops{Version: memoryVersion, Life: &life, Containers: map[string]savedLoop{}}
 	for name, l := range loops {
 		// A loop without a restart has nothing that could not be derived.
 		if l.restarts > 0 {
@@ -59,8 +61,8 @@ func encodeLoops(loops map[string]crashLoop) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// decodeLoops reads what encodeLoops wrote.
-func decodeLoops(b []byte) (map[string]crashLoop, error) {
+// decodeLoops reads what encodeLoops wrote. Loops of an earlier life than the given one are over.
+func decodeLoops(b []byte, life uint32) (map[string]crashLoop, error) {
 	var s savedLoops
 	if err := json.Unmarshal(b, &s); err != nil {
 		return nil, err
@@ -77,6 +79,10 @@ func decodeLoops(b []byte) (map[string]crashLoop, error) {
 		}
 		if c.Restarts < 1 || c.Restarts > math.MaxInt32 {
 			return nil, fmt.Errorf("container %q: restarts %d: want 1 to %d", name, c.Restarts, math.MaxInt32)
+		}
+		if s.Life != nil && *s.Life < life {
+			loops[name] = crashLoop{definition: c.Definition, recalled: true}
+			continue
 		}
 		loops[name] = crashLoop{definition: c.Definition, restarts: c.Restarts, delay: delay, recalled: true}
 	}
@@ -95,7 +101,8 @@ type savedState struct {
 // as nothing.
 func (m *Manager) recallLoops(uid types.UID) {
 	loaded := m.cfg.Memory == nil
-	m.runs.see(uid, func(p *podRuns) { loaded = loaded || p.loops.loaded })
+	life := uint32(0)
+	m.runs.see(uid, func(p *podRuns) { loaded, life = loaded || p.loops.loaded, p.life })
 	if loaded {
 		return
 	}
@@ -103,7 +110,7 @@ func (m *Manager) recallLoops(uid types.UID) {
 	saved := !errors.Is(err, fs.ErrNotExist)
 	var loops map[string]crashLoop
 	if err == nil {
-		loops, err = decodeLoops(raw)
+		loops, err = decodeLoops(raw, life)
 	}
 	if saved && err != nil {
 		m.cfg.Log.Warn("what was remembered of a pod's crash loops is lost; restart counts stand in for it",
@@ -129,7 +136,9 @@ func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 		return
 	}
 	var loops map[string]crashLoop
+	life := uint32(0)
 	m.runs.see(uid, func(p *podRuns) {
+		life = p.life
 		// A container that crashes every second must not cost a write each time.
 		if s := &p.loops; !s.dirty || !s.last.IsZero() && now.Sub(s.last) < savePause {
 			return
@@ -143,7 +152,7 @@ func (m *Manager) saveLoops(uid types.UID, now time.Time) {
 	if loops == nil {
 		return
 	}
-	raw, err := encodeLoops(loops)
+	raw, err := encodeLoops(life, loops)
 	if err == nil {
 		err = m.cfg.Memory.Write(string(uid), raw)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // notes is a Memory that outlives managers.
@@ -256,6 +257,48 @@ func TestEditWaitsForNothing(t *testing.T) {
 	}
 }
 
+// A pod that begins again under its UID does not wait for the crashes of its earlier life,
+// whether or not the agent was there, and shows none of its errors.
+func TestNextLifeWaitsForNothing(t *testing.T) {
+	gone := func(l *looping) {
+		if err := l.m.Kill(l.t.Context(), l.w.pod, l.look(), nil); err != nil {
+			l.t.Fatal(err)
+		}
+		if err := l.m.Remove(l.t.Context(), l.look()); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		begin func(*looping)
+		want  []float64
+	}{
+		"nothing is left":          {gone, []float64{0, 0, 10}},
+		"while the agent was away": {func(l *looping) { gone(l); l.again() }, []float64{0, 0, 10}},
+		"its container is there":   {func(*looping) {}, []float64{0, 10, 20}}, // as after an edit
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLooping(t, nil)
+			l.w.life = 1
+			l.next()
+			for _, want := range []float64{0, 10, 20, 40} {
+				l.wantNext(name, want)
+			}
+			l.sync()
+			if fails := l.m.StartErrors(podlife.Life{UID: "u", N: 1}); len(fails) != 1 {
+				t.Errorf("%s: errors %v, want that of the crash loop", name, fails)
+			}
+			tc.begin(l)
+			l.w.life++
+			if fails := l.m.StartErrors(podlife.Life{UID: "u", N: 2}); len(fails) != 0 {
+				t.Errorf("%s: the next life begins with errors %v", name, fails)
+			}
+			for i, want := range tc.want {
+				l.wantNext(fmt.Sprintf("%s, start %d", name, i+1), want)
+			}
+		})
+	}
+}
+
 // Nothing is written that need not be: one small value for each restart of
 // what crashed, none for a look, and of a quick policy only some.
 func TestFewWrites(t *testing.T) {
@@ -448,7 +491,7 @@ func (l listening) Delay(c Crash) time.Duration {
 func (l listening) Recovered(Crash) bool { return false }
 
 func FuzzDecodeLoops(f *testing.F) {
-	raw, err := encodeLoops(map[string]crashLoop{"a": {definition: "d", restarts: 3, delay: 20 * time.Second}, "b": {}})
+	raw, err := encodeLoops(0, map[string]crashLoop{"a": {definition: "d", restarts: 3, delay: 20 * time.Second}, "b": {}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -460,7 +503,7 @@ func FuzzDecodeLoops(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		loops, err := decodeLoops(b)
+		loops, err := decodeLoops(b, 0)
 		if err != nil {
 			return
 		}
@@ -469,11 +512,11 @@ func FuzzDecodeLoops(f *testing.F) {
 				t.Fatalf("%q: %+v", name, l)
 			}
 		}
-		raw, err := encodeLoops(loops)
+		raw, err := encodeLoops(7, loops)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := decodeLoops(raw)
+		again, err := decodeLoops(raw, 7)
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v", err)
 		}

@@ -248,7 +248,7 @@ func request(t testing.TB, w *world, obs *observed.Pod) Request {
 	t.Helper()
 	links := false
 	w.pod.Spec.EnableServiceLinks = &links
-	return Request{Spec: podspec.Input{Pod: w.pod, PodDir: t.TempDir(), Node: podspec.Node{PodLogsDir: t.TempDir(), CgroupV2: true}}, Observed: obs}
+	return Request{Spec: podspec.Input{Pod: w.pod, Life: w.life, PodDir: t.TempDir(), Node: podspec.Node{PodLogsDir: t.TempDir(), CgroupV2: true}}, Observed: obs}
 }
 
 func mustSync(t testing.TB, m *Manager, req Request) Result {

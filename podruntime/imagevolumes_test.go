@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -75,8 +76,8 @@ func TestImageVolumes(t *testing.T) {
 	req := request(t, w, nil)
 	req.Spec.RuntimeHandler = "kata"
 	res := m.Sync(t.Context(), req)
-	if reasonOf(res.Err()) != "ErrImagePull" || len(m.StartErrors("u")) != 1 || m.StartErrors("u")["b"].Reason != "ErrImagePull" {
-		t.Errorf("error %v, starts that failed %v", res.Err(), m.StartErrors("u"))
+	if reasonOf(res.Err()) != "ErrImagePull" || len(m.StartErrors(podlife.Life{UID: "u"})) != 1 || m.StartErrors(podlife.Life{UID: "u"})["b"].Reason != "ErrImagePull" {
+		t.Errorf("error %v, starts that failed %v", res.Err(), m.StartErrors(podlife.Life{UID: "u"}))
 	}
 	for name, want := range map[string]bool{"a": true, "b": false, "c": true} {
 		if o := rt.look().Newest(name); (o != nil && o.State == observed.Running) != want {

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -154,7 +155,7 @@ func TestCrashLoopIsNoFailedStart(t *testing.T) {
 	if n := count(t, m.met.containerErrors); n != 0 {
 		t.Errorf("%v errors counted, want none", n)
 	}
-	if e := m.StartErrors("u")["a"]; e.Reason != ReasonCrashLoop {
+	if e := m.StartErrors(podlife.Life{UID: "u"})["a"]; e.Reason != ReasonCrashLoop {
 		t.Errorf("shown as %+v", e)
 	}
 }

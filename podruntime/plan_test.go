@@ -19,6 +19,7 @@ import (
 // world is a pod and what the runtime shows of it, for one row of the table.
 type world struct {
 	pod           *v1.Pod
+	life          uint32
 	obs           *observed.Pod
 	live, startup map[string]ProbeResult
 }

@@ -93,6 +93,7 @@ type runs struct {
 
 // podRuns are the runs of one pod. Its methods have neither lock nor clock.
 type podRuns struct {
+	life   uint32          // the number of the pod's life
 	newest map[string]*run // by the container's name
 	older  []*run          // those that were to end, and may not have
 	given  resources       // those of the pod's cgroup, as Given of a run
@@ -149,6 +150,22 @@ func (r *runs) all() (known, left []types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.pods)), slices.Collect(maps.Keys(r.left))
+}
+
+// begin notes that a pod is in a life. What a new life was not there for delays nothing in it:
+// failed starts and crash loops of the one before. What was to end there, and may not have, stays.
+func (p *podRuns) begin(life uint32) {
+	if life <= p.life {
+		return
+	}
+	p.life = life
+	for _, r := range p.newest {
+		if r.Err = nil; !r.ends() {
+			r.Next = time.Time{}
+		}
+		r.history = history{broken: r.broken, loop: crashLoop{definition: r.loop.definition, old: r.ID}}
+	}
+	p.loops.dirty = p.loops.saved
 }
 
 func newPodRuns() *podRuns { return &podRuns{newest: map[string]*run{}} }
@@ -509,10 +526,13 @@ func (r *runs) note(uid types.UID, name string, err error) {
 func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, (*podRuns).retry) }
 
 // StartErrors returns, by container name, the errors of containers whose last start failed.
-// The map is the caller's.
-func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
+// The map is the caller's. It has none of an earlier life.
+func (m *Manager) StartErrors(life podlife.Life) map[string]StartError {
 	out := map[string]StartError{}
-	m.runs.see(uid, func(p *podRuns) {
+	m.runs.see(life.UID, func(p *podRuns) {
+		if p.life < life.N {
+			return
+		}
 		for name, r := range p.newest {
 			if name != "" && r.Err != nil {
 				out[name] = StartError{Reason: reasonOf(r.Err), Message: callerror.Shown(r.Err)}

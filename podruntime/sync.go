@@ -59,7 +59,10 @@ type syncing struct {
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}, held: map[string]error{}}
 	s.obs = copyPod(req.Observed, s.pod)
-	m.runs.change(s.pod.UID, func(p *podRuns) { s.broken = p.learn(s.obs, time.Now()) })
+	m.runs.change(s.pod.UID, func(p *podRuns) {
+		p.begin(s.in.Life)
+		s.broken = p.learn(s.obs, time.Now())
+	})
 	// Each round starts at least one container, clears the way for a new
 	// beginning, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3

@@ -81,6 +81,9 @@ type Update struct {
 	Type       UpdateType
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
+	// Life is the number of the pod's life ([podlife.Life]). Only that of the update with
+	// which a worker begins counts.
+	Life uint32
 	// Start is when the cause of the update was observed. Only a latency metric uses it.
 	Start time.Time
 	Kill  *KillOptions
@@ -89,7 +92,9 @@ type Update struct {
 // Work is one call of a Syncer. The objects that it points to are shared, and
 // must not be changed.
 type Work struct {
-	Type       UpdateType
+	Type UpdateType
+	// Life is the life that the worker was begun for.
+	Life       podlife.Life
 	Pod        *v1.Pod
 	RuntimePod *RuntimePod
 	// NewerThan is when the last call that changed the runtime ended: older

@@ -765,7 +765,7 @@ func TestUpdatesAfterCreateWhileTerminating(t *testing.T) {
 				synctest.Wait()
 				again := newPod("u", "p")
 				again.Generation = 2
-				m.Update(create(again))
+				m.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: again, Life: 7})
 				m.Update(tc.after)
 				time.Sleep(4 * time.Second)
 				if tc.want == 0 {
@@ -774,6 +774,9 @@ func TestUpdatesAfterCreateWhileTerminating(t *testing.T) {
 				}
 				wantOps(t, f, "u", "sync", "terminating", "terminated", "sync")
 				w := f.last("u", "sync").work
+				if want := (podlife.Life{UID: "u", N: 7}); w.Life != want || f.last("u", "terminated").work.Life != (podlife.Life{UID: "u"}) {
+					t.Errorf("life %v, want %v, after one without a number", w.Life, want)
+				}
 				if w.Pod.Generation != tc.want {
 					t.Errorf("generation %d restarted, want %d", w.Pod.Generation, tc.want)
 				}

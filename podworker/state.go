@@ -111,6 +111,7 @@ type turn struct {
 // state is the complete input of decisions about a pod. Only step changes it. It is guarded by the
 // lock of the workers.
 type state struct {
+	life     podlife.Life // never changes
 	stage    stage
 	activity activity
 	claim    claim
@@ -153,10 +154,13 @@ type pod struct {
 
 // newPod is a pod as its first update names it.
 func newPod(uid types.UID, u *Update) *pod {
+	p := &pod{uid: uid, state: state{life: podlife.Life{UID: uid, N: u.Life}}}
 	if u.Pod != nil {
-		return &pod{uid: uid, namespace: u.Pod.Namespace, name: u.Pod.Name}
+		p.namespace, p.name = u.Pod.Namespace, u.Pod.Name
+	} else {
+		p.namespace, p.name = u.RuntimePod.Namespace, u.RuntimePod.Name
 	}
-	return &pod{uid: uid, namespace: u.RuntimePod.Namespace, name: u.RuntimePod.Name}
+	return p
 }
 
 func (p *pod) fullName() string { return podmeta.FullName(p.namespace, p.name) }

@@ -343,7 +343,7 @@ func (k *known) merge(u *Update) {
 // prepare makes the turn: what the syncer is called for, and with.
 func (t *transition) prepare(why UpdateType) {
 	t.turn = turn{t.stage.kind(), Work{
-		Type: why, Pod: t.told.pod, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
+		Type: why, Life: t.life, Pod: t.told.pod, RuntimePod: t.told.runtime, NewerThan: t.newerThan, Evicted: t.why.evicted,
 	}}
 	if t.turn.kind == Sync {
 		return

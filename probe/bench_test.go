@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/probe/check"
 )
@@ -91,8 +92,8 @@ func load(b *testing.B, cfg probe.Config, probes func(port int) (readiness, live
 			pod := podOf(v1.Container{Name: "a", ReadinessProbe: readiness, LivenessProbe: liveness})
 			pod.UID = types.UID(fmt.Sprint(i))
 			pod.Name = fmt.Sprint("pod-", i)
-			m.Observe(pod, running())
-			m.Observe(pod, running("a", fmt.Sprint("c", i)))
+			m.Observe(podlife.Life{UID: pod.UID}, pod, running())
+			m.Observe(podlife.Life{UID: pod.UID}, pod, running("a", fmt.Sprint("c", i)))
 		}
 		time.Sleep(2 * time.Second) // the first round is over
 		cpu, most := cpuTime(), 0
@@ -207,6 +208,6 @@ func BenchmarkObserve(b *testing.B) {
 	obs := running("a", "c1")
 	b.ReportAllocs()
 	for b.Loop() {
-		m.Observe(pod, obs)
+		m.Observe(podlife.Life{UID: pod.UID}, pod, obs)
 	}
 }

@@ -10,7 +10,7 @@
 //	}
 //	go m.Run(ctx)
 //	...
-//	m.Observe(pod, obs) // before each status is computed
+//	m.Observe(podlife.Life{UID: pod.UID}, pod, obs) // before each status is computed
 //	status := podstatus.Of(podstatus.Input{Pod: pod, Observed: obs, Ready: m.Ready, Started: m.Started})
 //
 // Nothing is polled: [Manager.Observe] takes the state of the runtime, and Config.OnChange

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
 )
 
@@ -38,8 +39,9 @@ func ExampleManager() {
 			ReadinessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}},
 		}}},
 	}
-	m.Observe(pod, &observed.Pod{UID: "1", ObservedAt: time.Now()}) // nothing runs yet
-	m.Observe(pod, &observed.Pod{UID: "1", ObservedAt: time.Now(), Containers: []observed.Container{
+	life := podlife.Life{UID: "1"}                                        // its first one
+	m.Observe(life, pod, &observed.Pod{UID: "1", ObservedAt: time.Now()}) // nothing runs yet
+	m.Observe(life, pod, &observed.Pod{UID: "1", ObservedAt: time.Now(), Containers: []observed.Container{
 		{ID: "c1", Name: "app", State: observed.Running},
 	}})
 	c := <-changes

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/probe/check"
 )
@@ -78,9 +79,10 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // Observe updates a pod from the runtime's state; nil means that the state is not
 // known yet. It creates, replaces and ends the pod's probes accordingly. Calls for
-// one pod must be in the order of the observations. Both arguments are shared
-// afterwards: do not change them.
-func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
+// one pod must be in the order of the observations. What is known of an earlier life
+// of the pod ends with the first call for the next one; after that, calls for the
+// earlier life are ignored. Pod and state are shared afterwards: do not change them.
+func (m *Manager) Observe(life podlife.Life, p *v1.Pod, obs *observed.Pod) {
 	var restored record
 	// The disk is read before the lock is taken: a slow one delays this pod
 	// alone.
@@ -90,8 +92,15 @@ func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ps := m.pods[p.UID]
+	if ps != nil && ps.life < life.N {
+		m.remove(ps)
+		ps = nil
+	}
+	if ps != nil && ps.life > life.N {
+		return
+	}
 	if ps == nil {
-		ps = &pod{uid: p.UID, containers: map[string]*container{}, restored: restored}
+		ps = &pod{uid: p.UID, life: life.N, containers: map[string]*container{}, restored: restored}
 		m.pods[p.UID] = ps
 	}
 	// A pointer is enough to compare, as pods are not changed once they are
@@ -124,14 +133,14 @@ func (m *Manager) knows(uid types.UID) bool {
 	return m.pods[uid] != nil
 }
 
-// EndLivenessAndStartup ends the liveness and startup probes of a pod that is being
+// EndLivenessAndStartup ends the liveness and startup probes of a life that is being
 // terminated, those of its sidecars included. From now on their result is Success,
 // which is not reported. Readiness probes continue.
-func (m *Manager) EndLivenessAndStartup(uid types.UID) {
+func (m *Manager) EndLivenessAndStartup(life podlife.Life) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ps := m.pods[uid]
-	if ps == nil {
+	ps := m.pods[life.UID]
+	if ps == nil || ps.life > life.N {
 		return
 	}
 	ps.ending = true
@@ -141,21 +150,23 @@ func (m *Manager) EndLivenessAndStartup(uid types.UID) {
 }
 
 // Remove ends all probes of a pod and deletes their results, also in the journal.
-// Unknown pods are ignored.
-func (m *Manager) Remove(uid types.UID) {
+// Unknown pods, and those that are in a later life, are ignored.
+func (m *Manager) Remove(life podlife.Life) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.remove(uid)
+	if ps := m.pods[life.UID]; ps != nil && ps.life <= life.N {
+		m.remove(ps)
+	}
 }
 
 // Retain removes all pods for which keep returns false, also those that are only in
 // the journal of an earlier process. keep must not call the Manager.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
-	for uid := range m.pods {
+	for uid, ps := range m.pods {
 		// keep is called with mu held, which is why it must not call back.
 		if !keep(uid) {
-			m.remove(uid)
+			m.remove(ps)
 		}
 	}
 	m.mu.Unlock()
@@ -165,16 +176,12 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 
 // remove ends a pod's probes and its record in the journal. The caller holds
 // m.mu.
-func (m *Manager) remove(uid types.UID) {
-	ps := m.pods[uid]
-	if ps == nil {
-		return
-	}
-	delete(m.pods, uid)
+func (m *Manager) remove(ps *pod) {
+	delete(m.pods, ps.uid)
 	for _, c := range ps.containers {
 		m.drop(c)
 	}
-	m.journal.forget(uid)
+	m.journal.forget(ps.uid)
 }
 
 // Result returns the result of a container's probe. known is false without such a

@@ -21,8 +21,9 @@ const maxAge = 365 * 24 * time.Hour
 
 // pod is the state of a pod. Manager.mu guards it and its contents.
 type pod struct {
-	// uid is constant; the pod may be a newer version after each Observe.
+	// uid and life are constant; the pod may be a newer version after each Observe.
 	uid        types.UID
+	life       uint32
 	pod        *v1.Pod // as last observed; shared
 	ip         string  // default address of probes
 	containers map[string]*container

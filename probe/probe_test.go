@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
 )
 
@@ -163,6 +164,17 @@ type rig struct {
 	changes []string
 	events  []string
 }
+
+// Observe, EndLivenessAndStartup and Remove are for a pod's first life.
+func (r *rig) Observe(pod *v1.Pod, obs *observed.Pod) {
+	r.Manager.Observe(podlife.Life{UID: pod.UID}, pod, obs)
+}
+
+func (r *rig) EndLivenessAndStartup(uid types.UID) {
+	r.Manager.EndLivenessAndStartup(podlife.Life{UID: uid})
+}
+
+func (r *rig) Remove(uid types.UID) { r.Manager.Remove(podlife.Life{UID: uid}) }
 
 func (r *rig) Event(_ *v1.Pod, eventType, reason, message string) {
 	r.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/probe/check"
 )
@@ -161,6 +162,30 @@ func TestDeletionEndsLivenessAndStartup(t *testing.T) {
 			r.want(probe.Readiness, "c1", probe.Failure)
 		})
 	}
+}
+
+// The end of one life ends no probe of the next, and what comes late of it changes nothing.
+func TestNextLifeIsProbedAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, probe.Config{})
+		pod := podOf(v1.Container{Name: "a", ReadinessProbe: execProbe("ok"), LivenessProbe: execProbe("fail")})
+		r.fresh(pod, "a", "c1")
+		r.EndLivenessAndStartup("1")
+		r.wait(5 * sec)
+		r.want(probe.Liveness, "c1", probe.Success)
+		next := podlife.Life{UID: "1", N: 1}
+		r.Manager.Observe(next, pod, running("a", "c2"))
+		r.wait(5 * sec)
+		r.EndLivenessAndStartup("1")
+		r.Observe(pod, shows(observed.Exited, "a", "c2"))
+		r.Remove("1")
+		r.want(probe.Liveness, "c2", probe.Failure)
+		r.want(probe.Readiness, "c2", probe.Success)
+		r.Manager.Remove(next)
+		if _, known := r.Result(probe.Readiness, "c2"); known {
+			t.Error("results of a life that is over are kept")
+		}
+	})
 }
 
 func TestInitialDelay(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/probing"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -38,7 +39,7 @@ func TestApplyAfterARestart(t *testing.T) {
 				{Name: "other", ContainerID: "x://0", Ready: true, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
 			}},
 		}
-		probes.Observe(pod, &observed.Pod{UID: "p", Containers: []observed.Container{
+		probes.Observe(podlife.Life{UID: pod.UID}, pod, &observed.Pod{UID: "p", Containers: []observed.Container{
 			{ID: "1", Name: "was", State: observed.Running, StartedAt: time.Now()}, {ID: "2", Name: "other", State: observed.Running, StartedAt: time.Now()},
 		}})
 		// Without an answer of the API server the pod has the status that was remembered.
@@ -98,7 +99,7 @@ func TestRefresh(t *testing.T) {
 			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", ReadinessProbe: check}}},
 		}
 		obs := &observed.Pod{UID: "p", Containers: []observed.Container{{ID: "1", Name: "c", State: observed.Running, StartedAt: time.Now()}}}
-		probes.Observe(pod, obs)
+		probes.Observe(podlife.Life{UID: pod.UID}, pod, obs)
 		yes := true
 		st := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{
 			{Name: "c", ContainerID: "x://1", Started: &yes, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
