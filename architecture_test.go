@@ -130,6 +130,9 @@ var shared = map[string][]string{
 	// Namespaces, kept by mounts.
 	"internal/nspin": {"golang.org/x/sys/unix"},
 
+	// Ports of the node, held by sockets.
+	"internal/hostports": {"golang.org/x/sys/unix", "github.com/mdlayher/netlink", "internal/safefile"},
+
 	// Loop devices, by ioctl.
 	"internal/loopdev": {"golang.org/x/sys/unix"},
 

@@ -35,9 +35,10 @@ type InProcessConfig struct {
 	// Cluster says that the node is one of a cluster: its pods must be reached from
 	// other nodes, which is the business of CNI.
 	Cluster bool
-	// Bridge is the network that Bridge has. StateDir and names are filled in.
+	// Bridge is the network that Bridge has. StateDir and names are filled in. Its
+	// Reserved holds for CNI as well.
 	Bridge bridge.Config
-	// CNI is where CNI finds its configurations and plugins. CacheDir is filled in.
+	// CNI is where CNI finds its configurations and plugins. CacheDir and Reserved are filled in.
 	CNI cni.Config
 	// PreloadDir has archives of images, which are read at the start; none.
 	PreloadDir string

@@ -161,6 +161,7 @@ func (m *maker) makeNetwork(r *InProcess, names names) error {
 	if cniConfig.ConfDir == "" {
 		cniConfig.ConfDir = cni.DefaultConfDir
 	}
+	cniConfig.Reserved = m.Bridge.Reserved
 	cniConfig.CacheDir, cniConfig.Log, cniConfig.Metrics = m.path("cni"), m.Log.Named("cni"), m.Metrics
 	r.choice, err = chooseNetwork(inProcessMachine{asked: m.Network, last: string(last), cluster: m.Cluster, dir: cniConfig.ConfDir, conf: firstConf(cniConfig.ConfDir)})
 	if err != nil {

@@ -114,7 +114,7 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 		if n.client, err = connect(b.Config, c.endpoint, b.Log, b.Metrics); err != nil {
 			return "", err
 		}
-		b.Runtime, b.Images = n.client, n.client
+		b.Runtime, b.Images = guardedPorts{n.client, OwnPorts(b.Config)}, n.client
 		endpoint = c.endpoint
 	} else {
 		if n.local, err = maker(ctx, b); err != nil {

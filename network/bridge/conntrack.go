@@ -118,11 +118,11 @@ func (u udpFlows) match(f flow) bool {
 	if f.proto != unix.IPPROTO_UDP || (f.answerer == u.pod) != u.gone {
 		return false
 	}
-	one := claim{v6: f.dst.Is6(), addr: f.dst, proto: f.proto, port: f.port}
+	one := claim{V6: f.dst.Is6(), Addr: f.dst, Proto: f.proto, Port: f.port}
 	// A claim of all addresses counts for the node's own only: connections that merely
 	// pass through the node may have the same port.
 	all := one
-	all.addr = netip.Addr{}
+	all.Addr = netip.Addr{}
 	return u.claims[one] || u.claims[all] && (u.gone || u.local[f.dst] || f.dst.IsLoopback())
 }
 
@@ -140,7 +140,7 @@ func (l *links) forgetUDP(all []forward, p plan, gone bool) error {
 			u.pod = p.IPv6.Addr()
 		}
 		for _, f := range all {
-			if f.proto == unix.IPPROTO_UDP && f.v6 == (family == unix.AF_INET6) {
+			if f.Proto == unix.IPPROTO_UDP && f.V6 == (family == unix.AF_INET6) {
 				u.claims[f.claim] = true
 			}
 		}

@@ -2,53 +2,25 @@ package bridge
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
-	"net/netip"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nodewright/nodewright/internal/hostports"
 	"github.com/nodewright/nodewright/network"
 )
 
 // maxPorts is how many host ports an attachment may have.
 const maxPorts = 1024
 
-// A claim is a port of the node, of one address family. Two attachments cannot have
-// one; a claim of all addresses and one of a single address of the same port can exist
-// side by side, and the more specific one counts.
-type claim struct {
-	v6    bool
-	addr  netip.Addr // zero: all of the node's
-	proto uint8
-	port  uint16
-}
-
-// String is for messages.
-func (c claim) String() string {
-	addr := "every address of the node"
-	if c.addr.IsValid() {
-		addr = c.addr.String()
-	}
-	return fmt.Sprintf("%s %d on %s", protoName(c.proto), c.port, addr)
-}
+// claim is a port of the node. Two attachments cannot have one; a claim of all addresses
+// and one of a single address of the same port can exist side by side, and the more
+// specific one counts.
+type claim = hostports.Claim
 
 // forward is a claim and the port of the pod that it leads to.
 type forward struct {
 	claim
 	to uint16
-}
-
-// protocols has the names of the CRI, in lower case. SCTP needs a module of the kernel.
-var protocols = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
-
-// protoName returns the name of a protocol, or its number.
-func protoName(proto uint8) string {
-	for name, p := range protocols {
-		if p == proto {
-			return name
-		}
-	}
-	return fmt.Sprint(proto)
 }
 
 // forwards returns the forwards for the ports of an attachment, in order, for pods
@@ -63,7 +35,7 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 		if p.HostPort == 0 {
 			continue
 		}
-		proto, ok := protocols[p.Protocol]
+		proto, ok := hostports.Proto(p.Protocol)
 		if !ok {
 			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].protocol %q: want tcp, udp or sctp", i, p.Protocol)
 		}
@@ -79,14 +51,14 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 		switch {
 		// Without an address: every one of the node, in the families that the pod has.
 		case !addr.IsValid():
-			claims = append(claims, claim{proto: proto, port: p.HostPort})
+			claims = append(claims, claim{Proto: proto, Port: p.HostPort})
 			if v6 {
-				claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true})
+				claims = append(claims, claim{Proto: proto, Port: p.HostPort, V6: true})
 			}
 		case addr.Is4() && addr.IsUnspecified():
-			claims = append(claims, claim{proto: proto, port: p.HostPort})
+			claims = append(claims, claim{Proto: proto, Port: p.HostPort})
 		case addr.Is4():
-			claims = append(claims, claim{proto: proto, port: p.HostPort, addr: addr})
+			claims = append(claims, claim{Proto: proto, Port: p.HostPort, Addr: addr})
 		// A warning and no error: the kubelet's pods start although a family is
 		// missing, and the other ports work.
 		case !v6:
@@ -94,9 +66,9 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 		case addr.IsLoopback():
 			warnings = append(warnings, fmt.Sprintf("host port %s %d on %s is not served: there is no NAT of the IPv6 loopback address", p.Protocol, p.HostPort, addr))
 		case addr.IsUnspecified():
-			claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true})
+			claims = append(claims, claim{Proto: proto, Port: p.HostPort, V6: true})
 		default:
-			claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true, addr: addr})
+			claims = append(claims, claim{Proto: proto, Port: p.HostPort, V6: true, Addr: addr})
 		}
 		for _, c := range claims {
 			// Pods may name the same port twice, as long as both lead to the same
@@ -126,22 +98,43 @@ type element struct {
 func (f forward) element(pod plan) element {
 	to, set := pod.IPv4.Addr(), setAny4
 	switch {
-	case f.v6 && f.addr.IsValid():
+	case f.V6 && f.Addr.IsValid():
 		to, set = pod.IPv6.Addr(), setAddr6
-	case f.v6:
+	case f.V6:
 		to, set = pod.IPv6.Addr(), setAny6
-	case f.addr.IsValid():
+	case f.Addr.IsValid():
 		set = setAddr4
 	}
 	// Every field takes whole registers of 4 bytes.
 	var key []byte
-	if f.addr.IsValid() {
-		key = f.addr.AsSlice()
+	if f.Addr.IsValid() {
+		key = f.Addr.AsSlice()
 	}
 	// Address, protocol and port, in the order of the concatenation that the map's type
 	// has.
-	key = append(key, f.proto, 0, 0, 0)
-	key = append(binary.BigEndian.AppendUint16(key, f.port), 0, 0)
+	key = append(key, f.Proto, 0, 0, 0)
+	key = append(binary.BigEndian.AppendUint16(key, f.Port), 0, 0)
 	val := append(binary.BigEndian.AppendUint16(to.AsSlice(), f.to), 0, 0)
 	return element{set, string(key), string(val)}
+}
+
+// claimsOf are the claims of a pod.
+func claimsOf(one *pod) []claim {
+	all := make([]claim, 0, len(one.forwards))
+	for _, f := range one.forwards {
+		all = append(all, f.claim)
+	}
+	return all
+}
+
+// hold takes claims for the pod with a label, all or none. The gate is held.
+func (p *Plugin) hold(label string, all ...claim) error {
+	err := withinNetns(p.ns, func() error { return p.held.Take(label, all...) })
+	switch {
+	case errors.Is(err, hostports.ErrTaken):
+		return &network.Error{Code: network.AlreadyExists, Err: err}
+	case errors.Is(err, hostports.ErrLimit):
+		return &network.Error{Code: network.ResourceExhausted, Err: err}
+	}
+	return err
 }

@@ -153,7 +153,7 @@ func TestAPartOfTheTableIsPutBack(t *testing.T) {
 		"a map":   func(c *nftables.Conn) { c.FlushSet(&nftables.Set{Name: setAny4, Table: table}) },
 		"a rule":  func(c *nftables.Conn) { c.FlushTable(table) },
 		"more": func(c *nftables.Conn) {
-			e := forward{claim{proto: unix.IPPROTO_TCP, port: 1}, 1}.element(plan{IPv4: netip.PrefixFrom(g.ip, 24)})
+			e := forward{claim{Proto: unix.IPPROTO_TCP, Port: 1}, 1}.element(plan{IPv4: netip.PrefixFrom(g.ip, 24)})
 			_ = c.SetAddElements(&nftables.Set{Name: setAny4, Table: table, IsMap: true}, []nftables.SetElement{{Key: []byte(e.key), Val: []byte(e.val)}})
 		},
 	} {

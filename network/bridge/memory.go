@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -48,11 +46,6 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 			return nil, network.Errorf(network.AlreadyExists, "host port %s is taken by pod %s", f.claim, p.pods[id].label)
 		}
 	}
-	for _, f := range all {
-		if p.reserved(f.claim) {
-			return nil, network.Errorf(network.AlreadyExists, "host port %s is one of the agent's own", f.claim)
-		}
-	}
 	addr, err := p.addrs.give()
 	if err != nil {
 		return nil, network.Errorf(network.ResourceExhausted, "no free address in %s (%d in use)", p.subnet, p.addrs.inUse())
@@ -82,11 +75,6 @@ func (p *Plugin) add(id string, one *pod) {
 		}
 	}
 	p.count()
-}
-
-// reserved reports whether the port of a claim is in Config.Reserved.
-func (p *Plugin) reserved(c claim) bool {
-	return c.proto == unix.IPPROTO_TCP && slices.Contains(p.cfg.Reserved, c.port)
 }
 
 // drop removes a pod from memory, which frees its address and ports. It is called
@@ -184,7 +172,7 @@ func (p *Plugin) contents() contents {
 		for _, f := range one.forwards {
 			// A port belongs to one pod, even if damaged records say otherwise. Without
 			// a subnet of IPv6 the table has no maps for such ports.
-			if p.claims[f.claim] == id && (!f.v6 || one.IPv6.IsValid() && p.subnet6.IsValid()) {
+			if p.claims[f.claim] == id && (!f.V6 || one.IPv6.IsValid() && p.subnet6.IsValid()) {
 				c.add(f.element(one.plan))
 			}
 		}

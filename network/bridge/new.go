@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/internal/hostports"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -28,7 +29,7 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	p := &Plugin{
 		cfg: cfg, log: cfg.Log, ns: ns, name: cfg.Name, subnet: cfg.Subnet, subnet6: cfg.Subnet6, dir: stateDir(cfg.StateDir),
-		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, held: map[claim]int{}, busy: map[string]chan struct{}{},
+		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, held: hostports.Held{Reserved: cfg.Reserved}, busy: map[string]chan struct{}{},
 		// Until Recovered has run, no pod can be attached: its address could be one
 		// that is in use.
 		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),

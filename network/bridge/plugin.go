@@ -6,10 +6,10 @@ import (
 	"sync"
 
 	"go.uber.org/zap"
-	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/hostports"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -50,7 +50,7 @@ type Plugin struct {
 	drop6 bool
 	index int // of the bridge
 	mtu   int
-	held  map[claim]int // sockets of host ports
+	held  hostports.Held
 
 	mu        sync.Mutex
 	recovered bool
@@ -131,10 +131,7 @@ func (p *Plugin) closeSockets() {
 	if p.table != nil {
 		p.table.close()
 	}
-	for c, fd := range p.held {
-		_ = unix.Close(fd)
-		delete(p.held, c)
-	}
+	p.held.Close()
 	_ = p.ns.Close()
 }
 

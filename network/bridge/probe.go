@@ -166,7 +166,7 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 	// At last everything in one transaction, as on the node, with an entry in a map.
 	want := contents{}
 	pod := plan{IPv4: netip.PrefixFrom(gateway(l.subnet).Next(), l.subnet.Bits())}
-	want.add(forward{claim{proto: unix.IPPROTO_TCP, port: 1}, 1}.element(pod))
+	want.add(forward{claim{Proto: unix.IPPROTO_TCP, Port: 1}, 1}.element(pod))
 	if err := t.replace(ctx, l, want); err != nil {
 		return 0, fmt.Errorf("nf_tables of this kernel: %w", err)
 	}

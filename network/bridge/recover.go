@@ -207,12 +207,9 @@ func (p *Plugin) holdAgain() {
 	}
 	p.mu.Unlock()
 	for c, one := range all {
-		err := fmt.Errorf("host port %s is one of the agent's own", c)
-		if !p.reserved(c) {
-			err = p.hold(&pod{forwards: []forward{{claim: c}}})
-		}
+		err := p.hold(one.label, c)
 		// Failures that say nothing of a process leave the port served.
-		if err == nil || !p.reserved(c) && network.CodeOf(err) != network.AlreadyExists {
+		if network.CodeOf(err) != network.AlreadyExists {
 			continue
 		}
 		p.log.Error("withdrew host port of pod", zap.String("pod", one.label), zap.Error(err))

@@ -76,7 +76,7 @@ func (p *Plugin) reset(ctx context.Context) error {
 	for _, one := range p.pods {
 		veths[one.Veth] = true
 		one.serving, one.guarded = false, false
-		p.release(one)
+		p.held.Give(one.label)
 	}
 	p.mu.Unlock()
 	link, err := p.links.find(bridge)

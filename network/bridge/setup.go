@@ -181,13 +181,13 @@ func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 		if err := p.takenElsewhere(one); err != nil {
 			return err
 		}
-		if err := p.hold(one); err != nil {
+		if err := p.hold(one.label, claimsOf(one)...); err != nil {
 			return err
 		}
 		p.serve(one, true)
 		if err := p.table.update(ctx, p.layout(), p.contents, elementsOf(one), nil); err != nil {
 			p.serve(one, false)
-			p.release(one)
+			p.held.Give(one.label)
 			return err
 		}
 		return nil
@@ -295,7 +295,7 @@ func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 		p.serve(one, true)
 		return fmt.Errorf("remove host ports: %w", err)
 	}
-	p.release(one)
+	p.held.Give(one.label)
 	return nil
 }
 

@@ -323,8 +323,8 @@ func TestAHostPortIsTakenOnce(t *testing.T) {
 			l.detach(p, g)
 		}
 	}
-	if len(p.held) != 0 {
-		t.Errorf("sockets are left: %v", p.held)
+	if n := p.held.Len(); n != 0 {
+		t.Errorf("%d sockets are left", n)
 	}
 	listen := func(kind, addr string) (err error) {
 		l.in(l.node, func() error {
@@ -367,7 +367,7 @@ func TestAHostPortIsTakenOnce(t *testing.T) {
 	l.holds(p, 2) // those of UDP
 	l.asks(l.node, "tcp", "127.0.0.1:7010", "node", "")
 	l.detach(p, g)
-	if err := listen("udp", ":7010"); err != nil || len(p.held) != 0 {
-		t.Errorf("the port of a pod that has gone: %v, %v", err, p.held)
+	if err := listen("udp", ":7010"); err != nil || p.held.Len() != 0 {
+		t.Errorf("the port of a pod that has gone: %v, %d are held", err, p.held.Len())
 	}
 }

@@ -134,7 +134,8 @@ type shortened struct {
 func (s *shortened) Error() string { return s.text }
 func (s *shortened) Unwrap() error { return s.error }
 
-// SetUp runs ADD of each plugin in the plan.
+// SetUp runs ADD of each plugin in the plan. A host port that a process of the node or
+// another attachment has is AlreadyExists, before any plugin runs.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, planned []byte, guard *os.File) (network.Result, error) {
 	s, err := decodeSaved(planned)
 	if err != nil {
@@ -142,6 +143,9 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 	}
 	c := call{id: a.ID, verb: "ADD", timeout: p.cfg.AddTimeout, guard: guard}
 	r, err := do(ctx, p, c, func(ctx context.Context, guard *os.File, left *sync.WaitGroup) (network.Result, error) {
+		if err := p.checkPorts(a, s.list); err != nil {
+			return network.Result{}, err
+		}
 		if err := p.makeCache(); err != nil {
 			return network.Result{}, fmt.Errorf("make the cache of results: %w", err)
 		}
@@ -157,6 +161,7 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 			return network.Result{}, err
 		}
 		p.remember(a.ID, r.Extra)
+		p.keepPorts(a, s.list)
 		return r, nil
 	})
 	if err != nil {
@@ -189,6 +194,7 @@ func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, netns strin
 		}
 		if len(errs) == 0 {
 			p.remember(a.ID, nil)
+			p.ports.Give(a.ID)
 		}
 		return struct{}{}, errors.Join(errs...)
 	})

@@ -3,6 +3,7 @@ package cni
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -77,10 +78,10 @@ func TestArgumentsAndCapabilities(t *testing.T) {
 	r.install("main", "meta")
 	r.write("10-net.conflist", oneConf("net", "1.0.0", `{"type":"main","capabilities":{"dns":true,"portMappings":false}}`,
 		`{"type":"meta","capabilities":{"portMappings":true,"bandwidth":true,"cgroupPath":true,"io.kubernetes.cri.pod-annotations":true}}`))
-	a := pod("a")
+	a, port := pod("a"), freePort(t)
 	a.Ports = []network.Port{
-		{Protocol: "TCP", HostPort: 8080, ContainerPort: 80},
-		{Protocol: "udp", HostPort: 8080, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")},
+		{Protocol: "TCP", HostPort: port, ContainerPort: 80},
+		{Protocol: "udp", HostPort: port, ContainerPort: 80, HostIP: netip.MustParseAddr("127.0.0.1")},
 		{Protocol: "tcp", HostPort: 0, ContainerPort: 81},
 	}
 	a.Ingress, a.CgroupParent = 1_000_000, "/kubepods/pod1"
@@ -108,8 +109,9 @@ func TestArgumentsAndCapabilities(t *testing.T) {
 		}
 	}
 	same(request(t, adds[0])["runtimeConfig"], `{"dns":{"servers":["10.0.0.10"],"searches":["svc"],"options":["ndots:5"]}}`)
-	const meta = `{"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":8080,"containerPort":80,"protocol":"udp","hostIP":"127.0.0.1"}],
+	meta := `{"portMappings":[{"hostPort":PORT,"containerPort":80,"protocol":"tcp"},{"hostPort":PORT,"containerPort":80,"protocol":"udp","hostIP":"127.0.0.1"}],
 		"bandwidth":{"ingressRate":1000000,"ingressBurst":4294967295},"cgroupPath":"/kubepods/pod1","io.kubernetes.cri.pod-annotations":{"k":"<v>"}}`
+	meta = strings.ReplaceAll(meta, "PORT", fmt.Sprint(port))
 	same(request(t, adds[1])["runtimeConfig"], meta)
 	if len(k.Result.Warnings) > 0 {
 		t.Errorf("warnings %q", k.Result.Warnings)

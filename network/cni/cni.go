@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/hostports"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -51,6 +52,8 @@ type Plugin struct {
 	unanswered bool // a plugin did not return its versions
 
 	results map[string]json.RawMessage // of the attachments that exist, by ID
+
+	ports hostports.Held // by ID
 }
 
 var (
@@ -71,7 +74,7 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	p := &Plugin{
 		cfg: cfg, processes: groups{}, pause: busyPause, metrics: m,
-		failed: make(chan struct{}, 1), results: map[string]json.RawMessage{},
+		failed: make(chan struct{}, 1), results: map[string]json.RawMessage{}, ports: hostports.Held{Reserved: slices.Clone(cfg.Reserved)},
 	}
 	p.dir = &directory{path: cfg.ConfDir, log: cfg.Log, versions: &versions{
 		binDirs: cfg.BinDirs, ask: p.askVersion, now: time.Now, known: map[string]answer{}, used: map[string]bool{},
@@ -96,9 +99,9 @@ func (p *Plugin) Status() error {
 	return nil
 }
 
-// Recovered stores the results of existing attachments, and reads the
-// configurations, so that Status is meaningful afterwards. It waits at most 15 s
-// for that.
+// Recovered stores the results of existing attachments, holds their host ports, and
+// reads the configurations, so that Status is meaningful afterwards. It waits at most
+// 15 s for that.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	p.mu.Lock()
 	for _, k := range kept {
@@ -107,6 +110,11 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 		}
 	}
 	p.mu.Unlock()
+	for _, k := range kept {
+		if s, err := decodeSaved(k.Saved); err == nil && k.Result != nil {
+			p.keepPorts(k.Attachment, s.list)
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, firstPatience)
 	defer cancel()
 	p.look(ctx)
@@ -115,11 +123,12 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 
 // Run watches the directories of configurations and plugins, and calls STATUS of
 // plugins of version 1.1 and above that are not ready, every 30 s. It returns nil
-// when ctx ends. It must be called once.
+// when ctx ends, and then holds no host ports any more. It must be called once.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	p.changed.Store(&changed)
 	w := newWatcher(p.cfg.Log)
 	defer w.close()
+	defer p.ports.Close()
 	loop{
 		events: w.events,
 		failed: p.failed,

@@ -42,6 +42,9 @@ type Config struct {
 	// CacheDir is a directory for libcni's cache of results, for this plugin alone,
 	// created with mode 0700; DefaultCacheDir.
 	CacheDir string
+	// Reserved are ports of TCP that no pod can have as host ports, such as those of the
+	// agent itself; none.
+	Reserved []uint16
 	// Prefer selects the primary address.
 	Prefer Preference
 

@@ -31,6 +31,13 @@
 // same attachment. Answers of plugins are limited in size, their addresses are
 // checked, and libcni converts them.
 //
+// # Host ports
+//
+// An attachment with a host port that a process of the node listens on is refused before
+// any plugin runs, as is one with a port of [Config].Reserved. The ports of attachments are
+// held by sockets that receive nothing, so that no process can listen on them, until the
+// attachment or [Plugin.Run] ends.
+//
 // # State
 //
 // The configuration and the arguments of an attachment are in the record that

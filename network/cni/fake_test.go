@@ -110,6 +110,7 @@ func (r *rig) again() {
 		r.t.Fatal(err)
 	}
 	if r.p != nil {
+		r.p.ports.Close() // as the end of the process does
 		p.processes = r.p.processes
 	}
 	r.p = p

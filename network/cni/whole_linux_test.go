@@ -108,3 +108,49 @@ func TestBelowANetwork(t *testing.T) {
 		}
 	}
 }
+
+// A port of the node's own processes stays theirs with portmap too, and that of a pod is
+// served although a socket holds it.
+func TestPortmapTakesNoPortOfTheNode(t *testing.T) {
+	dir := publicDir(t)
+	if !inNamespaces(t) {
+		return
+	}
+	r := publicRig(t, dir, oneConf("net", "1.0.0",
+		`{"type":"bridge","bridge":"testbr0","isGateway":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.77.0.0/24"}]]}}`,
+		`{"type":"portmap","snat":true,"capabilities":{"portMappings":true}}`))
+	defer serve(t, "/proc/self/ns/net", "127.0.0.1:9001", "node")()
+	attach := func(id string, port uint16) (network.Kept, error) {
+		a := pod(id)
+		a.Ports = []network.Port{{Protocol: "tcp", HostPort: port, ContainerPort: 80}}
+		k := network.Kept{Attachment: a, Netns: namespace(t, id), Saved: r.plan(a)}
+		defer serve(t, k.Netns, ":80", id)
+		res, err := r.p.SetUp(t.Context(), a, k.Netns, k.Saved, nil)
+		k.Result = &res
+		return k, err
+	}
+	if _, err := attach("evil", 9001); network.CodeOf(err) != network.AlreadyExists || !strings.Contains(err.Error(), "listens on 127.0.0.1:9001") {
+		t.Errorf("the port of a process: %v", err)
+	}
+	k, err := attach("pod", 9002)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, restarted := range []bool{false, true} {
+		for addr, want := range map[string]string{"127.0.0.1:9001": "node", "127.0.0.1:9002": "pod", "10.77.0.1:9002": "pod"} {
+			if got, err := ask(addr); got != want {
+				t.Errorf("%s says %q, %v; want %s (restarted %v)", addr, got, err, want, restarted)
+			}
+		}
+		r.again()
+		if err := r.p.Recovered(t.Context(), []network.Kept{k}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.p.ports.Len() != 2 {
+		t.Errorf("%d ports are held, want 2", r.p.ports.Len())
+	}
+	if err := r.down(k); err != nil || r.p.ports.Len() != 0 {
+		t.Errorf("%v, %d ports are held", err, r.p.ports.Len())
+	}
+}

@@ -43,12 +43,7 @@ func Runtime(cfg localcri.InProcessConfig) nodeagent.LocalMaker {
 
 // bridgeOf completes the configuration of the bridge from the node's.
 func bridgeOf(cfg bridge.Config, c *kubeletconfig.Config) (bridge.Config, error) {
-	cfg.Reserved = slices.Clone(cfg.Reserved)
-	for _, port := range []int32{c.Port, c.ReadOnlyPort, *c.HealthzPort} {
-		if port > 0 && port <= 1<<16-1 {
-			cfg.Reserved = append(cfg.Reserved, uint16(port))
-		}
-	}
+	cfg.Reserved = slices.Concat(cfg.Reserved, nodeagent.OwnPorts(c))
 	if c.PodCIDR == "" || cfg.Subnet.IsValid() || cfg.Subnet6.IsValid() {
 		return cfg, nil
 	}

@@ -1,0 +1,89 @@
+// Package hostports holds the ports of a node that pods have, so that neither a
+// process of the node nor another pod has one of them as well.
+package hostports
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// ErrTaken means that a process of the node, another owner or the agent itself has a
+// port. ErrLimit means that the process may open no more sockets.
+var (
+	ErrTaken = errors.New("taken")
+	ErrLimit = errors.New("too many sockets")
+)
+
+// Numbers of protocols.
+const (
+	TCP  = 6
+	UDP  = 17
+	SCTP = 132 // needs a module of the kernel
+)
+
+// Claim is a port of the node, of one address family.
+type Claim struct {
+	V6    bool
+	Addr  netip.Addr // zero: all of the node's
+	Proto uint8
+	Port  uint16
+}
+
+// String is for messages.
+func (c Claim) String() string {
+	addr := "every address of the node"
+	if c.Addr.IsValid() {
+		addr = c.Addr.String()
+	}
+	return fmt.Sprintf("%s %d on %s", protoName(c.Proto), c.Port, addr)
+}
+
+// Proto returns the number of a protocol by its name in the CRI, in lower case. ok is
+// false for other names.
+func Proto(name string) (proto uint8, ok bool) {
+	switch name {
+	case "tcp":
+		return TCP, true
+	case "udp":
+		return UDP, true
+	case "sctp":
+		return SCTP, true
+	}
+	return 0, false
+}
+
+func protoName(proto uint8) string {
+	for _, name := range []string{"tcp", "udp", "sctp"} {
+		if p, _ := Proto(name); p == proto {
+			return name
+		}
+	}
+	return fmt.Sprint(proto)
+}
+
+// Claims returns the claims of a host port: of one address, or of all addresses of both
+// families.
+func Claims(proto uint8, addr netip.Addr, port uint16) []Claim {
+	addr = addr.Unmap().WithZone("")
+	switch {
+	case !addr.IsValid():
+		return []Claim{{Proto: proto, Port: port}, {V6: true, Proto: proto, Port: port}}
+	case addr.IsUnspecified():
+		return []Claim{{V6: addr.Is6(), Proto: proto, Port: port}}
+	}
+	return []Claim{{V6: addr.Is6(), Addr: addr, Proto: proto, Port: port}}
+}
+
+// refusal is an error of a kind, with a text of its own.
+type refusal struct {
+	kind error
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.kind }
+
+func refuse(kind error, format string, args ...any) error {
+	return &refusal{kind, fmt.Errorf(format, args...).Error()}
+}

@@ -1,0 +1,100 @@
+package hostports
+
+import (
+	"slices"
+	"sync"
+)
+
+// Held holds ports for their owners. Its zero value is ready. Methods may be called
+// concurrently.
+//
+// A port is taken as a process takes one: with a socket that is bound to it. So a port
+// that a process has is refused, no process can take a port of an owner later, and the
+// node does not use the port for connections of its own. The sockets receive nothing:
+// rules of the kernel translate what would come to them. They end with this process.
+type Held struct {
+	// Reserved are ports of TCP that are always refused. It must not be changed after
+	// the first call.
+	Reserved []uint16
+
+	mu  sync.Mutex
+	all map[Claim]held
+}
+
+// held is a claim's owner and socket.
+type held struct {
+	owner string
+	socket
+}
+
+// Take takes claims for an owner, all or none, in the network namespace of the calling
+// thread. What the owner has already stays.
+func (h *Held) Take(owner string, claims ...Claim) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var missing []Claim
+	for _, c := range claims {
+		if c.Proto == TCP && slices.Contains(h.Reserved, c.Port) {
+			return refuse(ErrTaken, "host port %s is one of the agent's own", c)
+		}
+		switch had, there := h.all[c]; {
+		case there && had.owner != owner:
+			return refuse(ErrTaken, "host port %s is taken by pod %s", c, had.owner)
+		case !there:
+			missing = append(missing, c)
+		}
+	}
+	if err := room(len(h.all), len(missing)); err != nil {
+		return err
+	}
+	taken := map[Claim]held{}
+	for _, c := range missing {
+		s, err := bind(c)
+		if err != nil {
+			if err = h.excuse(c, err); err == nil {
+				continue
+			}
+			for _, t := range taken {
+				t.close()
+			}
+			return err
+		}
+		taken[c] = held{owner, s}
+	}
+	if h.all == nil {
+		h.all = map[Claim]held{}
+	}
+	for c, t := range taken {
+		h.all[c] = t
+	}
+	return nil
+}
+
+// Give gives back all that an owner has.
+func (h *Held) Give(owner string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c, one := range h.all {
+		if one.owner == owner {
+			one.close()
+			delete(h.all, c)
+		}
+	}
+}
+
+// Len returns how many ports are held.
+func (h *Held) Len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.all)
+}
+
+// Close gives everything back.
+func (h *Held) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for c, one := range h.all {
+		one.close()
+		delete(h.all, c)
+	}
+}

@@ -1,0 +1,164 @@
+package hostports
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// share is the part of the limit of open files that host ports may have.
+const share = 4
+
+// room returns an error if no more sockets may be opened.
+func room(have, more int) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	if most := limit.Cur / share; uint64(have+more) > most {
+		return refuse(ErrLimit, "%d host ports are in use, and %d more are asked for; the limit of open files allows %d", have, more, most)
+	}
+	return nil
+}
+
+// socket is a socket that has a port.
+type socket struct {
+	fd    int
+	inode uint32
+}
+
+func (s socket) close() { _ = unix.Close(s.fd) }
+
+// excuse returns nil if a port that cannot be bound can be served nevertheless: without
+// such sockets in this kernel, no process has the port; and a connection of the node, or
+// an owner's socket of another address, may keep others from binding there as well.
+func (h *Held) excuse(c Claim, err error) error {
+	switch {
+	case errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) || errors.Is(err, unix.EAFNOSUPPORT):
+		return nil
+	case errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE):
+		return refuse(ErrLimit, "host port %s: %v", c, err)
+	case !errors.Is(err, unix.EADDRINUSE):
+		return fmt.Errorf("host port %s: %w", c, err)
+	}
+	own := map[uint32]bool{}
+	for _, one := range h.all {
+		own[one.inode] = true
+	}
+	l, found, listErr := listenerOf(c, own)
+	switch {
+	case listErr != nil:
+		return fmt.Errorf("host port %s is in use: %w", c, listErr)
+	case !found:
+		return nil
+	}
+	return refuse(ErrTaken, "host port %s: %s listens on %s", c, process(l.inode), netip.AddrPortFrom(l.addr, c.Port))
+}
+
+// bind returns a socket in the network namespace of the calling thread that has a port.
+func bind(c Claim) (s socket, err error) {
+	domain, level, freebind := unix.AF_INET, unix.IPPROTO_IP, unix.IP_FREEBIND
+	var at unix.Sockaddr
+	if c.V6 {
+		domain, level, freebind = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_FREEBIND
+		a := &unix.SockaddrInet6{Port: int(c.Port)}
+		if c.Addr.IsValid() {
+			a.Addr = c.Addr.As16()
+		}
+		at = a
+	} else {
+		a := &unix.SockaddrInet4{Port: int(c.Port)}
+		if c.Addr.IsValid() {
+			a.Addr = c.Addr.As4()
+		}
+		at = a
+	}
+	kind := unix.SOCK_STREAM
+	if c.Proto == UDP {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, int(c.Proto))
+	if err != nil {
+		return socket{}, err
+	}
+	defer func() {
+		if err != nil {
+			_ = unix.Close(fd)
+		}
+	}()
+	// The address may come to the node later.
+	options := [][3]int{{level, freebind, 1}}
+	if c.V6 {
+		options = append(options, [3]int{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1})
+	}
+	if c.Proto == TCP {
+		// Or connections that a former listener closed would keep the port for a minute.
+		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
+	} else {
+		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_RCVBUF, 1})
+	}
+	for _, o := range options {
+		if err := unix.SetsockoptInt(fd, o[0], o[1], o[2]); err != nil {
+			return socket{}, fmt.Errorf("set option %d: %w", o[1], err)
+		}
+	}
+	if err := unix.Bind(fd, at); err != nil {
+		return socket{}, err
+	}
+	// With the option, others could listen on the port.
+	if c.Proto == TCP {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
+			return socket{}, err
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return socket{}, err
+	}
+	return socket{fd, uint32(st.Ino)}, nil
+}
+
+// maxProcesses bounds the search for a socket's process.
+const maxProcesses = 1 << 16
+
+// maxName is how many bytes are read of a process's name.
+const maxName = 64
+
+// process names the process that has a socket, for messages.
+func process(inode uint32) string {
+	const unknown = "a process of the node"
+	want := "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]"
+	all, err := safefile.Entries("/proc", maxProcesses)
+	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
+		return unknown
+	}
+	for _, e := range all {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		dir := filepath.Join("/proc", e.Name(), "fd")
+		files, _ := safefile.Entries(dir, maxProcesses)
+		for _, f := range files {
+			b := make([]byte, len(want)+1)
+			n, err := unix.Readlink(filepath.Join(dir, f.Name()), b)
+			if err != nil || string(b[:n]) != want {
+				continue
+			}
+			if pid == os.Getpid() {
+				return fmt.Sprintf("this agent (process %d)", pid)
+			}
+			name, _ := safefile.ReadFile(filepath.Join("/proc", e.Name(), "comm"), maxName)
+			return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(name)))
+		}
+	}
+	return unknown
+}

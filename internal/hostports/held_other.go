@@ -1,0 +1,14 @@
+//go:build !linux
+
+package hostports
+
+// socket is nothing here: only Linux translates addresses for pods.
+type socket struct{}
+
+func (socket) close() {}
+
+func room(int, int) error { return nil }
+
+func bind(Claim) (socket, error) { return socket{}, nil }
+
+func (h *Held) excuse(_ Claim, err error) error { return err }
