@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,22 +17,26 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/resource/install"
 	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/registry/coordination/lease"
 	"k8s.io/kubernetes/pkg/registry/core/configmap"
 	"k8s.io/kubernetes/pkg/registry/core/event"
 	"k8s.io/kubernetes/pkg/registry/core/namespace"
+	"k8s.io/kubernetes/pkg/registry/core/node"
 	"k8s.io/kubernetes/pkg/registry/core/persistentvolume"
 	"k8s.io/kubernetes/pkg/registry/core/persistentvolumeclaim"
 	"k8s.io/kubernetes/pkg/registry/core/pod"
@@ -65,7 +70,26 @@ var allServed = []served{
 	{v1.SchemeGroupVersion.WithKind("PersistentVolume"), "persistentvolumes", false, reflect.TypeFor[v1.PersistentVolume](), persistentvolume.Strategy},
 	{v1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), "persistentvolumeclaims", true, reflect.TypeFor[v1.PersistentVolumeClaim](), persistentvolumeclaim.Strategy},
 	{coordinationv1.SchemeGroupVersion.WithKind("Lease"), "leases", true, reflect.TypeFor[coordinationv1.Lease](), lease.Strategy},
-	{resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "resourceclaims", true, reflect.TypeFor[resourcev1.ResourceClaim](), resourceclaim.NewStrategy(nil, nil)},
+	{eventsv1.SchemeGroupVersion.WithKind("Event"), "events", true, reflect.TypeFor[eventsv1.Event](), event.Strategy},
+	{resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), "resourceclaims", true, reflect.TypeFor[resourcev1.ResourceClaim](), claims},
+}
+
+// claims is the strategy of ResourceClaims for a client who may do all with them.
+var claims = resourceclaim.NewStrategy(nil, authorizerfactory.NewAlwaysAllowAuthorizer())
+
+// parts are the subresources that are written, with the field that each one is for.
+var parts = []struct {
+	kind, name, field string
+	strategy          rest.RESTUpdateStrategy
+}{
+	{"Pod", "status", ".status", pod.StatusStrategy},
+	{"Pod", "resize", ".spec", pod.ResizeStrategy},
+	{"Pod", "ephemeralcontainers", ".spec", pod.EphemeralContainersStrategy},
+	{"Namespace", "status", ".status", namespace.StatusStrategy},
+	{"Namespace", "finalize", ".spec", namespace.FinalizeStrategy},
+	{"PersistentVolume", "status", ".status", persistentvolume.StatusStrategy},
+	{"PersistentVolumeClaim", "status", ".status", persistentvolumeclaim.StatusStrategy},
+	{"ResourceClaim", "status", ".status", resourceclaim.NewStatusStrategy(claims)},
 }
 
 func (s *served) path() string {
@@ -118,8 +142,9 @@ func (s *served) create(ctx context.Context, raw []byte) (err error) {
 	return rest.BeforeCreate(s.strategy, s.context(ctx), o)
 }
 
-// update is what an API server says of an object that is to take the place of old.
-func (s *served) update(ctx context.Context, raw, old []byte) (err error) {
+// update is what an API server says of an object that is to take the place of old, by a
+// strategy of the kind.
+func (s *served) update(ctx context.Context, strategy rest.RESTUpdateStrategy, raw, old []byte) (err error) {
 	defer recovered(&err)
 	before, err := s.internal(old)
 	if err != nil {
@@ -129,7 +154,7 @@ func (s *served) update(ctx context.Context, raw, old []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	return rest.BeforeUpdate(s.strategy, s.context(ctx), o, before)
+	return rest.BeforeUpdate(strategy, s.context(ctx), o, before)
 }
 
 func recovered(err *error) {
@@ -259,16 +284,28 @@ func TestValidation(t *testing.T) {
 		}
 		t.Errorf("%s: %s %s: refused only by %s: %.300s", kind, verb, what, by, said)
 	}
+	updates := func(s *served, path, stored string, verb string, strategy rest.RESTUpdateStrategy, skip func(string) bool) {
+		t.Helper()
+		for _, m := range mutants(t, decoded(t, []byte(stored), json.Unmarshal), s.typ, skip) {
+			if m.what == ".metadata is left out" { // the path has all that matters of it
+				continue
+			}
+			code, answer := l.ask("PUT", path+"?dryRun=All", m.raw)
+			judge(s.gvk.Kind, verb, m.what, s.update(t.Context(), strategy, m.raw, []byte(stored)), code == http.StatusOK, answer)
+		}
+	}
 	seen := map[string]bool{}
 	for _, doc := range strings.Split(string(text), "\n---\n") {
 		base := decoded(t, []byte(doc), yaml.Unmarshal)
 		kind, _ := base["kind"].(string)
-		i := slices.IndexFunc(allServed, func(s served) bool { return s.gvk.Kind == kind })
+		i := slices.IndexFunc(allServed, func(s served) bool { return s.gvk.Kind == kind && s.gvk.GroupVersion().String() == base["apiVersion"] })
 		if i < 0 {
 			t.Fatalf("%q is no kind of the table", kind)
 		}
 		s := &allServed[i]
-		seen[kind] = true
+		seen[s.gvk.String()] = true
+		status := base["status"]
+		delete(base, "status")
 		raw, err := json.Marshal(base)
 		if err != nil {
 			t.Fatal(err)
@@ -286,24 +323,40 @@ func TestValidation(t *testing.T) {
 			code, answer := l.ask("POST", s.path()+"?dryRun=All", raw)
 			judge(kind, "create", m.what, s.create(t.Context(), raw), code == http.StatusCreated, answer)
 		}
-		_, stored := l.ask("GET", s.path()+"/"+name, nil)
-		for _, m := range mutants(t, decoded(t, stored, json.Unmarshal), s.typ, own(true)) {
-			if m.what == ".metadata is left out" { // the path has all that matters of it
-				continue
+		path := s.path() + "/" + name
+		_, stored := l.ask("GET", path, nil)
+		updates(s, path, string(stored), "update", s.strategy, own(true))
+		if status == nil {
+			continue
+		}
+		with := decoded(t, stored, json.Unmarshal)
+		with["status"] = status
+		if raw, err = json.Marshal(with); err != nil {
+			t.Fatal(err)
+		}
+		if code, answer := l.ask("PUT", path+"/status", raw); code != http.StatusOK {
+			t.Fatalf("the agent refuses the status of %s %s: %s", kind, name, answer)
+		}
+		_, stored = l.ask("GET", path, nil)
+		for _, part := range parts {
+			if part.kind == kind {
+				updates(s, path+"/"+part.name, string(stored), part.name, part.strategy, func(path string) bool {
+					return strings.Count(path, ".") == 1 && path != part.field
+				})
 			}
-			code, answer := l.ask("PUT", s.path()+"/"+name+"?dryRun=All", m.raw)
-			judge(kind, "update", m.what, s.update(t.Context(), m.raw, stored), code == http.StatusOK, answer)
 		}
 	}
+	nodes := &served{gvk: v1.SchemeGroupVersion.WithKind("Node"), resource: "nodes", typ: reflect.TypeFor[v1.Node](), strategy: node.Strategy}
+	_, stored := l.ask("GET", nodes.path()+"/node-1", nil)
+	updates(nodes, nodes.path()+"/node-1", string(stored), "update", node.Strategy, own(true))
 	for _, s := range allServed {
-		if !seen[s.gvk.Kind] {
-			t.Errorf("testdata/validation.yaml has no %s", s.gvk.Kind)
+		if !seen[s.gvk.String()] {
+			t.Errorf("testdata/validation.yaml has no %s", s.gvk)
 		}
-		for _, verb := range []string{"create", "update"} {
-			if c := counts[s.gvk.Kind+", "+verb]; c != nil {
-				t.Logf("%s, %s: %d objects, %d judged alike, %d refused only by a cluster, %d only here", s.gvk.Kind, verb, c.all, c.alike, c.taken, c.refused)
-			}
-		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(counts)) {
+		c := counts[what]
+		t.Logf("%s: %d objects, %d judged alike, %d refused only by a cluster, %d only here", what, c.all, c.alike, c.taken, c.refused)
 	}
 	for _, d := range known {
 		if !d.met {
