@@ -239,15 +239,25 @@ func agentCommands(t *testing.T) commandLine {
 		}
 		return string(out)
 	}
-	c := commandLine{commands: map[string]map[string]bool{}, flags: map[string]bool{}}
-	for _, m := range regexp.MustCompile(`(?m)^  agent (\w+)`).FindAllStringSubmatch(said("--help"), -1) {
-		help := said(m[1], "-h")
-		c.help += "\n## agent " + m[1] + "\n\n```text\n" + help + "```\n"
-		c.commands[m[1]] = map[string]bool{}
-		for _, f := range regexp.MustCompile(`(?m)(?:^  |, )(--?[a-z][a-z-]*)`).FindAllStringSubmatch(help, -1) {
-			c.commands[m[1]][f[1]], c.flags[f[1]] = true, true
+	c := commandLine{commands: map[string]map[string]bool{"help": {}}, flags: map[string]bool{}}
+	var add func(under []string, help string)
+	add = func(under []string, help string) {
+		for _, m := range regexp.MustCompile(`(?m)^  ([a-z]+) +[A-Z]`).FindAllStringSubmatch(help, -1) {
+			words := append(slices.Clone(under), m[1])
+			help := said(append(words, "-h")...)
+			c.help += "\n## agent " + strings.Join(words, " ") + "\n\n```text\n" + help + "```\n"
+			if c.commands[words[0]] == nil {
+				c.commands[words[0]] = map[string]bool{}
+			}
+			for _, f := range regexp.MustCompile(`(?m)(?:^ +|, )(--?[a-z][a-z-]*)`).FindAllStringSubmatch(help, -1) {
+				c.commands[words[0]][f[1]], c.flags[f[1]] = true, true
+			}
+			if words[0] != "completion" { // by shell
+				add(words, help)
+			}
 		}
 	}
+	add(nil, said("--help"))
 	return c
 }
 

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
@@ -20,11 +20,18 @@ type clientFlags struct {
 	rootDir, socket, namespace string
 }
 
-func (c *clientFlags) register(fs *flag.FlagSet) {
+// register adds the flags that name the agent.
+func (c *clientFlags) register(cmd *cobra.Command) {
+	fs := cmd.Flags()
 	fs.StringVar(&c.rootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent to ask")
 	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
-	fs.StringVar(&c.namespace, "n", "", "the pod's `namespace`; by default any namespace with a pod of that name")
-	also(fs, "n", "namespace")
+}
+
+// registerPods adds the flags that name the agent and a namespace.
+func (c *clientFlags) registerPods(cmd *cobra.Command) {
+	c.register(cmd)
+	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "the `namespace`; by default all, or any with a pod of that name")
+	completeFlag(cmd, "namespace", c.from(c.namespaces))
 }
 
 func (c *clientFlags) client() *local.Client { return local.NewClient(c.socketPath()) }

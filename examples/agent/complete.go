@@ -1,94 +1,119 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"flag"
-	"fmt"
-	"io"
-	"os"
-	"strings"
+	"slices"
 	"time"
 
-	"github.com/nodewright/nodewright/internal/cmdline"
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 )
-
-// completeCommand is the hidden command that the scripts of "agent completion" call.
-const completeCommand = "__complete"
 
 // completeTimeout bounds the time that a person waits for names after a tab.
 const completeTimeout = 2 * time.Second
 
-func completion(_ context.Context, std stdio, args []string) error {
-	names, err := parseNames(flag.NewFlagSet("agent completion", flag.ContinueOnError), std, args)
+// completer returns the words that may stand in the place of toComplete.
+type completer = func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective)
+
+// oneOf completes one of fixed words.
+func oneOf(all ...string) completer {
+	return cobra.FixedCompletions(all, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// from completes with the words that list returns of the agent.
+func (c *clientFlags) from(list func(ctx context.Context, args []string) []string) completer {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
+		defer cancel()
+		return list(ctx, args), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// pods lists the names of the namespace's pods.
+func (c *clientFlags) pods(ctx context.Context, _ []string) (names []string) {
+	for _, p := range c.list(ctx) {
+		names = append(names, cobra.CompletionWithDesc(p.Name, oneLine(p.Namespace)))
+	}
+	return names
+}
+
+// containers lists those of the pod that the first argument names.
+func (c *clientFlags) containers(ctx context.Context, args []string) (names []string) {
+	if len(args) == 0 {
+		return nil
+	}
+	pod, err := c.find(ctx, c.client(), args[0])
 	if err != nil {
-		return err
+		return nil
 	}
-	if len(names) != 1 {
-		return fmt.Errorf("which shell? Give one of %s", strings.Join(cmdline.Shells, ", "))
+	for _, ct := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		names = append(names, cobra.CompletionWithDesc(ct.Name, oneLine(ct.Image)))
 	}
-	script, err := cmdline.Script(names[0], os.Args[0])
-	if err == nil {
-		fmt.Fprint(std.out, script)
+	for i := range pod.Spec.EphemeralContainers {
+		ct := &pod.Spec.EphemeralContainers[i]
+		names = append(names, cobra.CompletionWithDesc(ct.Name, oneLine(ct.Image)))
 	}
-	return err
+	return names
 }
 
-// complete prints the words that may stand in the place of the last of words.
-func complete(ctx context.Context, std stdio, words []string) error {
-	ctx, cancel := context.WithTimeout(ctx, completeTimeout)
-	defer cancel()
-	var all []cmdline.Command
-	for _, c := range commands() {
-		all = append(all, c.Command)
+// namespaces lists those with a pod.
+func (c *clientFlags) namespaces(ctx context.Context, _ []string) (names []string) {
+	all := *c
+	all.namespace = ""
+	for _, p := range all.list(ctx) {
+		names = append(names, p.Namespace)
 	}
-	r := cmdline.Request{
-		Commands: all, Words: words, Flags: flagsOf,
-		Pods:   func() []string { return runningPods(ctx, words) },
-		Values: map[string]string{"o": "wide json yaml name", "output": "wide json yaml name", "network": "cni bridge none"},
-	}
-	for _, c := range r.Candidates() {
-		fmt.Fprintln(std.out, c)
-	}
-	return nil
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
-// flagsOf returns the flags of a command, which does not run.
-func flagsOf(name string) (found *flag.FlagSet) {
-	if name == "" {
-		name = "run"
+// images lists those that the node has.
+func (c *clientFlags) images(ctx context.Context, _ []string) (names []string) {
+	images, err := c.client().Images(ctx)
+	if err != nil {
+		return nil
 	}
-	for _, c := range commands() {
-		if c.Name == name {
-			sink := stdio{in: &bytes.Buffer{}, out: io.Discard, err: io.Discard, flags: func(fs *flag.FlagSet) { found = fs }}
-			_ = c.run(context.Background(), sink, nil)
-		}
+	for i := range images.Images {
+		names = append(names, oneLine(images.Images[i].Name))
 	}
-	return found
+	return names
 }
 
-// runningPods asks the agent that the words name, or the usual one.
-func runningPods(ctx context.Context, words []string) (names []string) {
-	fs := flag.NewFlagSet("", flag.ContinueOnError)
-	var c clientFlags
-	c.register(fs)
-	for i, w := range words {
-		name, value, ok := strings.Cut(strings.TrimLeft(w, "-"), "=")
-		if !ok && i+1 < len(words) {
-			value = words[i+1]
-		}
-		if strings.HasPrefix(w, "-") && fs.Lookup(name) != nil && value != "" {
-			_ = fs.Set(name, value)
-		}
-	}
+// list returns the pods of the namespace, or none if no agent answers.
+func (c *clientFlags) list(ctx context.Context) []v1.Pod {
 	list, err := c.client().Pods(ctx)
 	if err != nil {
 		return nil
 	}
-	for i := range list.Items {
-		if p := &list.Items[i]; c.namespace == "" || p.Namespace == c.namespace {
-			names = append(names, p.Name+"\t"+oneLine(p.Namespace))
+	return slices.DeleteFunc(list.Items, func(p v1.Pod) bool { return c.namespace != "" && p.Namespace != c.namespace })
+}
+
+// first completes the first argument alone.
+func first(next completer) completer {
+	return func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		return next(c, args, toComplete)
 	}
-	return names
+}
+
+// after completes the first argument with order, and those behind it by next of it.
+func after(next map[string]completer, order ...string) completer {
+	return func(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return order, cobra.ShellCompDirectiveNoFileComp
+		}
+		if f := next[args[0]]; f != nil {
+			return f(c, args[1:], toComplete)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeFlag completes the value of a flag.
+func completeFlag(c *cobra.Command, name string, f completer) {
+	if err := c.RegisterFlagCompletionFunc(name, f); err != nil {
+		panic(err) // the flag is not there
+	}
 }

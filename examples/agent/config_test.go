@@ -38,7 +38,7 @@ func load(t *testing.T, content string) (c *kubeletconfig.Config, warnings []str
 func loadRun(t *testing.T, content string, args ...string) (f *runFlags, c *kubeletconfig.Config, warnings []string, err error) {
 	t.Helper()
 	path := filepath.Join(files(t, map[string]string{"k.yaml": content}), "k.yaml")
-	if f, err = parseRunFlags(discard(), append([]string{"--config", path}, args...)); err != nil {
+	if f, err = parseRunFlags(append([]string{"--config", path}, args...)); err != nil {
 		return nil, nil, nil, err
 	}
 	c, warnings, err = loadConfig(f)

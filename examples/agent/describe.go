@@ -2,24 +2,29 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-func describePod(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent describe", flag.ContinueOnError)
+func newDescribe(std stdio) *cobra.Command {
 	var c clientFlags
-	c.register(fs)
-	names, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use: "describe pod NAME", Short: "Show everything about one pod",
+		Example: "  agent describe pod web",
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.describe(cmd.Context(), std, args) },
 	}
+	c.registerPods(cmd)
+	cmd.ValidArgsFunction = after(map[string]completer{"pod": first(c.from(c.pods))}, "pod")
+	return cmd
+}
+
+func (c *clientFlags) describe(ctx context.Context, std stdio, names []string) error {
 	if len(names) > 0 && slices.Contains([]string{"pod", "pods", "po"}, names[0]) {
 		names = names[1:]
 	}
@@ -38,14 +43,21 @@ func describePod(ctx context.Context, std stdio, args []string) error {
 	return podtext.Describe(std.out, pod, events.Items, time.Now())
 }
 
-func why(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent why", flag.ContinueOnError)
+func newWhy(std stdio) *cobra.Command {
 	var c clientFlags
-	c.register(fs)
-	names, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use: "why NAME|node", Short: "Say why a pod waits, or how close the node is to evictions", SuggestFor: []string{"status", "explain"},
+		Example: "  agent why web\n  agent why node",
+		RunE:    func(cmd *cobra.Command, args []string) error { return c.why(cmd.Context(), std, args) },
 	}
+	c.registerPods(cmd)
+	cmd.ValidArgsFunction = first(c.from(func(ctx context.Context, args []string) []string {
+		return append([]string{"node"}, c.pods(ctx, args)...)
+	}))
+	return cmd
+}
+
+func (c *clientFlags) why(ctx context.Context, std stdio, names []string) error {
 	if len(names) != 1 {
 		return errPodName
 	}

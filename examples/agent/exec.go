@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -12,11 +11,11 @@ import (
 	"os"
 	"os/signal"
 	"path"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,11 +25,53 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-func execCommand(ctx context.Context, std stdio, args []string) error {
-	c, name, req, err := parseExec(std, args)
-	if err != nil {
-		return err
+func newExec(std stdio) *cobra.Command {
+	var (
+		c   clientFlags
+		req local.ExecRequest
+	)
+	cmd := &cobra.Command{
+		Use: "exec NAME [flags] -- COMMAND...", Short: "Run a command in a container",
+		Example: "  agent exec web -- id\n  agent exec -it web -- sh\n  agent exec web -c side -i -- tar x < files.tar",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, command, err := execArguments(args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			req.Command = command
+			return c.exec(cmd.Context(), std, name, req)
+		},
 	}
+	c.registerPods(cmd)
+	cmd.Flags().StringVarP(&req.Container, "container", "c", "", "the `container`; by default the first")
+	cmd.Flags().BoolVarP(&req.Stdin, "stdin", "i", false, "pass standard input to the command")
+	cmd.Flags().BoolVarP(&req.TTY, "tty", "t", false, "allocate a terminal; standard input must be one")
+	completeFlag(cmd, "container", c.from(c.containers))
+	cmd.ValidArgsFunction = first(c.from(c.pods))
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w; flags of the command go after --", flagError(cmd, err))
+	})
+	return cmd
+}
+
+// execArguments splits NAME -- COMMAND... of which dash words stand before the dashes, or -1 without
+// dashes, which may be left out if no word of the command looks like a flag.
+func execArguments(args []string, dash int) (name string, command []string, err error) {
+	if dash < 0 {
+		dash = min(1, len(args))
+	}
+	switch {
+	case dash == 0:
+		return "", nil, errPodName
+	case dash > 1:
+		return "", nil, fmt.Errorf("%q stands before --; want one pod there, and the command behind", args[1])
+	case len(args) == 1:
+		return "", nil, errors.New("which command? Give it after --")
+	}
+	return args[0], args[1:], nil
+}
+
+func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req local.ExecRequest) error {
 	cl := c.client()
 	pod, err := c.findOrExplain(ctx, std, cl, name)
 	if err != nil {
@@ -41,40 +82,6 @@ func execCommand(ctx context.Context, std stdio, args []string) error {
 		return err
 	}
 	return stream(ctx, u, std, req)
-}
-
-// parseExec reads NAME [flags] -- COMMAND... The dashes may be left out if no
-// word of the command looks like a flag.
-func parseExec(std stdio, args []string) (c clientFlags, name string, req local.ExecRequest, err error) {
-	fs := flag.NewFlagSet("agent exec", flag.ContinueOnError)
-	c.register(fs)
-	fs.StringVar(&req.Container, "c", "", "the `container`; by default the first")
-	fs.BoolVar(&req.Stdin, "i", false, "pass standard input to the command")
-	fs.BoolVar(&req.TTY, "t", false, "allocate a terminal; standard input must be one")
-	both := fs.Bool("it", false, "-i and -t")
-	for _, n := range [][2]string{{"c", "container"}, {"i", "stdin"}, {"t", "tty"}, {"it", "ti"}} {
-		also(fs, n[0], n[1])
-	}
-	names, command, err := parse(fs, std, args)
-	dashes := slices.Contains(args, "--")
-	switch {
-	case err != nil && !dashes && !errors.Is(err, flag.ErrHelp):
-		return c, "", req, fmt.Errorf("%w; flags of the command go after --", err)
-	case err != nil:
-		return c, "", req, err
-	case len(names) == 0:
-		return c, "", req, errPodName
-	case !dashes:
-		names, command = names[:1], names[1:]
-	case len(names) > 1:
-		return c, "", req, fmt.Errorf("%q stands before --; want one pod there, and the command behind", names[1])
-	}
-	if len(command) == 0 {
-		return c, "", req, errors.New("which command? Give it after --")
-	}
-	req.Command = command
-	req.Stdin, req.TTY = req.Stdin || *both, req.TTY || *both
-	return c, names[0], req, nil
 }
 
 // protocolV4 is the Kubernetes remote command protocol that every runtime speaks. Over SPDY

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,36 +27,35 @@ import (
 )
 
 func TestExecArguments(t *testing.T) {
+	a := &fakeAgent{pods: []*v1.Pod{testPod("default", "web")}, execURL: "none:"}
+	root := serveAgent(t, a)
 	for _, tc := range []struct {
 		line string
-		pod  string
 		want local.ExecRequest
 	}{
-		{"web -- ls -l", "web", local.ExecRequest{Command: []string{"ls", "-l"}}},
-		{"web ls", "web", local.ExecRequest{Command: []string{"ls"}}},
-		{"web ls /tmp", "web", local.ExecRequest{Command: []string{"ls", "/tmp"}}},
-		{"-c side web -- ls", "web", local.ExecRequest{Container: "side", Command: []string{"ls"}}},
-		{"web --container=side -- ls", "web", local.ExecRequest{Container: "side", Command: []string{"ls"}}},
-		{"web -- ls -c side", "web", local.ExecRequest{Command: []string{"ls", "-c", "side"}}},
-		{"-i web -- cat", "web", local.ExecRequest{Command: []string{"cat"}, Stdin: true}},
-		{"--stdin --tty web -- sh", "web", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
-		{"-it web -- sh", "web", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
-		{"web -ti -- sh", "web", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
-		{"-t web -- sh", "web", local.ExecRequest{Command: []string{"sh"}, TTY: true}},
-		{"-i=false web -- sh", "web", local.ExecRequest{Command: []string{"sh"}}},
+		{"web -- ls -l", local.ExecRequest{Command: []string{"ls", "-l"}}},
+		{"web ls", local.ExecRequest{Command: []string{"ls"}}},
+		{"web ls /tmp", local.ExecRequest{Command: []string{"ls", "/tmp"}}},
+		{"-c side web -- ls", local.ExecRequest{Container: "side", Command: []string{"ls"}}},
+		{"web --container=side -- ls", local.ExecRequest{Container: "side", Command: []string{"ls"}}},
+		{"web -- ls -c side", local.ExecRequest{Command: []string{"ls", "-c", "side"}}},
+		{"-i web -- cat", local.ExecRequest{Command: []string{"cat"}, Stdin: true}},
+		{"--stdin --tty web -- sh", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
+		{"-it web -- sh", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
+		{"web -ti -- sh", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
+		{"-t web -- sh", local.ExecRequest{Command: []string{"sh"}, TTY: true}},
+		{"-i=false web -- sh", local.ExecRequest{Command: []string{"sh"}}},
 		// Only the first -- is ours.
-		{"web -- env -- a", "web", local.ExecRequest{Command: []string{"env", "--", "a"}}},
-		{"web -- --", "web", local.ExecRequest{Command: []string{"--"}}},
-		{"web -- -h", "web", local.ExecRequest{Command: []string{"-h"}}},
+		{"web -- env -- a", local.ExecRequest{Command: []string{"env", "--", "a"}}},
+		{"web -- --", local.ExecRequest{Command: []string{"--"}}},
+		{"web -- -h", local.ExecRequest{Command: []string{"-h"}}},
 	} {
-		_, pod, req, err := parseExec(discard(), strings.Fields(tc.line))
-		if err != nil {
-			t.Errorf("agent exec %s: %v", tc.line, err)
-			continue
-		}
-		if pod != tc.pod || req.Container != tc.want.Container || req.Stdin != tc.want.Stdin || req.TTY != tc.want.TTY ||
-			!slices.Equal(req.Command, tc.want.Command) {
-			t.Errorf("agent exec %s: %s %+v, want %s %+v", tc.line, pod, req, tc.pod, tc.want)
+		a.execs = nil
+		_, stderr, _ := ask(t, root, "exec "+tc.line)
+		if want := tc.want; len(a.execs) != 1 {
+			t.Errorf("agent exec %s: %q", tc.line, stderr)
+		} else if got := a.execs[0]; got.Container != cmp.Or(want.Container, "c") || got.Stdin != want.Stdin || got.TTY != want.TTY || !slices.Equal(got.Command, want.Command) {
+			t.Errorf("agent exec %s: %+v, want %+v", tc.line, got, want)
 		}
 	}
 }
@@ -67,13 +67,13 @@ func TestExecArgumentsWrong(t *testing.T) {
 		{"web", "which command? Give it after --"},
 		{"web --", "which command? Give it after --"},
 		{"web ls -- -l", `"ls" stands before --; want one pod there, and the command behind`},
-		{"web ls -l", "flag provided but not defined: -l; agent exec -h lists the flags; flags of the command go after --"},
-		{"web -x -- ls", "flag provided but not defined: -x; agent exec -h lists the flags"},
-		{"-c -- ls", "flag needs an argument: -c; agent exec -h lists the flags"},
-		{"-i=x web -- ls", `-i="x": want true or false`},
+		{"web ls -l", "unknown flag -l; agent exec --help lists the flags; flags of the command go after --"},
+		{"web -x -- ls", "unknown flag -x; agent exec --help lists the flags; flags of the command go after --"},
+		{"web -c", "--container: want a value after it; flags of the command go after --"},
+		{"-i=x web -- ls", `--stdin="x": want true or false; flags of the command go after --`},
 	} {
-		if _, _, _, err := parseExec(discard(), strings.Fields(tc.line)); err == nil || err.Error() != tc.want {
-			t.Errorf("agent exec %s: %v, want %q", tc.line, err, tc.want)
+		if _, stderr, code := invoke(t, append([]string{"exec"}, strings.Fields(tc.line)...)...); code != 1 || stderr != "agent: "+tc.want+"\n" {
+			t.Errorf("agent exec %s: exit %d, %q, want %q", tc.line, code, stderr, tc.want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -24,30 +24,43 @@ import (
 // doesNotFit is the exit code of "agent fit" if the node would reject the pod.
 const doesNotFit exitError = 1
 
-func fitPod(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent fit", flag.ContinueOnError)
-	var c clientFlags
-	c.register(fs)
-	file := fs.String("f", "", "a manifest `file` with pods; - means standard input")
-	also(fs, "f", "filename")
-	output := fs.String("o", "", "the `format`: json")
-	also(fs, "o", "output")
-	names, err := parseNames(fs, std, args)
-	switch {
-	case err != nil:
-		return err
-	case len(names) > 0:
-		return fmt.Errorf("fit takes no argument, got %q; a manifest is given with -f", names[0])
-	case *file == "":
-		return errors.New("which pods? Give their manifest with -f")
-	case *output != "" && *output != "json":
-		return fmt.Errorf("-o %q: want json", *output)
+func newFit(std stdio) *cobra.Command {
+	var (
+		c            clientFlags
+		file, output string
+	)
+	cmd := &cobra.Command{
+		Use: "fit -f FILE", Short: "Say whether a pod would fit on this node, with its CPUs and devices, or why not",
+		Example:    "  agent fit -f pod.yaml\n  agent fit -f - < pod.yaml\n  agent fit -f pod.yaml -o json",
+		SuggestFor: []string{"apply", "create"},
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("fit takes no argument, got %q; a manifest is given with -f", args[0])
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case file == "":
+				return errors.New("which pods? Give their manifest with -f")
+			case output != "" && output != "json":
+				return fmt.Errorf("-o %q: want json", output)
+			}
+			pods, err := readPods(std.in, file)
+			if err != nil {
+				return err
+			}
+			return c.fit(cmd.Context(), std.out, pods, output == "json")
+		},
 	}
-	pods, err := readPods(std.in, *file)
-	if err != nil {
-		return err
-	}
-	return c.fit(ctx, std.out, pods, *output == "json")
+	c.register(cmd)
+	cmd.Flags().StringVarP(&c.namespace, "namespace", "n", "", "the `namespace` of the pods, in place of that in the manifest")
+	cmd.Flags().StringVarP(&file, "filename", "f", "", "a manifest `file` with pods; - means standard input")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `format`: json")
+	completeFlag(cmd, "output", oneOf("json"))
+	completeFlag(cmd, "namespace", c.from(c.namespaces))
+	return cmd
 }
 
 // fit asks for each pod separately: a pod that fits does not reduce the space for the next one.

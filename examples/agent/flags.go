@@ -41,9 +41,8 @@ type runFlags struct {
 	all func() map[string]string // every flag with its value
 }
 
-func newRunFlags() (*flag.FlagSet, *runFlags) {
-	f := &runFlags{kubelet: kubeletconfig.NewFlags()}
-	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
+// bind adds the flags to fs.
+func (f *runFlags) bind(fs *flag.FlagSet) {
 	f.kubelet.Bind(fs)
 	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "a `file` with the 32-byte key that encrypts Secrets and tokens on disk; ROOT_DIR/secret.key, created at the first start")
 	fs.StringVar(&f.secretCredential, "secret-key-credential", "", "the `name` of a credential of the agent's systemd service with that key")
@@ -66,23 +65,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui at the address of --local-api too, below /ui/, for its clients")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as; =raw adds build details; =v1.37.x+mine sets the release")
-	return fs, f
-}
-
-func parseRunFlags(std stdio, args []string) (*runFlags, error) {
-	fs, f := newRunFlags()
-	extra, err := parseNames(fs, std, args)
-	if err != nil {
-		return nil, err
-	}
-	if len(extra) > 0 {
-		return nil, fmt.Errorf("run takes no argument, got %q", extra[0])
-	}
 	f.all = func() map[string]string { return kubeletconfig.FlagValues(fs) }
-	if f.version.asked() {
-		return f, nil
-	}
-	return f, f.validate()
 }
 
 // longestSocketPath is the longest path of a unix socket (unix(7)).

@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
-	"flag"
 	"io"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/internal/differences"
 )
@@ -23,8 +26,18 @@ func invoke(t *testing.T, args ...string) (stdout, stderr string, code int) {
 
 func discard() stdio { return stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard} }
 
+// parseRunFlags reads the flags of "agent run" and does not run it.
+func parseRunFlags(args []string) (f *runFlags, err error) {
+	cmd, f := newRun(discard())
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetFlagErrorFunc(flagError)
+	cmd.SetArgs(append([]string{}, args...)) // nil would be those of the test
+	cmd.RunE = func(*cobra.Command, []string) error { return f.validate() }
+	return f, cmd.Execute()
+}
+
 func TestFlagsDefaults(t *testing.T) {
-	f, err := parseRunFlags(discard(), nil)
+	f, err := parseRunFlags(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +55,6 @@ func TestFlagsEach(t *testing.T) {
 	}{
 		{"--config /etc/k.yaml", func(f *runFlags) any { return f.kubelet.ConfigFile }, "/etc/k.yaml"},
 		{"--config=/etc/k.yaml", func(f *runFlags) any { return f.kubelet.ConfigFile }, "/etc/k.yaml"},
-		{"-config /etc/k.yaml", func(f *runFlags) any { return f.kubelet.ConfigFile }, "/etc/k.yaml"},
 		{"--config a --config b", func(f *runFlags) any { return f.kubelet.ConfigFile }, "b"},
 		{"--config-dir /etc/k.d", func(f *runFlags) any { return f.kubelet.ConfigDir }, "/etc/k.d"},
 		{"-v=4", func(f *runFlags) any { return f.kubelet.Verbosity }, 4},
@@ -53,7 +65,7 @@ func TestFlagsEach(t *testing.T) {
 		{"--starts-in-flight 9", func(f *runFlags) any { return f.startsInFlight }, 9},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
-			f, err := parseRunFlags(discard(), strings.Fields(tc.args))
+			f, err := parseRunFlags(strings.Fields(tc.args))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -83,15 +95,15 @@ func TestFlagsWrong(t *testing.T) {
 		{[]string{"--starts-in-flight", "few"}, []string{`--starts-in-flight="few"`, "want a whole number"}},
 		{[]string{"--v", "99999999999999999999"}, []string{`-v="99999999999999999999"`, "want a whole number"}},
 		{[]string{"--register-node=maybe"}, []string{`--register-node="maybe"`, "want true or false"}},
-		{[]string{"--root-dir"}, []string{"-root-dir", "needs an argument"}},
-		{[]string{"--no-such"}, []string{"-no-such", "agent run -h lists the flags"}},
+		{[]string{"--root-dir"}, []string{"--root-dir", "want a value after it"}},
+		{[]string{"--no-such"}, []string{"unknown flag --no-such", "--help lists the flags"}},
 		{[]string{"web.yaml"}, []string{"run takes no argument", `"web.yaml"`}},
 		{[]string{"--", "--v=2"}, []string{"run takes no argument", `"--v=2"`}},
 		// All mistakes at once.
 		{[]string{"--bootstrap-kubeconfig", "/k", "--node-ip", "x", "--node-labels", "a=%"}, []string{"--bootstrap-kubeconfig", "--node-ip", "--node-labels"}},
 	} {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
-			_, err := parseRunFlags(discard(), tc.args)
+			_, err := parseRunFlags(tc.args)
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -108,62 +120,72 @@ func TestFlagsWrong(t *testing.T) {
 func TestFlagsOfPaths(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	f, err := parseRunFlags(discard(), []string{"--preload-images", "images", "--registry-hosts", "../certs.d"})
+	f, err := parseRunFlags([]string{"--preload-images", "images", "--registry-hosts", "../certs.d"})
 	if err != nil || f.preload != filepath.Join(dir, "images") || f.registryHosts != filepath.Join(filepath.Dir(dir), "certs.d") {
 		t.Errorf("%q, %q, %v", f.preload, f.registryHosts, err)
 	}
 }
 
-func TestFlagsSubcommand(t *testing.T) {
-	for _, tc := range []struct{ args, name, rest string }{
-		{"", "", ""},
-		{"--v 4", "", "--v 4"},
-		{"run --v 4", "run", "--v 4"},
-		{"get pods", "get", "pods"},
-		{"--root-dir get get pods", "get", "--root-dir get pods"},
-		{"--root-dir=/d get pods", "get", "--root-dir=/d pods"},
-		{"--register-node run", "run", "--register-node"},
-		{"-n kube-system get pods", "get", "-n kube-system pods"},
-		{"-o json get pods", "get", "-o json pods"},
-		{"--tail 3 -f logs web", "logs", "--tail 3 -f web"},
-		{"-- get pods", "", "-- get pods"},
-		{"exec web -- get", "exec", "web -- get"},
-		{"--root-dir", "", "--root-dir"},
+// Flags stand before the command or behind it.
+func TestFlagsBeforeTheCommand(t *testing.T) {
+	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("kube-system", "get")}})
+	for _, line := range []string{
+		"--root-dir ROOT get pods -o name", "get --root-dir ROOT pods -o name", "-o name get pods --root-dir=ROOT", "-n kube-system -o name get --root-dir=ROOT pods",
+		"--root-dir=ROOT get pods get -o name", "get pods -o name --root-dir ROOT -- get",
 	} {
-		name, rest := split(strings.Fields(tc.args))
-		if got := strings.Join(rest, " "); name != tc.name || got != tc.rest {
-			t.Errorf("agent %s: command %q with %q, want %q with %q", tc.args, name, got, tc.name, tc.rest)
+		stdout, stderr, code := invoke(t, strings.Fields(strings.ReplaceAll(line, "ROOT", root))...)
+		if code != 0 || stderr != "" || stdout != "pod/get\n" {
+			t.Errorf("agent %s: exit %d, stdout %q, stderr %q", line, code, stdout, stderr)
 		}
 	}
 }
 
 func TestFlagsHelp(t *testing.T) {
-	for _, args := range []string{"help", "--help", "-h", "help --help"} {
+	for _, args := range []string{"help", "--help", "-h"} {
 		stdout, stderr, code := invoke(t, strings.Fields(args)...)
-		if code != 0 || stderr != "" || !strings.Contains(stdout, "agent describe   pod NAME") {
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "\n  describe ") || strings.Contains(stdout, "--max-pods") {
 			t.Errorf("agent %s: exit %d, stderr %q, stdout\n%s", args, code, stderr, stdout)
 		}
 	}
-	for _, c := range commands() {
-		for _, args := range [][]string{{c.Name, "-h"}, {c.Name, "--help"}, {"help", c.Name}, {"-h", c.Name}} {
+	for _, c := range newRoot(discard()).Commands() {
+		if !c.Runnable() {
+			continue
+		}
+		for _, args := range [][]string{{c.Name(), "-h"}, {c.Name(), "--help"}, {"help", c.Name()}} {
 			stdout, stderr, code := invoke(t, args...)
-			if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "usage: agent "+c.Name) || !strings.Contains(stdout, c.Short) {
+			if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:\n  agent "+c.Use) || !strings.Contains(stdout, "\n\nExamples:\n  agent ") {
 				t.Errorf("agent %v: exit %d, stderr %q, stdout\n%s", args, code, stderr, stdout)
 			}
 		}
 	}
 	stdout, _, _ := invoke(t, "run", "-h")
-	fs, _ := newRunFlags()
-	for _, want := range []string{"--root-dir DIRECTORY", "(default /var/lib/kubelet)", "\n  -v LEVEL ", "\n  --register-node  "} {
+	cmd, _ := newRun(discard())
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !strings.Contains(stdout, "--"+f.Name) {
+			t.Errorf("agent run -h does not list --%s", f.Name)
+		}
+	})
+	for _, want := range []string{"--root-dir directory", `(default "/var/lib/kubelet")`, "\n  -v, --v level ", "\n      --register-node  "} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("agent run -h does not contain %q:\n%s", want, stdout)
 		}
 	}
-	if got, want := strings.Count(stdout, "\n  -"), countFlags(fs); got != want {
-		t.Errorf("agent run -h lists %d flags of %d:\n%s", got, want, stdout)
+}
+
+func TestAgentTopic(t *testing.T) {
+	for usage, want := range map[string]string{
+		"field maxPods of the configuration, a number": fields,
+		"--containerd of the kubelet has no effect":    unused,
+		"the directory of pod manifests":               own,
+	} {
+		if got := agentTopic(&pflag.Flag{Name: "x", Usage: usage}); got != want {
+			t.Errorf("%q: topic %q, want %q", usage, got, want)
+		}
 	}
-	if stdout, _, _ := invoke(t, "logs", "-h"); !strings.Contains(stdout, "-n, --namespace NAMESPACE") {
-		t.Errorf("two names of a flag share no line:\n%s", stdout)
+	for name, want := range map[string]string{"kubeconfig": joined, "bootstrap-kubeconfig": joined, "v": output, "eviction-hard": limits, "network": onNode} {
+		if got := agentTopic(&pflag.Flag{Name: name, Usage: "x"}); got != want {
+			t.Errorf("%s: topic %q, want %q", name, got, want)
+		}
 	}
 }
 
@@ -175,7 +197,7 @@ func TestFlagsVersion(t *testing.T) {
 }
 
 func TestHelpAboutDifferences(t *testing.T) {
-	if stdout, stderr, code := invoke(t, "--help=differences"); code != 0 || stderr != "" || stdout != differences.Text {
+	if stdout, stderr, code := invoke(t, "help", "differences"); code != 0 || stderr != "" || strings.TrimSpace(stdout) != strings.TrimSpace(differences.Text) {
 		t.Errorf("exit %d, %q, %.200s", code, stderr, stdout)
 	}
 }
@@ -198,7 +220,7 @@ func TestVersionAsKubeadmReadsIt(t *testing.T) {
 			t.Errorf("--version=%s: exit %d, %q", bad, code, stderr)
 		}
 	}
-	_, f := newRunFlags()
+	_, f := newRun(discard())
 	if err := f.version.Set("v1.37.4+mine"); err != nil || f.version.asked() || f.version.release() != "v1.37.4+mine" {
 		t.Errorf("%v, %q", err, f.version)
 	}
@@ -207,12 +229,21 @@ func TestVersionAsKubeadmReadsIt(t *testing.T) {
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, reset, kubeconfig, get, describe, why, top, ui, logs, exec, images, fit, completion, version`},
-		{"help fly", `unknown command "fly"; there are`},
+		{"fly", `unknown command "fly"; agent --help lists the commands`},
+		{"gett", `unknown command "gett"; did you mean get?; agent --help`},
+		{"log web", `unknown command "log"; did you mean logs?`},
+		{"image", `unknown command "image"; did you mean images?`},
+		{"ps", `unknown command "ps"; did you mean get?`},
+		{"status", `unknown command "status"; did you mean why?`},
+		{"start", `unknown command "start"; did you mean run?`},
+		{"apply", `unknown command "apply"; did you mean fit?`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},
-		{"--no-such", "flag provided but not defined: -no-such; agent run -h lists the flags"},
-		{"get pods --no-such", "flag provided but not defined: -no-such; agent get -h lists the flags"},
+		{"--no-such", "unknown flag --no-such; agent run --help lists the flags"},
+		{"run --root-dri /d", "unknown flag --root-dri; did you mean --root-dir?; agent run --help lists the flags"},
+		{"get pods --no-such", "unknown flag --no-such; agent get --help lists the flags"},
+		{"get pods -x", "unknown flag -x; agent get --help lists the flags"},
+		{"--max-pods abc", `--max-pods="abc": want a whole number of 32 bits`},
 		{"--v x", `-v="x": want a whole number`},
 		{"logs web --since 5", `--since="5": want a duration such as 30s, 5m or 1h30m`},
 		{"--config /does/not/exist", "open /does/not/exist: no such file or directory"},
@@ -228,9 +259,4 @@ func TestFlagsExitCode(t *testing.T) {
 	if lines := strings.Split(strings.TrimSpace(stderr), "\n"); len(lines) != 2 || !strings.HasPrefix(lines[1], "agent: --node-ip") {
 		t.Errorf("stderr %q", stderr)
 	}
-}
-
-func countFlags(fs *flag.FlagSet) (n int) {
-	fs.VisitAll(func(*flag.Flag) { n++ })
-	return n
 }

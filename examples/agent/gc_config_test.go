@@ -20,7 +20,7 @@ func TestGCFlags(t *testing.T) {
 		"--pod-log-budget=-1":                  `--pod-log-budget="-1": want`,
 		"--pod-log-budget=1m":                  `--pod-log-budget="1m": want`,
 	} {
-		if _, err := parseRunFlags(stdio{}, []string{flag}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseRunFlags([]string{flag}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", flag, err, want)
 		}
 	}

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -19,42 +19,52 @@ import (
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-func get(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent get", flag.ContinueOnError)
-	var c clientFlags
-	c.register(fs)
-	output := fs.String("o", "", "the `format`: wide, json, yaml or name")
-	also(fs, "o", "output")
-	watch := fs.Bool("w", false, "print the pods that change, until Ctrl-C")
-	also(fs, "w", "watch")
-	names, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
+func newGet(std stdio) *cobra.Command {
+	var (
+		c      clientFlags
+		output string
+		watch  bool
+	)
+	cmd := &cobra.Command{
+		Use: "get pods|events [NAME...]", Short: "List pods, or events of pods and the node", SuggestFor: []string{"ps", "ls", "list"},
+		Example: "  agent get pods -o wide\n  agent get pods web -w\n  agent get events web",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.get(cmd.Context(), std, args, output, watch)
+		},
 	}
+	c.registerPods(cmd)
+	cmd.Flags().StringVarP(&output, "output", "o", "", "the `format`: wide, json, yaml or name")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the pods that change, until Ctrl-C")
+	completeFlag(cmd, "output", oneOf("wide", "json", "yaml", "name"))
+	cmd.ValidArgsFunction = after(map[string]completer{"pods": c.from(c.pods), "events": c.from(c.pods)}, "pods", "events")
+	return cmd
+}
+
+func (c *clientFlags) get(ctx context.Context, std stdio, names []string, output string, watch bool) error {
 	if len(names) == 0 {
 		return errors.New("get what? There are: get pods [NAME], get events [POD]")
 	}
 	kind, names := names[0], names[1:]
-	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, *output) {
-		return fmt.Errorf("-o %q: want wide, json, yaml or name", *output)
+	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, output) {
+		return fmt.Errorf("-o %q: want wide, json, yaml or name", output)
 	}
-	if *watch && *output != "" && *output != "wide" {
-		return fmt.Errorf("-w with -o %q: want wide, or no -o", *output)
+	if watch && output != "" && output != "wide" {
+		return fmt.Errorf("-w with -o %q: want wide, or no -o", output)
 	}
 	switch kind {
 	case "pods", "pod", "po":
-		if *watch {
-			return c.watchPods(ctx, std, names, *output == "wide")
+		if watch {
+			return c.watchPods(ctx, std, names, output == "wide")
 		}
-		return c.getPods(ctx, std, names, *output)
+		return c.getPods(ctx, std, names, output)
 	case "events", "event", "ev":
-		if *watch {
+		if watch {
 			return errors.New("-w: want get pods")
 		}
-		if *output == "wide" || *output == "name" {
-			return fmt.Errorf("-o %q: want json or yaml for events", *output)
+		if output == "wide" || output == "name" {
+			return fmt.Errorf("-o %q: want json or yaml for events", output)
 		}
-		return c.getEvents(ctx, std, names, *output)
+		return c.getEvents(ctx, std, names, output)
 	}
 	return fmt.Errorf("get %q? There are: get pods [NAME], get events [POD]", kind)
 }

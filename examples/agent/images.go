@@ -4,61 +4,74 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// imagesCommand lists the images, or brings or removes some.
-func imagesCommand(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent images", flag.ContinueOnError)
-	var c clientFlags
-	c.register(fs)
-	output := fs.String("o", "", "the `format` of the list: json")
-	also(fs, "o", "output")
-	name := fs.String("name", "", "the `name` for load to give to an image without a name")
-	force := fs.Bool("force", false, "let rm remove an image that a container uses")
-	words, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
-	}
-	verb := ""
-	if len(words) > 0 {
-		verb, words = words[0], words[1:]
-	}
-	if *output != "" && (*output != "json" || verb != "") {
-		return fmt.Errorf("-o %q: want json, and no verb", *output)
-	}
-	if *name != "" && verb != "load" {
-		return fmt.Errorf("--name %q: want the verb load beside it", *name)
-	}
-	if *force && verb != "rm" {
-		return errors.New("--force: want the verb rm beside it")
-	}
-	switch verb {
-	case "":
-		return listImages(ctx, std, c.client(), *output)
-	case "load":
-		return eachImage(words, "FILE", func(file string) error { return loadImage(ctx, std, c.client(), file, *name) })
-	case "pull":
-		return eachImage(words, "IMAGE", func(image string) error {
-			id, err := c.client().PullImage(ctx, image)
-			if err == nil {
-				fmt.Fprintln(std.out, oneLine(id))
+// newImages lists the images, and has commands that bring or remove some.
+func newImages(std stdio) *cobra.Command {
+	var (
+		c            clientFlags
+		output, name string
+		force        bool
+	)
+	list := &cobra.Command{
+		Use: "images", Short: "List images with the reason why each is kept or would be removed; load, pull and remove them",
+		Example: "  agent images\n  agent images load busybox.tar\n  agent images pull registry.k8s.io/pause:3.10\n  agent images rm docker.io/library/old:1",
+		Args:    knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "" && output != "json" {
+				return fmt.Errorf("-o %q: want json", output)
 			}
-			return err
-		})
-	case "rm":
-		return eachImage(words, "IMAGE", func(image string) error { return c.client().RemoveImage(ctx, image, *force) })
+			return listImages(cmd.Context(), std, c.client(), output)
+		},
 	}
-	return fmt.Errorf("images %q: want load, pull or rm, or nothing for a list", verb)
+	list.Flags().StringVarP(&output, "output", "o", "", "the `format`: json")
+	completeFlag(list, "output", oneOf("json"))
+	load := &cobra.Command{
+		Use: "load FILE...", Short: "Install the images of archives; - means standard input",
+		Example: "  agent images load busybox.tar\n  agent images load --name docker.io/library/shop:1 shop.tar",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return eachImage(args, "FILE", func(file string) error { return loadImage(cmd.Context(), std, c.client(), file, name) })
+		},
+	}
+	load.Flags().StringVar(&name, "name", "", "the `name` to give to an image without a name")
+	pull := &cobra.Command{
+		Use: "pull IMAGE...", Short: "Pull images", ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  agent images pull registry.k8s.io/pause:3.10",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return eachImage(args, "IMAGE", func(image string) error {
+				id, err := c.client().PullImage(cmd.Context(), image)
+				if err == nil {
+					fmt.Fprintln(std.out, oneLine(id))
+				}
+				return err
+			})
+		},
+	}
+	remove := &cobra.Command{
+		Use: "rm IMAGE...", Short: "Remove images", ValidArgsFunction: c.from(c.images),
+		Example: "  agent images rm docker.io/library/old:1",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return eachImage(args, "IMAGE", func(image string) error { return c.client().RemoveImage(cmd.Context(), image, force) })
+		},
+	}
+	remove.Flags().BoolVar(&force, "force", false, "remove an image that a container uses")
+	for _, cmd := range []*cobra.Command{list, load, pull, remove} {
+		c.register(cmd)
+		if cmd != list {
+			list.AddCommand(cmd)
+		}
+	}
+	return list
 }
 
 // eachImage calls do for all words, and reports what went wrong with any.

@@ -8,14 +8,15 @@ import (
 
 func TestImagesWords(t *testing.T) {
 	for args, want := range map[string]string{
-		"images ls":             `images "ls": want load, pull or rm, or nothing for a list`,
+		"images ls":             `unknown command "ls"; agent images --help lists the commands`,
+		"images pul":            `unknown command "pul"; did you mean pull?`,
 		"images pull":           "which? Give at least one IMAGE",
 		"images load":           "which? Give at least one FILE",
 		"images load /none.tar": "/none.tar: no such file",
-		"images -o yaml":        `-o "yaml": want json, and no verb`,
-		"images -o json rm a":   `-o "json": want json, and no verb`,
-		"images --name n pull":  `--name "n": want the verb load beside it`,
-		"images --force pull a": "--force: want the verb rm beside it",
+		"images -o yaml":        `-o "yaml": want json`,
+		"images -o json rm a":   "unknown flag -o",
+		"images --name n pull":  "unknown flag --name",
+		"images --force pull a": "unknown flag --force",
 		"images pull a b":       "no agent answers at /none/agent.sock",
 	} {
 		var out, msg bytes.Buffer

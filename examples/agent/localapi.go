@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/kubeletconfig"
@@ -39,33 +40,39 @@ func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
 	return nil
 }
 
-// kubeconfig creates a client certificate with the certificate authority in the root directory,
+// newKubeconfig creates a client certificate with the certificate authority in the root directory,
 // which only root can read. The agent need not run.
-func kubeconfig(_ context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent kubeconfig", flag.ContinueOnError)
-	rootDir := fs.String("root-dir", kubeletconfig.DefaultRootDir, "the agent's root `directory`")
-	user := fs.String("user", "admin", "the user `name` in the certificate")
-	group := fs.String("group", "admin", "the `role` of the user: view, edit or admin")
-	server := fs.String("server", "", "the `URL` of the API; by default the last one that the agent served")
-	valid := fs.Duration("valid", 365*24*time.Hour, "the `duration` for which the certificate is valid")
-	extra, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
+func newKubeconfig(std stdio) *cobra.Command {
+	var (
+		rootDir, user, group, server string
+		valid                        time.Duration
+	)
+	cmd := &cobra.Command{
+		Use: "kubeconfig", Short: "Create a kubeconfig with a new client certificate for the Kubernetes API of this node",
+		Example: "  agent kubeconfig > ~/.kube/config\n  agent kubeconfig --user ann --group view --valid 24h > ann.kubeconfig",
+		Args:    noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			groups := map[string]string{"view": api.GroupView, "edit": api.GroupEdit, "admin": api.GroupAdmin}
+			if groups[group] == "" {
+				return fmt.Errorf("--group=%q: want view, edit or admin", group)
+			}
+			if valid <= 0 {
+				return fmt.Errorf("--valid=%v: want a positive duration", valid)
+			}
+			text, err := localapi.Kubeconfig(rootDir, server, user, []string{groups[group]}, valid)
+			if err != nil {
+				return err
+			}
+			_, err = std.out.Write(text)
+			return err
+		},
 	}
-	if len(extra) > 0 {
-		return fmt.Errorf("kubeconfig takes no argument, got %q", extra[0])
-	}
-	groups := map[string]string{"view": api.GroupView, "edit": api.GroupEdit, "admin": api.GroupAdmin}
-	if groups[*group] == "" {
-		return fmt.Errorf("--group=%q: want view, edit or admin", *group)
-	}
-	if *valid <= 0 {
-		return fmt.Errorf("--valid=%v: want a positive duration", *valid)
-	}
-	text, err := localapi.Kubeconfig(*rootDir, *server, *user, []string{groups[*group]}, *valid)
-	if err != nil {
-		return err
-	}
-	_, err = std.out.Write(text)
-	return err
+	fs := cmd.Flags()
+	fs.StringVar(&rootDir, "root-dir", kubeletconfig.DefaultRootDir, "the agent's root `directory`")
+	fs.StringVar(&user, "user", "admin", "the user `name` in the certificate")
+	fs.StringVar(&group, "group", "admin", "the `role` of the user: view, edit or admin")
+	fs.StringVar(&server, "server", "", "the `URL` of the API; by default the last one that the agent served")
+	fs.DurationVar(&valid, "valid", 365*24*time.Hour, "the `duration` for which the certificate is valid")
+	completeFlag(cmd, "group", oneOf("view", "edit", "admin"))
+	return cmd
 }

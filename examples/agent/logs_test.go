@@ -55,7 +55,7 @@ func TestLogs(t *testing.T) {
 		{"logs web --tail some", `--tail="some": want a whole number`},
 		{"logs web --since -1s", "--since=-1s: want a duration above 0"},
 		{"logs web --since yesterday", `--since="yesterday": want a duration such as 30s`},
-		{"logs web -f=perhaps", `-f="perhaps": want true or false`},
+		{"logs web -f=perhaps", `--follow="perhaps": want true or false`},
 	} {
 		stdout, stderr, code := ask(t, root, tc.line)
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "agent: "+tc.want) || strings.Count(stderr, "\n") != 1 {

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"path/filepath"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
@@ -20,14 +23,42 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
-func runAgent(ctx context.Context, std stdio, args []string) error {
-	f, err := parseRunFlags(std, args)
-	if err != nil {
-		return err
+// newRun returns the command that runs the agent, and its flags.
+func newRun(std stdio) (*cobra.Command, *runFlags) {
+	f := &runFlags{kubelet: kubeletconfig.NewFlags()}
+	cmd := &cobra.Command{
+		Use: "run", Short: "Run the agent (the default)", SuggestFor: []string{"start"},
+		Example: "  agent run --pod-manifest-path /etc/nodewright/manifests\n  agent run --config /etc/nodewright/agent.yaml --local-api 127.0.0.1:6443\n  agent run --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf",
+		Args:    noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.version.asked() {
+				return f.version.print(std.out)
+			}
+			if err := f.validate(); err != nil {
+				return err
+			}
+			return runAgent(cmd.Context(), f)
+		},
 	}
-	if f.version.asked() {
-		return f.version.print(std.out)
-	}
+	// The kubelet's flags are of package flag, for programs that embed the agent.
+	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
+	f.bind(fs)
+	cmd.Flags().AddGoFlagSet(fs)
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { f.Value = goFlag{f.Value, fs, f.Name} })
+	completeFlag(cmd, "network", oneOf(runtime.NetworkCNI, runtime.NetworkBridge, runtime.NetworkNone))
+	return cmd, f
+}
+
+// goFlag is a flag of a set of package flag, which knows whether it was given.
+type goFlag struct {
+	pflag.Value
+	set  *flag.FlagSet
+	name string
+}
+
+func (f goFlag) Set(s string) error { return f.set.Set(f.name, s) }
+
+func runAgent(ctx context.Context, f *runFlags) error {
 	// Whatever that of the service is: containers of other users read files of their pods.
 	syscall.Umask(0o022)
 	conf, warnings, err := loadConfig(f)

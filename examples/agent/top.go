@@ -3,27 +3,32 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"slices"
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
 // rateWait is the pause between two readings from which a rate is computed.
 const rateWait = 1100 * time.Millisecond
 
-func top(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent top", flag.ContinueOnError)
+func newTop(std stdio) *cobra.Command {
 	var c clientFlags
-	c.register(fs)
-	names, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
+	cmd := &cobra.Command{
+		Use: "top pods|node", Short: "Show the resource usage of pods or the node",
+		Example:           "  agent top pods\n  agent top node",
+		ValidArgsFunction: first(oneOf("pods", "node")),
+		RunE:              func(cmd *cobra.Command, args []string) error { return c.top(cmd.Context(), std, args) },
 	}
+	c.registerPods(cmd)
+	return cmd
+}
+
+func (c *clientFlags) top(ctx context.Context, std stdio, names []string) error {
 	pods := len(names) == 1 && slices.Contains([]string{"pods", "pod", "po"}, names[0])
 	node := len(names) == 1 && slices.Contains([]string{"node", "nodes", "no"}, names[0])
 	if !pods && !node {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"flag"
 	"fmt"
 	"net"
 	"os"
 
+	"github.com/spf13/cobra"
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent/local"
@@ -17,19 +17,23 @@ import (
 // uiTokenEnv has the token that lets a browser in, in place of one made up.
 const uiTokenEnv = "NODEWRIGHT_UI_TOKEN"
 
+func newUI(std stdio) *cobra.Command {
+	var (
+		c      clientFlags
+		listen string
+	)
+	cmd := &cobra.Command{
+		Use: "ui", Short: "Serve a page about the node at a secret address", Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  agent ui\n  agent ui --listen 127.0.0.1:8080",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return c.serveUI(cmd.Context(), std, listen) },
+	}
+	c.register(cmd)
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "`address` and port of the page, which is served without encryption")
+	return cmd
+}
+
 // serveUI serves a page about the node until ctx ends.
-func serveUI(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent ui", flag.ContinueOnError)
-	var c clientFlags
-	c.register(fs)
-	listen := fs.String("listen", "127.0.0.1:0", "`address` and port of the page, which is served without encryption")
-	words, err := parseNames(fs, std, args)
-	if err != nil {
-		return err
-	}
-	if len(words) > 0 {
-		return fmt.Errorf("ui takes no argument, got %q", words[0])
-	}
+func (c *clientFlags) serveUI(ctx context.Context, std stdio, listen string) error {
 	log, err := zap.NewProduction()
 	if err != nil {
 		return err
@@ -39,7 +43,7 @@ func serveUI(ctx context.Context, std stdio, args []string) error {
 		return err
 	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", *listen)
+	l, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 
 // An agent without a source of pods would look fine and do nothing.
 func TestValidateNoPods(t *testing.T) {
-	f, err := parseRunFlags(discard(), []string{"--pod-manifest-path="})
+	f, err := parseRunFlags([]string{"--pod-manifest-path="})
 	if err != nil {
 		t.Fatal(err)
 	}

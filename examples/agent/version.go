@@ -1,13 +1,13 @@
 package main
 
 import (
-	"context"
-	"flag"
 	"fmt"
 	"io"
 	"runtime"
 	"runtime/debug"
 	"strconv"
+
+	"github.com/spf13/cobra"
 
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -66,17 +66,16 @@ func (v *versionFlag) print(w io.Writer) error {
 	return err
 }
 
-// version prints which agent this is.
-func version(_ context.Context, std stdio, args []string) error {
-	extra, err := parseNames(flag.NewFlagSet("agent version", flag.ContinueOnError), std, args)
-	if err != nil {
-		return err
+// newVersion prints which agent this is.
+func newVersion(std stdio) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  agent version",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintf(std.out, "%s %s, as Kubernetes %s\n", cmd.Root().Name(), versionString(), nodeagent.KubernetesVersion())
+			return err
+		},
 	}
-	if len(extra) > 0 {
-		return fmt.Errorf("version takes no argument, got %q", extra[0])
-	}
-	_, err = fmt.Fprintf(std.out, "agent %s, as Kubernetes %s\n", versionString(), nodeagent.KubernetesVersion())
-	return err
 }
 
 func versionString() string {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"strings"
 	"testing"
 
@@ -40,7 +39,7 @@ func TestConfigzAndFlagz(t *testing.T) {
 			t.Errorf("no %s in %s", want, b)
 		}
 	}
-	f, err := parseRunFlags(stdio{out: io.Discard, err: io.Discard}, []string{"--manifest-url", "https://me:hidden@pods.example/x", "--v", "3"})
+	f, err := parseRunFlags([]string{"--manifest-url", "https://me:hidden@pods.example/x", "--v", "3"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
 // Package differences has the list of differences between a node of this module and
-// the kubelet: differences.md, which "agent --help=differences" prints.
+// the kubelet: differences.md, which "agent help differences" prints.
 package differences
 
 import _ "embed"

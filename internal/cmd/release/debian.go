@@ -31,7 +31,7 @@ func debianVersion(version string) string {
 }
 
 // debian returns the package: the program, its unit, its configuration as a
-// conffile, and an empty directory for manifests.
+// conffile, an empty directory for manifests, manual pages and completions.
 func (p *packaging) debian() ([]byte, error) {
 	const doc = "/usr/share/doc/" + program
 	changelog, err := compressed(p.changelog())
@@ -45,6 +45,7 @@ func (p *packaging) debian() ([]byte, error) {
 		{Path: doc + "/changelog.gz", Mode: 0o644, Data: changelog},
 		{Path: doc + "/LICENSES", Mode: 0o644, Data: p.licenses},
 	}
+	data = append(data, p.manual...)
 	conffiles := []string{"/etc/default/" + program, "/etc/nodewright/agent.yaml"}
 	for to, from := range map[string]string{
 		conffiles[0]: "packaging/default",

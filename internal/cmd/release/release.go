@@ -24,6 +24,7 @@ const program = "nodewright-agent"
 type release struct {
 	clone, out string
 	files      []string // names of the files, in order
+	manual     []sampleimage.File
 }
 
 // make makes all of it. A release that was there before goes first.
@@ -46,6 +47,9 @@ func (r *release) make(ctx context.Context, repository, commit string, archs []s
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
+	if err := r.makeManual(ctx, filepath.Join(dir, "host")); err != nil {
+		return fmt.Errorf("manual: %w", err)
+	}
 	for _, arch := range archs {
 		if err := r.makeFor(ctx, arch, filepath.Join(dir, arch)); err != nil {
 			return fmt.Errorf("%s: %w", arch, err)
@@ -65,6 +69,49 @@ func clone(ctx context.Context, repository, commit, to string) error {
 	}
 	_, err = output(ctx, to, "git", "checkout", "--quiet", "--detach", strings.TrimSpace(rev))
 	return err
+}
+
+// makeManual has the program, built for this machine, write its manual pages and the completions of
+// shells. It creates the directory dir.
+func (r *release) makeManual(ctx context.Context, dir string) error {
+	pages := filepath.Join(dir, "man")
+	if err := os.MkdirAll(pages, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, program)
+	if err := agentbuild.Build(ctx, r.clone, path, "GOFLAGS=-buildvcs=true -trimpath"); err != nil {
+		return err
+	}
+	b, err := readBuild(path)
+	if err != nil {
+		return err
+	}
+	if _, err := output(ctx, dir, path, "man", pages, "--date", b.time.UTC().Format(time.DateOnly)); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(pages)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(pages, f.Name()))
+		if err != nil {
+			return err
+		}
+		if text, err = compressed(text); err != nil {
+			return err
+		}
+		r.manual = append(r.manual, sampleimage.File{Path: "/usr/share/man/man8/" + f.Name() + ".gz", Mode: 0o644, Data: text})
+	}
+	for shell, to := range map[string]string{"bash": "bash-completion/completions/" + program, "zsh": "zsh/vendor-completions/_" + program, "fish": "fish/vendor_completions.d/" + program + ".fish"} {
+		script, err := output(ctx, dir, path, "completion", shell)
+		if err != nil {
+			return err
+		}
+		r.manual = append(r.manual, sampleimage.File{Path: "/usr/share/" + to, Mode: 0o644, Data: []byte(script)})
+	}
+	slices.SortFunc(r.manual, func(a, b sampleimage.File) int { return strings.Compare(a.Path, b.Path) })
+	return nil
 }
 
 // makeFor builds the files of one architecture. It creates the directory dir.
@@ -89,7 +136,7 @@ func (r *release) makeFor(ctx context.Context, arch, dir string) error {
 	if err != nil {
 		return err
 	}
-	p := packaging{repository: r.clone, arch: arch, build: b, binary: binary, licenses: notices}
+	p := packaging{repository: r.clone, arch: arch, build: b, binary: binary, licenses: notices, manual: r.manual}
 	base := fmt.Sprintf("%s_%s_linux_%s", program, b.version, arch)
 	for _, f := range []struct {
 		name string
@@ -173,7 +220,8 @@ type packaging struct {
 	repository, arch string
 	build            build
 	binary           []byte
-	licenses         []byte // of all components
+	licenses         []byte             // of all components
+	manual           []sampleimage.File // manual pages and completions
 }
 
 // read reads a file of the repository.
