@@ -233,7 +233,9 @@ func agentCommands(t *testing.T) commandLine {
 	t.Helper()
 	program := testprogram.Build(t, "./examples/agent")
 	said := func(args ...string) string {
-		out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput() //nolint:gosec // ours
+		cmd := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // ours
+		cmd.Args[0] = "agent"                                     // as people have it
+		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("agent %s: %v: %s", strings.Join(args, " "), err, out)
 		}
