@@ -111,6 +111,9 @@ var shared = map[string][]string{
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 
+	// Processes that listen at ports of the machine.
+	"internal/listeners": {"github.com/prometheus/procfs", "internal/podcgroup"},
+
 	// Files of the kernel's own.
 	"internal/kernelfile": {"golang.org/x/sys/unix"},
 

@@ -53,9 +53,10 @@ type Agent struct {
 	probes   *probe.Manager
 	statuses *statusmgr.Manager
 
-	events *local.EventLog
-	node   *fit.Node
-	facts  facts
+	events     *local.EventLog
+	eventStore local.EventStore
+	node       *fit.Node
+	facts      facts
 	// book has the stage of each pod's admission; only the loop decides by it.
 	book  *book.Book
 	boots boots
@@ -245,6 +246,7 @@ func failureOf(ctx context.Context) error {
 func (a *Agent) lower() map[string]func(context.Context) error {
 	all := map[string]func(context.Context) error{
 		"pleg": a.pleg.Run, "statuses": a.statuses.Run, "volumes": a.runVolumes,
+		"events": func(ctx context.Context) error { return a.events.Keep(ctx, a.eventStore) },
 	}
 	if r, ok := a.cfg.Cgroups.(CgroupRunner); ok {
 		all["cgroups"] = r.Run

@@ -274,8 +274,8 @@ func TestPodWithInitAndSidecar(t *testing.T) {
 		if len(st.ContainerStatuses) != 2 || !st.ContainerStatuses[0].Ready || st.PodIP == "" || st.HostIP != "192.0.2.7" {
 			t.Errorf("status %+v", st)
 		}
-		if why := l.Why(l.pod("web")); why.WaitingFor != "nothing: it is as it should be" {
-			t.Errorf("why: %q", why.WaitingFor)
+		if why := l.Why(l.pod("web")); !why.Good {
+			t.Errorf("why: %q", why.Summary())
 		}
 		n.want = nil
 		l.tell()
@@ -786,7 +786,7 @@ func TestWhyOfPulls(t *testing.T) {
 		settle()
 		time.Sleep(9500 * time.Millisecond)
 		said := []string{why("a"), why("b")}
-		for _, want := range []string{`image localhost/slow:\d from localhost: 1\. in the queue, for 10s`, `image localhost/slow:\d from localhost: the runtime pulls it, for 10s`} {
+		for _, want := range []string{`image localhost/slow:\d from localhost: number 1 in the queue, for 10s`, `image localhost/slow:\d from localhost: the runtime pulls it, for 10s`} {
 			if !slices.ContainsFunc(said, regexp.MustCompile(want).MatchString) {
 				t.Errorf("%q, want %q", said, want)
 			}

@@ -54,6 +54,7 @@ func (a *Agent) buildBlocks() error {
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
 	a.guard.Expect(append([]string{"events", "sink", "reservation"}, a.hooks.Names...)...)
 	a.events = local.NewEventLog(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
+	a.eventStore = part.OpenVolatileStore(filepath.Join(c.Paths.Root, "events"), log("event"))
 	a.node = &fit.Node{
 		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
 		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(node.AppArmorEnabled),

@@ -199,7 +199,8 @@ func (c *completion) run(ctx context.Context) (last v1.PodStatus, err error) {
 	case <-over:
 		return last, errors.Join(err, errEndedEarly)
 	case <-late.C:
-		err = errors.Join(err, fmt.Errorf("agent: pod %s/%s has not been removed in time; it waits for %s", c.pod.Namespace, c.pod.Name, c.agent.Why(c.pod).WaitingFor))
+		why := c.agent.Why(c.pod)
+		err = errors.Join(err, fmt.Errorf("agent: pod %s/%s has not been removed in time: it %s", c.pod.Namespace, c.pod.Name, why.Summary()))
 	}
 	select {
 	case last = <-c.ended: // it had not come to its end

@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/internal/listeners"
 )
 
 var (
@@ -24,7 +25,9 @@ func (a *Agent) questions() *query.Query {
 	q := &query.Query{
 		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
 		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: func(pod *v1.Pod) string { return a.hooks.Explain(a.guard, pod) },
-		PodLogs: a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) },
+		Short:    func(pod *v1.Pod) []string { return a.node.Shortages(pod, a.activePods(pod.UID)) },
+		Listener: listeners.TCP,
+		PodLogs:  a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) },
 	}
 	for _, name := range a.hooks.Names {
 		q.PartList = append(q.PartList, local.Part{Name: name, Hooks: a.hooks.Kinds[name]})
@@ -59,6 +62,10 @@ func (a *Agent) Why(pod *v1.Pod) local.Why { return a.query.Why(pod) }
 // Events returns the remembered events of a pod, oldest first. An agent remembers
 // a bounded number of them, and none of earlier processes.
 func (a *Agent) Events(pod *v1.Pod) []v1.Event { return a.query.Events(pod) }
+
+// AllEvents returns the remembered events of all pods and of the node, oldest first. They have
+// those of pods that are gone, for an hour.
+func (a *Agent) AllEvents() []v1.Event { return a.query.AllEvents() }
 
 // NodeEvents returns the remembered events of the node, oldest first.
 func (a *Agent) NodeEvents() []v1.Event { return a.query.NodeEvents() }

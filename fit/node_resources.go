@@ -3,7 +3,9 @@ package fit
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -123,4 +125,46 @@ func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity,
 		return have, false, nil
 	}
 	return have, true, nil
+}
+
+// Shortages says of each resource that is short what pod wants and what is free, such as
+// "wants 64 CPUs, and 1.5 are free".
+func (p *Node) Shortages(pod *v1.Pod, others []*v1.Pod) []string {
+	short, _ := p.short(pod, others, false)
+	var out []string
+	for _, s := range short {
+		free := s.have.DeepCopy()
+		free.Sub(s.used)
+		if free.Sign() < 0 {
+			free = resource.Quantity{}
+		}
+		switch s.name {
+		case v1.ResourcePods:
+			out = append(out, fmt.Sprintf("wants a place among %d pods, and %d are there", s.have.Value(), s.used.Value()))
+		case v1.ResourceCPU:
+			out = append(out, fmt.Sprintf("wants %s CPUs, and %s are free", inCores(s.asked), inCores(free)))
+		case v1.ResourceMemory, v1.ResourceEphemeralStorage:
+			out = append(out, fmt.Sprintf("wants %s of %s, and %s are free", binary(s.asked), s.name, binary(free)))
+		default:
+			out = append(out, fmt.Sprintf("wants %s of %s, and %s are free", s.asked.String(), s.name, free.String()))
+		}
+	}
+	return out
+}
+
+// inCores is an amount of CPUs as people read it.
+func inCores(q resource.Quantity) string {
+	return strconv.FormatFloat(float64(q.MilliValue())/1000, 'f', -1, 64)
+}
+
+// binary is an amount of bytes with a unit that leaves a short number.
+func binary(q resource.Quantity) string {
+	n, unit := float64(q.Value()), ""
+	for _, next := range []string{"Ki", "Mi", "Gi", "Ti"} {
+		if n < 1024 {
+			break
+		}
+		n, unit = n/1024, next
+	}
+	return strconv.FormatFloat(math.Floor(n*10)/10, 'f', -1, 64) + unit
 }

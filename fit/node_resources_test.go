@@ -67,3 +67,21 @@ func TestMissing(t *testing.T) {
 		})
 	}
 }
+
+func TestShortagesNameAllWithUnits(t *testing.T) {
+	n := &Node{Allocatable: v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("1840m"), v1.ResourceMemory: resource.MustParse("20Gi"), v1.ResourcePods: resource.MustParse("1"),
+	}}
+	pod := func(cpu, memory string) *v1.Pod {
+		return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory),
+		}}}}}}
+	}
+	want := []string{"wants a place among 1 pods, and 1 are there", "wants 64 CPUs, and 1.74 are free", "wants 500Gi of memory, and 19.8Gi are free"}
+	if got := n.Shortages(pod("64", "500Gi"), []*v1.Pod{pod("100m", "128Mi")}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := n.Shortages(pod("1", "1Gi"), nil); got != nil {
+		t.Errorf("a pod that fits lacks %q", got)
+	}
+}

@@ -597,7 +597,7 @@ func asWritten(p *v1.Pod) string {
 // wins; at the start, the one in the oldest file. Pods are copies, since the Manager annotates
 // them; other objects are shared.
 func (d *directory) snapshot() Snapshot {
-	var s Snapshot
+	s := Snapshot{Files: map[types.UID]string{}}
 	paths := make([]string, 0, len(d.files))
 	for p := range d.files {
 		paths = append(paths, p)
@@ -644,6 +644,7 @@ func (d *directory) snapshot() Snapshot {
 			default:
 				within[name] = true
 				s.Pods = append(s.Pods, p.DeepCopy())
+				s.Files[p.UID] = path
 			}
 		}
 	}

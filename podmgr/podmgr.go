@@ -64,6 +64,8 @@ type Snapshot struct {
 	// ResourceClaims are allocated.
 	ResourceClaims []*resourceapi.ResourceClaim
 	Problems       []Problem
+	// Files has the files that pods come from, by the UIDs of the pods. It may be nil.
+	Files map[types.UID]string
 	// Partial means that pods may be missing, for example because the source returns remembered
 	// pods until its server answers. No running pod is ended because a partial Snapshot lacks
 	// it.
@@ -291,6 +293,21 @@ func (m *Manager) Pod(uid types.UID) (*v1.Pod, bool) {
 	defer m.mu.Unlock()
 	p := m.store.byUID[uid]
 	return p, p != nil
+}
+
+// File returns the file that a wanted pod comes from; "" if it comes from none.
+func (m *Manager) File(uid types.UID) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.store.byUID[uid] == nil {
+		return ""
+	}
+	for _, st := range m.sources {
+		if file := st.snapshot.Files[uid]; file != "" {
+			return file
+		}
+	}
+	return ""
 }
 
 // PodByName returns a wanted pod by its name.

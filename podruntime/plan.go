@@ -3,6 +3,7 @@ package podruntime
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -163,6 +164,24 @@ func answers(results func(id string) ProbeResult) func(id string) observed.Answe
 var endings = map[podlife.Kind]string{
 	podlife.Changed: "definition changed", podlife.LivenessFailed: "failed liveness probe", podlife.StartupFailed: "failed startup probe",
 	podlife.Resized: "resize requires restart",
+}
+
+// EndedFor returns why a container was ended, by the text of its event Killing; "" if that does
+// not say it.
+func EndedFor(message string) podlife.Kind {
+	for kind, words := range endings {
+		if strings.HasSuffix(strings.TrimSuffix(message, ", will be restarted"), " "+words) {
+			return kind
+		}
+	}
+	switch {
+	case message == "FailedPostStartHook":
+		return podlife.HookFailed
+	case strings.HasSuffix(message, "state, try killing it before restart"):
+		return podlife.StateUnknown
+	default:
+		return ""
+	}
 }
 
 // act plans what is decided about one container, and reports whether it is to be started.

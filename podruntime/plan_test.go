@@ -355,3 +355,22 @@ func TestPlanOfWaitingContainers(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 }
+
+// The reason of a kill can be read from its event, for each that a plan has.
+func TestEndedForReadsTheEvent(t *testing.T) {
+	for kind, words := range endings {
+		for _, message := range []string{"Container c " + words, "Init container c " + words + ", will be restarted"} {
+			if got := EndedFor(message); got != kind {
+				t.Errorf("%q is %q, want %q", message, got, kind)
+			}
+		}
+	}
+	for message, want := range map[string]podlife.Kind{
+		`Container is in "unknown" state, try killing it before restart`: podlife.StateUnknown,
+		"FailedPostStartHook": podlife.HookFailed, "Stopping container c": "", "": "",
+	} {
+		if got := EndedFor(message); got != want {
+			t.Errorf("%q is %q, want %q", message, got, want)
+		}
+	}
+}

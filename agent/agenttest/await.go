@@ -165,12 +165,11 @@ func (n *Node) explain(p *v1.Pod) string {
 		return b.String()
 	}
 	why := n.agent.Why(p)
-	fmt.Fprintf(&b, "\nwaits for: %s", why.WaitingFor)
+	for _, line := range why.Lines(time.Now()) {
+		b.WriteString("\n" + line)
+	}
 	if why.LastError != "" {
 		fmt.Fprintf(&b, "\nlast error: %s (%d in a row)", why.LastError, why.Failures)
-	}
-	for _, c := range why.Containers {
-		fmt.Fprintf(&b, "\ncontainer %s: %s %s %s", c.Name, c.State, c.Reason, c.Message)
 	}
 	for _, e := range n.agent.Events(p) {
 		fmt.Fprintf(&b, "\nevent: %s %s: %s", e.Type, e.Reason, e.Message)

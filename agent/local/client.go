@@ -62,6 +62,20 @@ func (c *Client) Why(ctx context.Context, namespace, name string) (*Why, error) 
 	return &w, c.get(ctx, podPath(namespace, name)+"/why", &w)
 }
 
+// Whys explains all pods.
+func (c *Client) Whys(ctx context.Context) ([]Why, error) {
+	var all []Why
+	err := c.get(ctx, "/v1/why", &all)
+	return all, err
+}
+
+// AllEvents lists the remembered events of all pods and of the node, oldest first; those of pods
+// that are gone, too.
+func (c *Client) AllEvents(ctx context.Context) (*v1.EventList, error) {
+	var l v1.EventList
+	return &l, c.get(ctx, "/v1/events", &l)
+}
+
 // Problems lists the manifests that are not in effect.
 func (c *Client) Problems(ctx context.Context) ([]Problem, error) {
 	var p []Problem

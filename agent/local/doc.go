@@ -9,6 +9,8 @@
 //	GET  /v1/pods/{namespace}/{name}/why           a [Why]
 //	GET  /v1/pods/{namespace}/{name}/log           a container's log, see [LogOptions]
 //	POST /v1/pods/{namespace}/{name}/exec          an [ExecRequest], answered with an [ExecReply]
+//	GET  /v1/why                                   a list of [Why], of all pods
+//	GET  /v1/events?namespace=N&name=N             a v1.EventList of all objects, those that are gone too
 //	GET  /v1/problems                              a list of [Problem], the manifests that were refused
 //	GET  /healthz                                  "ok", or 503 and the reasons
 //	GET  /metrics                                  Prometheus text, if the agent has any
@@ -50,7 +52,8 @@
 // # Events
 //
 // An [EventLog] remembers the newest events of every pod and of the node, and hands each on
-// to a recorder.
+// to a recorder. Those of a pod that is gone are remembered for an hour. [EventLog.Keep] keeps
+// events over a restart.
 //
 // Tier: beta.
 package local

@@ -120,16 +120,19 @@ type EventLog struct {
 	node  v1.ObjectReference
 	panic func() // counts one
 
-	mu     sync.Mutex
-	pods   map[types.UID][]v1.Event // oldest first
-	events []v1.Event               // of the node, oldest first
+	changed chan struct{} // has a value when there is something to store
+
+	mu      sync.Mutex
+	pods    map[types.UID][]v1.Event // oldest first
+	events  []v1.Event               // of the node, oldest first
+	changes map[string]bool          // keys of the store that are to be written
 }
 
 // NewEventLog returns an empty log of the node of that name, which hands events on to
 // next, if that is not nil. panicked is called for each panic of next.
 func NewEventLog(log *zap.Logger, node string, next EventRecorder, panicked func()) *EventLog {
 	l := &EventLog{
-		log: log, panic: panicked, pods: map[types.UID][]v1.Event{},
+		log: log, panic: panicked, pods: map[types.UID][]v1.Event{}, changes: map[string]bool{}, changed: make(chan struct{}, 1),
 		// The kubelet's events about its node bear the node's name as the UID:
 		// whoever describes a node looks for them by it.
 		node: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
@@ -179,7 +182,8 @@ func (l *EventLog) Node(eventType, reason, message string) {
 	message = cut(message)
 	l.log.Info("node event", zap.String("type", eventType), zap.String("reason", reason), zap.String("message", message))
 	l.mu.Lock()
-	l.events = add(l.events, v1.Event{InvolvedObject: l.node, Type: eventType, Reason: reason, Message: message}, time.Now())
+	l.events = add(l.events, v1.Event{InvolvedObject: l.node, Source: v1.EventSource{Host: l.node.Name}, Type: eventType, Reason: reason, Message: message}, time.Now())
+	l.note(nodeKey)
 	l.mu.Unlock()
 	l.guard(func() { l.next.NodeEvent(eventType, reason, message) })
 }
@@ -222,8 +226,18 @@ func (l *EventLog) remember(pod *v1.Pod, path, eventType, reason, message string
 		InvolvedObject: v1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: path,
 		},
-		Type: eventType, Reason: reason, Message: message,
+		Source: v1.EventSource{Host: l.node.Name}, Type: eventType, Reason: reason, Message: message,
 	}, now)
+	l.note(podPrefix + string(pod.UID))
+}
+
+// note has the events of an object stored. l.mu is held.
+func (l *EventLog) note(key string) {
+	l.changes[key] = true
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
 }
 
 // add adds an event to those of one object, oldest first, which it may change:
@@ -231,7 +245,7 @@ func (l *EventLog) remember(pod *v1.Pod, path, eventType, reason, message string
 // are too many.
 func add(evs []v1.Event, ev v1.Event, now time.Time) []v1.Event {
 	for i := range evs {
-		if was := evs[i]; was.Reason == ev.Reason && was.Message == ev.Message && was.Type == ev.Type && was.InvolvedObject.FieldPath == ev.InvolvedObject.FieldPath {
+		if was := evs[i]; sameEvent(&was, &ev) {
 			was.Count++
 			was.LastTimestamp = metav1.NewTime(now)
 			copy(evs[i:], evs[i+1:])
@@ -246,11 +260,28 @@ func add(evs []v1.Event, ev v1.Event, now time.Time) []v1.Event {
 	return append(evs, ev)
 }
 
+// sameEvent reports whether two events of one object differ in their times and counts alone.
+func sameEvent(a, b *v1.Event) bool {
+	return a.Reason == b.Reason && a.Message == b.Message && a.Type == b.Type && a.InvolvedObject.FieldPath == b.InvolvedObject.FieldPath
+}
+
 // Of returns a copy of the events of a pod, oldest first.
 func (l *EventLog) Of(uid types.UID) []v1.Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]v1.Event(nil), l.pods[uid]...)
+}
+
+// All returns a copy of all events, of pods and of the node, oldest first.
+func (l *EventLog) All() []v1.Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := slices.Clone(l.events)
+	for _, events := range l.pods {
+		all = append(all, events...)
+	}
+	slices.SortStableFunc(all, func(a, b v1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	return all
 }
 
 // OfNode returns a copy of the events about the node, oldest first.
@@ -260,13 +291,34 @@ func (l *EventLog) OfNode() []v1.Event {
 	return append([]v1.Event(nil), l.events...)
 }
 
-// Retain drops the events of every pod that keep does not report.
+// lasts is how long the events of a pod that is gone are remembered after the last one.
+const lasts = time.Hour
+
+// maxGone is how many pods that are gone are remembered by their events.
+const maxGone = 200
+
+// Retain drops the events of pods that keep does not report, an hour after their last one. Of too
+// many such pods, those whose last event is the oldest are dropped.
 func (l *EventLog) Retain(keep func(types.UID) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var gone []types.UID
 	for uid := range l.pods {
 		if !keep(uid) {
-			delete(l.pods, uid)
+			gone = append(gone, uid)
 		}
 	}
+	slices.SortFunc(gone, func(a, b types.UID) int { return l.last(b).Compare(l.last(a)) })
+	for i, uid := range gone {
+		if i >= maxGone || time.Since(l.last(uid)) > lasts {
+			delete(l.pods, uid)
+			l.note(podPrefix + string(uid))
+		}
+	}
+}
+
+// last is the time of the last event of a pod. l.mu is held.
+func (l *EventLog) last(uid types.UID) time.Time {
+	events := l.pods[uid]
+	return events[len(events)-1].LastTimestamp.Time
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
@@ -90,7 +91,7 @@ func TestEventRecorders(t *testing.T) {
 }
 
 // What is remembered of a pod is bounded, whatever its events say, and nothing
-// of it is left when it is gone.
+// of it is left an hour after it is gone.
 func TestEventsOfPodsAreBounded(t *testing.T) {
 	l := NewEventLog(zap.NewNop(), "n1", nil, nil)
 	for i := range 20 {
@@ -107,6 +108,9 @@ func TestEventsOfPodsAreBounded(t *testing.T) {
 		}
 		if most := perObject * (maxMessage + 4); size == 0 || size > most {
 			t.Fatalf("messages of %d bytes, want at most %d", size, most)
+		}
+		for i := range l.pods[pod.UID] {
+			l.pods[pod.UID][i].LastTimestamp = metav1.NewTime(time.Now().Add(-lasts - time.Second))
 		}
 		l.Retain(func(types.UID) bool { return false })
 		if len(l.pods) != 0 {

@@ -85,6 +85,8 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/images/pull", h.imageWork(pullImage))
 	mux.HandleFunc("POST /v1/images/load", h.imageWork(loadImages))
 	mux.HandleFunc("DELETE /v1/images", h.imageWork(removeImage))
+	mux.HandleFunc("GET /v1/why", h.whys)
+	mux.HandleFunc("GET /v1/events", h.allEvents)
 	mux.HandleFunc("GET /v1/problems", h.problems)
 	mux.HandleFunc("GET /v1/node/why", h.whyNode)
 	mux.HandleFunc("GET /stats/summary", h.summary)
@@ -157,6 +159,28 @@ func (h *handler) events(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) {
 
 func (h *handler) why(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) {
 	reply(w, h.agent.Why(pod))
+}
+
+// whys explains all pods.
+func (h *handler) whys(w http.ResponseWriter, _ *http.Request) {
+	all := []Why{}
+	for _, p := range h.agent.Pods() {
+		all = append(all, h.agent.Why(p))
+	}
+	reply(w, all)
+}
+
+// allEvents answers with the events of all pods and of the node, or with those of the objects of
+// a namespace or a name.
+func (h *handler) allEvents(w http.ResponseWriter, r *http.Request) {
+	list := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
+	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
+	for _, e := range h.agent.AllEvents() {
+		if o := &e.InvolvedObject; (namespace == "" || o.Namespace == namespace) && (name == "" || o.Name == name) {
+			list.Items = append(list.Items, e)
+		}
+	}
+	reply(w, list)
 }
 
 func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {

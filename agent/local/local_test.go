@@ -61,8 +61,10 @@ func (a *fakeAgent) Events(pod *v1.Pod) (out []v1.Event) {
 	return out
 }
 
+func (a *fakeAgent) AllEvents() []v1.Event { return a.events }
+
 func (a *fakeAgent) Why(pod *v1.Pod) local.Why {
-	return local.Why{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Stage: "sync", WaitingFor: "an image"}
+	return local.Why{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Stage: "sync", State: "is not up yet", Cause: "it waits for an image", WaitingFor: "an image"}
 }
 
 func (a *fakeAgent) LogPath(_ *v1.Pod, container string, previous bool) (string, error) {

@@ -36,7 +36,7 @@ const (
 )
 
 // functions are what the templates call.
-var functions = map[string]any{"age": age, "bytes": bytesOf, "short": short, "inc": func(i int) int { return i + 1 }}
+var functions = map[string]any{"age": age, "bytes": bytesOf, "short": short, "clock": func(t time.Time) string { return t.Local().Format(time.TimeOnly) }, "inc": func(i int) int { return i + 1 }}
 
 // overview is what page_overview.html shows.
 type overview struct {
@@ -60,7 +60,7 @@ type podRow struct {
 	Restarts        int32
 	State, Age      string
 	CPU, Memory     string
-	WaitsFor        string
+	Why             string
 	Bad             bool
 }
 
@@ -94,17 +94,20 @@ func (p *Page) overview(ctx context.Context, _ *http.Request) (title string, con
 	}
 	for i := range a.pods {
 		pod := &a.pods[i]
-		o.Pods = append(o.Pods, rowOf(pod, used[string(pod.UID)], a.whys[pod.Namespace+"/"+pod.Name]))
+		o.Pods = append(o.Pods, rowOf(pod, used[string(pod.UID)], a.whys[pod.UID]))
 	}
 	return o.Name, o, nil
 }
 
-// rowOf is p with what it uses, which is nil if that is not known.
-func rowOf(p *v1.Pod, used *statsapi.PodStats, waitsFor string) podRow {
+// rowOf is p with what it uses and its explanation; each is nil if that is not known.
+func rowOf(p *v1.Pod, used *statsapi.PodStats, why *Why) podRow {
 	ready, total, restarts := podtext.Counts(p)
 	r := podRow{
 		Namespace: p.Namespace, Name: p.Name, Path: joinPath(p.Namespace, p.Name), Ready: ready, Total: total, Restarts: restarts,
-		State: podtext.State(p), Age: podtext.Age(p, time.Now()), WaitsFor: waitsFor, Bad: settled(p) == 0,
+		State: podtext.State(p), Age: podtext.Age(p, time.Now()), Bad: isBad(p, why),
+	}
+	if why != nil && !why.Good {
+		r.Why = why.Cause
 	}
 	if used != nil && used.CPU != nil && used.CPU.UsageNanoCores != nil {
 		r.CPU = cores(float64(*used.CPU.UsageNanoCores) / 1e9)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/eviction/rank"
@@ -20,6 +21,8 @@ type PageAgent interface {
 	Pod(ctx context.Context, namespace, name string) (*v1.Pod, error)
 	Events(ctx context.Context, namespace, name string) (*v1.EventList, error)
 	Why(ctx context.Context, namespace, name string) (*Why, error)
+	Whys(ctx context.Context) ([]Why, error)
+	AllEvents(ctx context.Context) (*v1.EventList, error)
 	WhyNode(ctx context.Context) (*NodeWhy, error)
 	Problems(ctx context.Context) ([]Problem, error)
 	Images(ctx context.Context) (*Images, error)
@@ -30,10 +33,6 @@ type PageAgent interface {
 const (
 	// MaxPagePods is how many pods a page shows.
 	MaxPagePods = 500
-	// maxAsked is how many pods are asked about one by one for a page.
-	maxAsked = 60
-	// atATime is how many questions are asked at the same time.
-	atATime = 8
 	// answerTime is how long an answer may take.
 	answerTime = 5 * time.Second
 	maxEvents  = 40
@@ -44,7 +43,7 @@ type answers struct {
 	node     *NodeWhy
 	pods     []v1.Pod
 	more     int // pods that are left out
-	whys     map[string]string
+	whys     map[types.UID]*Why
 	problems []Problem
 	images   *Images
 	next     []rank.Ranked // of memory, the first would be evicted first
@@ -57,7 +56,7 @@ type answers struct {
 func gather(ctx context.Context, a PageAgent) *answers {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	o := &answers{whys: map[string]string{}}
+	o := &answers{whys: map[types.UID]*Why{}}
 	var mu sync.Mutex
 	note := func(err error) {
 		if err != nil {
@@ -72,76 +71,56 @@ func gather(ctx context.Context, a PageAgent) *answers {
 	ask(func() (err error) { o.problems, err = a.Problems(ctx); return err })
 	ask(func() (err error) { o.images, err = a.Images(ctx); return err })
 	ask(func() (err error) { o.summary, err = a.Summary(ctx, true); return err })
-	list, err := a.Pods(ctx)
-	note(err)
-	if err == nil {
-		o.pods = list.Items
+	var list *v1.PodList
+	ask(func() (err error) { list, err = a.Pods(ctx); return err })
+	ask(func() error {
+		all, err := a.AllEvents(ctx)
+		if err == nil {
+			o.events = all.Items
+		}
+		return err
+	})
+	ask(func() error {
+		all, err := a.Whys(ctx)
+		for i := range all {
+			o.whys[types.UID(all[i].UID)] = &all[i]
+		}
+		return err
+	})
+	wg.Wait()
+	if list != nil {
+		o.pods = slices.Clone(list.Items)
+		good := func(p *v1.Pod) int {
+			if isBad(p, o.whys[p.UID]) {
+				return 0
+			}
+			return 1
+		}
 		slices.SortStableFunc(o.pods, func(a, b v1.Pod) int {
-			return cmp.Or(cmp.Compare(settled(&a), settled(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(good(&a), good(&b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		})
 		o.more = max(0, len(o.pods)-MaxPagePods)
 		o.pods = first(o.pods, MaxPagePods)
-		o.askAboutPods(ctx, a)
 	}
-	wg.Wait()
 	slices.SortStableFunc(o.events, func(a, b v1.Event) int { return b.LastTimestamp.Compare(a.LastTimestamp.Time) })
 	o.events = first(o.events, maxEvents)
 	o.next = evictedNext(list, o.summary)
 	return o
 }
 
-// settled is 1 for a pod that is as it should be; the others are shown first.
-func settled(p *v1.Pod) int {
-	if p.Status.Phase == v1.PodSucceeded || p.DeletionTimestamp == nil && isReady(p) {
-		return 1
+// isBad reports whether a pod is not as it should be, by its explanation: w, or nil if that is
+// not known.
+func isBad(p *v1.Pod, w *Why) bool {
+	if w != nil {
+		return !w.Good
 	}
-	return 0
+	return p.Status.Phase != v1.PodSucceeded && !isReady(p)
 }
 
 func isReady(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
 	})
-}
-
-// askAboutPods finds out what the first pods wait for, and what happened to them. One
-// that went meanwhile is left out.
-func (o *answers) askAboutPods(ctx context.Context, a PageAgent) {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	slots := make(chan struct{}, atATime)
-	for i := range first(o.pods, maxAsked) {
-		p := &o.pods[i]
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			events, err := a.Events(ctx, p.Namespace, p.Name)
-			if err != nil {
-				return
-			}
-			waits := ""
-			if settled(p) == 0 {
-				if why, err := a.Why(ctx, p.Namespace, p.Name); err == nil {
-					waits = waitsFor(why)
-				}
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			o.events = append(o.events, events.Items...)
-			o.whys[p.Namespace+"/"+p.Name] = waits
-		})
-	}
-	wg.Wait()
-}
-
-// waitsFor returns in a line what a pod waits for.
-func waitsFor(w *Why) string {
-	for _, c := range w.Containers {
-		if w.WaitingFor == "" && c.Reason != "" {
-			return c.Name + ": " + cmp.Or(c.Message, c.Reason)
-		}
-	}
-	return cmp.Or(w.WaitingFor, w.Doing, w.LastError)
 }
 
 // evictedNext orders pods as a node that is short of memory would evict them.

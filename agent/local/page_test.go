@@ -66,7 +66,33 @@ func (a *agent) Events(ctx context.Context, namespace, name string) (*v1.EventLi
 }
 
 func (a *agent) Why(ctx context.Context, namespace, name string) (*local.Why, error) {
-	return &local.Why{Namespace: namespace, Name: name, Stage: "sync", WaitingFor: "an image " + a.text, LastError: a.text}, a.answer(ctx)
+	return a.whyOf(namespace, name, name), a.answer(ctx)
+}
+
+func (a *agent) whyOf(namespace, name, uid string) *local.Why {
+	return &local.Why{
+		Namespace: namespace, Name: name, UID: uid, Stage: "sync", Good: name == "web", State: "does not run", Cause: "it waits for an image " + a.text,
+		Evidence: []string{"evidence " + a.text}, Do: []string{"load " + a.text}, NextAt: time.Now().Add(time.Minute), LastError: a.text,
+	}
+}
+
+func (a *agent) Whys(ctx context.Context) (all []local.Why, err error) {
+	for i := range a.pods {
+		all = append(all, *a.whyOf(a.pods[i].Namespace, a.pods[i].Name, string(a.pods[i].UID)))
+	}
+	return all, a.answer(ctx)
+}
+
+func (a *agent) AllEvents(ctx context.Context) (*v1.EventList, error) {
+	all := &v1.EventList{}
+	for i := range a.pods {
+		events, err := a.Events(ctx, a.pods[i].Namespace, a.pods[i].Name)
+		if err != nil {
+			return nil, err
+		}
+		all.Items = append(all.Items, events.Items...)
+	}
+	return all, a.answer(ctx)
 }
 
 func (a *agent) WhyNode(ctx context.Context) (*local.NodeWhy, error) {
@@ -142,7 +168,7 @@ func TestPages(t *testing.T) {
 			"Evicted next", "half full", `<li class="good" title="">Ready True</li>`, `<li class="bad" title="">MemoryPressure True</li>`, "runtime",
 		},
 		"/?part":                    {"<h1>lab</h1>"},
-		"/pods/default/crash":       {"<h1>default/crash</h1>", "Waits for: an image", "waiting: CrashLoopBackOff back-off 10s", "line ", `data-log="../../logs/default/crash/c"`},
+		"/pods/default/crash":       {"<h1>default/crash</h1>", "It does not run: it waits for an image", "<li>evidence </li>", "next look: ", "<li>load </li>", "waiting: CrashLoopBackOff back-off 10s", "line ", `data-log="../../logs/default/crash/c"`},
 		"/logs/default/crash/c":     {"line "},
 		"/logs/default/crash/c?x=y": {"line "},
 	} {

@@ -3,9 +3,11 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // ErrNotFound means that the agent knows no such pod or container. The HTTP
@@ -20,6 +22,9 @@ type Agent interface {
 	Pods() []*v1.Pod
 	// Events lists the remembered events of a pod, oldest first.
 	Events(pod *v1.Pod) []v1.Event
+	// AllEvents lists the remembered events of all pods and of the node, oldest first; those of pods
+	// that are gone, too.
+	AllEvents() []v1.Event
 	// Why says what the agent does about a pod, and what it waits for.
 	Why(pod *v1.Pod) Why
 	// LogPath is the file of a container's current log, or of the instance
@@ -62,16 +67,56 @@ type Why struct {
 	NextReason string    `json:"nextReason,omitempty"`
 	LastError  string    `json:"lastError,omitempty"`
 	Failures   int       `json:"failures,omitempty"`
-	// Containers reports each container that is not simply running.
-	Containers []ContainerWhy `json:"containers,omitempty"`
+	// Good reports that the pod is as it should be. Otherwise Cause says why it is not, in a line
+	// that goes on after State, such as "does not run", and Evidence has what shows it.
+	Good     bool     `json:"good"`
+	State    string   `json:"state"`
+	Cause    string   `json:"cause,omitempty"`
+	Evidence []string `json:"evidence,omitempty"`
+	// Next is what the agent tries by itself at NextAt, such as "next start".
+	Next string `json:"next,omitempty"`
+	// Do has what a person can do, a line each.
+	Do []string `json:"do,omitempty"`
 }
 
-// ContainerWhy is one container's part of a [Why].
-type ContainerWhy struct {
-	Name    string `json:"name"`
-	State   string `json:"state"`
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
+// Summary says in a sentence how the pod is, and why.
+func (w *Why) Summary() string {
+	switch {
+	case !w.Good:
+		return w.State + ": " + w.Cause
+	case w.State == "runs":
+		return "runs, and is as it should be"
+	default:
+		return w.State
+	}
+}
+
+// Lines is the whole answer for people, as "agent why" prints it: the pod's name and the summary,
+// and what follows indented.
+func (w *Why) Lines(now time.Time) []string {
+	lines := w.Details(now)
+	lines[0] = w.Namespace + "/" + w.Name + " " + lines[0]
+	for i := range lines[1:] {
+		lines[i+1] = "  " + lines[i+1]
+	}
+	return lines
+}
+
+// Details is the whole answer, a line each: the summary, the evidence, what the agent tries next
+// and what a person can do.
+func (w *Why) Details(now time.Time) []string {
+	lines := append([]string{w.Summary()}, w.Evidence...)
+	if !w.Good && !w.NextAt.IsZero() {
+		next := w.Next
+		if next == "" {
+			next = "next look"
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s (in %s)", next, w.NextAt.Local().Format(time.TimeOnly), duration.HumanDuration(max(0, w.NextAt.Sub(now)))))
+	}
+	for _, l := range w.Do {
+		lines = append(lines, "do: "+l)
+	}
+	return lines
 }
 
 // ExecRequest asks for a command in a container.
@@ -100,6 +145,14 @@ type Problem struct {
 	Reason   string `json:"reason"`
 	// Kept reports that an earlier, good version stays in effect.
 	Kept bool `json:"kept,omitempty"`
+}
+
+// Text is the mistake without its place in files.
+func (p *Problem) Text() string {
+	if p.Field == "" {
+		return p.Reason
+	}
+	return p.Field + ": " + p.Reason
 }
 
 // LogOptions selects what of a log is sent.

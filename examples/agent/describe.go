@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nodewright/nodewright/internal/podtext"
 )
@@ -40,7 +40,11 @@ func (c *clientFlags) describe(ctx context.Context, std stdio, names []string) e
 	if err != nil {
 		return err
 	}
-	return podtext.Describe(std.out, pod, events.Items, time.Now())
+	w, err := cl.Why(ctx, pod.Namespace, pod.Name)
+	if err != nil {
+		return err
+	}
+	return podtext.Describe(std.out, pod, w.Details(time.Now()), events.Items, time.Now())
 }
 
 func newWhy(std stdio) *cobra.Command {
@@ -73,27 +77,14 @@ func (c *clientFlags) why(ctx context.Context, std stdio, names []string) error 
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	fmt.Fprintf(std.out, "%s/%s is %s (%s", w.Namespace, w.Name, podState(pod), w.Stage)
-	if !w.Since.IsZero() {
-		fmt.Fprintf(std.out, ", since %s", duration.HumanDuration(now.Sub(w.Since)))
-	}
-	fmt.Fprintln(std.out, ")")
-	if w.WaitingFor != "" {
-		fmt.Fprintln(std.out, "waits for: "+oneLine(w.WaitingFor))
-	}
-	if !w.NextAt.IsZero() {
-		fmt.Fprintf(std.out, "next look: in %s", duration.HumanDuration(max(0, w.NextAt.Sub(now))))
-		if w.NextReason != "" {
-			fmt.Fprintf(std.out, " (%s)", w.NextReason)
-		}
-		fmt.Fprintln(std.out)
-	}
-	if w.LastError != "" {
-		fmt.Fprintf(std.out, "last error: %s (%d in a row)\n", oneLine(w.LastError), w.Failures)
-	}
-	for _, ct := range w.Containers {
-		fmt.Fprintf(std.out, "container %s: %s\n", ct.Name, oneLine(ct.State+" "+ct.Reason+" "+ct.Message))
+	for _, line := range w.Lines(time.Now()) {
+		fmt.Fprintln(std.out, oneLineIndented(line))
 	}
 	return nil
+}
+
+// oneLineIndented is oneLine of a line that keeps its indentation.
+func oneLineIndented(line string) string {
+	text := strings.TrimLeft(line, " ")
+	return line[:len(line)-len(text)] + oneLine(text)
 }

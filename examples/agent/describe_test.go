@@ -34,14 +34,13 @@ func TestDescribeWhy(t *testing.T) {
 		want string
 	}{
 		{"all of it", local.Why{
-			Stage: "sync", Since: now.Add(-90 * time.Minute), WaitingFor: "the image", NextAt: now.Add(time.Hour + 30*time.Second),
-			NextReason: "pull again", LastError: "pull:\nno route", Failures: 3,
-			Containers: []local.ContainerWhy{{Name: "c", State: "waiting", Reason: "ErrImagePull", Message: "no\nroute"}, {Name: "d", State: "created"}},
-		}, "default/web is ErrImagePull (sync, since 90m)\nwaits for: the image\nnext look: in 60m (pull again)\n" +
-			"last error: pull: no route (3 in a row)\ncontainer c: waiting ErrImagePull no route\ncontainer d: created\n"},
-		{"the least of it", local.Why{Stage: "waiting"}, "default/web is ErrImagePull (waiting)\n"},
-		{"late", local.Why{Stage: "sync", WaitingFor: "x", NextAt: now.Add(-time.Hour)},
-			"default/web is ErrImagePull (sync)\nwaits for: x\nnext look: in 0s\n"},
+			State: "does not run", Cause: "container c has ended\n5 times", Evidence: []string{"its last words:\tno route"},
+			NextAt: now.Add(time.Hour + 30*time.Second), Next: "next start", Do: []string{"agent logs web"},
+		}, "default/web does not run: container c has ended 5 times\n  its last words: no route\n  next start: " +
+			now.Add(time.Hour+30*time.Second).Format(time.TimeOnly) + " (in 60m)\n  do: agent logs web\n"},
+		{"the least of it", local.Why{Good: true, State: "runs"}, "default/web runs, and is as it should be\n"},
+		{"late", local.Why{State: "is not up yet", Cause: "it waits for x", NextAt: now.Add(-time.Hour)},
+			"default/web is not up yet: it waits for x\n  next look: " + now.Add(-time.Hour).Format(time.TimeOnly) + " (in 0s)\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a.why = tc.why

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/agent/local"
@@ -123,31 +122,26 @@ func (c *clientFlags) watchPods(ctx context.Context, std stdio, names []string, 
 	})
 }
 
-// getEvents lists the events of all pods and of the node, or of the pods of those
-// names.
+// getEvents lists the events of all pods and of the node, or of the pods of those names. A pod
+// that is gone is known by its events for an hour.
 func (c *clientFlags) getEvents(ctx context.Context, std stdio, names []string, output string) error {
-	cl := c.client()
-	pods, err := c.selected(ctx, std, cl, names)
+	all, err := c.client().AllEvents(ctx)
 	if err != nil {
 		return err
 	}
-	all := &v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
-	for i := range pods.Items {
-		events, err := cl.Events(ctx, pods.Items[i].Namespace, pods.Items[i].Name)
-		if errors.Is(err, local.ErrNotFound) {
-			continue // gone since the list
+	of := func(e *v1.Event) bool {
+		o := &e.InvolvedObject
+		if c.namespace != "" && o.Namespace != c.namespace {
+			return false
 		}
-		if err != nil {
+		return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return isAbout(e, name) })
+	}
+	all.Items = slices.DeleteFunc(all.Items, func(e v1.Event) bool { return !of(&e) })
+	if len(names) > 0 && len(all.Items) == 0 {
+		// A pod that is there may have none; else it is said what there is.
+		if _, err := c.selected(ctx, std, c.client(), names); err != nil {
 			return err
 		}
-		all.Items = append(all.Items, events.Items...)
-	}
-	if len(names) == 0 && c.namespace == "" {
-		w, err := cl.WhyNode(ctx)
-		if err != nil { // an older agent
-			fmt.Fprintln(std.err, "problem: no events of the node: "+oneLine(err.Error()))
-		}
-		all.Items = append(all.Items, w.Events...)
 	}
 	if output != "" {
 		return printObjects(std.out, all, output)
@@ -156,6 +150,19 @@ func (c *clientFlags) getEvents(ctx context.Context, std stdio, names []string, 
 		return errors.New("no events")
 	}
 	return podtext.WriteEvents(std.out, all.Items, time.Now())
+}
+
+// isAbout reports whether a person means the object of an event by a name: its own, that with the
+// namespace before it, or that of a pod in its manifest, without the suffix of the node.
+func isAbout(e *v1.Event, name string) bool {
+	o := &e.InvolvedObject
+	if namespace, rest, ok := strings.Cut(name, "/"); ok {
+		if namespace != o.Namespace {
+			return false
+		}
+		name = rest
+	}
+	return o.Name == name || o.Name == name+"-"+strings.ToLower(e.Source.Host)
 }
 
 // selected returns the pods with the given names, or all pods of the namespace.
@@ -197,10 +204,7 @@ func printObjects(w io.Writer, v any, format string) error {
 	return err
 }
 
-var (
-	oneLine  = podtext.OneLine
-	podState = podtext.State
-)
+var oneLine = podtext.OneLine
 
 func printProblems(w io.Writer, problems []local.Problem) {
 	for _, p := range problems {

@@ -25,6 +25,7 @@ import (
 type fakeAgent struct {
 	pods     []*v1.Pod
 	events   []v1.Event
+	gone     []v1.Event // of pods that are gone
 	why      local.Why
 	problems []local.Problem
 	logs     map[string]string // a file's path by container, "previous/" before it
@@ -59,6 +60,7 @@ func (a *fakeAgent) Exec(_ context.Context, _ *v1.Pod, r local.ExecRequest) (str
 }
 
 func (a *fakeAgent) Events(*v1.Pod) []v1.Event { return a.events }
+func (a *fakeAgent) AllEvents() []v1.Event     { return append(slices.Clone(a.events), a.gone...) }
 func (a *fakeAgent) Why(*v1.Pod) local.Why     { return a.why }
 func (a *fakeAgent) Problems() []local.Problem { return a.problems }
 func (a *fakeAgent) Healthy() error            { return nil }
@@ -254,15 +256,22 @@ func TestGetEvents(t *testing.T) {
 	at := metav1.NewTime(time.Now().Add(-time.Minute))
 	events := []v1.Event{{Type: "Warning", Reason: "BackOff", Count: 3, Message: "a\nb", LastTimestamp: at,
 		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web"}}}
-	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("default", "web")}, events: events})
+	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("default", "web")}, events: events, gone: []v1.Event{{
+		Type: "Warning", Reason: "Evicted", Count: 1, LastTimestamp: at, InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "gone-edge"},
+		Source: v1.EventSource{Host: "edge"},
+	}}})
 	stdout, stderr, code := ask(t, root, "get events -n default")
-	if lines := strings.Split(stdout, "\n"); code != 0 || stderr != "" || len(lines) != 3 || !strings.HasPrefix(lines[0], "NAMESPACE") ||
+	if lines := strings.Split(stdout, "\n"); code != 0 || stderr != "" || len(lines) != 4 || !strings.HasPrefix(lines[0], "NAMESPACE") ||
 		!slices.Equal(strings.Fields(lines[1]), strings.Fields("default 60s 3 Warning BackOff Pod/web a b")) {
 		t.Errorf("exit %d, stderr %q\n%s", code, stderr, stdout)
 	}
-	// This agent knows nothing of its node; its pods' events are shown all the same.
-	if stdout, stderr, code := ask(t, root, "get events"); code != 0 || !strings.HasPrefix(stderr, "problem: no events of the node") || !strings.Contains(stdout, "BackOff") {
+	if stdout, stderr, code := ask(t, root, "get events"); code != 0 || stderr != "" || !strings.Contains(stdout, "BackOff") || !strings.Contains(stdout, "Evicted") {
 		t.Errorf("exit %d, stderr %q\n%s", code, stderr, stdout)
+	}
+	for _, name := range []string{"gone", "gone-edge", "default/gone"} {
+		if stdout, stderr, code := ask(t, root, "get events "+name); code != 0 || stderr != "" || strings.Contains(stdout, "BackOff") || !strings.Contains(stdout, "Evicted") {
+			t.Errorf("events of %s, which is gone: exit %d, stderr %q\n%s", name, code, stderr, stdout)
+		}
 	}
 	stdout, _, _ = ask(t, root, "get events web -o json")
 	var l v1.EventList

@@ -13,8 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Describe prints all details of one pod. now is the time for the ages of events.
-func Describe(out io.Writer, p *v1.Pod, events []v1.Event, now time.Time) error {
+// Describe prints all details of one pod, with its explanation, a line each. now is the time for
+// the ages of events.
+func Describe(out io.Writer, p *v1.Pod, why []string, events []v1.Event, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(key, value string) { fmt.Fprintf(w, "%s:\t%s\n", key, OneLine(value)) }
 	optional := func(key, value string) {
@@ -40,6 +41,13 @@ func Describe(out io.Writer, p *v1.Pod, events []v1.Event, now time.Time) error 
 	row("Labels", pairs(p.Labels))
 	row("Annotations", pairs(p.Annotations))
 	row("Status", State(p))
+	for i, line := range why {
+		if i == 0 {
+			row("Why", "it "+line)
+		} else {
+			fmt.Fprintf(w, "\t%s\n", OneLine(line))
+		}
+	}
 	if t := p.DeletionTimestamp; t != nil {
 		row("Ends by", t.Format(time.RFC1123Z))
 	}

@@ -29,7 +29,7 @@ func TestDescribe(t *testing.T) {
 	events := []v1.Event{{Type: "Warning", Reason: "BackOff", Count: 4, Message: "back-off\nrestarting", LastTimestamp: metav1.NewTime(now.Add(-70 * time.Second))}}
 
 	var b bytes.Buffer
-	if err := Describe(&b, p, events, now); err != nil {
+	if err := Describe(&b, p, []string{"does not run: c has ended", "its last words: x"}, events, now); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -41,6 +41,8 @@ Start time:   Wed, 02 Jan 2030 02:04:05 +0000
 Labels:       app=web, tier=front
 Annotations:  <none>
 Status:       CrashLoopBackOff
+Why:          it does not run: c has ended
+              its last words: x
 IP:           10.0.0.3
 QoS class:    Burstable
 Init containers:
@@ -73,7 +75,7 @@ func TestDescribeBare(t *testing.T) {
 	p := testPod("default", "web")
 	p.Status = v1.PodStatus{Message: "the node was low on\nmemory"}
 	var b bytes.Buffer
-	if err := Describe(&b, p, nil, time.Now()); err != nil {
+	if err := Describe(&b, p, nil, nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -144,7 +146,7 @@ func TestDescribeSpec(t *testing.T) {
 	p.Status.ContainerStatuses[0].LastTerminationState = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled", StartedAt: at, FinishedAt: at}}
 	events := []v1.Event{{Type: "Normal", Reason: "Started", Count: 1, LastTimestamp: at, InvolvedObject: v1.ObjectReference{FieldPath: "spec.containers{c}"}}}
 	var b bytes.Buffer
-	if err := Describe(&b, p, events, now); err != nil {
+	if err := Describe(&b, p, nil, events, now); err != nil {
 		t.Fatal(err)
 	}
 	want := `

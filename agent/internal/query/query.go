@@ -52,6 +52,10 @@ type Query struct {
 	Admission func(types.UID) (why *part.Rejection, reserving time.Time)
 	// Explain is what a part says of why a pod waits, or "".
 	Explain func(*v1.Pod) string
+	// Short lists the resources of which the node has too little for a pod, a line each.
+	Short func(*v1.Pod) []string
+	// Listener returns who listens at a TCP port of the node: the UID of a pod, and the process.
+	Listener func(port int32) (podUID, process string)
 	// Parts are those of the agent.
 	PartList []local.Part
 	// PodLogs is the directory that the logs of pods are below.
@@ -98,6 +102,9 @@ func (q *Query) Pods() []*v1.Pod {
 
 // Events lists the remembered events of a pod, oldest first.
 func (q *Query) Events(pod *v1.Pod) []v1.Event { return q.EventLog.Of(pod.UID) }
+
+// AllEvents lists the remembered events of all pods and of the node, oldest first.
+func (q *Query) AllEvents() []v1.Event { return q.EventLog.All() }
 
 // NodeEvents lists the remembered events about the node, oldest first.
 func (q *Query) NodeEvents() []v1.Event { return q.EventLog.OfNode() }

@@ -1,0 +1,432 @@
+// Package explain says in sentences how a pod is, and why: its state, the cause with its
+// evidence, what is tried next and what to do.
+//
+// [Pod] is a pure function of [Facts]. "agent why", the node's page, "agent describe" and
+// the API of people at the machine show its answer, so that they cannot contradict each
+// other.
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// Facts are what is known of a pod. Nothing in it is changed.
+type Facts struct {
+	Now time.Time
+	// Pod has its current status.
+	Pod *v1.Pod
+	// Cause is why the pod ended, is ended or waits to be admitted, if its status shows that.
+	Cause podlife.Cause
+	// Worker is the state of the pod's worker, nil if it has none.
+	Worker *podworker.Status
+	// Answer is the last rejection of a pod that is not admitted; Reserving is since when
+	// its resources are being reserved, zero if they are not.
+	Answer    *part.Rejection
+	Reserving time.Time
+	// Shortages are the resources of which the node has too little for the pod, a line each.
+	Shortages []string
+	// RuntimeError is why the container runtime does not answer, Hung since when it does not
+	// answer about this pod.
+	RuntimeError error
+	Hung         time.Time
+	Pulls        []images.Pull
+	Volumes      []volumemgr.Status
+	Observed     *observed.Pod
+	// Parts is what a part of the agent says that the pod waits for.
+	Parts string
+	// Manifest is the file of the pod, "" if it is of none. Problems are the mistakes in it.
+	Manifest string
+	Problems []local.Problem
+	// Events are those of the pod, oldest first.
+	Events []v1.Event
+	// LastWords returns the last line of the log of a container's newest instance, or of the one
+	// before it; "" if there is none. Nil knows none.
+	LastWords func(container string, previous bool) string
+	// Holder returns who listens at a TCP port of the node; "" if nobody does. Nil knows none.
+	Holder func(port int32) string
+}
+
+// states of pods, as the first part of a sentence that has the pod's name before it.
+const (
+	runs      = "runs"
+	notReady  = "runs, but is not ready"
+	notUp     = "is not up yet"
+	doesntRun = "does not run"
+	isEnding  = "is ending"
+	hasEnded  = "has ended"
+)
+
+// recently is how long what happened to a pod is told, although it runs again.
+const recently = 10 * time.Minute
+
+// explanation is an answer in the making.
+type explanation struct {
+	*Facts
+	why local.Why
+}
+
+// Pod explains a pod. The first rule that finds a cause gives the answer.
+func Pod(f *Facts) local.Why {
+	p := f.Pod
+	e := &explanation{Facts: f, why: local.Why{
+		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Phase: string(p.Status.Phase), Stage: "waiting", State: e0(p),
+	}}
+	if w := f.Worker; w != nil {
+		e.why.Stage, e.why.Doing, e.why.Since = w.Kind.String(), w.Doing, w.Since
+		e.why.NextAt, e.why.NextReason = w.NextAt, w.NextReason
+		e.why.LastError, e.why.Failures = w.LastError, w.Failures
+	}
+	for _, rule := range []func(*explanation) bool{
+		(*explanation).ending, (*explanation).ended, (*explanation).admission, (*explanation).runtime, (*explanation).image, (*explanation).volume,
+		(*explanation).surplus, (*explanation).containers, (*explanation).work, (*explanation).gates, (*explanation).conditions, (*explanation).manifest, (*explanation).past,
+	} {
+		if rule(e) {
+			break
+		}
+	}
+	e.why.Good = e.why.Cause == ""
+	return e.why
+}
+
+// e0 is the state by the status alone.
+func e0(p *v1.Pod) string {
+	switch {
+	case podmeta.IsTerminal(p.Status.Phase):
+		return hasEnded
+	case ready(p):
+		return runs
+	case p.Status.Phase == v1.PodRunning:
+		return notReady
+	default:
+		return notUp
+	}
+}
+
+// because sets the cause. It returns true.
+func (e *explanation) because(state, cause string, args ...any) bool {
+	e.why.State, e.why.Cause = state, oneLine(fmt.Sprintf(cause, args...))
+	return true
+}
+
+// waits sets what a pod waits for. It returns true.
+func (e *explanation) waits(state, what string) bool {
+	e.why.WaitingFor = what
+	return e.because(state, "it waits for %s", what)
+}
+
+func (e *explanation) evidence(line string, args ...any) {
+	e.why.Evidence = append(e.why.Evidence, oneLine(fmt.Sprintf(line, args...)))
+}
+
+func (e *explanation) do(line string, args ...any) {
+	e.why.Do = append(e.why.Do, oneLine(fmt.Sprintf(line, args...)))
+}
+
+// edit tells to change a field of the pod. or is what may be done instead, if it is not "".
+func (e *explanation) edit(field, or string) {
+	if or != "" {
+		or = ", or " + or
+	}
+	if e.Manifest != "" {
+		e.do("change %s in %s (it takes effect once saved)%s", field, e.Manifest, or)
+		return
+	}
+	e.do("change %s in the pod's manifest%s", field, or)
+}
+
+// ending explains a pod whose end was asked for.
+func (e *explanation) ending() bool {
+	w := e.Worker
+	if e.Pod.DeletionTimestamp == nil && (w == nil || w.Kind != podworker.Terminating) {
+		return false
+	}
+	why := "its end was asked for"
+	if c := e.Cause; c.Kind != "" || c.Reason != "" {
+		why = e.causeOf(c)
+	}
+	if w == nil {
+		return e.because(isEnding, "%s", why)
+	}
+	if !w.TerminatingAt.IsZero() {
+		why += " at " + clock(w.TerminatingAt)
+	}
+	if w.Kind == podworker.Terminated {
+		e.because(isEnding, "%s; its containers have ended, and what it had on the node is being removed", why)
+	} else if w.EndsBy.IsZero() {
+		e.because(isEnding, "%s; its containers are being stopped", why)
+	} else {
+		grace := w.EndsBy.Sub(w.TerminatingAt).Round(time.Second)
+		e.because(isEnding, "%s; its containers have until %s to end (%s of grace), and are killed then", why, clock(w.EndsBy), spell(grace))
+	}
+	e.why.WaitingFor = cmp.Or(e.hung(), e.volumeLine(), w.WaitingFor, w.Doing, failedLine(w), e.Parts)
+	if e.why.WaitingFor != "" && e.why.WaitingFor != w.Doing {
+		e.evidence("it waits for %s", e.why.WaitingFor)
+	}
+	return true
+}
+
+// ended explains a pod that has come to its end.
+func (e *explanation) ended() bool {
+	st := &e.Pod.Status
+	if !podmeta.IsTerminal(st.Phase) || e.Answer != nil {
+		return false
+	}
+	if st.Phase == v1.PodSucceeded && e.Parts == "" {
+		e.why.State = "has ended with success"
+		return true
+	}
+	if c := e.Cause; c.Kind != "" || c.Reason != "" {
+		e.because(hasEnded, "%s", e.causeOf(c))
+		e.advise(c)
+	} else if !e.endOfContainers() {
+		e.because(hasEnded, "it is %s %s", st.Phase, strings.TrimSpace(st.Reason+" "+st.Message))
+	}
+	if e.Parts != "" {
+		e.why.WaitingFor = e.Parts
+		e.evidence("it waits for %s", e.Parts)
+	}
+	return true
+}
+
+// endOfContainers explains the first container that has ended with an error.
+func (e *explanation) endOfContainers() bool {
+	return e.each(func(c *container) bool {
+		t := c.st.State.Terminated
+		if t == nil || t.ExitCode == 0 {
+			return false
+		}
+		e.tellEnd(hasEnded, c, t, false)
+		return true
+	})
+}
+
+// admission explains a pod that was not admitted yet, or was rejected.
+func (e *explanation) admission() bool {
+	switch a := e.Answer; {
+	case !e.Reserving.IsZero():
+		e.why.Since = e.Reserving
+		return e.waits(notUp, cmp.Or(e.Parts, "its resources: they are being reserved since "+clock(e.Reserving)))
+	case a != nil && !a.Waits():
+		e.because(doesntRun, "the node rejected it: %s", e.rejection(a))
+		e.why.WaitingFor = "nothing: the node rejected the pod"
+		e.advise(podlife.Cause{Kind: podlife.Rejected, Reason: a.Reason, Message: a.Message})
+		return true
+	case a != nil && a.Outside:
+		e.why.NextAt = a.RetryUntil
+		return e.waits(e.why.State, a.Message)
+	case a != nil:
+		e.why.NextAt = a.RetryUntil
+		e.waits(e.why.State, fmt.Sprintf("room on the node, until %s (%s)", clock(a.RetryUntil), e.rejection(a)))
+		e.advise(podlife.Cause{Kind: podlife.Waits, Reason: a.Reason, Message: a.Message})
+		return true
+	case e.Worker != nil:
+		return false
+	case unscheduled(e.Pod) != "":
+		return e.waits(notUp, "a place on the node: "+unscheduled(e.Pod))
+	case e.RuntimeError != nil:
+		return e.waits(notUp, "the container runtime: "+shown(e.RuntimeError.Error()))
+	default:
+		return e.waits(notUp, "admission")
+	}
+}
+
+// rejection returns the reason of a rejection, and adds the shortages as evidence.
+func (e *explanation) rejection(a *part.Rejection) string {
+	if strings.HasPrefix(a.Reason, "OutOf") && len(e.Shortages) > 0 {
+		for _, s := range e.Shortages[1:] {
+			e.evidence("it also %s", s)
+		}
+		return a.Reason + ": it " + e.Shortages[0]
+	}
+	return a.Reason + ": " + a.Message
+}
+
+// hung returns that the runtime does not answer about the pod.
+func (e *explanation) hung() string {
+	if e.Hung.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("the container runtime to answer about this pod; it has not answered since %s", clock(e.Hung))
+}
+
+// runtime explains a pod that waits for the container runtime.
+func (e *explanation) runtime() bool {
+	if line := e.hung(); line != "" {
+		return e.waits(e.why.State, line)
+	}
+	return false
+}
+
+// surplus explains a pod of which something runs more than once.
+func (e *explanation) surplus() bool {
+	if e.Observed == nil {
+		return false
+	}
+	var lines []string
+	counted := map[string]int{}
+	for _, c := range e.Observed.Surplus() {
+		if counted[c.Name]++; counted[c.Name] == 1 {
+			lines = append(lines, c.Name)
+		}
+	}
+	for i, name := range lines {
+		lines[i] = fmt.Sprintf("container %s (%d)", name, counted[name])
+	}
+	sandboxes := 0
+	for i := range e.Observed.Sandboxes {
+		if e.Observed.Sandboxes[i].State == observed.Running {
+			sandboxes++
+		}
+	}
+	if sandboxes > 1 {
+		lines = append(lines, fmt.Sprintf("sandbox (%d)", sandboxes-1))
+	}
+	return len(lines) > 0 && e.waits(e.why.State, "the end of surplus instances: "+strings.Join(lines, ", "))
+}
+
+// work explains a pod by what its worker does, or failed to do.
+func (e *explanation) work() bool {
+	w := e.Worker
+	failed := failedLine(w)
+	if failed == "" && ready(e.Pod) {
+		return e.Parts != "" && e.waits(e.why.State, e.Parts)
+	}
+	if failed != "" && e.Parts != "" {
+		failed = e.Parts + "; " + failed
+	}
+	line := cmp.Or(w.WaitingFor, failed, e.Parts)
+	if line == "" && w.Doing != "" {
+		e.why.WaitingFor = w.Doing
+		return e.because(e.why.State, "the agent is %s since %s", w.Doing, clock(w.Since))
+	}
+	if line == "" {
+		return false
+	}
+	if !w.NextAt.IsZero() {
+		e.why.Next = "next try"
+	}
+	if w.WaitingFor == "" && w.LastError != "" && e.Parts == "" {
+		e.why.WaitingFor = line
+		e.because(e.why.State, "%s", shown(w.LastError))
+		if w.Failures > 1 {
+			e.evidence("it was tried %d times", w.Failures)
+		}
+		e.absent(w.LastError)
+		return true
+	}
+	return e.waits(e.why.State, line)
+}
+
+// failedLine returns that the worker repeats what failed.
+func failedLine(w *podworker.Status) string {
+	if w == nil || w.LastError == "" {
+		return ""
+	}
+	return "the next try, after: " + shown(w.LastError)
+}
+
+// gates explains a pod that is not ready for the sake of others.
+func (e *explanation) gates() bool {
+	for _, g := range e.Pod.Spec.ReadinessGates {
+		if c := condition(e.Pod, g.ConditionType); c == nil || c.Status != v1.ConditionTrue {
+			e.why.WaitingFor = fmt.Sprintf("condition %s", g.ConditionType)
+			return e.because(notReady, "its readiness gate %s is not met: somebody else has to set this condition to True", g.ConditionType)
+		}
+	}
+	return false
+}
+
+// conditions explains a pod that is not ready, for no reason that another rule knows.
+func (e *explanation) conditions() bool {
+	if ready(e.Pod) {
+		return false
+	}
+	what := "its containers"
+	if c := condition(e.Pod, v1.PodReady); c != nil && c.Message != "" {
+		what = c.Message
+	}
+	return e.waits(e.why.State, what)
+}
+
+// manifest explains a pod of which an earlier version runs than the file has.
+func (e *explanation) manifest() bool {
+	for _, p := range e.Problems {
+		e.because(runs, "%s has a mistake, so that the version before it runs: %s", cmp.Or(p.File, p.Source), p.Text())
+		e.do("correct %s", cmp.Or(p.File, p.Source))
+		return true
+	}
+	return false
+}
+
+// past tells what happened lately to a pod that runs again.
+func (e *explanation) past() bool {
+	if e.evictions() {
+		return true
+	}
+	return e.each(func(c *container) bool {
+		t := c.st.LastTerminationState.Terminated
+		if t == nil || e.Now.Sub(t.FinishedAt.Time) > recently || c.st.RestartCount == 0 {
+			return false
+		}
+		e.tellEnd("runs again", c, t, true)
+		return true
+	})
+}
+
+// evictions tells of the last evictions of a pod that runs again.
+func (e *explanation) evictions() bool {
+	var last *v1.Event
+	n, first := int32(0), time.Time{}
+	for i := range e.Events {
+		ev := &e.Events[i]
+		if ev.Reason != podlife.Evicted.Reason() || e.Now.Sub(ev.LastTimestamp.Time) > recently {
+			continue
+		}
+		if last = ev; n == 0 {
+			first = ev.FirstTimestamp.Time
+		}
+		n += ev.Count
+	}
+	if last == nil {
+		return false
+	}
+	e.because("runs again", "it was evicted %s, last at %s: %s", times(n, first, e.Now), clock(last.LastTimestamp.Time), last.Message)
+	e.advise(podlife.Cause{Kind: podlife.OverLimit})
+	return true
+}
+
+// unscheduled returns why a pod has no node yet, "" if it has one.
+func unscheduled(p *v1.Pod) string {
+	if c := condition(p, v1.PodScheduled); c != nil && c.Status == v1.ConditionFalse {
+		return cmp.Or(c.Message, c.Reason)
+	}
+	return ""
+}
+
+func ready(p *v1.Pod) bool {
+	c := condition(p, v1.PodReady)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
+func condition(p *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == t {
+			return c
+		}
+	}
+	return nil
+}

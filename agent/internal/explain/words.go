@@ -1,0 +1,114 @@
+package explain
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// maxWords bounds what is cited of a log or a message, in bytes.
+const maxWords = 300
+
+// oneLine puts a text into one line without control characters.
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))), " ")
+}
+
+// shortened is the last line of a text, as far as it is cited.
+func shortened(s string) string {
+	s = strings.TrimSpace(s)
+	if i := strings.LastIndexByte(s, '\n'); i >= 0 {
+		s = s[i+1:]
+	}
+	if s = oneLine(s); len(s) > maxWords {
+		s = strings.ToValidUTF8(s[:maxWords], "") + "..."
+	}
+	return s
+}
+
+// spell is a duration as people read it.
+func spell(d time.Duration) string {
+	if d < time.Second {
+		return "less than 1s"
+	}
+	return duration.HumanDuration(d)
+}
+
+// times says how often something happened, and since when.
+func times(n int32, since, now time.Time) string {
+	if n == 1 {
+		return "once, at " + clock(since)
+	}
+	return fmt.Sprintf("%d times in %s, since %s", n, spell(now.Sub(since)), clock(since))
+}
+
+// signal names the signal by which a container ended, from its exit code.
+func signal(t *v1.ContainerStateTerminated) string {
+	n := t.Signal
+	if n == 0 && t.ExitCode > 128 && t.ExitCode < 128+65 {
+		n = t.ExitCode - 128
+	}
+	switch s := syscall.Signal(n); s {
+	case 0:
+		return ""
+	case syscall.SIGKILL:
+		return " (SIGKILL: it was killed)"
+	case syscall.SIGTERM:
+		return " (SIGTERM: it was told to end)"
+	case syscall.SIGSEGV:
+		return " (SIGSEGV: it used memory that it does not have)"
+	case syscall.SIGABRT:
+		return " (SIGABRT: it gave up)"
+	default:
+		return fmt.Sprintf(" (signal %d: %v)", n, s)
+	}
+}
+
+var (
+	rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+	numbered  = regexp.MustCompile(`:(\d{1,5})\b`)
+	getPrefix = regexp.MustCompile(`^Get "([^"]+)": `)
+)
+
+// shown is an error without the codes of calls.
+func shown(s string) string { return rpcPrefix.ReplaceAllString(s, "") }
+
+// httpFailure splits the error of an HTTP request into the URL and what went wrong.
+func httpFailure(s string) (url, rest string, ok bool) {
+	m := getPrefix.FindStringSubmatch(s)
+	if m == nil {
+		return "", "", false
+	}
+	rest = strings.TrimPrefix(s, m[0])
+	// The address stands in the URL.
+	if i := strings.LastIndex(rest, ": connect: "); strings.HasPrefix(rest, "dial ") && i >= 0 {
+		rest = rest[i+len(": connect: "):]
+	}
+	return m[1], shortened(rest), true
+}
+
+// portsOf lists the ports that a container may mean when it says that one is taken, those of its
+// last words first.
+func portsOf(c *v1.Container, words string) []int32 {
+	var out []int32
+	for _, m := range numbered.FindAllStringSubmatch(words, -1) {
+		if n, err := strconv.ParseUint(m[1], 10, 16); err == nil && n > 0 {
+			out = append(out, int32(n))
+		}
+	}
+	for _, p := range c.Ports {
+		out = append(out, p.ContainerPort)
+	}
+	return out
+}

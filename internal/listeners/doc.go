@@ -1,0 +1,2 @@
+// Package listeners finds the process that listens at a port of the machine.
+package listeners
