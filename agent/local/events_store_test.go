@@ -59,7 +59,7 @@ func (m *memory) Keys() ([]string, error) {
 }
 
 func podOf(uid string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 }
 
 // Events survive a restart, and their counts go on.
