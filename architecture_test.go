@@ -111,9 +111,6 @@ var shared = map[string][]string{
 
 	"internal/profile": nil, // pprof over HTTP, bounded
 
-	// Processes that listen at ports of the machine.
-	"internal/listeners": {"github.com/prometheus/procfs", "internal/podcgroup"},
-
 	// Files of the kernel's own.
 	"internal/kernelfile": {"golang.org/x/sys/unix"},
 
@@ -134,7 +131,7 @@ var shared = map[string][]string{
 	"internal/nspin": {"golang.org/x/sys/unix"},
 
 	// Ports of the node, held by sockets.
-	"internal/hostports": {"golang.org/x/sys/unix", "github.com/mdlayher/netlink", "internal/safefile"},
+	"internal/hostports": {"golang.org/x/sys/unix", "github.com/mdlayher/netlink", "internal/safefile", "internal/podcgroup"},
 
 	// Loop devices, by ioctl.
 	"internal/loopdev": {"golang.org/x/sys/unix"},

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/internal/listeners"
+	"github.com/nodewright/nodewright/internal/hostports"
 )
 
 var (
@@ -26,7 +26,7 @@ func (a *Agent) questions() *query.Query {
 		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
 		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: func(pod *v1.Pod) string { return a.hooks.Explain(a.guard, pod) },
 		Short:    func(pod *v1.Pod) []string { return a.node.Shortages(pod, a.activePods(pod.UID)) },
-		Listener: listeners.TCP,
+		Listener: hostports.Listener,
 		PodLogs:  a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) },
 	}
 	for _, name := range a.hooks.Names {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nodewright/nodewright/internal/podcgroup"
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
@@ -129,16 +130,30 @@ func bind(c Claim) (s socket, err error) {
 // maxProcesses bounds the search for a socket's process.
 const maxProcesses = 1 << 16
 
-// maxName is how many bytes are read of a process's name.
-const maxName = 64
+// Bounds of what is read of a process, in bytes.
+const (
+	maxName    = 64
+	maxCgroups = 16 << 10
+)
 
 // process names the process that has a socket, for messages.
 func process(inode uint32) string {
-	const unknown = "a process of the node"
+	pid, name := ownerOf(inode)
+	switch pid {
+	case 0:
+		return "a process of the node"
+	case os.Getpid():
+		return fmt.Sprintf("this agent (process %d)", pid)
+	}
+	return fmt.Sprintf("process %d (%s)", pid, name)
+}
+
+// ownerOf returns the process that has a socket; 0 if it cannot be seen.
+func ownerOf(inode uint32) (pid int, name string) {
 	want := "socket:[" + strconv.FormatUint(uint64(inode), 10) + "]"
 	all, err := safefile.Entries("/proc", maxProcesses)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
-		return unknown
+		return 0, ""
 	}
 	for _, e := range all {
 		pid, err := strconv.Atoi(e.Name())
@@ -149,16 +164,44 @@ func process(inode uint32) string {
 		files, _ := safefile.Entries(dir, maxProcesses)
 		for _, f := range files {
 			b := make([]byte, len(want)+1)
-			n, err := unix.Readlink(filepath.Join(dir, f.Name()), b)
-			if err != nil || string(b[:n]) != want {
-				continue
+			if n, err := unix.Readlink(filepath.Join(dir, f.Name()), b); err == nil && string(b[:n]) == want {
+				name, _ := safefile.ReadFile(filepath.Join("/proc", e.Name(), "comm"), maxName)
+				return pid, strings.TrimSpace(string(name))
 			}
-			if pid == os.Getpid() {
-				return fmt.Sprintf("this agent (process %d)", pid)
-			}
-			name, _ := safefile.ReadFile(filepath.Join("/proc", e.Name(), "comm"), maxName)
-			return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(name)))
 		}
 	}
-	return unknown
+	return 0, ""
+}
+
+// Listener returns who listens at a TCP port in the network namespace of the calling thread: the
+// UID of the pod, "" if it is no pod's, and the process in words. Both are "" if nobody does, or
+// the kernel does not answer.
+func Listener(port uint16) (podUID, who string) {
+	for _, c := range Claims(TCP, netip.Addr{}, port) {
+		l, found, err := listenerOf(c, nil)
+		if err != nil || !found {
+			continue
+		}
+		if pid, _ := ownerOf(l.inode); pid != 0 {
+			podUID = podOf(pid)
+		}
+		return podUID, process(l.inode)
+	}
+	return "", ""
+}
+
+// podOf returns the UID of the pod in whose cgroup a process is, or "".
+func podOf(pid int) string {
+	text, _ := safefile.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"), maxCgroups)
+	for line := range strings.Lines(string(text)) {
+		// ID, controllers and path (proc_pid_cgroup(5)).
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		if uid, _ := podcgroup.Locate(parts[2]); uid != "" {
+			return uid
+		}
+	}
+	return ""
 }

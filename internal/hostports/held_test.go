@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 )
@@ -114,6 +115,24 @@ func TestClaims(t *testing.T) {
 		if got := fmt.Sprint(Claims(TCP, ip, 80)); got != want {
 			t.Errorf("%q: %s, want %s", addr, got, want)
 		}
+	}
+}
+
+func TestListener(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := netip.MustParseAddrPort(l.Addr().String()).Port()
+	want := fmt.Sprintf("this agent (process %d)", os.Getpid())
+	if pod, who := Listener(port); pod != "" || who != want {
+		t.Errorf("port %d: pod %q, %q; want %q", port, pod, who, want)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if pod, who := Listener(0); pod != "" || who != "" {
+		t.Errorf("port 0: pod %q, %q; want nobody", pod, who)
 	}
 }
 

@@ -55,7 +55,7 @@ type Query struct {
 	// Short lists the resources of which the node has too little for a pod, a line each.
 	Short func(*v1.Pod) []string
 	// Listener returns who listens at a TCP port of the node: the UID of a pod, and the process.
-	Listener func(port int32) (podUID, process string)
+	Listener func(port uint16) (podUID, process string)
 	// Parts are those of the agent.
 	PartList []local.Part
 	// PodLogs is the directory that the logs of pods are below.

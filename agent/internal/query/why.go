@@ -95,7 +95,7 @@ func (q *Query) lastWords(pod *v1.Pod, container string, previous bool) string {
 
 // holder names who listens at a TCP port of the node: a pod, or a process.
 func (q *Query) holder(port int32) string {
-	uid, process := q.Listener(port)
+	uid, process := q.Listener(uint16(port))
 	return cmp.Or(q.podName(types.UID(uid)), process)
 }
 
