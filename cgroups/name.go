@@ -86,8 +86,8 @@ func parseSystemd(s string) Name {
 	return parts
 }
 
-// unitOf returns the slice of a path of systemd, and the slice above it. The root
-// slice is called "-.slice".
+// unitOf returns the names of a systemd slice and of its parent, from the path of the
+// slice's cgroup. The root slice is called "-.slice".
 func unitOf(p string) (unit, parent string) {
 	unit, parent = path.Base(p), path.Base(path.Dir(p))
 	if parent == "/" {
@@ -96,7 +96,7 @@ func unitOf(p string) (unit, parent string) {
 	return unit, parent
 }
 
-// Both words are the kubelet's: other tools find pods by them.
+// The kubelet uses the same names, and other tools find pods by them.
 const (
 	nodeComponent = "kubepods"
 	podPrefix     = "pod"
@@ -134,10 +134,10 @@ func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 	return t.tier(class).Child(podPrefix + string(uid))
 }
 
-// podOf returns the pod whose cgroup has the name n. It returns false for a name
-// elsewhere, deeper, or in another form. It compares the whole parent, not only the
-// depth: Sweep removes the cgroups that podOf accepts, and other programs may use
-// the prefix too.
+// podOf returns the pod whose cgroup has the name n, and false if n is not the name of
+// a pod's cgroup of this tree. It compares the whole parent, not only the depth, since
+// Sweep removes the cgroups that podOf accepts, and other programs may use the prefix
+// "pod" too.
 func (t tree) podOf(n Name) (types.UID, v1.PodQOSClass, bool) {
 	if len(n) == 0 {
 		return "", "", false
