@@ -16,7 +16,7 @@ const (
 	setPods6 = "pods6" // port, MAC address, IPv6 address
 )
 
-// Types of nft, as those in rules.go.
+// More data types of nft's set keys; see rules.go.
 const (
 	typeEther  = 9
 	typeIfname = 41

@@ -101,8 +101,8 @@ func (p *Plugin) drop(id string) {
 	p.count()
 }
 
-// hasAddress reports whether a pod has an address. Only damaged records give one
-// to two. p.mu is held.
+// hasAddress reports whether any pod has the address. After a restart two pods may
+// have the same one if records are damaged. p.mu is held.
 func (p *Plugin) hasAddress(addr netip.Addr) bool {
 	for _, one := range p.pods {
 		if one.IPv4.Addr() == addr {

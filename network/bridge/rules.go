@@ -17,8 +17,9 @@ const (
 	setAddr6 = "hostports6_addr"
 )
 
-// Types of nft, as numbers that only "nft list" uses; six bits each, the first of a
-// concatenation in the highest bits.
+// Data types of set keys, numbered as in the nft program, which prints keys by
+// them. The kernel ignores them. A concatenation has six bits for each type, the
+// first in the highest bits.
 const (
 	typeIPv4    = 7
 	typeIPv6    = 8

@@ -129,8 +129,8 @@ func fromUint(n uint32) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// prefixOf converts an address and mask of netlink. A nil network is the default
-// route's.
+// prefixOf converts an address and mask of netlink. The destination of a default
+// route is nil, and an error here.
 func prefixOf(n *net.IPNet) (netip.Prefix, error) {
 	if n == nil {
 		return netip.Prefix{}, errors.New("no network")
