@@ -101,13 +101,13 @@ func (c *container) mountRootfs(root image.Rootfs) error {
 	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
 }
 
-// letPass opens a directory to a group, for passing through and nothing else. Before that
-// it is closed, so that no moment has both the mode and another group.
+// letPass gives a group the right to pass through a directory, not to list it. The mode is
+// closed first: the directory's former group never gets that right.
 func letPass(dir string, group int) error {
 	return errors.Join(os.Chmod(dir, closed), os.Chown(dir, 0, group), os.Chmod(dir, mapped))
 }
 
-// shift is an ID of an image as the host sees it.
+// shift returns the ID on the host of a user or group ID in an image.
 func shift(id int, m []*runtimeapi.IDMapping) int {
 	for _, one := range m {
 		if from := int(one.GetContainerId()); id >= from && id < from+int(one.GetLength()) {

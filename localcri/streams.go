@@ -261,7 +261,8 @@ func (p *pipes) close() {
 	}
 }
 
-// ReopenContainerLog has a container's log go on in a new file of its name.
+// ReopenContainerLog makes the monitor open the container's log path again, after the
+// log was renamed. It does nothing for a container without a log.
 func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 	c, err := r.lookContainer(ctx, id)
 	if err != nil {

@@ -90,7 +90,7 @@ func (e *Executor) base(log string) []string {
 // maxID is the longest ID; ours are 64 hexadecimal digits.
 const maxID = 128
 
-// checkID refuses what would be an option or a path to a runtime.
+// checkID refuses an ID that an OCI runtime could take for an option or for a path.
 func checkID(id string) error {
 	ok := id != "" && len(id) <= maxID
 	for _, c := range []byte(id) {

@@ -69,9 +69,10 @@ func args(in *Input) ([]string, error) {
 // defaultPath is the PATH of a container whose image sets none.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment puts the container's variables over the image's. The last one of
-// a name counts, at the place of the first. execve(2) can pass no NUL: a value with one is
-// an error, unless it is the image's, whose author is not here to read it.
+// environment merges the variables of the image and of the container. A later value
+// replaces an earlier one of the same name, in its position. execve(2) cannot pass a NUL: it
+// is an error in a variable of the container, and a variable of the image with one is left
+// out, since the pod's author cannot change it.
 func environment(in *Input) ([]string, error) {
 	env := []string{defaultPath}
 	if in.Container.GetTty() {

@@ -147,8 +147,8 @@ func (r *Reader) killOne(pid int, cgroup string) error {
 	return nil
 }
 
-// inside reports whether a process is in a cgroup or below it, in any hierarchy
-// that is looked at.
+// inside reports whether a process is in a cgroup or below it, in any hierarchy. It is
+// false for a process that has ended.
 func (r *Reader) inside(pid int, cgroup string) (bool, error) {
 	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(pid)+"/cgroup", maxFile)
 	if gone(err) {
@@ -168,7 +168,7 @@ func inCgroup(procCgroup []byte, cgroup string) bool {
 	return false
 }
 
-// hierarchies are those of v1 in which every process of a container is.
+// hierarchies are the v1 hierarchies that contain every process of a container.
 var hierarchies = []string{"freezer", "pids", "memory"}
 
 // Processes returns the processes of a cgroup and of those below it, none if it is
