@@ -114,7 +114,8 @@ func checkKeys[V string | []byte](p *field.Path, data map[string]V) (errs field.
 	return errs, size
 }
 
-// checkImmutable checks a change of what says that it is never changed.
+// checkImmutable checks an update of a ConfigMap or Secret against its field
+// immutable. same reports that the data is unchanged.
 func checkImmutable(was, is *bool, same bool) (errs field.ErrorList) {
 	const never = "field is immutable when `immutable` is set"
 	if deref(was) && !deref(is) {

@@ -57,7 +57,7 @@ func oneOf[T ~string](c *claimChecker, p *field.Path, value T, allowed ...T) {
 	}
 }
 
-// most checks how many elements a list has.
+// most adds an error if a list has more elements than allowed.
 func (c *claimChecker) most(p *field.Path, n, most int) {
 	if n > most {
 		c.add(field.TooMany(p, n, most))

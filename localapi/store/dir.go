@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// suffix is that of the files that are read; others are left alone. An editor's swap
-// files and backups have other endings, and so are no objects.
+// suffix is the suffix of object files. Other files, such as an editor's backups, are
+// ignored.
 const suffix = ".yaml"
 
 // maxFiles is how many files are looked at. It bounds the time and the memory of

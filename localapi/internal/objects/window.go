@@ -19,15 +19,15 @@ type Step struct {
 	at   time.Time
 }
 
-// Bounds of the window that watches resume from. What was changed longer ago is forgotten
-// as an API server's etcd forgets it by default, so that a node at rest keeps none.
+// Bounds of the changes that are kept for watches that resume. An API server, too, keeps
+// changes for five minutes by default (etcd's compaction). A node at rest keeps none.
 const (
 	maxSteps     = 5000
 	maxStepsSize = 32 << 20
 	maxStepsAge  = 5 * time.Minute
 )
 
-// window has the last steps.
+// window has the last changes.
 type window struct {
 	steps []Step
 	size  int           // of what steps refer to
