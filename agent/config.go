@@ -103,22 +103,23 @@ type Images struct {
 
 // VolumeConfig defines how pods get their volumes.
 type VolumeConfig struct {
-	// Manager makes them; a volumemgr.Manager with all plugins of this module,
-	// the sources' ConfigMaps and Secrets, and what follows.
+	// Manager mounts and unmounts volumes. Default: a volumemgr.Manager with all
+	// plugins of this module, the sources' ConfigMaps and Secrets, and the fields
+	// below.
 	Manager Volumes
-	// Tokens, Bundles and Certificates are for projected volumes; pods that
-	// want one wait for it in vain without.
+	// Tokens, Bundles and Certificates are for projected volumes. A pod whose
+	// volume needs one that is nil does not start.
 	Tokens       plugins.Tokens
 	Bundles      plugins.Bundles
 	Certificates plugins.Certificates
-	// Plugins make kinds of volumes beside those of this module; none.
+	// Plugins are further volume plugins, beside those of this module; none.
 	Plugins []volumemgr.Plugin
-	// Mounter makes and lists the mounts; the kernel's, of this machine.
+	// Mounter makes and lists mounts; mount.Kernel, which mounts on this machine.
 	Mounter mount.Mounter
-	// BootID names the present boot of the machine, with which what is in memory went;
-	// that of the kernel.
+	// BootID identifies the current boot of the machine: volumes in memory do not
+	// survive it. Default: the kernel's boot_id.
 	BootID string
-	// SubPaths gives containers parts of volumes; bind mounts of this machine.
+	// SubPaths mounts subPaths of volumes for containers; bind mounts on this machine.
 	SubPaths podruntime.SubPaths
 }
 

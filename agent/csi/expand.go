@@ -55,14 +55,15 @@ type expansions struct {
 	volumes map[block.Volume]*try
 }
 
-// try is how often one has failed, when it is tried again, and whether it is now.
+// try is the state of one volume's expansion: its failures in a row, when it is tried
+// again, and whether it is running.
 type try struct {
 	failures int
 	until    time.Time
 	running  bool
 }
 
-// expandAll begins what is due, and returns when the next is.
+// expandAll starts the expansions that are due, and returns the time until the next.
 func (p *Part) expandAll(ctx context.Context, x *expansions) time.Duration {
 	needed := map[block.Volume]block.Expansion{}
 	for _, pod := range p.host.Pods() {

@@ -57,8 +57,8 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// servedPatience is how long a process that serves a socket has to take a
-// connection; the kernel does it at once, unless many wait.
+// servedPatience limits a connection attempt. The kernel completes it at once while a
+// process listens, unless its backlog is full.
 const servedPatience = time.Second
 
 // served reports whether a process listens at a socket.

@@ -138,9 +138,9 @@ func (p *UserNamespaces) read() (*ranges, error) {
 	return out, nil
 }
 
-// damaged makes the best of a value that cannot be read. Its pod may run: the range
-// that the key names stays the pod's, and where it names none, no range is given
-// that might be the one.
+// damaged handles a record that cannot be read. The pod may be running with its
+// range: if the key contains the range, the record is written again; if not, the pod
+// is added to out.lost, and no range that it might have is given to another pod.
 func (p *UserNamespaces) damaged(out *ranges, key string, value []byte, cause error) {
 	uid, named, length := parseKey(key)
 	log := p.cfg.Log.With(zap.String("uid", string(uid)))
