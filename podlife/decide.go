@@ -23,8 +23,9 @@ type Knowledge struct {
 	// for another definition, or for a resource that cannot change while it runs. Nil
 	// means that it is not.
 	Changed, Resized func(*v1.Container, *observed.Container) bool
-	// Waits returns until when a container may not be started after its newest instance,
-	// nil if there is none, and why; the zero time if it may now. Nil means that none waits.
+	// Waits returns the end of a container's wait before it may be started, and the reason.
+	// The zero time means that it may be started now. The newest instance is nil if there is
+	// none. If Waits is nil, no container waits.
 	Waits func(*v1.Container, *observed.Container) (until time.Time, why Kind)
 }
 

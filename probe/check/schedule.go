@@ -261,8 +261,8 @@ func (e *Engine) fill(l *lane) {
 	}
 }
 
-// work runs the round of a probe, and then of others of the same lane while any
-// wait.
+// work makes the check r, and then the checks that wait for a slot of l, until none
+// waits.
 func (e *Engine) work(l *lane, r *run) {
 	defer e.wg.Done()
 	for r != nil {
@@ -275,7 +275,7 @@ func (e *Engine) work(l *lane, r *run) {
 	}
 }
 
-// timed runs a round, and gives its slot away if it takes too long.
+// timed makes a check. It frees its slot for another check after slowAfter.
 func (e *Engine) timed(l *lane, r *run) {
 	if s := &r.p.spec; s.Group != "" && s.Timeout+s.Slack > slowAfter {
 		long := time.AfterFunc(slowAfter, func() { e.yield(l, r) })
