@@ -213,8 +213,9 @@ func (d *directory) drop(path string) {
 	}
 }
 
-// dropReplaced drops files that were removed, even if they exist again: their pods end and start
-// anew, even if the content is the same. It reports whether it dropped any.
+// dropReplaced drops the manifests of files that were removed since the last scan. If a file
+// exists again, its pod is replaced, even if the content is the same. It reports whether it
+// dropped any.
 func (d *directory) dropReplaced(removed []string) (changed bool) {
 	for _, p := range removed {
 		if d.files[p] == nil {

@@ -14,17 +14,18 @@ import (
 // limited by the pods that the receiver knows and those that are wanted. Manager.mu guards it.
 type queue struct {
 	entries map[entryKey]*entry
-	turn    int             // the merge that is being queued
+	turn    int             // counts the changes of sources; entries of an earlier one are received first
 	seq     int             // orders the pods of one change
 	told    map[string]bool // sources of which a change was taken
 }
 
-// entryKey identifies an entry. It has the name too, since a manifest may give its UID to
-// another pod, which is no update. An empty UID stands for the source itself.
+// entryKey identifies an entry: by UID and name of its pod, or by name and rank of its source
+// if it has no pod. The name of a pod is part of the key since an edited manifest may give the
+// same UID to another pod, which is not an update.
 type entryKey struct {
 	uid  types.UID
 	name string
-	rank int // of an entry without a pod
+	rank int // 0 for an entry with a pod
 }
 
 // entry is one change that was not received yet: of a pod, or of a source as a whole.
@@ -40,7 +41,7 @@ type entry struct {
 	then *entry
 }
 
-// The ranks are the order in which the changes of one merge must be acted on.
+// The ranks order the changes of one turn, as the receiver has to act on them.
 const (
 	rankRemove = iota
 	rankAdd
@@ -73,8 +74,7 @@ func (q *queue) notice(rank int, source string, configs ...Object) {
 	q.add(&entry{rank: rank, turn: q.turn, source: source, configs: configs})
 }
 
-// keyOf returns the key of an entry. Entries without a pod have no UID: there is one per source
-// and rank.
+// keyOf returns the key of e. A source has one entry without a pod for each rank.
 func keyOf(e *entry) entryKey {
 	if e.pod == nil {
 		return entryKey{name: e.source, rank: e.rank}
@@ -82,7 +82,7 @@ func keyOf(e *entry) entryKey {
 	return entryKey{uid: e.pod.UID, name: podmeta.FullName(e.pod.Namespace, e.pod.Name)}
 }
 
-// add queues e, or merges it with the entry of the same pod. e belongs to the queue.
+// add queues e, or merges it with the entry of the same key. The caller must not use e any more.
 func (q *queue) add(e *entry) {
 	if then := e.then; then != nil { // of an entry that is put back
 		e.then = nil
@@ -99,7 +99,8 @@ func (q *queue) add(e *entry) {
 		q.entries[k] = e
 		return
 	}
-	// Removed and back at once: both must be received, or the old pod would never end.
+	// A static pod was removed and added again. Both changes must be received, so that the old
+	// pod ends.
 	if old.rank == rankRemove && e.pod != nil && podmeta.IsStatic(e.pod) {
 		old.then = old.then.before(e)
 		return
@@ -154,8 +155,8 @@ func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 		return 0, false
 	case first == rankAdd:
 		return rankAdd, true
-	// For pods that are not static a removal and an addition come
-	// to a new version of the pod, which the receiver knows.
+	// For pods that are not static, a removal and an addition make an update: the
+	// receiver still has the pod.
 	case first == rankRemove && second == rankAdd && now.DeletionTimestamp != nil:
 		return rankDelete, true
 	case first == rankRemove && second == rankAdd:
@@ -168,7 +169,7 @@ func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 	}
 }
 
-// taken is a change with the entries that it was made from.
+// taken is a change, with the entries that it was made from for putBack.
 type taken struct {
 	Change
 	of []*entry
@@ -191,7 +192,7 @@ func (q *queue) take() (taken, bool) {
 	t := taken{Change: Change{Op: opOf[first.rank], Source: first.source}}
 	for _, e := range all {
 		same := e.turn == first.turn && e.source == first.source
-		// News of the configuration come with the last change of their turn.
+		// Changed ConfigMaps and Secrets go into the last change of their turn.
 		config := same && e.rank == rankConfig
 		if !config && (!same || e.rank != first.rank) {
 			break
