@@ -9,13 +9,13 @@ const (
 	LabelContainerName = "io.kubernetes.container.name"
 )
 
-// Annotations that the kubelet puts on containers. They carry what is needed
-// to account for a container, and to end it well, when its pod's spec is no
-// longer known.
+// Annotations that the kubelet puts on containers. They have what the status and
+// the end of a container need (termination message, preStop hook, grace period)
+// when the spec of its pod is no longer known.
 const (
-	// Hash and restart count are read back by Reader: they tell whether a container
-	// is of the spec of now, and how often it was started, after a restart of the
-	// agent.
+	// Reader reads hash and restart count. After a restart of the agent they show
+	// whether a container was made from the present spec, and how often it was
+	// started.
 	AnnotationHash                      = "io.kubernetes.container.hash"
 	AnnotationRestartCount              = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath    = "io.kubernetes.container.terminationMessagePath"
@@ -26,8 +26,8 @@ const (
 	AnnotationPodTerminationGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
 )
 
-// AnnotationResources is this project's own: the resources, as JSON of a
-// v1.ResourceRequirements, that a container was created with.
+// AnnotationResources has the resources that a container was created with, as JSON
+// of a v1.ResourceRequirements. The kubelet does not have this annotation.
 const AnnotationResources = "io.nodewright.container.resources"
 
 // AnnotationLife is this project's own: the number of the life of its pod that a sandbox

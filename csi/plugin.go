@@ -70,7 +70,8 @@ func (Plugin) Supports(s *volumemgr.Spec) bool {
 
 // Times of operations: a wait for the attacher, and a call or two.
 const (
-	// attachTime is the kubelet's wait for an attacher.
+	// attachTime is how long a volume may take to be attached; the kubelet waits as
+	// long.
 	attachTime = 10 * time.Minute
 	// ownTime is longer than the two minutes of a call, so that an operation
 	// returns the result of its call, not a timeout of its own.

@@ -47,9 +47,9 @@ type Store interface {
 // other field means the default named beside it.
 type Config struct {
 	// SocketDir is the directory of kubelet.sock, at which plugins register, and of
-	// the plugins' own sockets: the kubelet's is /var/lib/kubelet/device-plugins.
-	// Run removes the sockets in it at each start, which plugins detect. "":
-	// plugins cannot register there.
+	// the plugins' own sockets. The kubelet uses /var/lib/kubelet/device-plugins. At
+	// its start Run removes all sockets in it, so that plugins register again. If it
+	// is "", kubelet.sock is not served.
 	SocketDir string
 	// Store must not be used by another Manager.
 	Store Store

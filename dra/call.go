@@ -76,8 +76,9 @@ func refs(claims []*claim) []ClaimRef {
 	return list
 }
 
-// callPrepare makes the call, without Manager.mu, and records its result. Devices
-// replace those of an earlier answer; the caller of prepareBy stores them.
+// callPrepare calls the driver's Prepare and records the result in claims and o. The
+// devices replace those of an earlier answer. The result is not stored yet: the
+// caller of prepareBy stores the claims. m.mu is not held.
 func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	answer, err := p.driver.Prepare(ctx, refs(claims))
 	if err == nil {

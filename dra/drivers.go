@@ -46,9 +46,10 @@ type plugin struct {
 	stale  *time.Timer // when the first of health is too old
 }
 
-// Offer adds a driver of this process. instance distinguishes several of one name;
-// the newest one is used. The manager owns d: it closes d when it is withdrawn,
-// when Run ends, and if Offer fails. Before Run the error is [ErrNotRunning].
+// Offer adds a driver that runs in this process. Of several drivers with the same
+// name, which instance distinguishes, the newest is used. The manager owns d and
+// closes it after Withdraw, when Run ends, or if Offer fails. Before Run it returns
+// [ErrNotRunning].
 func (m *Manager) Offer(name, instance string, d Driver) error { return m.offer(name, instance, d) }
 
 // Withdraw removes a driver. Running calls are completed, and the driver is closed

@@ -66,13 +66,13 @@ type CredentialsConfig struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// Waits of a Manager.
+// Times of Credentials.
 const (
-	firstCertificateRetry = 2 * time.Second
+	firstCertificateRetry = 2 * time.Second // after a failed request; doubles
 	lastCertificateRetry  = 32 * time.Second
 	refusedWait           = 10 * time.Minute // after a request that was denied
-	signWait              = 15 * time.Minute
-	lookEvery             = time.Minute // the clock of the machine may be set meanwhile
+	signWait              = 15 * time.Minute // for the signer to answer a request
+	lookEvery             = time.Minute      // between checks for a due rotation: the machine's clock may be set
 )
 
 // Credentials keeps the certificates of a node: the client certificate and the
@@ -120,10 +120,10 @@ type Credentials struct {
 
 	mu       sync.Mutex
 	pair     *tls.Certificate
-	at       time.Time // to be replaced
-	healthy  bool      // of the API server; last known
+	at       time.Time // when pair has to be replaced
+	healthy  bool      // whether the API server was healthy at the last request
 	unstored [2][]byte // a pair that is not stored yet
-	closing  time.Time // when connections have to be closed; zero: not
+	closing  time.Time // when CloseConnections has to be called; zero: never
 	started  bool
 
 	asked *asked // the last request; nil: the next one is new. Used only by Run.
@@ -336,8 +336,8 @@ func (m *Credentials) rotate(ctx context.Context) {
 	}
 }
 
-// retryWait is the kubelet's back-off; a request that was refused is made again
-// less often, as each leaves an object behind.
+// retryWait returns the wait after a failure: the kubelet's back-off, and a longer one
+// after a denied request, since each request leaves an object in the API server.
 func retryWait(try int, err error) time.Duration {
 	wait := retry.Backoff{First: firstCertificateRetry, Max: lastCertificateRetry}
 	if errors.Is(err, ErrCertificateDenied) || errors.Is(err, ErrCertificateFailed) {

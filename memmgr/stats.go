@@ -5,7 +5,8 @@ import "github.com/nodewright/nodewright/numa"
 // NodeStats are the figures of a node.
 type NodeStats struct {
 	ID int
-	// Group is the set of nodes that serve the same containers, or the node alone.
+	// Group is the set of NUMA nodes over which the containers of this node are
+	// spread; the node alone if each is on it alone.
 	Group numa.NodeSet
 	// Assignments is the number of blocks that the node serves.
 	Assignments int

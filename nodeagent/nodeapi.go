@@ -75,12 +75,13 @@ func (n *Node) InnerAPI() (*server.Server, error) {
 	return server.New(cfg)
 }
 
-// nodeAPI is the server, with its certificates.
+// nodeAPI is the HTTP server of the node API (the kubelet's port 10250), with its
+// certificates.
 type nodeAPI struct {
 	server *server.Server
 	certs  *server.Certs // nil without HTTPS
 
-	contention bool // blocking is profiled while it is served
+	contention bool // profile blocked goroutines while the server runs
 }
 
 // api returns the configuration without the main port, for NodeAPI and InnerAPI.

@@ -26,9 +26,9 @@ const (
 	// further failure up to maxRetry.
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
-	// If a list and the inspection that follows it disagree, the pod is inspected again after
-	// minRetry, doubled up to maxDenied each time. Without an event stream the list may have
-	// become true meanwhile.
+	// If a list disagrees with the inspection after it, the next such list leads to an inspection
+	// only after minRetry, doubled up to maxDenied each time. The pod is not left alone: without
+	// an event stream, the list may be the first to show a change.
 	maxDenied = 10 * time.Second
 	// lookBurst inspections of a pod are made without delay; further ones follow at lookEvery.
 	// This limits the cost of a runtime that reports changes without end.

@@ -42,8 +42,8 @@ type record struct {
 	retry    *time.Timer
 	failures int
 
-	// denied has the items of a list that the following inspection contradicted. denials counts
-	// such lists in a row.
+	// denied has the items of the last list that disagreed with the inspection after it. denials
+	// counts the inspections in a row that disagreed with this list.
 	denied  []item
 	denials int
 

@@ -314,7 +314,8 @@ var ErrNoContainer = errors.New("no such container")
 // Group says which list of the spec contains a container: init, regular or ephemeral.
 type Group int
 
-// The three lists.
+// Regular is spec.containers, Init spec.initContainers and Ephemeral
+// spec.ephemeralContainers.
 const (
 	Regular Group = iota
 	Init

@@ -18,10 +18,10 @@ const (
 	sharesPerCPU = 1024
 )
 
-// The least that a cgroup shows, in milli-CPUs. What it shows for less is not
-// what was asked.
+// The least CPU values that a cgroup can have, in milli-CPUs. A lower request or limit
+// has the same value in the cgroup, so that it cannot be read back from there.
 const (
-	// The kernel's least quota (sched-bwc: 1 ms) in the period that is used.
+	// The kernel's least quota is 1 ms (sched-bwc).
 	minQuotaMilli  = 10 // a quota of 1000 us in a period of 100 ms
 	minSharesMilli = 2  // what minShares stands for
 )

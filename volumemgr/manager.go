@@ -298,8 +298,8 @@ func (m *Manager) forget(v *volume) {
 	m.drop(v.pod)
 }
 
-// setDevice makes d the device of v; nil is none. The former device may have lost
-// its last user, and is woken. m.mu is held.
+// setDevice makes d the device of v; nil means none. It wakes the former device, whose
+// last user v may have been. m.mu is held.
 func (m *Manager) setDevice(v *volume, d *device) {
 	if v.lost {
 		v.lost = false

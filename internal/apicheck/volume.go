@@ -83,7 +83,7 @@ func Claim(s *v1.PersistentVolumeClaimSpec, p *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// data checks what a volume is filled from.
+// data checks a dataSource or dataSourceRef of a claim.
 func data(d *v1.TypedObjectReference, p *field.Path) (errs field.ErrorList) {
 	for _, f := range [][2]string{{"name", d.Name}, {"kind", d.Kind}} {
 		if f[1] == "" {

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// Op is a kind of step of an [OS].
+// Op is a kind of change that an [OS] makes on the disk.
 type Op int
 
-// The steps that determine the state after a crash.
+// The operations on which the content of the disk after a crash depends.
 const (
 	OpWrite Op = iota
 	OpRename
@@ -17,7 +17,7 @@ const (
 	OpSyncDir
 )
 
-// Change is one step, before it is made.
+// Change is an operation that is about to be made.
 type Change struct {
 	Op   Op
 	Path string

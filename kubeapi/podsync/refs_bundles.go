@@ -189,8 +189,8 @@ func selector(want plugins.Bundle) (func(name string, is bundle) bool, error) {
 	return func(_ string, is bundle) bool { return is.signer == want.Signer && by.Matches(is.labels) }, nil
 }
 
-// wait starts to follow, if this is the first call, and waits for the server's
-// first answer up to Patience.
+// wait starts the watch with its first call, and waits at most Patience for the
+// server's first answer.
 func (b *Bundles) wait(ctx context.Context) error {
 	b.mu.Lock()
 	patience := b.cfg.Patience
@@ -212,7 +212,7 @@ func (b *Bundles) wait(ctx context.Context) error {
 	}
 }
 
-// release ends all waits.
+// release ends all calls of wait: Patience has passed, or Run has ended.
 func (b *Bundles) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

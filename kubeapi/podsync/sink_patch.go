@@ -67,7 +67,8 @@ func anyContainer(st v1.PodStatus) bool {
 	return len(st.InitContainerStatuses) > 0 || len(st.ContainerStatuses) > 0
 }
 
-// statusField is a field of a status that a patch may have, by its place and its name.
+// statusField is a field of v1.PodStatus that a patch may have: its index in the struct and
+// its JSON name.
 type statusField struct {
 	index int
 	name  string

@@ -27,8 +27,8 @@ type Config struct {
 	Name string
 	// Dir is the absolute path of a directory for this node alone; it is created.
 	Dir string
-	// Kubeconfig is the file for the API server, with the permissions of a node of
-	// that name.
+	// Kubeconfig is the kubeconfig file of the node. Its user needs the permissions of
+	// the node Name: system:node:NAME in the group system:nodes.
 	Kubeconfig string
 	// Transport calls the API server: that of Kubeconfig, which must have no TLS
 	// options then, or one without a name, such as kubeapitest's. Nil: the

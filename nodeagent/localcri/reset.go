@@ -27,10 +27,11 @@ type ResetOptions struct {
 	RootDir string
 	// CgroupDriver is the driver in the node's configuration; cgroupfs.
 	CgroupDriver string
-	// Images says to remove images, too, and the record of the node's runtime.
+	// Images removes images as well, and the record of which runtime the node runs
+	// its pods on: the next agent may choose another.
 	Images bool
-	// All says to remove everything below RootDir, images and data of volumes
-	// included, unless a mount remains.
+	// All removes everything below RootDir, images and data of volumes included,
+	// unless a mount remains.
 	All bool
 	// ClaimsDir is the node's Settings.ClaimsDir; node.ClaimsDir.
 	ClaimsDir string

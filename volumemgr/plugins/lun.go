@@ -115,7 +115,8 @@ func newLUN(cfg lunConfig) (*lunPlugin, error) {
 	return &lunPlugin{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
 }
 
-// Name returns the name of the plugin: that of its storage network.
+// Name returns the name of the plugin, which is that of its storage network:
+// kubernetes.io/iscsi or kubernetes.io/fc.
 func (p *lunPlugin) Name() string { return p.cfg.Network.Name() }
 
 // Supports reports whether spec is of the network's kind.

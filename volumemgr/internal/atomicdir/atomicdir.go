@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// The names that readers rely on.
+// The names are the kubelet's: programs in containers watch ..data for changes.
 const (
 	dataLink = "..data"
 	tempLink = "..data_tmp"
