@@ -36,7 +36,7 @@ type Events interface {
 type Config struct {
 	// Root is the agent's directory, an absolute and clean path.
 	Root string
-	// Plugins are the kinds of volumes. The first one that supports a spec is used.
+	// Plugins implement the kinds of volumes. The first one that supports a spec is used.
 	Plugins []Plugin
 	// Mounter is the node's mount table.
 	Mounter Mounter
@@ -120,7 +120,7 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// noEvents is Events for an agent without any.
+// noEvents drops all events.
 type noEvents struct{}
 
 func (noEvents) Event(*v1.Pod, string, string, string) {}

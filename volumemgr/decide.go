@@ -7,9 +7,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// The decisions of the manager, as pure functions of small views: neither a clock,
-// nor a lock, nor the disk is in this file, so that its tests can go through every
-// case. The records behind the views are in volume.go, the actions in manager.go.
+// The decisions of the manager, as pure functions without clock, lock or disk, so that
+// tests can go through every case. Their input, the views, is made from the records in
+// volume.go; wake in manager.go executes the actions.
 
 // presence says whether a volume or a device is mounted.
 type presence int
@@ -43,7 +43,7 @@ const (
 	succeeded     class = iota
 	maybe               // ErrUncertain: it may have worked
 	unchanged           // ErrTransient
-	failedForSure       // nothing was left
+	failedForSure       // any other error: nothing is mounted
 )
 
 // classify returns the class of an operation's error. An operation that exceeded
@@ -125,7 +125,7 @@ type view struct {
 	device    bool // it has a device...
 	deviceHas presence
 	conflict  bool          // a running operation excludes a set-up of this volume
-	busy      bool          // and one excludes its tear-down
+	busy      bool          // a running operation excludes a tear-down of this volume
 	failed    op            // the last operation that failed
 	wait      time.Duration // remaining back-off after it
 }
@@ -217,7 +217,7 @@ type deviceAction struct {
 	do   op // opNone: nothing
 	stop bool
 	wait time.Duration
-	gone bool // the record can go
+	gone bool // the record can be removed
 }
 
 // decideDevice returns the next action for a device, in the order of decide's

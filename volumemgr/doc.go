@@ -30,10 +30,10 @@
 //
 // # Plugins
 //
-// A kind of volume implements [Plugin]; capabilities of some kinds alone are optional
-// interfaces beside it. Package plugintest is the conformance suite for plugins. Package
-// content implements the volumes whose files the node writes, package plugins the other
-// kinds; package mount is the mount table that they share.
+// A kind of volume implements [Plugin], and optional interfaces for what only some kinds
+// can do. Package plugintest is the conformance suite for plugins. Package plugins has the
+// plugins of this module, except for CSI drivers (package csi). Package mount implements
+// [Mounter], which all plugins share.
 //
 // # Layout
 //
@@ -63,8 +63,8 @@
 //
 // # What it leaves to others
 //
-// Attachment by a controller, resizes, SELinux mount contexts, the node affinity of
-// persistent volumes, the list of pods, and the mounts of subPaths, which it only removes.
+// Attachment by a controller, resizes, SELinux mount contexts, the list of pods, and the
+// mounts of subPaths, which it only removes.
 //
 // Tier: beta.
 package volumemgr

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// Consecutive failures of one volume or device, with their back-off. The first error is kept
-// too, for Why.
-
 // failures are consecutive failures of one operation. The zero value has none.
 // Manager.mu guards it, as part of a volume or a device.
 type failures struct {
@@ -33,8 +30,8 @@ func (f *failures) add(o op, err error, now time.Time) {
 // clear resets the failures after a success.
 func (f *failures) clear() { *f = failures{} }
 
-// now ends the back-off but keeps the count, so that the next failure continues the back-off.
-func (f *failures) now() { f.until = time.Time{} }
+// retryNow ends the current wait but keeps the count: the next failure leads to a longer wait.
+func (f *failures) retryNow() { f.until = time.Time{} }
 
 // left returns the rest of the back-off; 0 or less means that a retry is due.
 func (f *failures) left(now time.Time) time.Duration { return f.until.Sub(now) }

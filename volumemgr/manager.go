@@ -41,9 +41,10 @@ type Manager struct {
 	// refs has the volumes to wake when an object changes, so that Changed need not
 	// search all pods.
 	refs map[Ref]map[*volume]struct{}
-	// While lost is not zero, such a volume may be on any device of the plugin:
-	// found devices are not unmounted.
-	lost     map[string]int // volumes of a plugin whose device is not known
+	// lost counts the volumes, by plugin, whose device could not be determined. Such a
+	// volume may use any device of the plugin: as long as there is one, devices that
+	// an earlier process left are not unmounted.
+	lost     map[string]int
 	slots    *slots.Queue[waker]
 	allKnown bool            // Sweep was called: all pods are known
 	ctx      context.Context // Run's; nil before
@@ -84,8 +85,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	if real, err := filepath.EvalSymlinks(m.cfg.Root); err == nil {
 		m.root = real
 	}
-	// m.ctx is still nil, so that wake starts nothing before the picture is
-	// complete.
+	// m.ctx is still nil, so that wake starts nothing before all directories have been
+	// read.
 	m.reconstruct(ctx)
 	m.mu.Lock()
 	m.ctx = ctx
@@ -129,9 +130,9 @@ func (m *Manager) begun(ctx context.Context) error {
 	}
 }
 
-// enter returns the pod's record with its gate held, until leave. The record stays
-// in m.pods that long. It blocks until no other call for the pod is between two
-// steps on disk, or ctx ends.
+// enter takes the gate of a pod and returns its record; leave releases the gate. In
+// between, no other call changes the pod's directories, and the record stays in
+// m.pods. It blocks until the gate is free or ctx ends.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	// A UID is part of paths: one with a slash or ".." would lead out of the root.
 	if !plain(string(uid)) {
@@ -237,8 +238,7 @@ func (m *Manager) wake(v *volume) {
 	}
 }
 
-// wakeAfter wakes v after d. A volume that waits for nothing has no
-// such timer.
+// wakeAfter calls wake for v after d.
 func (m *Manager) wakeAfter(v *volume, d time.Duration) {
 	v.timer = time.AfterFunc(d, func() {
 		m.mu.Lock()
@@ -274,9 +274,9 @@ func (m *Manager) wakeDevice(d *device) {
 	}
 }
 
-// wakeShared wakes everything that an operation may have blocked: the other volumes
-// of the device first, then the device, which is unmounted if none needs it. A nil
-// d is a volume without a device.
+// wakeShared wakes everything that an operation may have blocked: the volumes of the
+// device first, then the device, which is unmounted if no volume needs it. A nil d does
+// nothing.
 func (m *Manager) wakeShared(d *device) {
 	if d == nil {
 		return

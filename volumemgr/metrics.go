@@ -12,7 +12,6 @@ import (
 // The kubelet's metrics of volumes, with its names and buckets, so that its
 // dashboards work. Totals are computed when they are collected.
 
-// metrics are the kubelet's, by its names.
 type metrics struct {
 	m         *Manager
 	volumes   *prometheus.Desc

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Mount resolves volumes, stores that they are wanted, and waits; other calls
-// report changed content. wake does the mounting.
+// Mount resolves volumes, stores that they are wanted, and waits until wake has mounted
+// them. Changed and Refresh mark content that has to be updated.
 
 // Errors of a wait that ended because of the opposite call.
 var (
@@ -102,8 +102,8 @@ type want struct {
 // When ctx is canceled, set-ups for which no other caller waits are canceled, and
 // not retried until the next Mount. When the deadline of ctx passes they continue.
 //
-// A call for a pod whose volumes are mounted is cheap and changes nothing, unless
-// the pod has changed in a way that the content of a volume shows.
+// If all volumes are mounted, Mount only updates those whose content depends on a
+// field of the pod that has changed (see Refresher). It still resolves claims.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	if err := m.begun(ctx); err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	// The wait is outside of the gate, so that an Unmount meanwhile can end it.
 	m.leave(p)
 
-	// A passed deadline is not a cancellation: the sync is repeated, and finds the
-	// set-up further on.
+	// A passed deadline does not cancel set-ups: the caller repeats its sync, and they
+	// go on meanwhile.
 	err = m.wait(ctx, w, func(v *volume) {
 		if errors.Is(ctx.Err(), context.Canceled) && v.desired && len(v.waiters) == 0 && v.has != present {
 			v.abandoned = true
@@ -160,7 +160,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	}
 	if len(errs) > 0 {
 		p.failing = true
-		m.tellReady(p) // it may have happened a moment ago
+		m.tellReady(p) // the volumes may have been mounted since wait returned
 	}
 	return out, errors.Join(errs...)
 }
@@ -227,10 +227,10 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	return w, nil
 }
 
-// want stores the volumes that the pod wants and returns a waiter for them. With
-// sure, wants has all volumes of the pod, and others are released. Without it, one
-// of the others may be the volume that could not be resolved, and none is released.
-// m.mu and the pod's gate are held.
+// want stores the volumes that the pod wants, wakes them, and returns a waiter for them.
+// If sure is true, all volumes of the pod were resolved, and volumes that are not in
+// wants are torn down. Otherwise one of them may be a volume that could not be resolved:
+// none is torn down. m.mu and the pod's gate are held.
 func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter {
 	p.wanted, p.told, p.sure, p.failing = true, true, sure, false
 	now := time.Now()
@@ -260,7 +260,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 			if v.made != nil && v.made != object && r.Stale(v.spec, v.made, object) {
 				v.stale = true
 				// A pod that has changed may be the repair of the failure.
-				v.fails.now()
+				v.fails.retryNow()
 			}
 		}
 		if want.device.Name != "" {
@@ -269,7 +269,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 			m.setDevice(v, nil)
 		}
 	}
-	// All volumes are with the waiter before any is woken.
+	// All volumes are added to the waiter before any is woken.
 	for _, v := range p.volumes {
 		names, wanted := named[v]
 		if wanted {
@@ -345,17 +345,17 @@ func (m *Manager) Changed(ref Ref) {
 		if v.has != absent || v.run != nil {
 			v.stale = true
 		}
-		v.fails.now()
+		v.fails.retryNow()
 		if v.device != nil {
-			v.device.fails.now()
+			v.device.fails.retryNow()
 		}
 		m.wake(v)
 	}
 }
 
-// Refresh updates the content of all volumes of the pod that can change, for
-// callers that do not know which object changed. Block volumes, volumes with a
-// device, and unknown pods are ignored.
+// Refresh updates the pod's volumes whose plugin is a Refresher, for callers that do
+// not know which object changed. Other volumes, and unknown pods, are ignored. It does
+// not wait for operations.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -366,7 +366,7 @@ func (m *Manager) Refresh(uid types.UID) {
 	for _, v := range p.volumes {
 		if _, ok := v.plugin.(Refresher); ok {
 			v.stale = v.stale || v.has != absent || v.run != nil
-			v.fails.now()
+			v.fails.retryNow()
 			m.wake(v)
 		}
 	}

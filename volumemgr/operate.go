@@ -14,12 +14,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Operations on volumes, from the slot to the stored result. The work of an
-// operation runs on a goroutine of its own without m.mu; everything before and
-// after it holds m.mu.
+// Operations on volumes: start takes a slot, a goroutine without m.mu calls the plugin,
+// and setUpDone or tornDown stores the result with m.mu held.
 
-// Deadlines of operations: for plugins without their own, and the additional time
-// after which a call counts as hung.
+// defaultDeadline is the deadline of plugins that are no Deadliner. An operation that
+// has not returned overdueAfter after its deadline counts as hung.
 const (
 	defaultDeadline = 2 * time.Minute
 	overdueAfter    = time.Second
@@ -40,9 +39,9 @@ func deadline(p Plugin, spec *Spec) time.Duration {
 	return defaultDeadline
 }
 
-// begin returns the record of an operation that starts now. overdue is called, with
-// m.mu held, if it does not return in time. The caller must end the record and call
-// Done of m.wg, for which Run waits.
+// begin returns the record and the context of an operation that starts now. overdue is
+// called, with m.mu held, if the operation counts as hung. When the operation has
+// returned, the caller calls end of the record, and m.wg.Done, for which Run waits.
 func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Context, *running) {
 	ctx, stop := context.WithTimeout(m.ctx, limit)
 	r := &running{op: o, cancel: stop, started: time.Now()}
@@ -69,8 +68,7 @@ func (m *Manager) start(v *volume, o op) {
 	if s == nil {
 		return
 	}
-	// arg is a snapshot: the record may change while the operation runs, the
-	// operation's view does not.
+	// arg is a copy, since the record may change while the operation runs.
 	arg, now := m.arg(v), time.Now()
 	limit := deadline(v.plugin, v.spec)
 	ctx, r := m.begin(o, limit, func() {
@@ -160,14 +158,14 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		v.stale = true // the content is still to be made again
 	}
 	if m.ctx.Err() != nil || r.canceled {
-		return // it did not fail; callers wait for the next operation
+		return // canceled by the manager, which is no failure: waiters wait for the next operation
 	}
 	v.fails.add(opSetUp, err, now)
 	if d := v.device; d != nil && d.has == present && errors.Is(err, ErrNoDevice) {
 		d.has = uncertain // not absent: the plugin may be wrong in both cases
 	}
 	if changed {
-		v.fails.now() // retry at once: the cause may have changed meanwhile
+		v.fails.retryNow() // retry at once: the cause may have changed meanwhile
 	}
 	v.settle(v.failure(&v.fails))
 	m.cfg.Log.Warn("failed to set up volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
@@ -190,8 +188,7 @@ func (m *Manager) tornDown(v *volume, err error) {
 		v.fails.clear()
 		return
 	}
-	// The process ends, and the next one finds the directory: nothing is lost by
-	// not counting this.
+	// Run is ending: the next process finds the directory and tears the volume down.
 	if m.ctx.Err() != nil {
 		return
 	}

@@ -15,9 +15,9 @@ import (
 // data: volumes by their plugins, then empty directories, then the agent's own
 // files, and the pod's directory last.
 
-// removeAll removes the pods that are gone in parallel, so that one that hangs does
-// not delay others. ErrWanted is no failure: the pod is wanted again. It blocks
-// until all have ended, each until ctx ends at most.
+// removeAll calls remove for each pod that is true in gone, in parallel, so that a pod
+// that hangs does not delay others. ErrWanted is no failure: the pod is wanted again.
+// removeAll returns when all have been removed or have failed, or when ctx ends.
 func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known func(types.UID) bool) error {
 	var (
 		mu   sync.Mutex
@@ -61,9 +61,9 @@ func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	return m.remove(ctx, uid, func() bool { return false })
 }
 
-// remove is Remove, unless spare returns true once the gate is held: the pod may be
-// wanted again. The gate is held to the end, so that no Mount creates directories
-// meanwhile.
+// remove is Remove. If spare returns true, called with the gate held, the pod is wanted
+// again: remove changes nothing and returns ErrWanted. It holds the gate while it removes
+// the directory, so that no Mount creates directories in it.
 func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) error {
 	p, err := m.enter(ctx, uid)
 	if err != nil {
@@ -76,8 +76,8 @@ func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) 
 	return m.removeDir(uid)
 }
 
-// removeDir removes a pod's directory that no volume of a plugin is in. Called with
-// the pod's gate held, and without m.mu.
+// removeDir removes the directory of a pod whose volumes have been torn down. Called
+// with the pod's gate held, and without m.mu.
 func (m *Manager) removeDir(uid types.UID) error {
 	dir := m.podDir(uid)
 	// A link in the place of the directory is refused: its target is not the pod's.

@@ -140,9 +140,9 @@ var (
 	ErrNoDevice = errors.New("the volume's device is not mounted")
 )
 
-// Ref names an object in a pod's namespace, or in none. It is the key of
-// Manager.Changed: a plugin's Sources and the watcher of objects must use the same
-// values. Namespace is "" for cluster-scoped objects.
+// Ref names an object on which the content of a volume depends. The caller of
+// Manager.Changed and the plugin's Sources must use the same values. Namespace is ""
+// for cluster-scoped objects.
 type Ref struct {
 	// Kind is "ConfigMap", "Secret", "ClusterTrustBundle", or any other value on
 	// which a plugin and its source agree.
@@ -169,9 +169,9 @@ type Refresher interface {
 // after the last TearDown; their errors have the meaning of SetUp's.
 type DevicePlugin interface {
 	Plugin
-	// Device returns the device of v, with Name "" if v has none. If v.Spec is nil
-	// it is derived from v.Path and v.Name. It changes nothing, but may read the
-	// plugin's files.
+	// Device returns the device of v, with Name "" if v has none. If v.Spec is nil,
+	// Device finds the device by v.Path, v.Name and the plugin's own files. It
+	// changes nothing.
 	Device(v *Volume) (Device, error)
 	// Devices returns the devices that are mounted now, as an earlier process may
 	// have left them.
@@ -202,11 +202,13 @@ type BlockPlugin interface {
 	UnmapDevice(ctx context.Context, v *Volume) error
 }
 
-// Deadliner is a Plugin with its own deadlines for operations. The default is two
-// minutes.
+// Deadliner is a Plugin with its own deadlines for operations.
 type Deadliner interface {
 	Plugin
-	Deadline(spec *Spec) time.Duration // spec is nil in a TearDown of a found volume
+	// Deadline returns the timeout of an operation on a volume with that spec; 0 means
+	// the default, two minutes. spec is nil for Devices, for a TearDown of a volume
+	// known only by its directory, and for an UnmountDevice.
+	Deadline(spec *Spec) time.Duration
 }
 
 // Meter is a Plugin that measures its volumes itself. Other volumes are measured by
@@ -218,8 +220,8 @@ type Meter interface {
 	Measure(ctx context.Context, v *Volume) (Usage, error)
 }
 
-// Labeler is a Plugin that stands for several plugins, which have their own names
-// in metrics.
+// Labeler is a Plugin whose volumes have different names of plugins in metrics, such
+// as those of CSI drivers.
 type Labeler interface {
 	Plugin
 	// Label returns the name of the plugin of a volume. spec is nil if only the

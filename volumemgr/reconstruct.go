@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The start of a process on a node with pods. Mounts have no record on disk: only
-// the directories below ROOT/pods and the lists of plugins are read, as they are
-// right even if the last process ended in the middle of an operation.
+// Finding the volumes that an earlier process left. Volumes have no records on disk.
+// The directories below ROOT/pods and the device lists of plugins are read instead:
+// they are right even after a crash in the middle of an operation.
 
 // foundVolume is the directory of a volume that an earlier process left. Neither
 // the pod's object nor the spec is known.
@@ -22,14 +22,15 @@ type foundVolume struct {
 	key    volumeKey
 	plugin Plugin
 	device Device
-	// devErr is the error of reading device; both are empty for a volume without a device.
+	// devErr is the error of DevicePlugin.Device. Without a device, device and devErr are
+	// zero.
 	devErr error
 }
 
-// reconstruct adopts the volumes that an earlier process left. Each counts as
-// uncertain: if a pod wants it, it is set up again in place; otherwise it is torn
-// down once that is known for certain. An unreadable directory is logged and
-// counted: Run continues, since the other pods need their volumes.
+// reconstruct creates records of the volumes that an earlier process left, as
+// uncertain: a Mount of the pod sets them up again in place, an Unmount or a Sweep
+// tears them down. An unreadable directory is logged and counted, and the others are
+// read.
 func (m *Manager) reconstruct(ctx context.Context) {
 	for _, p := range m.cfg.Plugins {
 		dp, ok := p.(DevicePlugin)
@@ -121,8 +122,7 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	}
 	for _, top := range list(dir) {
 		kind := top.Name()
-		// Other directories hold no volumes: they are the agent's, and removeDir
-		// sees to them.
+		// Other directories hold no volumes; removeDir removes them.
 		if kind != volumesDir && kind != devicesDir {
 			continue
 		}
@@ -140,7 +140,7 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 			}
 			for _, ve := range list(path) {
 				block := kind == devicesDir
-				// A block device's is a link to it.
+				// A block volume has a link to the device in place of a directory.
 				if ok := ve.IsDir() && !block || ve.Type()&fs.ModeSymlink != 0 && block; !ok {
 					strange = append(strange, filepath.Join(path, ve.Name()))
 					continue
@@ -192,7 +192,7 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 		} else if f.device.Name != "" {
 			d := m.deviceOf(f.plugin.(DevicePlugin), f.device)
 			if d.has == absent {
-				// It cannot be ruled out.
+				// The plugin does not list the device as mounted, but it may be.
 				d.has, d.found = uncertain, true
 			}
 			m.setDevice(v, d)

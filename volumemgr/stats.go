@@ -17,15 +17,15 @@ import (
 // Usage of volumes. Nothing is measured in the background; a measurement that hangs
 // is not started a second time.
 
-// Bounds of measuring: one volume's time, that of a walk in it, which goes on the
-// next time, and how old the answer of a walk may be (the kubelet's
-// volumeStatsAggPeriod).
 const (
-	// Walks share the disk with the pods: they have bounds, and go on at the next
-	// call where they stopped.
+	// measureDeadline limits the measurement of one volume.
 	measureDeadline = 10 * time.Second
-	walkTime        = 3 * time.Second
-	walkKept        = time.Minute
+	// walkTime limits a walk of a directory, since it slows down the pods' disk. The
+	// next call continues the walk.
+	walkTime = 3 * time.Second
+	// walkKept is how long the result of a walk is used (the kubelet's
+	// volumeStatsAggPeriod).
+	walkKept = time.Minute
 )
 
 // Stats is the usage of a volume.
@@ -54,8 +54,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	type measured struct {
 		arg   *Volume
 		names []string
-		kept  Usage // of a walk before; without a time if there was none
-		over  bool
+		kept  Usage // of the last walk; At is zero if there was none
+		over  bool  // its result was noted
 	}
 	var volumes []measured
 	m.mu.Lock()
@@ -67,8 +67,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			}
 		}
 	}
-	// Room for all: a goroutine that outlives its caller must not block on its
-	// result.
+	// The buffer has room for all results: a goroutine that outlives this call must not
+	// block.
 	results := make(chan result, len(all))
 	for i, v := range all {
 		volumes = append(volumes, measured{arg: m.arg(v), names: v.outer, kept: v.usage})
@@ -94,8 +94,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 
 	var out []Stats
 	var errs []error
-	// A volume that cannot be measured now keeps its last usage as a lower bound:
-	// an exceeded limit does not disappear because a walk failed.
+	// note adds a result. For a volume that could not be measured it adds the last known
+	// usage as a lower bound, so that a failed walk does not hide an exceeded limit.
 	note := func(v *measured, u Usage, err error) {
 		v.over = true
 		if errors.Is(err, ErrNoUsage) {
@@ -143,8 +143,8 @@ type walked struct {
 	survey *diskusage.Survey
 }
 
-// measure measures a volume by its plugin or by the cheapest available way. It runs
-// on a goroutine of its own, without m.mu, which the caller may abandon.
+// measure measures a volume: by its plugin, by statfs, by a project quota, or by walking
+// it. It runs without m.mu on a goroutine of its own, and may outlive the call of Stats.
 func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walked) (u Usage, err error) {
 	ctx, stop := context.WithTimeout(ctx, measureDeadline)
 	defer stop()

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Taking a pod's volumes down, with the directories around them. Everything here
-// can be done again after a crash at any point; the next Unmount, Remove or Sweep
-// goes on where this one stopped.
+// Unmounting a pod's volumes, and removing the directories around them. After a crash
+// at any point, the next Unmount, Remove or Sweep continues.
 
 // Unmount unmounts all volumes of the pod, whether a Mount of this process or an
 // earlier process set them up. It blocks until each volume is gone or has failed
@@ -38,8 +37,8 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 }
 
 // unmount is Unmount with the pod's gate held; it releases the gate while it waits.
-// If spare returns true it only returns ErrWanted. The disk is read again, since
-// records may be incomplete.
+// If spare returns true, it changes nothing and returns ErrWanted. It reads the pod's
+// directory, since a volume there may have no record.
 func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error {
 	if spare() {
 		return ErrWanted
@@ -71,7 +70,9 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		if v.run != nil && v.run.overdue {
 			w.drop(v, &Error{Volume: v.shown(), Err: ErrHung})
 		}
-		v.failNow(opTearDown)
+		if v.fails.op == opTearDown {
+			v.fails.retryNow() // a caller requests the tear-down now
+		}
 		m.wake(v)
 	}
 	w.ready()
@@ -97,14 +98,6 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		return fmt.Errorf("%d volumes of pod %s came while others were unmounted", left, p.uid)
 	}
 	return m.tidy(ctx, p.uid)
-}
-
-// failNow ends the back-off of o, if o failed last: a caller requests it now. m.mu
-// is held.
-func (v *volume) failNow(o op) {
-	if v.fails.op == o {
-		v.fails.now()
-	}
 }
 
 // tidy removes the rest of a pod without volumes: subPath mounts of volumes without
@@ -165,8 +158,8 @@ func (m *Manager) removeEmpty(dir string) {
 			_ = m.cfg.Files.Remove(filepath.Join(dir, e.Name())) // fails if anything is in it
 		}
 	}
-	// rmdir(2) refuses a directory with entries (ENOTEMPTY) and a mount point
-	// (EBUSY), which is all the care that is needed.
+	// No check is needed: rmdir(2) refuses a directory with entries (ENOTEMPTY) and a
+	// mount point (EBUSY).
 	_ = m.cfg.Files.Remove(dir)
 }
 
@@ -186,8 +179,8 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 			return fmt.Errorf("unmount %s: %w", mounts[i].Path, err)
 		}
 	}
-	// The table is read again: nothing below may be removed on the strength of an
-	// old reading.
+	// The table is read again: a mount may have been made since, and nothing mounted
+	// may be removed.
 	if mounts, err = m.cfg.Mounter.Mounts(dir); err != nil {
 		return fmt.Errorf("mount table: %w", err)
 	}

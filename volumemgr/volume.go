@@ -11,12 +11,12 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// Records of pods, volumes, devices and operations, and their views for decide.
+// The records of pods, volumes, devices and operations, and what decide gets of them.
 // Records are not stored on disk: after a restart they are created from directories
 // (reconstruct.go).
 
-// volumeKey finds a volume in its pod, and its directory. The same persistent
-// volume as a file system and as a block device would be two records.
+// volumeKey identifies a volume within its pod. A persistent volume that is used as a
+// file system and as a block device has two records.
 type volumeKey struct {
 	// name is Spec.Name and not the name in the pod's spec: a volume may have
 	// several of those.
@@ -28,12 +28,12 @@ type volumeKey struct {
 type pod struct {
 	uid     types.UID
 	wanted  bool // a Mount was called, and no Unmount since
-	told    bool // Mount or Unmount was called, or a Sweep that does not know the pod
+	told    bool // Mount or Unmount was called, or a Sweep without the pod: volumes that are not desired may be torn down
 	sure    bool // all volumes of the last Mount were resolved; otherwise any of volumes may be wanted
 	failing bool // the last Mount failed: Config.Ready is to be called after success
 	volumes map[volumeKey]*volume
 	gate    chan struct{} // holds one token; its holder may change files of the pod beside volumes
-	uses    int           // number of callers that are about to use this record
+	uses    int           // number of callers between enter and leave
 }
 
 // volume is one volume of one pod. Manager.mu guards it.
@@ -47,17 +47,19 @@ type volume struct {
 	// spec and object are nil if only a directory is known. Their objects are
 	// shared with the caller of Mount and never changed.
 	object *v1.Pod // the newest
-	made   *v1.Pod // as it was when the content was made
+	made   *v1.Pod // the object at the start of the last set-up
 	// below is Volume.Below.
 	below []string
 
-	// desired: the last word of the pod was a Mount with this volume. abandoned:
-	// its caller was canceled, so that nothing starts until the next.
+	// desired means that the last call for the pod was a Mount with this volume.
+	// abandoned means that the caller of that Mount was canceled: no set-up starts
+	// before the next Mount.
 	desired   bool
 	abandoned bool
 	has       presence
 	found     bool // an earlier process left it
-	// stale: the content has to be updated, also if a set-up is running.
+	// stale means that the content has to be updated. If it is set during a set-up,
+	// another set-up follows.
 	stale bool
 	// result is the result of the last successful SetUp.
 	result  Result
@@ -77,13 +79,12 @@ type volume struct {
 	// timer wakes the volume after a back-off or an expiry; nil if neither is due.
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
-	// The next three belong to Stats; survey is handed to one walk at a time
-	// (measuring).
-	usage  Usage // of the last walk
-	survey *diskusage.Survey
-	due    time.Time // time of the next walk
+	// usage, survey, due and measuring belong to Stats.
+	usage  Usage             // of the last walk
+	survey *diskusage.Survey // used by one walk at a time; nil before the first
+	due    time.Time         // time of the next walk
 
-	// measuring: a goroutine of Stats is at it, which may hang.
+	// measuring means that a goroutine of Stats is measuring the volume. It may hang.
 	measuring bool
 }
 
@@ -135,7 +136,8 @@ func (r *running) is() op {
 // stopped reports whether the manager has canceled the operation; it may still run.
 func (r *running) stopped() bool { return r != nil && r.canceled }
 
-// shared is the name under which operations on the volume exclude each other.
+// shared returns key.volume for operations on the volume: volumes with the same value
+// exclude each other.
 func (v *volume) shared() string {
 	if v.device != nil {
 		return v.device.key()
@@ -143,9 +145,9 @@ func (v *volume) shared() string {
 	return v.key.plugin + "/" + string(v.pod.uid) + "-" + v.key.name
 }
 
-// opKey returns the key of an operation on the volume. A set-up from a device
-// excludes those of other pods on it, as in the kubelet; tear-downs of different
-// pods run in parallel.
+// opKey returns the key of an operation on the volume. A set-up of a volume with a
+// device excludes operations of all other pods on that device, as in the kubelet.
+// Tear-downs of different pods run in parallel.
 func (v *volume) opKey(o op) key {
 	k := key{volume: v.shared()}
 	if o == opTearDown || v.device == nil {
@@ -154,8 +156,8 @@ func (v *volume) opKey(o op) key {
 	return k
 }
 
-// key is the device's place in Manager.devices: a device's name is unique within
-// its plugin only.
+// key returns the device's key in Manager.devices: the name alone is unique only within
+// its plugin.
 func (d *device) key() string { return d.plugin.Name() + "/" + d.id.Name }
 
 // blocked reports whether a running operation of another volume excludes one with
@@ -177,9 +179,9 @@ func (v *volume) blocked(k key) bool {
 	return false
 }
 
-// view returns the input of decide. m.mu is held. kept is true until the owner of
-// the pod has decided, and while the pod has a volume that could not be resolved,
-// which may be this one.
+// view returns the input of decide. m.mu is held. The field kept is true before the
+// first Mount, Unmount or Sweep for the pod, and while a volume of the pod could not be
+// resolved: this volume may be that one.
 func (v *volume) view(now time.Time) view {
 	out := view{
 		desired: v.desired, kept: !v.desired && (!v.pod.told || v.pod.wanted && !v.pod.sure),
@@ -194,8 +196,8 @@ func (v *volume) view(now time.Time) view {
 	return out
 }
 
-// view returns the input of decideDevice. m.mu is held. allKnown means that no pod
-// and no volume is missing that might use a found device.
+// view returns the input of decideDevice. m.mu is held. allKnown means that all volumes
+// that may use the device have records.
 func (d *device) view(now time.Time, allKnown bool) deviceView {
 	out := deviceView{
 		kept: d.found && !allKnown, has: d.has, running: d.run.is(), canceled: d.run.stopped(),

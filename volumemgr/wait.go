@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Waiting for volumes. A waiter has a set of volumes and is done when each has
-// settled: it succeeded, failed, or the opposite was requested.
+// Waiting for volumes. A volume settles when its operation has succeeded or failed, or
+// when the opposite is requested (Unmount during a Mount, or Mount during an Unmount).
 
 // Error says why a volume is not mounted, or not unmounted. Mount and Unmount
 // return several, joined; errors.As finds the first.
@@ -26,8 +26,8 @@ func (e *Error) Error() string { return fmt.Sprintf("volume %q: %v", e.Volume, e
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RetryAt returns the time after which another call may succeed. Config.Ready is
-// called after a success without it.
+// RetryAt returns the time of the manager's next try. A caller need not repeat its call
+// then: Config.Ready is called once the volumes are mounted.
 func (e *Error) RetryAt() time.Time { return e.Next }
 
 // failure returns the error for waiters of v: f has the failures of the volume or
@@ -36,8 +36,8 @@ func (v *volume) failure(f *failures) error {
 	return &Error{Volume: v.shown(), Err: f.err(), Next: f.until}
 }
 
-// shown is the volume's name to people: that in the pod's spec, or the name on disk
-// of a volume that was found. Of several names the first stands for all.
+// shown returns the volume's name for messages: the first of its names in the pod's
+// spec, or the name on disk if only the directory is known.
 func (v *volume) shown() string {
 	if len(v.outer) > 0 {
 		return v.outer[0]
@@ -59,7 +59,8 @@ func newWaiter() *waiter {
 	return &waiter{left: map[*volume]struct{}{}, done: make(chan struct{})}
 }
 
-// add has the waiter wait for v. Called with Manager.mu held, before ready.
+// add adds v to the volumes that the waiter waits for. Called with Manager.mu held,
+// before ready.
 func (w *waiter) add(v *volume) {
 	w.left[v] = struct{}{}
 	if v.waiters == nil {
@@ -124,8 +125,8 @@ func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) err
 		names = append(names, fmt.Sprintf("%s (%s)", v.shown(), v.state()))
 		delete(v.waiters, w)
 	}
-	// In a second loop: gaveUp checks for other waiters of the volume, among which
-	// this one must not be.
+	// A second loop, since gaveUp checks whether the volume has other waiters: this
+	// one must have been removed from all volumes before.
 	for v := range w.left {
 		gaveUp(v)
 	}

@@ -14,7 +14,7 @@ import (
 
 // Pure functions that read a pod's volumes from its spec.
 
-// use has the use of one volume by a pod's containers.
+// use is how the containers of a pod use one of its volumes.
 type use struct {
 	volume          *v1.Volume
 	mounted, mapped bool // in volumeMounts, in volumeDevices
@@ -22,9 +22,9 @@ type use struct {
 	below []string
 }
 
-// uses lists the volumes that containers of the pod use; a volume that none uses is
-// never made. As with the kubelet: a volume that is declared and not mounted costs
-// nothing, and its missing claim does not keep the pod from starting.
+// uses returns the volumes that containers of the pod use. As in the kubelet, a volume
+// that no container uses is not set up, and its missing claim does not keep the pod from
+// starting.
 func uses(pod *v1.Pod) []use {
 	all := make([]use, len(pod.Spec.Volumes))
 	index := make(map[string]*use, len(all))
@@ -63,8 +63,8 @@ func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 	}
 }
 
-// below returns the mounts of the container within m, relative to the volume,
-// without those within others of them.
+// below returns the paths, relative to m, at which the container mounts other volumes
+// inside m. A path inside another one of them is left out.
 func below(c *v1.Container, m v1.VolumeMount) []string {
 	if m.SubPath != "" || m.SubPathExpr != "" {
 		return nil // the mounted part is known too late
@@ -78,16 +78,15 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 		}
 	}
 	slices.Sort(found)
-	// Directories within directories are part of the outer one, which is mounted
-	// over.
+	// An inner path is in the volume that is mounted at the outer path.
 	return slices.DeleteFunc(slices.Compact(found), func(rel string) bool {
 		return slices.ContainsFunc(found, func(outer string) bool { return strings.HasPrefix(rel, outer+"/") })
 	})
 }
 
-// check returns why containers cannot use the volume as they say, nil if they can.
-// Without it the runtime would mount a device as a directory, or fail with an error
-// that names neither field.
+// check returns an error if containers use a block device in volumeMounts, or a file
+// system in volumeDevices. The runtime would mount a device as a directory, or fail
+// with an error that names neither field.
 func (u use) check(spec *Spec) error {
 	switch {
 	case u.mounted && u.mapped:
@@ -181,8 +180,8 @@ func sourceName(spec *Spec) string {
 	return "unknown"
 }
 
-// unsupported is the error of a volume that no plugin makes. FlexVolume is named
-// apart, since it has a successor that the pod's owner can move to.
+// unsupported returns the error for a volume that no plugin supports. For a flexVolume
+// it names the replacement, a CSI driver.
 func unsupported(spec *Spec) error {
 	name := sourceName(spec)
 	if name == "flexVolume" {

@@ -85,7 +85,7 @@ func (m *Manager) Why(uid types.UID) []Status {
 	return out
 }
 
-// status is Why of one volume. Called with m.mu held.
+// status returns the Status of one volume. Called with m.mu held.
 func (v *volume) status(now time.Time) Status {
 	s := Status{
 		Names: slices.Clone(v.outer), Plugin: v.key.plugin, Volume: v.key.name, State: v.state(), Since: v.since,
@@ -94,7 +94,7 @@ func (v *volume) status(now time.Time) Status {
 	s.Path, _ = v.m.paths(v.pod.uid, v.key.plugin, v.key.name, v.key.block)
 	f, r := &v.fails, v.run
 	if d := v.device; d != nil && v.desired && d.has != present {
-		// It is the device that it waits for.
+		// The volume waits for its device: show the device's operation and failures.
 		if d.fails.op == opMountDevice {
 			f = &d.fails
 		}
