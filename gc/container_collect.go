@@ -138,7 +138,7 @@ func (r *containerRound) collect(ctx context.Context, pod types.UID) error {
 	// The limit over all containers cannot be applied to one pod.
 	policy := r.m.policy
 	if pod != "" {
-		policy.MaxContainers = -1 // not for a single pod
+		policy.MaxContainers = -1
 	}
 	// By pod, so that a hung removal delays only its pod. Within a pod the oldest instance is
 	// removed first, so that the newest stay if the pass is interrupted.
@@ -216,7 +216,7 @@ func (r *containerRound) do(ctx context.Context, uid types.UID, kind, name strin
 	err := remove(ctx)
 	// Before done, so that a caller of Hold does not use an old observation of the pod.
 	if hook := r.m.cfg.Removed; hook != nil && (kind == container || kind == sandbox) {
-		hook(uid) // it may be gone even after an error
+		hook(uid) // also after an error: the item may be gone
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +228,7 @@ func (r *containerRound) do(ctx context.Context, uid types.UID, kind, name strin
 	r.m.met.removed(kind)
 	r.removed.Add(1)
 	r.gone[name] = true
-	r.m.cfg.Log.Info("removed", zap.String("kind", kind), zap.String("id", name), zap.String("uid", string(uid)))
+	r.m.cfg.Log.Info("removed unused item of pod", zap.String("kind", kind), zap.String("id", name), zap.String("uid", string(uid)))
 }
 
 // skip schedules a pass over a held pod after its release. It marks the pod before it checks

@@ -65,8 +65,8 @@ type ImageConfig struct {
 
 	Interval time.Duration // between passes; 5m
 	Timeout  time.Duration // of each call of the Store; 2m
-	// Settle is the time that a pass waits for the file system to show freed space, if the
-	// removed sizes should be enough; 1s.
+	// Settle is how long a pass waits for the file system to show freed space, once the sizes
+	// of the removed images add up to enough; 1s.
 	Settle time.Duration
 
 	Log     *zap.Logger           // silent
@@ -125,8 +125,8 @@ const (
 //	}
 //	// create the container
 //
-// No interleaving can then remove the image between Name and Release.
-// Without that, a new image is protected by Policy.MinAge alone, as in the kubelet.
+// No pass can then remove the image between Name and Release. Without a hold, a new image is
+// protected by Policy.MinAge alone, as in the kubelet.
 //
 // # Amount
 //

@@ -76,10 +76,10 @@ const (
 	ImageInUse
 	// ImageStarting images are held by a starting pod.
 	ImageStarting
-	// fateDesired images are named by a pod of this node (ImageConfig.Desired).
-	fateDesired
-	// Pinned images are pinned by the runtime, PinnedByName and PinnedByLabel
-	// by Config.
+	// imageDesired images are named by a pod of this node (ImageConfig.Desired).
+	imageDesired
+	// Pinned images are pinned by the runtime, PinnedByName images by ImageConfig.Pins, and
+	// PinnedByLabel images by ImageConfig.PinLabels.
 	Pinned
 	PinnedByName
 	PinnedByLabel
@@ -110,9 +110,10 @@ type JudgedImage struct {
 	Why string
 }
 
-// decideImages judges images and returns them in the order of removal: first aged, then
-// removable ones, each by last use, never used ones first; equal ones by first sight. The kept
-// images follow, the largest first. facts is not changed.
+// decideImages judges images and returns them in the order of removal: aged images, then
+// removable ones, both by the time of last use. Images that were never used come first, by the
+// time of the first list with them. The kept images follow, the largest first. facts is not
+// changed.
 func decideImages(p ImagePolicy, facts []ImageFact, now time.Time) []JudgedImage {
 	judged := make([]JudgedImage, len(facts))
 	for i := range facts {
@@ -193,8 +194,9 @@ func rank(v ImageVerdict) int {
 // judge returns the verdict on one image and JudgedImage.Why. The first of several reasons to
 // keep it wins.
 func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
-	// The age of a never used image counts from its first sight, so that an image that was
-	// pulled in advance is not removed at once. In the kubelet it exceeds any MaxAge.
+	// The age of an image that was never used counts from the first list with it, so that an
+	// image that was pulled in advance is not removed at once. In the kubelet such an image
+	// exceeds any MaxAge.
 	unused := f.LastUsed
 	if unused.IsZero() {
 		unused = f.FirstSeen
@@ -211,7 +213,7 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 	case f.Label != "":
 		return PinnedByLabel, f.Label
 	case f.Desired != "":
-		return fateDesired, f.Desired
+		return imageDesired, f.Desired
 	// Unlike in the kubelet, MinAge applies here too.
 	case p.MaxAge > 0 && now.Sub(unused) > p.MaxAge && now.Sub(f.FirstSeen) >= p.MinAge:
 		return ImageAged, ""

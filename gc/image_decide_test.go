@@ -328,7 +328,7 @@ func TestJudgeCannotDoomWhatIsNeeded(t *testing.T) {
 		{Image: Image{ID: "young"}, FirstSeen: now}, {Image: Image{ID: "free"}}, {Image: Image{ID: "keep"}}, {Image: Image{ID: "odd"}},
 	}
 	want := map[string]ImageVerdict{
-		"used": ImageInUse, "held": ImageStarting, "pinned": Pinned, "named": PinnedByName, "labelled": PinnedByLabel, "desired": fateDesired,
+		"used": ImageInUse, "held": ImageStarting, "pinned": Pinned, "named": PinnedByName, "labelled": PinnedByLabel, "desired": imageDesired,
 		"young": ImageAged, "free": ImageAged, "keep": ImageKept, "odd": ImageRemovable,
 	}
 	got := decideImages(p, facts, now)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The first sight and last use of images, over restarts. Without it, images in daily use could
-// be removed first after a restart.
+// The times at which images were first seen and last used, which are stored over restarts.
+// Without them, images in daily use could be removed first after a restart.
 
 // ImageMemory stores a value over restarts; *checkpoint.Store implements it.
 type ImageMemory interface {
@@ -27,7 +27,7 @@ const (
 
 // seen is the history of one image.
 type seen struct {
-	first, used time.Time // used is zero for never
+	first, used time.Time // of the first list with it, and of its last use; used is zero for never
 	inUse       bool      // in the last pass
 }
 
@@ -35,7 +35,7 @@ type seen struct {
 // empty.
 type history struct {
 	images map[string]seen
-	dirty  bool // differs from the stored one
+	dirty  bool // it differs from what is stored
 }
 
 // observe updates the history from a list of images: it adds new images, drops missing ones, and
@@ -69,7 +69,7 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 	return gone
 }
 
-// touch records a use between two passes. For an unknown image it is the first sight. The next
+// touch records a use between two passes. An unknown image counts as first seen now. The next
 // pass drops keys that are no images.
 func (h *history) touch(key string, now time.Time) {
 	s, ok := h.images[key]

@@ -9,7 +9,8 @@ import (
 	"github.com/nodewright/nodewright/cri"
 )
 
-// statuses caches the constant data of containers. It has only containers of the last list.
+// statuses caches those parts of container statuses that do not change. It has only the
+// containers of the last list.
 type statuses struct {
 	ask func(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 

@@ -57,13 +57,13 @@ type Config struct {
 	// machine writes, such as a virtual machine that shares the directory.
 	Poll bool
 	// Running lists the logs of all running containers, in case a call of Watch or Forget was
-	// missed. It is called every Interval; never by default.
+	// missed. It is called every Interval. Nil: no call.
 	Running  func(ctx context.Context) ([]Log, error)
 	Interval time.Duration // 5m
 
 	Timeout  time.Duration // of each call of the Runtime; 2m
-	Parallel int           // rotations at a time, 4
-	Workers  int           // compressions at a time; the kubelet's, 1
+	Parallel int           // rotations at a time; 4
+	Workers  int           // compressions at a time; 1, as in the kubelet
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -96,7 +96,7 @@ type watched struct {
 	index   int    // in the queue; -1 while it is checked or rotated
 	armed   bool   // the kernel reports the next write
 	gone    bool   // forgotten: must not be put back
-	failing int    // in a row
+	failing int    // failures in a row
 	told    string // the last logged error
 }
 
@@ -137,24 +137,24 @@ func New(cfg Config) (*Manager, error) {
 	}
 	var errs []error
 	if cfg.Runtime == nil {
-		errs = append(errs, errors.New("LogConfig.Runtime is required"))
+		errs = append(errs, errors.New("Config.Runtime is required"))
 	}
 	if cfg.MaxSize < 0 || cfg.Burst < 0 {
-		errs = append(errs, fmt.Errorf("LogConfig.MaxSize %d and Burst %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize, cfg.Burst))
+		errs = append(errs, fmt.Errorf("Config.MaxSize %d and Burst %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize, cfg.Burst))
 	}
 	// The log and one rotated file: with fewer, a rotation would remove everything.
 	if cfg.MaxFiles < 2 {
-		errs = append(errs, fmt.Errorf("LogConfig.MaxFiles %d: want 0 (the default), or 2 or more", cfg.MaxFiles))
+		errs = append(errs, fmt.Errorf("Config.MaxFiles %d: want 0 (the default), or 2 or more", cfg.MaxFiles))
 	}
 	// Half of the budget is for the logs in use, one of which takes leastLimit.
 	if cfg.PodBudget != 0 && cfg.PodBudget < 2*leastLimit {
-		errs = append(errs, fmt.Errorf("LogConfig.PodBudget %d: want 0 (no limit), or %d or more", cfg.PodBudget, 2*leastLimit))
+		errs = append(errs, fmt.Errorf("Config.PodBudget %d: want 0 (no limit), or %d or more", cfg.PodBudget, 2*leastLimit))
 	}
 	if cfg.Longest < shortest {
-		errs = append(errs, fmt.Errorf("LogConfig.Longest %v: want 0 (the default), or %v or more", cfg.Longest, shortest))
+		errs = append(errs, fmt.Errorf("Config.Longest %v: want 0 (the default), or %v or more", cfg.Longest, shortest))
 	}
 	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 || cfg.Workers < 0 {
-		errs = append(errs, fmt.Errorf("LogConfig.Interval %v, Timeout %v, Parallel %d and Workers %d: want 0 (the default) or more",
+		errs = append(errs, fmt.Errorf("Config.Interval %v, Timeout %v, Parallel %d and Workers %d: want 0 (the default) or more",
 			cfg.Interval, cfg.Timeout, cfg.Parallel, cfg.Workers))
 	}
 	if err := errors.Join(errs...); err != nil {

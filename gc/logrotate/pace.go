@@ -3,7 +3,7 @@ package logrotate
 import "time"
 
 // The time of the next check of a log: when it could reach its limit at its current rate, or
-// double at a rate of Config.Burst. An idle log is left to inotify.
+// twice its limit at a rate of Config.Burst. For an idle log, inotify reports the next write.
 
 const (
 	// shortest is the shortest time between two checks, which limits the cost.
@@ -36,7 +36,7 @@ func (p *pace) look(size int64, now time.Time) {
 		p.grown = now
 	}
 	p.rate = max(rate, p.rate/2)
-	// Otherwise halving would never reach 0.
+	// Halving alone would never reach 0.
 	if p.rate < 1 {
 		p.rate = 0
 	}
@@ -46,8 +46,8 @@ func (p *pace) look(size int64, now time.Time) {
 // idle reports whether the log has not grown for long.
 func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 
-// next returns the time until a log could reach its limit at its rate, or double at burst bytes
-// a second; at most longest.
+// next returns the time until a log could reach its limit at its rate, or twice its limit at
+// burst bytes a second; at least shortest, at most longest.
 func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
 	// Bytes until the limit; 0 above it.
 	room := max(0, limit-p.size)
