@@ -7,8 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Limits of what a Reader takes over, whatever the runtime says. Names and IDs
-// are parts of paths in many places; one that cannot be is taken for none.
+// Limits of values that a Reader returns, whatever the runtime sends. Names and IDs
+// become parts of paths in many places: one that cannot be part of a path counts as
+// missing.
 const (
 	maxName    = 253       // bytes; the longest name of an object of the API
 	maxID      = 256       // bytes; those of the usual runtimes have 64
@@ -21,14 +22,14 @@ const (
 	maxMounts  = 4 << 10
 	maxGroups  = 1 << 16 // Linux's NGROUPS_MAX
 
-	// maxInstances is how many sandboxes, and how many containers, of one
-	// pod are looked at, maxPods how many pods are listed.
+	// maxInstances limits the sandboxes, and the containers, of one pod; maxPods
+	// limits the pods of a list.
 	maxInstances = 4 << 10
 	maxPods      = 64 << 10
 )
 
-// oneName returns s if it can be a name in a path, else "". Control characters are
-// refused as well: names end up in logs and in terminals.
+// oneName returns s if it can be the name of a file, else "". Control characters are
+// refused as well: names are shown in logs and terminals.
 func oneName(s string, most int) string {
 	odd := func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == utf8.RuneError }
 	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, odd) {
@@ -37,15 +38,14 @@ func oneName(s string, most int) string {
 	return s
 }
 
-// podOf reads whose a sandbox or container is; an empty UID is nobody's. Labels are
-// all there is: what else runs on the runtime has none of them, or may have made them
-// up.
+// podOf returns the pod of a sandbox or container, from its labels. The UID is "" if it
+// belongs to no pod. Another program may have set the labels.
 func podOf(labels map[string]string) (uid types.UID, namespace, name string) {
 	return types.UID(oneName(labels[LabelPodUID], maxName)),
 		oneName(labels[LabelPodNamespace], maxName), oneName(labels[LabelPodName], maxName)
 }
 
-// cut returns as much of s as there is room for, and no half character.
+// cut returns the first bytes of s, at most most, without half a character at the end.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -53,19 +53,18 @@ func cut(s string, most int) string {
 	for most > 0 && !utf8.RuneStart(s[most]) {
 		most--
 	}
-	return strings.Clone(s[:most]) // lets the rest go
+	return strings.Clone(s[:most]) // a slice would keep all of s in memory
 }
 
-// ours returns labels or annotations that are no larger than those of an object of
-// the API can be, else those of them that are read back. The map is the answer's own,
-// and shared from then on.
+// ours returns m, or only the keys in readBack if m is larger than labels or annotations
+// of an API object can be. The result may be m itself.
 func ours(m map[string]string) map[string]string {
 	if sizeOf(m) <= maxLabels {
 		return m
 	}
 	out := map[string]string{}
-	// Each gets an equal part of the room, so that one of them cannot push out the
-	// pod's UID.
+	// Each value has an equal share of the limit, so that a large one cannot displace
+	// the pod's UID.
 	for _, k := range readBack {
 		if v, ok := m[k]; ok && len(v) <= maxLabels/len(readBack) {
 			out[k] = v
@@ -82,8 +81,8 @@ func sizeOf(m map[string]string) (size int) {
 	return size
 }
 
-// readBack are the labels and annotations that somebody reads of a container. One
-// that is added to labels.go has to be added here.
+// readBack are the labels and annotations of containers and sandboxes that are read
+// again. A key that is added to labels.go has to be added here.
 var readBack = []string{
 	LabelPodName, LabelPodNamespace, LabelPodUID, LabelContainerName,
 	AnnotationHash, AnnotationRestartCount, AnnotationTerminationMessagePath, AnnotationTerminationMessagePolicy, AnnotationPreStop,

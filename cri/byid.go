@@ -11,9 +11,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Looks by ID. A Reader that knows all that was made for a pod asks for just that,
-// with two calls in place of four or more; any doubt sends it back to lists. What is
-// known is in ledger.go.
+// Inspections by ID. If the ledger of a pod (ledger.go) is complete, the Reader reads the
+// status of each recorded item, without lists: two calls in place of four or more.
 
 // PodRuntime is the part of a runtime that runs pods.
 type PodRuntime interface {
@@ -29,22 +28,25 @@ type PodRuntime interface {
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
-// Noting returns rt with its calls noted: a pod whose sandbox and containers were
-// made by them is inspected by ID and without lists, for as long as all of these
-// calls succeeded, nothing of the pod was ended, the event stream is open and
-// named nobody else's, and the last list of all pods showed nothing else. Its
-// sandbox counts as asked where a container was started in it within the last
-// second, and nothing was heard of it since.
+// Noting returns rt, and records its calls. A pod whose sandbox and containers were
+// created by such calls is inspected by their IDs, without lists, as long as
+//
+//   - all of these calls succeeded, and none ended something of the pod;
+//   - the event stream is open, and its events named nothing else of the pod;
+//   - the last list of all pods showed nothing else of the pod.
+//
+// For a second after the start of a container, the status of its sandbox is not read
+// either.
 func (r *Reader) Noting(rt PodRuntime) PodRuntime { return &noting{rt, r} }
 
-// noting passes calls on to a runtime and notes them: begin before the call and end
-// after it, so that a look in between does not rely on what is about to change.
+// noting passes calls on to a runtime and records them: begin before the call and end
+// after it, so that an inspection in between uses lists.
 type noting struct {
 	PodRuntime
 	r *Reader
 }
 
-// RunPodSandbox notes the sandbox, and who the pod is.
+// RunPodSandbox records the sandbox, and the pod's namespace and name.
 func (n *noting) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	uid, namespace, name := podOf(conf.GetLabels())
 	ls := n.r.ledgers
@@ -57,18 +59,18 @@ func (n *noting) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxC
 	return id, err
 }
 
-// PodSandboxStatus keeps the status of a sandbox that was noted, for the look that
-// follows a start.
+// PodSandboxStatus records the status of a known sandbox, for an inspection after a
+// start.
 func (n *noting) PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	resp, err := n.PodRuntime.PodSandboxStatus(ctx, id, verbose)
 	if err == nil && n.r.ledgers.owner(id) != "" {
 		s := n.r.sandbox(id, resp.GetStatus())
-		n.r.ledgers.asked(&s)
+		n.r.ledgers.recordStatus(&s)
 	}
 	return resp, err
 }
 
-// CreateContainer notes the container, by the labels that it is made with.
+// CreateContainer records the container; its labels name the pod.
 func (n *noting) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error) {
 	uid, _, _ := podOf(conf.GetLabels())
 	ls := n.r.ledgers
@@ -78,8 +80,8 @@ func (n *noting) CreateContainer(ctx context.Context, sandbox string, conf *runt
 	return id, err
 }
 
-// StartContainer notes that the sandbox was ready, as the runtime would not have
-// started the container otherwise.
+// StartContainer records that the sandbox is ready: otherwise the start would have
+// failed.
 func (n *noting) StartContainer(ctx context.Context, id string) error {
 	uid := n.r.ledgers.owner(id)
 	n.r.ledgers.begin(uid)
@@ -88,7 +90,8 @@ func (n *noting) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// StopPodSandbox and the three methods after it end something.
+// After StopPodSandbox, and after the next three methods, the pod is inspected with
+// lists.
 func (n *noting) StopPodSandbox(ctx context.Context, id string) error {
 	return n.ends(id, func() error { return n.PodRuntime.StopPodSandbox(ctx, id) })
 }
@@ -105,8 +108,8 @@ func (n *noting) RemoveContainer(ctx context.Context, id string) error {
 	return n.ends(id, func() error { return n.PodRuntime.RemoveContainer(ctx, id) })
 }
 
-// ends makes a call after which lists have to tell what is left: a runtime may stop
-// or remove more than it was asked for.
+// ends makes a call after which the pod is inspected with lists, since a runtime may stop
+// or remove more than the call names.
 func (n *noting) ends(id string, call func() error) error {
 	uid := n.r.ledgers.owner(id)
 	n.r.ledgers.begin(uid)
@@ -115,9 +118,9 @@ func (n *noting) ends(id string, call func() error) error {
 	return err
 }
 
-// inspectByID asks for what was expected of a pod at a time. It returns nil if that
-// is not what there is: something is gone, or the ID is another pod's by now. Then
-// lists are asked; an error is one of the look.
+// inspectByID reads the sandbox and the containers in e. It returns nil without an error
+// if one of them is gone or belongs to another pod: then lists are needed. Any other
+// error is that of the inspection.
 func (r *Reader) inspectByID(ctx context.Context, uid types.UID, e expected, now time.Time) (*observed.Pod, error) {
 	pod := &observed.Pod{UID: uid, Namespace: e.namespace, Name: e.name, ObservedAt: now}
 	runs := true
@@ -143,8 +146,8 @@ func (r *Reader) inspectByID(ctx context.Context, uid types.UID, e expected, now
 		runs = runs && c.State == observed.Running
 		pod.Containers = append(pod.Containers, c)
 	}
-	// A container that does not run may be the first sign of a sandbox that went: the
-	// remembered status is not relied on.
+	// A container that does not run may have ended with its sandbox: the recorded status
+	// is not used then.
 	if e.status == nil || !runs {
 		resp, err := r.rt.PodSandboxStatus(ctx, e.sandbox, false)
 		if IsNotFound(err) {

@@ -22,7 +22,7 @@ import (
 const (
 	// defaultTimeout is the kubelet's runtimeRequestTimeout.
 	defaultTimeout = 2 * time.Minute
-	// maxReconnectDelay bounds how long a runtime that is back goes unused.
+	// maxReconnectDelay is the longest time between two tries to connect.
 	maxReconnectDelay = 3 * time.Second
 )
 
@@ -33,9 +33,9 @@ type Config struct {
 	Endpoint string
 	// ImageEndpoint is the image service's; the runtime's.
 	ImageEndpoint string
-	// Timeout is the deadline of a call that has no longer work to wait for; 2m.
-	// Stopping a container gets its grace period on top, a command its own time
-	// limit, a sandbox twice the time; a pull has no deadline but ctx.
+	// Timeout is the deadline of a call; 2m. It is extended by the grace period for
+	// StopContainer and by the command's time limit for ExecSync, and doubled for
+	// RunPodSandbox. PullImage has only the deadline of ctx.
 	Timeout time.Duration
 	// Dialer opens connections in place of the socket; for tests.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
@@ -53,7 +53,7 @@ type Client struct {
 	// that is another.
 	conns   []*grpc.ClientConn
 	timeout time.Duration
-	execs   chan struct{} // outputs that are being received
+	execs   chan struct{} // slots for outputs of ExecSync that are being received
 	met     *metrics
 }
 
@@ -99,9 +99,8 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// connect makes a connection without opening it, and keeps it for Close. What the
-// other side may send is bounded: bytes of a message, of headers, and what is sent
-// before it is read.
+// connect adds a connection, which the first call opens, to c.conns. It limits the size of
+// messages and headers, and the bytes that the runtime may send before they are read.
 func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 	dial := cfg.Dialer
 	if dial == nil {
@@ -135,8 +134,8 @@ func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Close ends the connections and fails the calls in flight. It does not block; the
-// context is there for the interfaces of the CRI.
+// Close closes the connections; calls in flight fail. It does not block. The context is
+// not used: the interfaces of the CRI have it.
 func (c *Client) Close(context.Context) error {
 	var errs []error
 	for _, conn := range c.conns {
@@ -146,7 +145,7 @@ func (c *Client) Close(context.Context) error {
 }
 
 // IsNotFound reports whether a call failed because the runtime has no such sandbox,
-// container or image: whoever removes things has succeeded then.
+// container or image. For a removal that is a success.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 
 // IsRefused reports whether the runtime answered that a sandbox or container is
@@ -154,13 +153,12 @@ func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 // that it takes to be running.
 func IsRefused(err error) bool { return code(err) == codes.FailedPrecondition }
 
-// IsUnavailable reports whether nobody was there for a call: the runtime does not
-// run. Whether it has done anything is not known: the connection may have been lost
-// in the middle.
+// IsUnavailable reports whether the runtime could not be reached. The call may have been
+// executed nevertheless, if the connection was lost in the middle.
 func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
 
-// code finds the gRPC code of err, also where it is wrapped. A deadline that ended on
-// this side counts like one of the runtime.
+// code returns the gRPC code of err, which may be wrapped. A deadline of this side
+// counts as DeadlineExceeded, too.
 func code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
@@ -175,8 +173,8 @@ func code(err error) codes.Code {
 	return codes.Unknown
 }
 
-// callError is a call that failed. Its Message is what the runtime said, without the
-// name of the call and the code: for people who look at a pod.
+// callError is the error of a call. Its Message is the runtime's text, without the name
+// of the call and the code, for statuses and events of pods.
 type callError struct {
 	op  string
 	err error
@@ -187,9 +185,8 @@ func (e *callError) Error() string   { return e.op + ": " + e.err.Error() }
 func (e *callError) Unwrap() error   { return e.err }
 func (e *callError) Message() string { return status.Convert(e.err).Message() }
 
-// call makes one request with a deadline, counts it, and names it in its error.
-// timeout 0 or less is none but ctx's. The answer of a call that failed is not
-// returned, whatever is in it.
+// call makes one request with a deadline, counts it, and adds its name to the error. With
+// a timeout of 0 or less, only ctx limits it. After an error the answer is nil.
 func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration,
 	fn func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req, opts ...grpc.CallOption,
 ) (*Resp, error) {

@@ -8,25 +8,24 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Bounds of what is remembered of exited containers: how many, the labels,
-// annotations and message of each, and all of these together, both in bytes.
-// Whoever has more asks the runtime again.
+// Limits of the cached statuses of exited containers: their number, the bytes of the
+// labels, annotations and message of each, and the sum of these bytes. The status of a
+// container beyond the limits is read from the runtime each time.
 const (
 	maxDead    = 4096
 	maxKept    = 16 << 10
 	maxKeptAll = 8 << 20
 )
 
-// endings are the statuses of exited containers, which do not change again unless the
-// container begins anew. Without them each look at a pod would ask for all of its
-// dead containers. They go with their containers: at the next look at their pod, not
-// only at the next list, which may be minutes away.
+// endings caches the statuses of exited containers, which change only if the container is
+// started again. Without it, each inspection of a pod would read the statuses of all its
+// exited containers. A status is dropped at the next inspection or list after its container
+// was removed.
 type endings struct {
 	mu    sync.Mutex
 	pods  map[types.UID]map[string]observed.Container // by ID
 	count int
-	// bytes is the sum of keptBytes over all of them; labels and messages are what
-	// varies.
+	// bytes is the sum of keptBytes over all containers.
 	bytes int
 }
 
@@ -34,7 +33,8 @@ func newEndings() *endings {
 	return &endings{pods: map[types.UID]map[string]observed.Container{}}
 }
 
-// keptBytes is what a container counts for in maxKept and maxKeptAll.
+// keptBytes returns the size of a status that counts towards maxKept and maxKeptAll:
+// labels, annotations and message.
 func keptBytes(c *observed.Container) int {
 	return sizeOf(c.Labels) + sizeOf(c.Annotations) + len(c.Message)
 }
@@ -47,8 +47,8 @@ func (e *endings) get(uid types.UID, id string) (observed.Container, bool) {
 	return c, ok
 }
 
-// add remembers the status of an exited container, in place of an older one, or not
-// at all if there is no room: then the next look asks again.
+// add caches the status of an exited container, unless it is beyond the limits. An older
+// status of the container is dropped in any case.
 func (e *endings) add(uid types.UID, c *observed.Container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,22 +65,22 @@ func (e *endings) add(uid types.UID, c *observed.Container) {
 	e.bytes += size
 }
 
-// forget drops a container that is said to run again, or to be gone.
+// forget drops the status of a container that runs again or is gone.
 func (e *endings) forget(uid types.UID, id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.drop(uid, id)
 }
 
-// keep drops the containers of a pod that are not there any more. there is called
-// with mu held, as in keepAll.
+// keep drops the containers of a pod for which there returns false. there is called with
+// mu held.
 func (e *endings) keep(uid types.UID, there func(id string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.keepLocked(uid, there)
 }
 
-// keepAll does so for all pods.
+// keepAll is keep for all pods.
 func (e *endings) keepAll(there func(id string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -27,9 +27,8 @@ func socketPath(field, endpoint string) (string, error) {
 }
 
 // Find returns the first of the sockets that accepts a connection, as an endpoint for
-// Config. The error names each that was tried, and what came of it. It does not ask
-// whether a container runtime is behind the socket, and waits two seconds for each at
-// most.
+// Config. The error has the result of each socket. Find waits at most two seconds for each,
+// and does not check that the program behind it is a container runtime.
 func Find(ctx context.Context, sockets []string) (string, error) {
 	errs := []error{errors.New("no container runtime found")}
 	for _, s := range sockets {

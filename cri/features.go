@@ -9,12 +9,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Features is what a runtime says and shows that it can do. It is of one moment: an
-// upgrade of the runtime may change it without the agent's restart.
+// Features has the abilities of a runtime at the time of Discover. An upgrade of the
+// runtime may change them while the agent runs.
 type Features struct {
 	Name, Version, APIVersion string
-	// CgroupDriver is "systemd" or "cgroupfs", or "" if it does not tell. The agent's
-	// own has to be the same, or two programs manage one hierarchy in different ways.
+	// CgroupDriver is "systemd" or "cgroupfs"; "" if the runtime does not report it. The
+	// agent has to use the same driver.
 	CgroupDriver string
 	// EventStream reports that container events are streamed.
 	EventStream bool
@@ -25,8 +25,8 @@ type Features struct {
 	Handlers []*runtimeapi.RuntimeHandler
 	// SupplementalGroupsPolicy reports that the runtime obeys that field.
 	SupplementalGroupsPolicy bool
-	// Ready and NetworkReady are the conditions of these names, and Problem
-	// what the runtime says of those that are not met.
+	// Ready and NetworkReady are the conditions RuntimeReady and NetworkReady. Problem
+	// has the reason and the message of the first condition that is false.
 	Ready, NetworkReady bool
 	Problem             string
 }
@@ -34,10 +34,10 @@ type Features struct {
 // probeTimeout bounds the wait for the first sign of an event stream.
 const probeTimeout = 2 * time.Second
 
-// Discover asks a runtime for its name and version, and finds out what it can do.
-// What a runtime does not implement is not an error. A runtime that is not ready is
-// none either; one that does not answer is. It makes five calls, the last of which
-// may last for probeTimeout where events are streamed.
+// Discover returns the runtime's name, version and abilities. A missing ability is no
+// error, nor is a runtime that is not ready; a runtime that does not answer is one.
+// Discover makes five calls. The last one opens the event stream, and takes up to
+// probeTimeout.
 func (c *Client) Discover(ctx context.Context) (Features, error) {
 	var f Features
 	// Strings are cut: they go into the Node's status, whatever a runtime says.
@@ -73,7 +73,7 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 	case err != nil && code(err) != codes.Unimplemented:
 		return f, err
 	}
-	// Nothing announces these statistics but an answer.
+	// Runtimes do not report this ability: the call is tried.
 	if _, err := c.ListPodSandboxStats(ctx, nil); err == nil {
 		f.PodStats = true
 	}
@@ -86,11 +86,11 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 func (c *Client) hasEvents(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	// The client's own stream and not a Reader's: an event that comes now is nobody's
-	// yet, and lists will show the same.
+	// Not a Reader's stream: events that arrive here are dropped, which is harmless
+	// before the first list.
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err == nil {
-		// The headers tell of success; an error comes in their place.
+		// Headers mean success; a runtime without a stream returns an error instead.
 		if _, err = stream.Header(); err == nil {
 			// A refusal may also come after the headers, so a short wait follows. The
 			// goroutine ends with ctx.

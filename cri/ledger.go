@@ -11,50 +11,51 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Bounds of what is remembered of pods. Of a pod beyond maxLedgers, or with more
-// containers than maxMade, lists are asked for.
+// Limits of the ledgers. A pod beyond maxLedgers, or with more containers than maxMade,
+// is always inspected with lists.
 const (
 	maxLedgers = 4096
 	maxMade    = 256
 )
 
-// startProves is how long a container's start counts as a look at its sandbox: a
-// runtime starts nothing in one that is not ready.
+// startProves is how long after the start of a container its sandbox counts as ready
+// without a call: a runtime starts no container in a sandbox that is not ready.
 const startProves = time.Second
 
-// ledgers tell what there is of a pod, so that it can be asked for by its ID.
-// That holds while all that happens is known here: what this process makes, by
-// the answers to its calls, and what others do, by the event stream. Without a
-// stream, and after a call whose answer nobody heard, lists tell.
+// ledgers record the sandbox and the containers of each pod, so that a pod can be
+// inspected by their IDs. They are complete only while every change is seen: changes of
+// this process by the answers to its calls, changes of others by the event stream.
+// Without a stream, and after a call that failed, a pod is inspected with lists.
 type ledgers struct {
 	mu        sync.Mutex
 	streaming bool
-	// listed are the pods of the first list that began while the stream was open:
-	// of any other pod there is what came since. It is nil before.
+	// listed has the pods that may have items without a ledger: those of the newest
+	// list that began while the stream was open, and those with a ledger since. Any
+	// other pod has nothing in the runtime. It is nil before the first such list.
 	listed  map[types.UID]bool
-	streams int // counts what begins and ends streams: the list's has to be the same
+	streams int // counts opened and ended streams; a list counts if it is unchanged since its begin
 	pods    map[types.UID]*ledger
 	owners  map[string]types.UID // of the IDs of all ledgers
 }
 
-// ledger is what there is of a pod with one sandbox. A pod with several, as after the
-// end of its first sandbox, is never sure.
+// ledger has the sandbox and the containers of a pod. A pod with several sandboxes, as
+// after the end of its first one, is never sure.
 type ledger struct {
 	namespace, name string
-	// sure reports that nothing else is there.
+	// sure means that the pod has nothing else in the runtime.
 	sure bool
-	// calls are under way that make or end something of the pod.
+	// calls counts the calls in progress that create or end something of the pod.
 	calls int
-	// changes counts what made a list that was on its way too old.
+	// changes counts everything that makes lists in progress out of date.
 	changes int
-	// heard are IDs that events named before anybody else did: those of calls under
-	// way, or of others. While there are any the pod is not sure: the answer to a
-	// call takes its own ID off, and what stays was made by others.
-	heard map[string]bool
+	// unclaimed has the IDs of events that no call has returned yet. The answer to a
+	// call removes its ID; an ID that remains was created by another program. While
+	// there are any, the pod is inspected with lists.
+	unclaimed map[string]bool
 
 	sandbox    string
-	status     *observed.Sandbox // of the sandbox, when it was ready; nil: not asked yet
-	provenAt   time.Time         // when a start showed that it was ready; zero if not since its last status
+	status     *observed.Sandbox // of the sandbox, when it was ready; nil: not read yet
+	provenAt   time.Time         // time of the last start of a container since that status; zero: none
 	containers map[string]bool
 }
 
@@ -62,7 +63,8 @@ func newLedgers() *ledgers {
 	return &ledgers{pods: map[types.UID]*ledger{}, owners: map[string]types.UID{}}
 }
 
-// eventStream is one call for events, which may be answered late, or never.
+// eventStream is one call for the runtime's events. The runtime may answer late, or
+// never.
 type eventStream struct {
 	ls     *ledgers
 	number int  // guarded by ls.mu: of the stream; 0 before it is open
@@ -71,8 +73,8 @@ type eventStream struct {
 
 func (ls *ledgers) stream() *eventStream { return &eventStream{ls: ls} }
 
-// open notes that the stream is there. What was known before may have changed while
-// there was none.
+// open records that the stream is open. It drops all ledgers, since something may have
+// changed while no stream was open.
 func (s *eventStream) open() {
 	s.ls.mu.Lock()
 	defer s.ls.mu.Unlock()
@@ -83,8 +85,8 @@ func (s *eventStream) open() {
 	s.ls.streaming, s.number = true, s.ls.streams
 }
 
-// end notes that it is there no more. It may come before open, and after the open of
-// another stream.
+// end records that the stream has ended. It may be called before open, and after the
+// open of another stream.
 func (s *eventStream) end() {
 	s.ls.mu.Lock()
 	defer s.ls.mu.Unlock()
@@ -94,8 +96,8 @@ func (s *eventStream) end() {
 	}
 }
 
-// reset forgets all but the calls that are under way, whose ends have to find their
-// ledger. mu is held.
+// reset drops all ledgers; one with calls in progress is emptied, since their ends need
+// it. mu is held.
 func (ls *ledgers) reset() {
 	ls.streaming, ls.listed = false, nil
 	ls.streams++
@@ -110,16 +112,16 @@ func (ls *ledgers) reset() {
 	}
 }
 
-// current is the stream that is open, or was last, for a list that begins.
+// current returns the number of the open stream, or of the last one, when a list begins.
 func (ls *ledgers) current() int {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.streams
 }
 
-// keep takes the list of all pods that was begun in a stream. A list of an earlier
-// stream is of a time that nobody watched, and is ignored.
-func (ls *ledgers) keep(pods []observed.Listed, stream int) {
+// recordAll records a list of all pods. stream is the result of current when the list
+// began. The list is ignored if streams have ended or begun since.
+func (ls *ledgers) recordAll(pods []observed.Listed, stream int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if !ls.streaming || ls.streams != stream {
@@ -134,8 +136,7 @@ func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 		switch {
 		case first:
 			l.unsure() // it may have something from before the stream
-		// Pods that are gone make room. A sure one stays: it may be younger than the
-		// list.
+		// The pod is gone. A sure one stays: it may have been created after the list.
 		case !ls.listed[uid] && l.calls == 0 && !l.sure:
 			ls.drop(uid, l)
 		}
@@ -148,25 +149,24 @@ func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 	}
 }
 
-// compare looks in a list for what no call and no event told of. It counts as heard,
-// and the next look by lists clears it up.
+// compare adds items of a list that neither a call nor an event has named to unclaimed:
+// the next inspection uses lists.
 func (l *ledger) compare(pod *observed.Listed) {
 	for _, s := range pod.Sandboxes {
-		if s.ID != l.sandbox && len(l.heard) < maxMade {
-			l.heard[s.ID] = true
+		if s.ID != l.sandbox && len(l.unclaimed) < maxMade {
+			l.unclaimed[s.ID] = true
 		} else if s.State != observed.Running {
 			l.unsure()
 		}
 	}
 	for _, c := range pod.Containers {
-		if !l.containers[c.ID] && len(l.heard) < maxMade {
-			l.heard[c.ID] = true
+		if !l.containers[c.ID] && len(l.unclaimed) < maxMade {
+			l.unclaimed[c.ID] = true
 		}
 	}
 }
 
-// unsure sends the next look to lists, and makes those that are under way count for
-// nothing.
+// unsure makes the next inspection use lists. Lists in progress are not recorded.
 func (l *ledger) unsure() {
 	l.sure = false
 	l.changes++
@@ -181,12 +181,13 @@ func (ls *ledgers) drop(uid types.UID, l *ledger) {
 	delete(ls.pods, uid)
 }
 
-// of is a pod's ledger; nil without a UID or without room. A new one is sure if
-// nothing was ever seen of the pod. mu is held.
+// of returns the ledger of a pod, a new one if there is none; nil without a UID, and
+// beyond maxLedgers. A new ledger is sure if the pod had nothing in the runtime. mu is
+// held.
 func (ls *ledgers) of(uid types.UID) *ledger {
 	l := ls.pods[uid]
 	if l == nil && uid != "" && len(ls.pods) < maxLedgers {
-		l = &ledger{sure: ls.streaming && ls.listed != nil && !ls.listed[uid], heard: map[string]bool{}, containers: map[string]bool{}}
+		l = &ledger{sure: ls.streaming && ls.listed != nil && !ls.listed[uid], unclaimed: map[string]bool{}, containers: map[string]bool{}}
 		ls.pods[uid] = l
 		if ls.listed != nil {
 			ls.listed[uid] = true
@@ -195,14 +196,14 @@ func (ls *ledgers) of(uid types.UID) *ledger {
 	return l
 }
 
-// event takes note of the runtime's word. Events of what this process has made itself
-// change nothing; a sandbox that stops, or a container that is deleted, sends the
-// next look to lists.
+// event records an event of the runtime. Creation and start of a known item change
+// nothing. After the end of a sandbox, or the removal of a container, the next
+// inspection uses lists.
 func (ls *ledgers) event(e observed.Event) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.pods[e.UID] == nil && (e.Kind == observed.ContainerStopped || e.Kind == observed.ContainerDeleted) {
-		return // it goes
+		return // the end of an item of a pod without a ledger
 	}
 	l := ls.of(e.UID)
 	if l == nil {
@@ -217,14 +218,14 @@ func (ls *ledgers) event(e observed.Event) {
 		if e.Kind == observed.ContainerDeleted {
 			l.unsure()
 		}
-	case len(l.heard) < maxMade:
-		l.heard[e.ID] = true
+	case len(l.unclaimed) < maxMade:
+		l.unclaimed[e.ID] = true
 	default:
 		l.unsure()
 	}
 }
 
-// begin notes a call that makes or ends something of a pod. Each begin has an end.
+// begin counts a call that creates or ends something of a pod. Each begin needs an end.
 func (ls *ledgers) begin(uid types.UID) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -234,14 +235,14 @@ func (ls *ledgers) begin(uid types.UID) {
 	}
 }
 
-// end notes the end of a call: done if it made what note reported, else nobody
-// knows what there is.
+// end counts the end of a call. note records what the call has created. After an error,
+// or with a nil note, the next inspection uses lists.
 func (ls *ledgers) end(uid types.UID, err error, note func(l *ledger)) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.pods[uid]
 	if l == nil || l.calls == 0 {
-		return // there was no room for it, and there is none to be sure of
+		return // begin found no ledger
 	}
 	l.calls--
 	l.changes++
@@ -252,8 +253,8 @@ func (ls *ledgers) end(uid types.UID, err error, note func(l *ledger)) {
 	note(l)
 }
 
-// madeSandbox notes the only sandbox of a pod. A second one is for lists to tell. mu
-// is held.
+// madeSandbox records the sandbox that a call has created. With a second sandbox, the
+// pod is inspected with lists. mu is held.
 func (ls *ledgers) madeSandbox(uid types.UID, l *ledger, id string) {
 	if l.sandbox != "" || len(l.containers) > 0 {
 		l.unsure()
@@ -261,10 +262,11 @@ func (ls *ledgers) madeSandbox(uid types.UID, l *ledger, id string) {
 	}
 	l.sandbox, l.status, l.provenAt = id, nil, time.Time{}
 	ls.owners[id] = uid
-	delete(l.heard, id)
+	delete(l.unclaimed, id)
 }
 
-// madeContainer notes a container in the sandbox that is known. mu is held.
+// madeContainer records a container that a call has created. In an unknown sandbox, or
+// beyond maxMade, the pod is inspected with lists. mu is held.
 func (ls *ledgers) madeContainer(uid types.UID, l *ledger, sandbox, id string) {
 	if sandbox != l.sandbox || len(l.containers) >= maxMade {
 		l.unsure()
@@ -272,19 +274,19 @@ func (ls *ledgers) madeContainer(uid types.UID, l *ledger, sandbox, id string) {
 	}
 	l.containers[id] = true
 	ls.owners[id] = uid
-	delete(l.heard, id)
+	delete(l.unclaimed, id)
 }
 
-// owner is whose sandbox or container an ID is, or "".
+// owner returns the pod of a sandbox or container; "" if no ledger has it.
 func (ls *ledgers) owner(id string) types.UID {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.owners[id]
 }
 
-// asked notes the status of a sandbox that is ready, of whichever pod has it. A start
-// that showed that before is older than the status, and shows nothing more.
-func (ls *ledgers) asked(s *observed.Sandbox) {
+// recordStatus records the status of a sandbox that is ready. It drops the time of an
+// earlier start, which says nothing about the time after the status.
+func (ls *ledgers) recordStatus(s *observed.Sandbox) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if l := ls.pods[ls.owners[s.ID]]; l != nil && l.sandbox == s.ID && s.State == observed.Running {
@@ -292,55 +294,56 @@ func (ls *ledgers) asked(s *observed.Sandbox) {
 	}
 }
 
-// expected is what there is of a pod.
+// expected is what a pod has in the runtime, according to its ledger.
 type expected struct {
 	namespace, name string
 	sandbox         string
 	containers      []string
-	// status is that of the sandbox, which needs no question; nil: ask.
+	// status is the sandbox's, if no call is needed to read it; nil otherwise.
 	status *observed.Sandbox
 }
 
-// expect returns what there is of a pod, unless lists have to tell. A start stands
-// for one look at the sandbox: the next one asks.
+// expect returns what the pod has, or false if it has to be inspected with lists. A
+// recent start of a container saves one status call of the sandbox.
 func (ls *ledgers) expect(uid types.UID, now time.Time) (expected, bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.pods[uid]
-	if l == nil || !ls.streaming || !l.sure || l.calls > 0 || len(l.heard) > 0 || l.sandbox == "" {
+	if l == nil || !ls.streaming || !l.sure || l.calls > 0 || len(l.unclaimed) > 0 || l.sandbox == "" {
 		return expected{}, false
 	}
 	e := expected{namespace: l.namespace, name: l.name, sandbox: l.sandbox, containers: slices.Sorted(maps.Keys(l.containers))}
 	if l.status != nil && !l.provenAt.IsZero() && now.Sub(l.provenAt) < startProves {
 		e.status = l.status
 	}
-	l.provenAt = time.Time{} // once
+	l.provenAt = time.Time{} // the next inspection reads the status
 	return e, true
 }
 
-// mark begins a look by lists: what events named so far will be in them.
-func (ls *ledgers) mark(uid types.UID) (changes int) {
+// beginLists is called before a pod is listed. The lists will have everything that
+// events have named so far. The result is for recordLists.
+func (ls *ledgers) beginLists(uid types.UID) (changes int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.of(uid)
 	if l == nil {
 		return -1
 	}
-	clear(l.heard)
+	clear(l.unclaimed)
 	return l.changes
 }
 
-// took notes what lists showed of a pod, if nothing happened since mark.
-func (ls *ledgers) took(pod *observed.Pod, changes int) {
+// recordLists records what lists showed of a pod, unless something has changed since
+// beginLists.
+func (ls *ledgers) recordLists(pod *observed.Pod, changes int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := ls.pods[pod.UID]
 	switch {
 	case l == nil || l.calls > 0 || l.changes != changes:
 		return
-	// Nothing is left, and the pod is new again: what is made for it next is all
-	// there is.
-	case len(pod.Sandboxes) == 0 && len(pod.Containers) == 0 && len(l.heard) == 0:
+	// The pod has nothing left: it counts as new, and its next ledger is sure.
+	case len(pod.Sandboxes) == 0 && len(pod.Containers) == 0 && len(l.unclaimed) == 0:
 		ls.drop(pod.UID, l)
 		delete(ls.listed, pod.UID)
 		return
@@ -351,22 +354,22 @@ func (ls *ledgers) took(pod *observed.Pod, changes int) {
 	}
 	l.sandbox, l.status, l.provenAt, l.sure = "", nil, time.Time{}, false
 	clear(l.containers)
-	// Of every other pod the lists will be asked for again.
+	// In all other cases the pod stays unsure, and is inspected with lists again.
 	if !ls.streaming || len(pod.Sandboxes) != 1 || pod.Sandboxes[0].State != observed.Running || len(pod.Containers) > maxMade {
 		return
 	}
 	l.sandbox, l.sure, l.namespace, l.name = pod.Sandboxes[0].ID, true, pod.Namespace, pod.Name
-	delete(l.heard, l.sandbox)
+	delete(l.unclaimed, l.sandbox)
 	ls.owners[l.sandbox] = pod.UID
 	for i := range pod.Containers {
 		c := &pod.Containers[i]
-		// A container of an earlier sandbox: its own is gone, and it may follow
-		// unseen.
+		// The container is of an earlier sandbox that is gone. It may be removed
+		// without an event.
 		if c.SandboxID != l.sandbox {
 			l.sure = false
 		}
 		l.containers[c.ID] = true
 		ls.owners[c.ID] = pod.UID
-		delete(l.heard, c.ID)
+		delete(l.unclaimed, c.ID)
 	}
 }

@@ -20,27 +20,25 @@ import (
 // Limits of answers, in bytes as they come over the socket. A larger one is
 // refused before it is read, and its call fails; the connection stays.
 const (
-	// maxAnswer is of what is about one object.
+	// maxAnswer limits answers about one object.
 	maxAnswer = 4 << 20
-	// maxList is of what is about all objects. A container takes about 2 KiB
-	// of a list; the kubelet's 16 MiB is less than the lists of a node with
-	// many thousand dead ones.
+	// maxList limits lists. A container takes about 2 KiB of a list. The kubelet's
+	// limit of 16 MiB is too small for a node with many thousand exited containers.
 	maxList = 64 << 20
-	// maxExec is of a command's output, stdout and stderr together. Probes
-	// show 10 KiB of it, and hooks log less.
+	// maxExec limits the output of a command, stdout and stderr together. Probes
+	// use 10 KiB of it, and hooks less.
 	maxExec = 256 << 10
-	// execsReceived is how many outputs are received at a time. What others
-	// have to say waits in the runtime, but for a window of each.
+	// execsReceived limits the outputs that are received at a time. Others wait in the
+	// runtime, except for one streamWindow of each.
 	execsReceived = 16
-	// maxObjects is how many messages an answer may be made of, nested ones
-	// and entries of maps included: an empty one takes 2 bytes in an answer
-	// and 200 in memory.
+	// maxObjects limits the messages in an answer, nested ones and map entries
+	// included: an empty message takes 2 bytes in an answer and 200 in memory.
 	maxObjects = 1 << 20
-	// maxDepth is more than the CRI's messages are nested.
+	// maxDepth limits the nesting of messages; the CRI's are nested less.
 	maxDepth = 32
-	// maxHeader is of what comes before and after an answer, a failure's
-	// message among it, and maxError of what is kept of that message: many
-	// places remember the last failure, and events the last ones.
+	// maxHeader limits the headers and trailers of an answer, which contain the error
+	// message. maxError limits the part of the message that is kept, since it is
+	// stored in many places.
 	maxHeader = 256 << 10
 	maxError  = 4 << 10
 	// The windows bound what the runtime may send before it is read.
@@ -48,11 +46,10 @@ const (
 	connWindow   = 1 << 20
 )
 
-// forList lets an answer be as large as a list may be.
+// forList is the option of a call whose answer may have maxList bytes.
 var forList = grpc.MaxCallRecvMsgSize(maxList)
 
-// shortened is an error of a call without most of a message that is too long. Its
-// code stays.
+// shortened returns err with its message cut to maxError bytes, and the same code.
 func shortened(err error) error {
 	st, ok := status.FromError(err)
 	if !ok || len(st.Message()) <= maxError {
@@ -61,14 +58,14 @@ func shortened(err error) error {
 	return status.Error(st.Code(), cut(st.Message(), maxError)+" ...")
 }
 
-// boundedCodec is gRPC's own for protobuf, which counts the messages in an
-// answer before it makes them.
+// boundedCodec is gRPC's protobuf codec. It counts the messages in an answer before it
+// decodes them.
 type boundedCodec struct{ encoding.CodecV2 }
 
 // newCodec returns a codec that encodes as gRPC does and decodes within the limits.
 func newCodec() boundedCodec { return boundedCodec{encoding.GetCodecV2("proto")} }
 
-// Unmarshal decodes an answer that is made of no more than maxObjects.
+// Unmarshal decodes an answer of at most maxObjects messages.
 func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	m, ok := v.(proto.Message)
 	if !ok {
@@ -93,8 +90,8 @@ func decode(b []byte, m proto.Message) error {
 	return proto.Unmarshal(b, m)
 }
 
-// count takes every message in b off left. What is no message of that kind is
-// for the decoder to refuse.
+// count subtracts the number of messages in b from left. Malformed data is no error here:
+// the decoder refuses it.
 func count(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) error {
 	if depth == 0 {
 		return fmt.Errorf("answer is nested deeper than %d messages", maxDepth)
@@ -127,8 +124,8 @@ func count(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) err
 	return nil
 }
 
-// OutputError is of a command whose output was larger than is taken. Whether
-// it succeeded is not known.
+// OutputError means that the output of a command was larger than Limit. Whether the
+// command succeeded is not known.
 type OutputError struct{ Limit int }
 
 // OutputLimit is the limit in bytes.
@@ -138,11 +135,11 @@ func (e *OutputError) Error() string {
 	return fmt.Sprintf("OutputTooLarge: the command wrote more than %d bytes", e.Limit)
 }
 
-// execSync makes the call in two steps: the output is received when the command
-// has ended and there is room for it.
+// execSync makes the call in two steps: it waits for the end of the command, takes a slot,
+// and then receives the output.
 func (c *Client) execSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the stream, whatever is left in it
+	defer cancel() // closes the stream, also if it was not read to its end
 	// A unary call would receive its answer at once; a stream of one message waits
 	// until RecvMsg, and the flow control holds back the rest. conns[0] is the
 	// runtime's.
@@ -158,7 +155,7 @@ func (c *Client) execSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) 
 		return nil, err
 	}
 	select {
-	// The command has ended by now: a command that runs for hours takes no place.
+	// The command has ended: a command that runs for hours uses no slot.
 	case c.execs <- struct{}{}:
 		defer func() { <-c.execs }()
 	case <-ctx.Done():

@@ -9,9 +9,8 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names. The labels of operation_type are its own
-// as well: the call's name in snake case. Dashboards for kubelets work with them
-// unchanged.
+// metrics have the kubelet's names, and its values of the label operation_type: the name
+// of the call in snake case. So dashboards for the kubelet work unchanged.
 type metrics struct {
 	calls, errors *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
@@ -39,8 +38,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.calls), promshare.Register(reg, m.errors), promshare.Register(reg, m.duration))
 }
 
-// observe notes the end of a call, with its time also if it failed: a runtime that is
-// about to hang shows there first.
+// observe counts the end of a call. The duration of a failed call is observed, too, so
+// that a hanging runtime is visible.
 func (m *metrics) observe(op string, start time.Time, err error) {
 	m.calls.WithLabelValues(op).Inc()
 	m.duration.WithLabelValues(op).Observe(time.Since(start).Seconds())

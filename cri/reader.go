@@ -19,9 +19,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// What a runtime says becomes values of package observed here, once and for all
-// readers: bounded, with names that can be names, and with times that are zero where
-// the CRI has 0.
+// The conversion of the runtime's answers to values of package observed: limited in size,
+// with names that can be parts of paths, and with zero times for 0.
 
 // ReadRuntime is the part of a runtime that a Reader uses.
 type ReadRuntime interface {
@@ -48,10 +47,10 @@ type Reader struct {
 	warned map[string]bool
 }
 
-// ReaderConfig holds what a Reader may be told; its zero value is ready.
+// ReaderConfig configures a Reader. The zero value is usable.
 type ReaderConfig struct {
-	// NodeIP is the node's first address: that of a pod which is of its
-	// family comes first. IPv4 comes first where there is none.
+	// NodeIP is the node's first address. A pod's addresses of the same IP family
+	// come first. If it is "", IPv4 addresses come first.
 	NodeIP string
 	Log    *zap.Logger // silent
 }
@@ -67,12 +66,12 @@ func NewReaderWith(rt ReadRuntime, cfg ReaderConfig) *Reader {
 	return &Reader{rt: rt, cfg: cfg, dead: newEndings(), ledgers: newLedgers(), warned: map[string]bool{}}
 }
 
-// List shows every pod of the runtime, in no order, with two calls. Both have to
-// succeed: a list without containers would have pods look dead. Sandboxes and containers
-// without the label [LabelPodUID], such as those of crictl runp or of podman, are left out: they
-// are nobody's pod, and an agent would end them.
+// List returns all pods of the runtime, in no order. It makes two calls, and fails if one
+// of them fails: without the containers, pods would look dead. Sandboxes and containers
+// without the label [LabelPodUID], such as those of crictl runp or podman, are left out:
+// an agent would remove them.
 func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
-	// Asked before the lists: what they lack may have come since.
+	// Before the lists: an item that they lack may have been created since.
 	stream := r.ledgers.current()
 	sandboxes, err := r.rt.ListPodSandbox(ctx, nil)
 	if err != nil {
@@ -107,17 +106,17 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 			p.Containers = append(p.Containers, observed.Item{ID: c.GetId(), State: StateOf(c.GetState())})
 		}
 	}
-	// Also before a list that is refused: it says what is gone all the same.
+	// Even if the list is refused below: it shows which containers are gone.
 	r.dead.keepAll(among(containers, runtimeapi.ContainerState_CONTAINER_EXITED))
 	if len(pods) > maxPods {
 		return nil, fmt.Errorf("the runtime lists %d pods: want at most %d", len(pods), maxPods)
 	}
-	r.ledgers.keep(pods, stream)
+	r.ledgers.recordAll(pods, stream)
 	return pods, nil
 }
 
-// among reports of an ID whether it is one of the containers in that state. The
-// result is for many questions.
+// among returns a function that reports whether an ID is one of the containers in that
+// state.
 func among(containers []*runtimeapi.Container, state runtimeapi.ContainerState) func(id string) bool {
 	ids := make(map[string]bool, len(containers))
 	for _, c := range containers {
@@ -128,11 +127,11 @@ func among(containers []*runtimeapi.Container, state runtimeapi.ContainerState) 
 	return func(id string) bool { return ids[id] }
 }
 
-// Inspect shows one pod in full. A pod of which the runtime has nothing comes
-// back with its UID alone. What disappears while it is being read is left
-// out; any other failure fails the whole.
+// Inspect returns the sandboxes and containers of a pod with their statuses. For a pod of
+// which the runtime has nothing, only the UID is set. Items that disappear meanwhile are
+// left out; after any other error Inspect returns no pod.
 //
-// Lists are asked for unless it is known what there is: see [Reader.Noting].
+// It lists the pod's items, unless it knows their IDs: see [Reader.Noting].
 func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, error) {
 	now := time.Now()
 	if e, ok := r.ledgers.expect(uid, now); ok {
@@ -140,17 +139,17 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 			return pod, err
 		}
 	}
-	// Lists count as complete only if nothing began or ended while they were read.
-	changes := r.ledgers.mark(uid)
+	// The lists are recorded only if nothing changed while they were read.
+	changes := r.ledgers.beginLists(uid)
 	pod, err := r.inspectByLists(ctx, uid)
 	if err == nil {
-		r.ledgers.took(pod, changes)
+		r.ledgers.recordLists(pod, changes)
 	}
 	return pod, err
 }
 
-// inspectByLists finds what there is of a pod and asks for each. It asks for all even
-// after an error, so that the error has everything that is wrong.
+// inspectByLists lists the items of a pod and reads the status of each. It continues
+// after an error, and returns all errors joined.
 func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.Pod, error) {
 	pod := &observed.Pod{UID: uid, ObservedAt: time.Now()}
 	selector := map[string]string{LabelPodUID: string(uid)}
@@ -170,7 +169,7 @@ func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.P
 	var errs []error
 	for _, s := range sandboxes {
 		if whose, namespace, name := podOf(s.GetLabels()); whose != uid || oneName(s.GetId(), maxID) == "" {
-			continue // whatever it was asked for
+			continue // the runtime has ignored the filter
 		} else if name != "" {
 			pod.Name, pod.Namespace = name, namespace
 		}
@@ -204,9 +203,8 @@ func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.P
 	return pod, nil
 }
 
-// sandbox is what a runtime reports of a sandbox, with its addresses in the order in
-// which everybody sees them. The ID is the one that was asked for, whatever the
-// answer has.
+// sandbox converts the status of a sandbox, with its addresses sorted for NodeIP. id is
+// the requested ID: the one in the answer is ignored.
 func (r *Reader) sandbox(id string, st *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	s := sandboxOf(st)
 	s.ID = id
@@ -216,7 +214,7 @@ func (r *Reader) sandbox(id string, st *runtimeapi.PodSandboxStatus) observed.Sa
 	return s
 }
 
-// newestSandbox and newestContainer order as observed.Pod says.
+// newestSandbox and newestContainer compare items for the order of observed.Pod.
 func newestSandbox(a, b observed.Sandbox) int {
 	instance := func(s observed.Sandbox) observed.Instance {
 		return observed.Instance{Attempt: s.Attempt, Running: s.State == observed.Running, CreatedAt: s.CreatedAt, ID: s.ID}
@@ -231,11 +229,10 @@ func newestContainer(a, b observed.Container) int {
 	return observed.NewestFirst(instance(a), instance(b))
 }
 
-// container asks for the status of a pod's container, unless it is known to have
-// ended.
+// container returns the status of a container, from the cache if it has exited.
 func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Container) (observed.Container, error) {
-	// A runtime may start a container again under its ID: its earlier end counts no
-	// more.
+	// A runtime may start a container again with the same ID: its cached status is
+	// dropped.
 	if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		r.dead.forget(uid, c.GetId())
 	} else if known, ok := r.dead.get(uid, c.GetId()); ok {
@@ -253,8 +250,9 @@ func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Con
 	return oc, nil
 }
 
-// noted drops the end of a container that began anew, or that is gone, and enters the
-// event in the ledgers. It comes before the subscriber is told, who may look at once.
+// noted drops the cached status of a container that was started again or removed, and
+// records the event in the ledgers. It is called before the subscriber, who may inspect
+// the pod at once.
 func (r *Reader) noted(e observed.Event) {
 	r.ledgers.event(e)
 	if e.Kind != observed.ContainerStopped {
@@ -262,18 +260,18 @@ func (r *Reader) noted(e observed.Event) {
 	}
 }
 
-// Events calls on for every event until the stream ends, and ready once it is open.
-// It returns an error in any case: observed.ErrNoEventStream if the runtime has no
-// stream, ctx's if that ended, else what ended the stream. on is called from this
-// goroutine, one event after the other; ready from another. What happened before
-// ready is in no event, so that a list should follow it.
+// Events opens the runtime's event stream, calls ready once it is open, and calls on for
+// every event until the stream ends. The error is never nil: observed.ErrNoEventStream if
+// the runtime has no stream, ctx's if that ended, else the reason of the end. on is called
+// from this goroutine, one event after the other; ready from another. Changes before ready
+// are in no event: make a list after it.
 func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 8)
-	// Room for the result: the goroutine ends also if nobody waits for it.
+	// Buffered, so that the goroutine ends even if the result is not read.
 	done := make(chan error, 1)
-	// Without the stream nothing is known of others' doings, whatever ended it.
+	// After the end of the stream, changes by other programs are not seen.
 	s := r.ledgers.stream()
 	defer s.end()
 	go func() {
@@ -301,14 +299,14 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 	}
 }
 
-// eventOf reads an event; false if it is no pod's. The statuses in it are not used:
-// of several events the last to arrive need not be the last that happened.
+// eventOf converts an event; false if it belongs to no pod. The statuses in it are not
+// used, since events may arrive in another order than they happened.
 func eventOf(ev *runtimeapi.ContainerEventResponse) (observed.Event, bool) {
 	uid := oneName(ev.GetPodSandboxStatus().GetMetadata().GetUid(), maxName)
 	if uid == "" || oneName(ev.GetContainerId(), maxID) == "" {
 		return observed.Event{}, false
 	}
-	kind := observed.ContainerChanged // of types that are not known here
+	kind := observed.ContainerChanged // for unknown types
 	switch ev.GetContainerEventType() {
 	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
 		kind = observed.ContainerCreated
@@ -324,7 +322,7 @@ func eventOf(ev *runtimeapi.ContainerEventResponse) (observed.Event, bool) {
 	}, true
 }
 
-// sandboxState reads a state. The CRI has two of them for sandboxes.
+// sandboxState converts the state of a sandbox: Running if it is ready, else Exited.
 func sandboxState(s runtimeapi.PodSandboxState) observed.State {
 	if s == runtimeapi.PodSandboxState_SANDBOX_READY {
 		return observed.Running
@@ -347,7 +345,7 @@ func StateOf(s runtimeapi.ContainerState) observed.State {
 	}
 }
 
-// unixNano is a time as the CRI has it, where 0 means none.
+// unixNano converts a time of the CRI, where 0 means no time.
 func unixNano(ns int64) time.Time {
 	if ns <= 0 {
 		return time.Time{}
@@ -355,8 +353,8 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// sandboxOf reads a status, without the ID and the addresses. It is made for answers
-// that lack any part: the getters of nil are zero values.
+// sandboxOf converts a status, without the ID and the addresses. Any part of s may be
+// missing.
 func sandboxOf(s *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	ns := s.GetLinux().GetNamespaces().GetOptions()
 	out := observed.Sandbox{
@@ -370,11 +368,11 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	return out
 }
 
-// maxAddresses is how many addresses of a sandbox are looked at.
+// maxAddresses limits the addresses of a sandbox.
 const maxAddresses = 64
 
-// AddressesOf are the addresses that a runtime gives of a sandbox, in its own
-// order and as it writes them; see [observed.Addresses].
+// AddressesOf returns the addresses in a sandbox's status, as the runtime reports them.
+// Use [observed.Addresses] to check and sort them.
 func AddressesOf(s *runtimeapi.PodSandboxStatus) []string {
 	var out []string
 	if ip := s.GetNetwork().GetIp(); ip != "" {
@@ -387,12 +385,11 @@ func AddressesOf(s *runtimeapi.PodSandboxStatus) []string {
 	return out
 }
 
-// maxWarned bounds what is remembered of warnings; after so many they begin
-// anew.
+// maxWarned limits the sandboxes in Reader.warned. When it is reached, the map is emptied
+// and warnings may repeat.
 const maxWarned = 1024
 
-// warn reports once of a sandbox's addresses that are none. It is called at each look
-// at the sandbox.
+// warn logs the invalid addresses of a sandbox, once. It is called at each inspection.
 func (r *Reader) warn(sandbox string, dropped []string) {
 	if len(dropped) == 0 {
 		return
@@ -413,7 +410,7 @@ func (r *Reader) warn(sandbox string, dropped []string) {
 // SIGRTMINPLUS3, into those of the API.
 var signalNames = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-")
 
-// containerOf reads a status, without the IDs.
+// containerOf converts a status, without the IDs.
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
 		Name: oneName(s.GetMetadata().GetName(), maxName), Attempt: s.GetMetadata().GetAttempt(),
@@ -427,8 +424,7 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if p := s.GetLogPath(); len(p) < maxPath {
 		out.LogPath = p
 	}
-	// The name that the pod's spec has: runtimes resolve the other one, and a status
-	// should show what people wrote.
+	// The name in the pod's spec: the other one may have been resolved by the runtime.
 	if user := s.GetImage().GetUserSpecifiedImage(); user != "" {
 		out.Image = cut(user, maxImage)
 	}
@@ -440,10 +436,10 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		out.StopSignal = signalNames.Replace(sig.String())
 	}
-	// All others are in the pod's spec as they are, and would only take memory.
+	// Only image mounts are kept: the pod's spec has all others.
 	for _, m := range s.GetMounts()[:min(len(s.GetMounts()), maxMounts)] {
 		image := m.GetImage().GetImageRef()
-		if image == "" { // of runtimes that do not say more than what they were told
+		if image == "" { // older runtimes report only the requested name
 			image = m.GetImage().GetImage()
 		}
 		if m.GetRecursiveReadOnly() || image != "" {
@@ -455,7 +451,7 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if out.State == observed.Exited {
 		out.FinishedAt = unixNano(s.GetFinishedAt())
 		out.ExitCode, out.Reason, out.Message = new(s.GetExitCode()), cut(s.GetReason(), maxReason), cut(s.GetMessage(), maxMessage)
-		// containerd's words for a start that lost its caller.
+		// containerd's message after the caller of a start was canceled.
 		out.Abandoned = out.StartedAt.IsZero() && strings.HasSuffix(out.Message, context.Canceled.Error())
 	}
 	if l := s.GetResources().GetLinux(); l != nil {

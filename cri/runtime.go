@@ -33,8 +33,8 @@ func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigRe
 	return call(ctx, c, "runtime_config", c.timeout, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
 
-// UpdateRuntimeConfig hands the runtime the node's pod CIDR, for runtimes that write
-// the configuration of their network by it.
+// UpdateRuntimeConfig sends the runtime the node's pod CIDR. Some runtimes write the
+// configuration of their CNI plugins from it.
 func (c *Client) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.RuntimeConfig) error {
 	_, err := call(ctx, c, "update_runtime_config", c.timeout, c.runtime.UpdateRuntimeConfig,
 		&runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: conf})
@@ -49,16 +49,16 @@ func (c *Client) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxC
 	if err != nil {
 		return "", err
 	}
-	// Without an ID the sandbox could never be removed by anybody.
+	// Without an ID the sandbox could never be removed.
 	if resp.GetPodSandboxId() == "" {
 		return "", fmt.Errorf("run_podsandbox: the runtime returned no id for sandbox %q", conf.GetMetadata().GetName())
 	}
 	return resp.GetPodSandboxId(), nil
 }
 
-// StopPodSandbox stops a sandbox and all in it, by force, and takes back its network.
-// It may be called again, and a sandbox that is gone is no error for most runtimes:
-// see [IsNotFound] for the others.
+// StopPodSandbox kills the containers of a sandbox, stops it and removes its network. It
+// may be called again. A missing sandbox is a success with most runtimes; the error of
+// others is [IsNotFound].
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "stop_podsandbox", c.timeout, c.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return err
@@ -151,7 +151,7 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, r *run
 // ExitError is a command's exit code that is not 0. The call itself has succeeded.
 type ExitError struct{ Code int32 }
 
-// ExitStatus is the code, under the name that os/exec-like errors have for it.
+// ExitStatus returns the code. Callers find it by this method, without the type.
 func (e *ExitError) ExitStatus() int { return int(e.Code) }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit code %d", e.Code) }
@@ -161,8 +161,8 @@ func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit
 // beside the output. Of a command that writes more than 256 KiB there is an
 // *OutputError and no output.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
-	// The runtime ends the command at its timeout; the client's own time on top lets
-	// that answer arrive.
+	// The runtime ends the command at its timeout. The client waits longer, so that the
+	// answer can arrive.
 	deadline := time.Duration(0)
 	whole := int64((timeout + time.Second - 1) / time.Second) // as the CRI counts them
 	if timeout > 0 {
@@ -178,8 +178,8 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	return resp.GetStdout(), resp.GetStderr(), err
 }
 
-// Exec prepares a command's streams and returns their URL. The command is started by
-// whoever connects there.
+// Exec prepares a command's streams and returns their URL. The command is started when a
+// client connects there.
 func (c *Client) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	return call(ctx, c, "exec", c.timeout, c.runtime.Exec, r)
 }
@@ -189,15 +189,15 @@ func (c *Client) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	return call(ctx, c, "attach", c.timeout, c.runtime.Attach, r)
 }
 
-// ReopenContainerLog makes the runtime open the log file anew after rotation. Until
-// then it writes into the file that was renamed.
+// ReopenContainerLog makes the runtime open a container's log again, after the file was
+// renamed.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "reopen_container_log", c.timeout, c.runtime.ReopenContainerLog, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
 	return err
 }
 
-// CheckpointContainer writes a container's memory and files to disk. A timeout of the
-// request that is longer than the client's replaces it.
+// CheckpointContainer writes a container's memory and files to disk. Its deadline is the
+// longer of the request's and the client's timeout.
 func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
 	timeout := c.timeout
 	if t := seconds.Of(r.GetTimeout()); t > timeout {
@@ -214,14 +214,14 @@ func (c *Client) CheckpointPod(ctx context.Context, r *runtimeapi.CheckpointPodR
 	return err
 }
 
-// RestorePod makes a sandbox and its containers of a checkpoint, with
-// the deadline of CheckpointPod.
+// RestorePod creates a sandbox and its containers from a checkpoint. Its deadline is that
+// of CheckpointPod.
 func (c *Client) RestorePod(ctx context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	return call(ctx, c, "restore_pod", c.until(ctx), c.runtime.RestorePod, r)
 }
 
-// until is the time up to ctx's deadline, or the client's timeout. A deadline that
-// has passed is no timeout for call, and ctx ends the call at once.
+// until returns the time until ctx's deadline, or the client's timeout if ctx has none. If
+// the deadline has passed, the result is negative, and ctx ends the call at once.
 func (c *Client) until(ctx context.Context) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
 		return time.Until(at)
@@ -229,10 +229,10 @@ func (c *Client) until(ctx context.Context) time.Duration {
 	return c.timeout
 }
 
-// GetContainerEvents sends events to ch until the stream or ctx ends; opened, if not
-// nil, is called once the stream is there. The end of the stream is io.EOF. There is
-// no deadline but ctx's, and ch is not closed. While nobody takes from ch nothing
-// more is read, and the runtime may drop events.
+// GetContainerEvents sends events to ch until the stream or ctx ends. opened, if not
+// nil, is called once the stream is open. At the end of the stream the error is io.EOF.
+// Only ctx limits the time. ch is not closed. While ch is full, no events are read, and
+// the runtime may drop some.
 func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.ContainerEventResponse, opened func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
 	start := time.Now()
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
