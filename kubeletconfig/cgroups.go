@@ -5,13 +5,21 @@ import (
 	"path"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/cgroups"
 )
 
+// pid is the resource of process IDs in a capacity.
+const pid v1.ResourceName = "pid"
+
 // Cgroups returns the configuration of package cgroups for a machine with that
 // capacity. ok is false if the runtime manages pod cgroups (cgroupsPerQOS: false).
+//
+// If the capacity names pid, the process IDs that the machine has, all pods together get
+// nineteen twentieths of them, less what is reserved. A pod gets half of that unless
+// podPidsLimit is set: neither a pod nor all of them keep the node from starting processes.
 //
 // The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and
 // metrics. If the runtime reports its driver, that one replaces the configured one
@@ -20,10 +28,18 @@ func (c *Config) Cgroups(capacity v1.ResourceList) (cfg cgroups.Config, ok bool)
 	if !*c.CgroupsPerQOS {
 		return cgroups.Config{}, false
 	}
+	pids := *c.PodPidsLimit
+	if all, known := capacity[pid]; known {
+		capacity = capacity.DeepCopy()
+		capacity[pid] = *resource.NewQuantity(all.Value()-all.Value()/20, resource.DecimalSI)
+		if forPods := c.Node(capacity).ForPods()[pid]; pids < 0 {
+			pids = max(forPods.Value()/2, 1)
+		}
+	}
 	cfg = cgroups.Config{
 		Root: c.CgroupRoot, Driver: cgroups.Driver(c.CgroupDriver), Node: c.Node(capacity),
 		SystemReservedCgroup: c.SystemReservedCgroup, KubeReservedCgroup: c.KubeReservedCgroup,
-		PodOptions: cgroups.PodOptions{NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, Pids: *c.PodPidsLimit},
+		PodOptions: cgroups.PodOptions{NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, Pids: pids},
 	}
 	_, cfg.ReserveMemory, _ = c.MemoryQoS()
 	for _, e := range c.EnforceNodeAllocatable {
@@ -51,7 +67,7 @@ func validateCgroups(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 	validateEnforcement(c, bad)
 	if *c.PodPidsLimit < -1 || *c.PodPidsLimit == 0 {
-		bad("podPidsLimit", *c.PodPidsLimit, "1 or more, or -1 for no limit")
+		bad("podPidsLimit", *c.PodPidsLimit, "1 or more, or -1 for half of what all pods may have")
 	}
 }
 

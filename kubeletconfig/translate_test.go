@@ -72,6 +72,9 @@ func TestTranslate(t *testing.T) {
 			g, ok := c.Cgroups(capacity)
 			return []any{ok, g.Root, g.Driver, g.Pids, g.CPUPeriod, g.NoCPUQuota, g.QOSReserved, g.Enforce}
 		}, []any{true, "/edge", cgroups.Systemd, int64(100), 20 * time.Millisecond, false, map[v1.ResourceName]string{"memory": "50%"}, []cgroups.Enforcement{"pods"}}},
+		{"process IDs of a machine", "systemReserved: {pid: '3000'}", pidsOf("100000"), []any{int64(46_000), int64(92_000)}},
+		{"process IDs of a pod", "podPidsLimit: 4096", pidsOf("100000"), []any{int64(4096), int64(95_000)}},
+		{"process IDs of a small machine", "", pidsOf("1"), []any{int64(1), int64(1)}},
 		{"memory as it is", "memoryReservationPolicy: None", func(c *Config) any {
 			throttling, reserve, on := c.MemoryQoS()
 			g, _ := c.Cgroups(capacity)
@@ -155,5 +158,14 @@ func TestSetDefaultsTwice(t *testing.T) {
 	SetDefaults(&c.KubeletConfiguration)
 	if !reflect.DeepEqual(once.KubeletConfiguration, c.KubeletConfiguration) {
 		t.Errorf("once %+v, twice %+v", once, c.KubeletConfiguration)
+	}
+}
+
+// pidsOf returns the limits of process IDs of a pod and of all pods, on a machine with so many.
+func pidsOf(all string) func(*Config) any {
+	return func(c *Config) any {
+		g, _ := c.Cgroups(v1.ResourceList{"cpu": resource.MustParse("2"), "pid": resource.MustParse(all)})
+		forPods := g.Node.ForPods()["pid"]
+		return []any{g.Pids, forPods.Value()}
 	}
 }

@@ -3,14 +3,21 @@ package nodeagent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -23,7 +30,7 @@ type runtimeConfig interface {
 // podCgroups returns the manager of pod cgroups; nil if the runtime manages them.
 // It returns an error if the configuration does not fit the machine.
 func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgroups, error) {
-	cfg, ok := b.Config.Cgroups(b.Node.Capacity)
+	cfg, ok := b.Config.Cgroups(withPIDs(b.Node.Capacity, "/proc/sys/kernel"))
 	if !ok {
 		return nil, nil
 	}
@@ -45,6 +52,27 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 		return nil, fmt.Errorf("invalid configuration: %w", err)
 	}
 	return m, nil
+}
+
+// withPIDs adds the machine's process IDs to its capacity, if they can be read. Threads
+// have IDs as well.
+func withPIDs(capacity v1.ResourceList, dir string) v1.ResourceList {
+	most := int64(math.MaxInt64)
+	for _, name := range []string{"pid_max", "threads-max"} {
+		b, err := safefile.ReadFile(filepath.Join(dir, name), 64)
+		if n, err2 := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && err2 == nil && n > 0 {
+			most = min(most, n)
+		}
+	}
+	if most == math.MaxInt64 {
+		return capacity
+	}
+	capacity = maps.Clone(capacity)
+	if capacity == nil {
+		capacity = v1.ResourceList{}
+	}
+	capacity["pid"] = *resource.NewQuantity(most, resource.DecimalSI)
+	return capacity
 }
 
 // runtimeConfigTimeout is short: a runtime that is not there yet must not keep

@@ -3,12 +3,16 @@ package nodeagent
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -65,6 +69,24 @@ func TestCgroupConfig(t *testing.T) {
 			if strings.HasSuffix(parent, ".slice") != (tc.driver == "systemd") {
 				t.Errorf("%q: pods are in %s, want those of %s", tc.content, parent, tc.driver)
 			}
+		}
+	}
+}
+
+func TestProcessIDsOfTheMachine(t *testing.T) {
+	for _, c := range []struct{ pidMax, threadsMax, want string }{
+		{"4194304\n", "1000\n", "1000"}, {"32768\n", "192730\n", "32768"}, {"32768\n", "", "32768"}, {"x", "0", "0"}, {"", "", "0"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"pid_max": c.pidMax, "threads-max": c.threadsMax} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		given := v1.ResourceList{"cpu": resource.MustParse("2")}
+		got := withPIDs(given, dir)
+		if q := got["pid"]; fmt.Sprint(q.Value()) != c.want || len(given) != 1 {
+			t.Errorf("%+v: %s of %v", c, q.String(), given)
 		}
 	}
 }

@@ -30,12 +30,14 @@ type Text struct {
 	Allocatable bool
 }
 
-// Defaults returns the kubelet's hard thresholds on Linux.
+// Defaults returns the kubelet's hard thresholds on Linux, and one of process IDs: without
+// it, pods that take all that pods may have would keep them.
 func Defaults() map[string]string {
 	return map[string]string{
 		string(SignalMemory): "100Mi",
 		string(SignalNodeFs): "10%", string(SignalNodeFsInodes): "5%",
 		string(SignalImageFs): "15%", string(SignalImageFsInodes): "5%",
+		string(SignalPIDs): "10%",
 	}
 }
 

@@ -27,6 +27,7 @@ func TestParse(t *testing.T) {
 			{Signal: SignalMemory, Value: mi(100)},
 			{Signal: SignalNodeFs, Value: percent(10)}, {Signal: SignalNodeFsInodes, Value: percent(5)},
 			{Signal: SignalImageFs, Value: percent(15)}, {Signal: SignalImageFsInodes, Value: percent(5)},
+			{Signal: SignalPIDs, Value: percent(10)},
 		}},
 		{"an empty map is none", Text{Hard: texts{}}, nil},
 		{"keys given replace the defaults", hard("pid.available", "100"), []Threshold{
@@ -35,7 +36,7 @@ func TestParse(t *testing.T) {
 		{"or are merged with them", Text{Hard: texts{"memory.available": "150Mi", "imagefs.available": "0%"}, MergeDefaults: true}, []Threshold{
 			{Signal: SignalMemory, Value: mi(150)},
 			{Signal: SignalNodeFs, Value: percent(10)}, {Signal: SignalNodeFsInodes, Value: percent(5)},
-			{Signal: SignalImageFsInodes, Value: percent(5)},
+			{Signal: SignalImageFsInodes, Value: percent(5)}, {Signal: SignalPIDs, Value: percent(10)},
 		}},
 		{"0% is off", hard("memory.available", "0%"), nil},
 		{"100% is off", hard("memory.available", "100%"), nil},

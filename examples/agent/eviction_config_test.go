@@ -30,7 +30,7 @@ func TestEvictionConfig(t *testing.T) {
 		{name: "percent", content: "evictionHard: {memory.available: 10%}", hard: map[string]string{"memory.available": "10%"}, keeps: "1Gi"},
 		{
 			name: "merged", content: "evictionHard: {memory.available: 2Gi, imagefs.inodesFree: 0%}\nmergeDefaultEvictionSettings: true",
-			hard:  map[string]string{"memory.available": "2Gi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%"},
+			hard:  map[string]string{"memory.available": "2Gi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "pid.available": "10%"},
 			keeps: "2Gi",
 		},
 		{name: "soft", content: "evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}", keeps: "100Mi"},

@@ -124,7 +124,7 @@ func TestPortmapTakesNoPortOfTheNode(t *testing.T) {
 		a := pod(id)
 		a.Ports = []network.Port{{Protocol: "tcp", HostPort: port, ContainerPort: 80}}
 		k := network.Kept{Attachment: a, Netns: namespace(t, id), Saved: r.plan(a)}
-		defer serve(t, k.Netns, ":80", id)
+		_ = serve(t, k.Netns, ":80", id)
 		res, err := r.p.SetUp(t.Context(), a, k.Netns, k.Saved, nil)
 		k.Result = &res
 		return k, err
