@@ -11,6 +11,7 @@
 //
 // TestAccountsReachNothing has real containers: it looks as other accounts of the machine
 // at all that the agent, its runtime and pods of each kind have, and fails on what opens.
+// TestForkBombStaysInItsPod has them too.
 //
 // The package has only tests, and none with -race: the agent is another program,
 // whose memory the race detector would multiply. The runtime is critest's. The test
