@@ -308,6 +308,54 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// Each row of the tables of bounds names a test that there is, but for inputs without a bound.
+func TestSecurityNamesTests(t *testing.T) {
+	there := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "build"}, path):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(b, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("SECURITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, rows := regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w*)`"), 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 9 || strings.HasPrefix(line, "|---") || strings.HasPrefix(line, "| Input") {
+			continue
+		}
+		rows++
+		tests := named.FindAllStringSubmatch(cells[8], -1)
+		if bounds := strings.Trim(strings.Join(cells[2:7], ""), " -"); len(tests) == 0 && bounds != "" {
+			t.Errorf("SECURITY.md: no test of %s", strings.TrimSpace(cells[0]))
+		}
+		for _, m := range tests {
+			if !there[m[1]] {
+				t.Errorf("SECURITY.md: there is no %s, the test of %s", m[1], strings.TrimSpace(cells[0]))
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("found %d rows", rows)
+	}
+}
+
 // The list of packages is complete.
 func TestArchitectureNamesPackages(t *testing.T) {
 	text, err := os.ReadFile("docs/design/packages.md")

@@ -38,7 +38,9 @@ type Config struct {
 	// which Run places below RootDir.
 	Monitor string
 	// PlaceMonitor puts a monitor's process into the cgroup where it is to live,
-	// outside those of this process and of the pods; it stays in this process'.
+	// outside those of this process and of the pods; it stays in this process'. In a
+	// pod's cgroup, the memory of the OCI runtime would count against the pod's limit,
+	// and a pod that uses all of its CPU could not be probed or stopped in time.
 	PlaceMonitor func(pid int) error
 	Network      Network
 	Images       Images
