@@ -141,14 +141,20 @@ func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if _, err := s.codecs.decode(data, media, e); err != nil {
 		return err
 	}
-	for _, f := range []struct{ what, path, body string }{{"name", q.name, e.Name}, {"namespace", q.namespace, e.Namespace}} {
-		if f.body != "" && f.body != f.path {
+	for _, f := range []struct {
+		what, path, body string
+		given            bool
+	}{{"name", q.name, e.Name, true}, {"namespace", q.namespace, e.Namespace, e.Namespace != ""}} {
+		if f.given && f.body != f.path {
 			return apierrors.NewBadRequest(fmt.Sprintf("the %s of the Eviction is %.100q; that of the path is %q", f.what, f.body, f.path))
 		}
 	}
 	opts := &metav1.DeleteOptions{}
 	if e.DeleteOptions != nil {
 		opts = e.DeleteOptions
+	}
+	if deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential) {
+		return apierrors.NewBadRequest("ignoreStoreReadErrorWithClusterBreakingPotential is not for evictions")
 	}
 	if err := checkDeleteOptions(opts, q); err != nil {
 		return err

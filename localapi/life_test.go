@@ -187,11 +187,11 @@ func TestGenerateName(t *testing.T) {
 	must[v1.ConfigMap](a, "POST", configMaps, asJSON, `{"metadata":{"name":"own","generateName":"name"}}`)
 }
 
-// An eviction is of the pod that its path names, or of none.
+// An eviction is of the pod that its path names.
 func TestEvictionOfAnother(t *testing.T) {
 	a := start(t, &store.Memory{})
 	must[v1.Pod](a, "POST", pods, asJSON, pod("web"))
-	for _, m := range []string{`{"name":"other"}`, `{"name":"web","namespace":"other"}`} {
+	for _, m := range []string{`{"name":"other"}`, `{}`, `{"name":"web","namespace":"other"}`} {
 		a.refused("POST", pods+"/web/eviction", asJSON, `{"apiVersion":"policy/v1","kind":"Eviction","metadata":`+m+`}`, 400, metav1.StatusReasonBadRequest, "of the path")
 	}
 	if p := must[v1.Pod](a, "GET", pods+"/web", "", nil); p.DeletionTimestamp != nil {

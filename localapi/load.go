@@ -239,7 +239,7 @@ func (t *turn) takeNew(k *kind, d *store.Document, o object, verb objects.Verb) 
 		newNamespace(n)
 	}
 	defaults(o)
-	if errs := s.check(k, o, o); len(errs) > 0 {
+	if errs := s.check(k, "", o, o); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
 	// A file that says less is written again: the UID has to be the same after a restart.
@@ -276,7 +276,7 @@ func (t *turn) takeChange(k *kind, d *store.Document, o object, old item) error 
 		t.follow(k, objects.Result{Object: before, Phase: objects.Absent})
 		return nil
 	}
-	if errs := append(s.check(k, o, before), checkPodChange(o, before, byFile)...); len(errs) > 0 {
+	if errs := append(s.check(k, "", o, before), checkPodChange(o, before, byFile)...); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
 	o.SetManagedFields(fields)

@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodewright/nodewright/localapi/internal/objects"
@@ -102,9 +101,19 @@ func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 			*name = ""
 		}
 	}
+	// An ephemeral container is checked as a container behind the others is.
+	n := len(plain.Spec.Containers)
+	for i := range p.Spec.EphemeralContainers {
+		plain.Spec.Containers = append(plain.Spec.Containers, v1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
 	errs := podmgr.Validate(plain)
 	for i, e := range errs {
 		errs[i].Detail = strings.ReplaceAll(e.Detail, "static pods", "pods on a node alone")
+		for j := range p.Spec.EphemeralContainers {
+			if rest, ok := strings.CutPrefix(e.Field, fmt.Sprintf("spec.containers[%d]", n+j)); ok {
+				errs[i].Field = fmt.Sprintf("spec.ephemeralContainers[%d]%s", j, rest)
+			}
+		}
 	}
 	spec := field.NewPath("spec")
 	if n := p.Spec.NodeName; n != "" && n != s.cfg.Node {
@@ -117,27 +126,27 @@ func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
 	return errs
 }
 
+// checkEphemeral checks what ephemeral containers do not have, and other containers may.
 func checkEphemeral(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
-	names := map[string]bool{}
-	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
-		for i := range list {
-			names[list[i].Name] = true
-		}
-	}
 	for i := range p.Spec.EphemeralContainers {
 		c, cp := &p.Spec.EphemeralContainers[i], at.Index(i)
-		for _, m := range validation.IsDNS1123Label(c.Name) {
-			errs = append(errs, field.Invalid(cp.Child("name"), c.Name, m))
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{
+			{"lifecycle", c.Lifecycle != nil}, {"livenessProbe", c.LivenessProbe != nil}, {"readinessProbe", c.ReadinessProbe != nil},
+			{"startupProbe", c.StartupProbe != nil}, {"ports", c.Ports != nil}, {"resizePolicy", c.ResizePolicy != nil},
+			{"restartPolicy", c.RestartPolicy != nil}, {"restartPolicyRules", c.RestartPolicyRules != nil},
+			{"resources", c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil},
+		} {
+			if f.set {
+				errs = append(errs, field.Forbidden(cp.Child(f.name), "an ephemeral container has none"))
+			}
 		}
-		if names[c.Name] {
-			errs = append(errs, field.Duplicate(cp.Child("name"), c.Name))
-		}
-		names[c.Name] = true
-		if c.Image == "" {
-			errs = append(errs, field.Required(cp.Child("image"), ""))
-		}
-		if c.Lifecycle != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || len(c.Ports) > 0 {
-			errs = append(errs, field.Forbidden(cp, "ephemeral containers have no probes, lifecycle hooks and ports"))
+		for j, m := range c.VolumeMounts {
+			if m.SubPath != "" || m.SubPathExpr != "" {
+				errs = append(errs, field.Forbidden(cp.Child("volumeMounts").Index(j), "an ephemeral container has no subPath and no subPathExpr"))
+			}
 		}
 		if c.TargetContainerName != "" && !hasContainer(p, c.TargetContainerName) {
 			errs = append(errs, field.NotFound(cp.Child("targetContainerName"), c.TargetContainerName))
@@ -182,16 +191,16 @@ func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 			if by == byClient || by == byFile {
 				list.to[i].Image = list.from[i].Image
 			}
-			if by == byResize || by == byFile {
+			if by == byFile {
 				list.to[i].Resources = list.from[i].Resources
 			}
 			if by == byResize {
-				list.to[i].ResizePolicy = list.from[i].ResizePolicy
+				list.to[i].Resources = *resized(&list.to[i].Resources, &list.from[i].Resources)
 			}
 		}
 	}
-	if by == byResize {
-		s.Resources = old.Spec.Resources
+	if by == byResize && s.Resources != nil && len(s.Resources.Requests)+len(s.Resources.Limits) > 0 {
+		s.Resources = resized(s.Resources, old.Spec.Resources)
 	}
 	if by == byDebug || by == byFile {
 		s.EphemeralContainers = old.Spec.EphemeralContainers
@@ -206,6 +215,40 @@ func changeable(p, old *v1.Pod, by way) *v1.PodSpec {
 		s.TerminationGracePeriodSeconds = old.Spec.TerminationGracePeriodSeconds
 	}
 	return s
+}
+
+// resized is resources with those that a resize may change taken from others; nil if they are nil, and there is nothing else.
+func resized(r, old *v1.ResourceRequirements) *v1.ResourceRequirements {
+	from := deref(old)
+	out := r.DeepCopy()
+	for _, list := range []struct {
+		to   *v1.ResourceList
+		from v1.ResourceList
+	}{{&out.Requests, from.Requests}, {&out.Limits, from.Limits}} {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			delete(*list.to, name)
+			if q, ok := list.from[name]; ok {
+				if *list.to == nil {
+					*list.to = v1.ResourceList{}
+				}
+				(*list.to)[name] = q
+			}
+		}
+	}
+	if old == nil && len(out.Requests)+len(out.Limits)+len(out.Claims) == 0 {
+		return nil
+	}
+	return out
+}
+
+// removed reports whether a list lacks a resource that another one has.
+func removed(list, from v1.ResourceList) bool {
+	for name := range from {
+		if _, ok := list[name]; !ok {
+			return true
+		}
+	}
+	return false
 }
 
 // replaceable reports whether a pod may take another's place in some way without being another pod.
@@ -243,6 +286,7 @@ func checkPodChange(o, before object, by way) (errs field.ErrorList) {
 // preparePodPart takes of a pod what one of its subresources is for.
 func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) error {
 	sent := p.DeepCopy()
+	defaultPod(sent)
 	overwrite(p, old)
 	if subresource == "ephemeralcontainers" {
 		p.Spec.EphemeralContainers = sent.Spec.EphemeralContainers
@@ -250,23 +294,42 @@ func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) err
 			defaultEphemeral(&p.Spec.EphemeralContainers[i])
 		}
 		at := field.NewPath("spec", "ephemeralContainers")
-		for i := range old.Spec.EphemeralContainers {
-			if i >= len(p.Spec.EphemeralContainers) || !equality.Semantic.DeepEqual(p.Spec.EphemeralContainers[i], old.Spec.EphemeralContainers[i]) {
+		for i, was := range old.Spec.EphemeralContainers {
+			if !slices.ContainsFunc(p.Spec.EphemeralContainers, func(c v1.EphemeralContainer) bool { return equality.Semantic.DeepEqual(c, was) }) {
 				return invalid(k, p.Name, field.ErrorList{field.Forbidden(at.Index(i), "existing ephemeral containers may not be changed or removed")})
 			}
 		}
 		return nil
 	}
-	for _, list := range []struct{ to, from []v1.Container }{
-		{p.Spec.Containers, sent.Spec.Containers}, {p.Spec.InitContainers, sent.Spec.InitContainers},
-	} {
-		for i := range min(len(list.to), len(list.from)) {
-			if list.to[i].Name == list.from[i].Name {
-				list.to[i].Resources, list.to[i].ResizePolicy = list.from[i].Resources, list.from[i].ResizePolicy
-			}
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	kept := func(r, old v1.ResourceRequirements, p *field.Path) {
+		if removed(r.Requests, old.Requests) || removed(r.Limits, old.Limits) {
+			errs = append(errs, field.Forbidden(p, "a resize changes requests and limits, and removes none"))
 		}
 	}
-	p.Spec.Resources = sent.Spec.Resources
+	for _, list := range []struct {
+		to, from []v1.Container
+		at       *field.Path
+	}{
+		{p.Spec.Containers, sent.Spec.Containers, spec.Child("containers")}, {p.Spec.InitContainers, sent.Spec.InitContainers, spec.Child("initContainers")},
+	} {
+		if !slices.EqualFunc(list.to, list.from, func(a, b v1.Container) bool { return a.Name == b.Name }) {
+			errs = append(errs, field.Forbidden(list.at, "a resize adds, removes, renames and moves no containers"))
+			continue
+		}
+		for i := range list.to {
+			kept(list.from[i].Resources, list.to[i].Resources, list.at.Index(i).Child("resources"))
+			list.to[i].Resources, list.to[i].ResizePolicy = list.from[i].Resources, list.from[i].ResizePolicy
+		}
+	}
+	if r := sent.Spec.Resources; r != nil { // which older clients do not know
+		kept(*r, deref(p.Spec.Resources), spec.Child("resources"))
+		p.Spec.Resources = r
+	}
+	if len(errs) > 0 {
+		return invalid(k, p.Name, errs)
+	}
 	// Of the specs: the status has the class that the pod was made with.
 	if podmeta.QOS(&v1.Pod{Spec: p.Spec}) != podmeta.QOS(&v1.Pod{Spec: old.Spec}) {
 		return invalid(k, p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, "Pod QOS Class may not change as a result of resizing")})

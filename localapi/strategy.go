@@ -159,6 +159,9 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 				p.Spec.Resources = was.Spec.Resources.DeepCopy()
 			}
 		}
+		if n, ok := o.(*v1.Namespace); ok {
+			n.Spec = *old.(*v1.Namespace).Spec.DeepCopy()
+		}
 		if n, ok := o.(*v1.Node); ok {
 			before := old.(*v1.Node)
 			want := before.Spec.DeepCopy()
@@ -173,12 +176,40 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 		kept.Set(status)
 		overwrite(o, old)
 		objects.Field(o, "Status").Set(kept)
-	case "finalize":
+		keepStatus(o, old)
+	case "finalize": // of a namespace, which ends when nothing is in it
+		if errs := checkFinalizers(o.(*v1.Namespace).Spec.Finalizers, field.NewPath("spec")); len(errs) > 0 {
+			return invalid(k, o.GetName(), errs)
+		}
 		overwrite(o, old)
 	case "ephemeralcontainers", "resize":
 		return s.preparePodPart(k, subresource, o.(*v1.Pod), old.(*v1.Pod))
 	}
 	return nil
+}
+
+// keepStatus puts back what of a status no client writes, or older clients do not know. Of a pod's addresses the one is right
+// where they differ.
+func keepStatus(o, old object) {
+	switch o := o.(type) {
+	case *v1.Pod:
+		is, was := &o.Status, &old.(*v1.Pod).Status
+		is.QOSClass = cmp.Or(is.QOSClass, was.QOSClass)
+		if is.ResourceClaimStatuses == nil {
+			is.ResourceClaimStatuses = was.ResourceClaimStatuses
+		}
+		if is.ExtendedResourceClaimStatus == nil {
+			is.ExtendedResourceClaimStatus = was.ExtendedResourceClaimStatus
+		}
+		switch {
+		case is.PodIP == "" && len(is.PodIPs) > 0:
+			is.PodIP = is.PodIPs[0].IP
+		case is.PodIP != "" && (len(is.PodIPs) == 0 || is.PodIPs[0].IP != is.PodIP):
+			is.PodIPs = []v1.PodIP{{IP: is.PodIP}}
+		}
+	case *resourcev1.ResourceClaim:
+		dropDevices(&o.Status, &old.(*resourcev1.ResourceClaim).Status)
+	}
 }
 
 // overwrite makes an object what another is, but for who has its fields.

@@ -26,9 +26,13 @@ const (
 	maxReporter = 128
 )
 
-// check returns the mistakes of an object that is new, or takes the place of old.
-func (s *Server) check(k *kind, o, old object) field.ErrorList {
+// check returns the mistakes of an object that is new, or takes the place of old by one of its subresources; "" is the
+// object itself.
+func (s *Server) check(k *kind, subresource string, o, old object) field.ErrorList {
 	errs := checkMeta(k, o, old)
+	if subresource == "status" {
+		return append(errs, s.checkStatus(o, old)...)
+	}
 	spec := field.NewPath("spec")
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -42,9 +46,7 @@ func (s *Server) check(k *kind, o, old object) field.ErrorList {
 		errs = append(errs, checkSecret(o, p)...)
 	case *v1.Namespace:
 		if old == nil {
-			for i, f := range o.Spec.Finalizers {
-				errs = append(errs, checkFinalizer(string(f), spec.Child("finalizers").Index(i))...)
-			}
+			errs = append(errs, checkFinalizers(o.Spec.Finalizers, spec)...)
 		}
 	case *v1.PersistentVolume:
 		p, _ := old.(*v1.PersistentVolume)
@@ -85,20 +87,20 @@ func checkMeta(k *kind, o, old object) field.ErrorList {
 	if k.resource == "leases" || k.resource == "events" { // of which the API server allows any
 		return errs
 	}
-	for i, f := range o.GetFinalizers() {
-		errs = append(errs, checkFinalizer(f, meta.Child("finalizers").Index(i))...)
-	}
-	return errs
+	return append(errs, checkFinalizers(o.GetFinalizers(), meta)...)
 }
 
-// checkFinalizer checks that a finalizer is somebody's, or one of Kubernetes' own.
-func checkFinalizer(name string, p *field.Path) (errs field.ErrorList) {
-	for _, m := range validation.IsQualifiedName(name) {
-		errs = append(errs, field.Invalid(p, name, m))
-	}
+// checkFinalizers checks that finalizers are somebody's, or of Kubernetes' own.
+func checkFinalizers[F ~string](list []F, of *field.Path) (errs field.ErrorList) {
 	own := []string{string(v1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
-	if !slices.Contains(own, name) && !strings.Contains(name, "/") {
-		errs = append(errs, field.Invalid(p, name, "must be DOMAIN/NAME, or one of kubernetes, orphan and foregroundDeletion"))
+	for i, f := range list {
+		name, p := string(f), of.Child("finalizers").Index(i)
+		for _, m := range validation.IsQualifiedName(name) {
+			errs = append(errs, field.Invalid(p, name, m))
+		}
+		if !slices.Contains(own, name) && !strings.Contains(name, "/") {
+			errs = append(errs, field.Invalid(p, name, "must be DOMAIN/NAME, or one of kubernetes, orphan and foregroundDeletion"))
+		}
 	}
 	return errs
 }
@@ -238,9 +240,10 @@ func checkEvent(e *v1.Event) (errs field.ErrorList) {
 func checkNewEvent(now, before object) (errs field.ErrorList) {
 	e := now.(*v1.Event)
 	at := field.NewPath
+	errs = checkFinalizers(e.Finalizers, at("metadata"))
 	if old, ok := before.(*v1.Event); ok {
 		if !equality.Semantic.DeepEqual(e.Series, old.Series) {
-			errs = checkSeries(e.Series)
+			errs = append(errs, checkSeries(e.Series)...)
 		}
 		if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
 			errs = append(errs, apivalidation.ValidateImmutableField(e.EventTime, old.EventTime, at("eventTime"))...)
@@ -258,7 +261,8 @@ func checkNewEvent(now, before object) (errs field.ErrorList) {
 		}
 		return errs
 	}
-	errs = append(apivalidation.ValidateObjectMetaAccessor(e, true, apivalidation.NameIsDNSSubdomain, at("metadata")), checkSeries(e.Series)...)
+	errs = append(errs, apivalidation.ValidateObjectMetaAccessor(e, true, apivalidation.NameIsDNSSubdomain, at("metadata"))...)
+	errs = append(errs, checkSeries(e.Series)...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(at("eventTime"), ""))
 	}

@@ -3,17 +3,20 @@ package localapi
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nodewright/nodewright/internal/apicheck"
+	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
 // adminLabel marks namespaces whose claims may have admin access to devices.
@@ -28,11 +31,178 @@ func (s *Server) checkResourceClaim(c, old *resourcev1.ResourceClaim, spec *fiel
 		}
 		return field.ErrorList{field.Invalid(spec, nil, apivalidation.FieldImmutableErrorMsg)}
 	}
-	check := claimChecker{devices: &c.Spec.Devices}
-	it, ok := s.item(s.namespaces, key{Name: c.Namespace})
-	check.admin = ok && it.Object.GetLabels()[adminLabel] == "true"
+	check := s.claimChecker(c)
 	check.claim(spec.Child("devices"))
-	return check.errs
+	return append(check.errs, s.checkResourceClaimStatus(c, &resourcev1.ResourceClaimStatus{}, field.NewPath("status"))...)
+}
+
+func (s *Server) claimChecker(c *resourcev1.ResourceClaim) *claimChecker {
+	it, ok := s.item(s.namespaces, key{Name: c.Namespace})
+	return &claimChecker{devices: &c.Spec.Devices, admin: ok && it.Object.GetLabels()[adminLabel] == "true"}
+}
+
+// deviceID is a device in a claim's status.
+type deviceID struct{ driver, pool, device, share string }
+
+func allocatedDevices(a *resourcev1.AllocationResult) map[deviceID]bool {
+	out := map[deviceID]bool{}
+	if a != nil {
+		for _, r := range a.Devices.Results {
+			out[deviceID{r.Driver, r.Pool, r.Device, string(deref(r.ShareID))}] = true
+		}
+	}
+	return out
+}
+
+func idOf(d *resourcev1.AllocatedDeviceStatus) deviceID {
+	return deviceID{d.Driver, d.Pool, d.Device, deref(d.ShareID)}
+}
+
+// dropDevices takes the devices out of a claim's status that were allocated before, and are not any more.
+func dropDevices(is, was *resourcev1.ResourceClaimStatus) {
+	now, before := allocatedDevices(is.Allocation), allocatedDevices(was.Allocation)
+	is.Devices = slices.DeleteFunc(is.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return before[idOf(&d)] && !now[idOf(&d)] })
+}
+
+// checkResourceClaimStatus checks the status of a claim. What is allocated does not change.
+func (s *Server) checkResourceClaimStatus(claim *resourcev1.ResourceClaim, was *resourcev1.ResourceClaimStatus, at *field.Path) field.ErrorList {
+	c, is := s.claimChecker(claim), &claim.Status
+	p := at.Child("reservedFor")
+	c.most(p, len(is.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize)
+	for i, r := range is.ReservedFor {
+		c.required(p.Index(i).Child("resource"), r.Resource)
+		c.required(p.Index(i).Child("name"), r.Name)
+		c.required(p.Index(i).Child("uid"), string(r.UID))
+		if slices.ContainsFunc(is.ReservedFor[:i], func(o resourcev1.ResourceClaimConsumerReference) bool { return o.UID == r.UID }) {
+			c.add(field.Duplicate(p.Index(i).Child("uid"), r.UID))
+		}
+		if claim.DeletionTimestamp != nil && !slices.Contains(was.ReservedFor, r) {
+			c.add(field.Forbidden(p.Index(i), "the claim is being deleted"))
+		}
+	}
+	if len(is.ReservedFor) > 0 && is.Allocation == nil {
+		c.add(field.Forbidden(p, "nothing is allocated"))
+	}
+	switch {
+	case is.Allocation == nil:
+	case was.Allocation == nil:
+		c.allocation(is.Allocation, at.Child("allocation"))
+	case !equality.Semantic.DeepEqual(is.Allocation, was.Allocation):
+		c.add(field.Invalid(at.Child("allocation"), nil, apivalidation.FieldImmutableErrorMsg))
+	}
+	allocated, seen := allocatedDevices(is.Allocation), map[deviceID]bool{}
+	for i := range is.Devices {
+		d, dp := &is.Devices[i], at.Child("devices").Index(i)
+		id := idOf(d)
+		c.device(id, d.ShareID, dp)
+		if !allocated[id] {
+			c.add(field.NotFound(dp, id.driver+"/"+id.pool+"/"+id.device))
+		}
+		if seen[id] {
+			c.add(field.Duplicate(dp, id.device))
+		}
+		seen[id] = true
+		c.most(dp.Child("conditions"), len(d.Conditions), resourcev1.AllocatedDeviceStatusMaxConditions)
+		c.errs = append(c.errs, metavalidation.ValidateConditions(d.Conditions, dp.Child("conditions"))...)
+		if d.Data != nil && len(d.Data.Raw) > 0 {
+			c.parameters(d.Data, dp.Child("data"))
+		}
+		c.network(d.NetworkData, dp.Child("networkData"))
+	}
+	return c.errs
+}
+
+// allocation checks what has been allocated for a claim.
+func (c *claimChecker) allocation(a *resourcev1.AllocationResult, p *field.Path) {
+	names := map[string]bool{}
+	for _, r := range c.devices.Requests {
+		names[r.Name] = true
+		for _, x := range r.FirstAvailable {
+			names[r.Name+"/"+x.Name] = true
+		}
+	}
+	if a.NodeSelector != nil {
+		c.errs = append(c.errs, podcheck.Words(a.NodeSelector, p.Child("nodeSelector"))...)
+		c.errs = append(c.errs, apicheck.NodeSelector(a.NodeSelector, p.Child("nodeSelector"))...)
+	}
+	rp := p.Child("devices", "results")
+	c.most(rp, len(a.Devices.Results), resourcev1.AllocationResultsMaxSize)
+	for i := range a.Devices.Results {
+		r, p := &a.Devices.Results[i], rp.Index(i)
+		if !names[r.Request] {
+			c.add(field.NotFound(p.Child("request"), r.Request))
+		}
+		var share *string
+		if r.ShareID != nil {
+			share = (*string)(r.ShareID)
+		}
+		c.device(deviceID{driver: r.Driver, pool: r.Pool, device: r.Device}, share, p)
+		if deref(r.AdminAccess) && !c.admin {
+			c.add(field.Forbidden(p.Child("adminAccess"), "the namespace has no label "+adminLabel))
+		}
+		c.tolerations(r.Tolerations, p.Child("tolerations"))
+		c.binding(r.BindingConditions, resourcev1.BindingConditionsMaxSize, r.BindingFailureConditions, p.Child("bindingConditions"))
+		c.binding(r.BindingFailureConditions, resourcev1.BindingFailureConditionsMaxSize, r.BindingConditions, p.Child("bindingFailureConditions"))
+	}
+	cp := p.Child("devices", "config")
+	c.most(cp, len(a.Devices.Config), 2*resourcev1.DeviceConfigMaxSize)
+	for i := range a.Devices.Config {
+		x, p := &a.Devices.Config[i], cp.Index(i)
+		oneOf(c, p.Child("source"), x.Source, resourcev1.AllocationConfigSourceClass, resourcev1.AllocationConfigSourceClaim)
+		c.configuration(x.Requests, names, x.Opaque, p)
+	}
+}
+
+// binding checks one of two lists of conditions that stand beside each other.
+func (c *claimChecker) binding(list []string, most int, other []string, p *field.Path) {
+	c.most(p, len(list), most)
+	if len(list) == 0 && len(other) > 0 {
+		c.add(field.Required(p, "bindingConditions and bindingFailureConditions stand beside each other"))
+	}
+	for i, name := range list {
+		c.says(p.Index(i), name, validation.IsQualifiedName(name))
+		if slices.Contains(list[:i], name) || slices.Contains(other, name) {
+			c.add(field.Duplicate(p.Index(i), name))
+		}
+	}
+}
+
+// device checks the names of a device.
+func (c *claimChecker) device(id deviceID, share *string, p *field.Path) {
+	c.required(p.Child("driver"), id.driver)
+	c.errs = append(c.errs, apicheck.DriverName(id.driver, p.Child("driver"))...)
+	if len(id.pool) > resourcev1.PoolNameMaxLength {
+		c.add(field.TooLong(p.Child("pool"), "", resourcev1.PoolNameMaxLength))
+	}
+	for part := range strings.SplitSeq(id.pool, "/") {
+		c.says(p.Child("pool"), id.pool, validation.IsDNS1123Subdomain(part))
+	}
+	c.says(p.Child("device"), id.device, validation.IsDNS1123Label(id.device))
+	if share != nil && !lowerUUID.MatchString(*share) {
+		c.add(field.Invalid(p.Child("shareID"), *share, "must be a UUID in lower case"))
+	}
+}
+
+var lowerUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// network checks what a driver says of a device of the network.
+func (c *claimChecker) network(n *resourcev1.NetworkDeviceData, p *field.Path) {
+	if n == nil {
+		return
+	}
+	if len(n.InterfaceName) > resourcev1.NetworkDeviceDataInterfaceNameMaxLength {
+		c.add(field.TooLong(p.Child("interfaceName"), "", resourcev1.NetworkDeviceDataInterfaceNameMaxLength))
+	}
+	if len(n.HardwareAddress) > resourcev1.NetworkDeviceDataHardwareAddressMaxLength {
+		c.add(field.TooLong(p.Child("hardwareAddress"), "", resourcev1.NetworkDeviceDataHardwareAddressMaxLength))
+	}
+	c.most(p.Child("ips"), len(n.IPs), resourcev1.NetworkDeviceDataMaxIPs)
+	for i, ip := range n.IPs {
+		c.errs = append(c.errs, validation.IsValidInterfaceAddress(p.Child("ips").Index(i), ip)...)
+		if slices.Contains(n.IPs[:i], ip) {
+			c.add(field.Duplicate(p.Child("ips").Index(i), ip))
+		}
+	}
 }
 
 // claimChecker gathers the mistakes of a claim.
@@ -47,6 +217,12 @@ func (c *claimChecker) add(e *field.Error) { c.errs = append(c.errs, e) }
 func (c *claimChecker) says(p *field.Path, value string, msgs []string) {
 	for _, m := range msgs {
 		c.add(field.Invalid(p, value, m))
+	}
+}
+
+func (c *claimChecker) required(p *field.Path, value string) {
+	if value == "" {
+		c.add(field.Required(p, ""))
 	}
 }
 
@@ -83,18 +259,20 @@ func (c *claimChecker) claim(p *field.Path) {
 	}
 	c.most(p.Child("config"), len(d.Config), resourcev1.DeviceConfigMaxSize)
 	for i := range d.Config {
-		x, xp := &d.Config[i], p.Child("config").Index(i)
-		c.references(x.Requests, names, xp.Child("requests"))
-		if xp = xp.Child("opaque"); x.Opaque == nil {
-			c.add(field.Required(xp, ""))
-			continue
-		}
-		if x.Opaque.Driver == "" {
-			c.add(field.Required(xp.Child("driver"), ""))
-		}
-		c.errs = append(c.errs, apicheck.DriverName(x.Opaque.Driver, xp.Child("driver"))...)
-		c.parameters(&x.Opaque.Parameters, xp.Child("parameters"))
+		c.configuration(d.Config[i].Requests, names, d.Config[i].Opaque, p.Child("config").Index(i))
 	}
+}
+
+// configuration checks what a driver is told about some requests.
+func (c *claimChecker) configuration(requests []string, names map[string]bool, opaque *resourcev1.OpaqueDeviceConfiguration, p *field.Path) {
+	c.references(requests, names, p.Child("requests"))
+	if p = p.Child("opaque"); opaque == nil {
+		c.add(field.Required(p, ""))
+		return
+	}
+	c.required(p.Child("driver"), opaque.Driver)
+	c.errs = append(c.errs, apicheck.DriverName(opaque.Driver, p.Child("driver"))...)
+	c.parameters(&opaque.Parameters, p.Child("parameters"))
 }
 
 // request checks one request, and notes its name, and REQUEST/NAME of what it has to choose
@@ -155,9 +333,13 @@ func (c *claimChecker) devicesOf(class string, selectors []resourcev1.DeviceSele
 	case mode == resourcev1.DeviceAllocationModeExactCount && count <= 0:
 		c.add(field.Invalid(p.Child("count"), count, "must be greater than zero"))
 	}
-	c.most(p.Child("tolerations"), len(tolerations), resourcev1.DeviceTolerationsMaxLength)
-	for i := range tolerations {
-		t, tp := &tolerations[i], p.Child("tolerations").Index(i)
+	c.tolerations(tolerations, p.Child("tolerations"))
+}
+
+func (c *claimChecker) tolerations(list []resourcev1.DeviceToleration, p *field.Path) {
+	c.most(p, len(list), resourcev1.DeviceTolerationsMaxLength)
+	for i := range list {
+		t, tp := &list[i], p.Index(i)
 		if t.Key != "" {
 			c.says(tp.Child("key"), t.Key, validation.IsQualifiedName(t.Key))
 		}
@@ -221,6 +403,13 @@ func (c *claimChecker) parameters(raw *runtime.RawExtension, p *field.Path) {
 
 // defaultResourceClaim fills in what the API has defaults for.
 func defaultResourceClaim(c *resourcev1.ResourceClaim) {
+	tolerate := func(list []resourcev1.DeviceToleration) {
+		for i := range list {
+			if list[i].Operator == "" {
+				list[i].Operator = resourcev1.DeviceTolerationOpEqual
+			}
+		}
+	}
 	fill := func(mode *resourcev1.DeviceAllocationMode, count *int64, tolerations []resourcev1.DeviceToleration) {
 		if *mode == "" {
 			*mode = resourcev1.DeviceAllocationModeExactCount
@@ -228,10 +417,11 @@ func defaultResourceClaim(c *resourcev1.ResourceClaim) {
 		if *mode == resourcev1.DeviceAllocationModeExactCount && *count == 0 {
 			*count = 1
 		}
-		for i := range tolerations {
-			if tolerations[i].Operator == "" {
-				tolerations[i].Operator = resourcev1.DeviceTolerationOpEqual
-			}
+		tolerate(tolerations)
+	}
+	if a := c.Status.Allocation; a != nil {
+		for i := range a.Devices.Results {
+			tolerate(a.Devices.Results[i].Tolerations)
 		}
 	}
 	for i := range c.Spec.Devices.Requests {

@@ -2,9 +2,11 @@ package localapi_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/localapi/store"
@@ -60,6 +62,79 @@ func TestValidation(t *testing.T) {
 	// A claim that has its volume may ask for more.
 	must[metav1.PartialObjectMetadata](a, "PATCH", claims+"/c", "application/merge-patch+json", `{"spec":{"volumeName":"v"}}`)
 	must[metav1.PartialObjectMetadata](a, "PATCH", claims+"/c", "application/merge-patch+json", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+}
+
+// What is checked of statuses, and of what other subresources are for. e2e/parity has all fields.
+func TestSubresourcesAreChecked(t *testing.T) {
+	a := start(t, &store.Memory{})
+	const (
+		merge, strategic = "application/merge-patch+json", "application/strategic-merge-patch+json"
+		claims           = "/api/v1/namespaces/default/persistentvolumeclaims"
+		devices          = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+		spaces           = "/api/v1/namespaces/default"
+		web              = pods + "/web"
+	)
+	must[v1.Pod](a, "POST", pods, asJSON, `{"metadata":{"name":"web"},"spec":{"restartPolicy":"Never","resourceClaims":[{"name":"gpu","resourceClaimName":"d"}],"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1","memory":"1Mi"},"limits":{"memory":"2Mi"},"claims":[{"name":"gpu"}]}},{"name":"b","image":"i"}]}}`)
+	must[v1.Pod](a, "PATCH", web+"/status", merge, `{"status":{"phase":"Running","podIP":"192.0.2.1","podIPs":[{"ip":"192.0.2.1"}],"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":1}},"allocatedResourcesStatus":[{"name":"claim:gpu","resources":[{"resourceID":"0","health":"Healthy"}]}]}],"resourceClaimStatuses":[{"name":"gpu","resourceClaimName":"d"}]}}`)
+	must[v1.PersistentVolumeClaim](a, "POST", claims, asJSON, `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`)
+	const (
+		device    = `{"metadata":{"name":"d"},"spec":{"devices":{"requests":[{"name":"one","exactly":{"deviceClassName":"gpu.example.com"}}]}}}`
+		allocated = `"allocation":{"devices":{"results":[{"request":"one","driver":"gpu.example.com","pool":"n","device":"gpu-0"}]}}`
+	)
+	must[metav1.PartialObjectMetadata](a, "POST", devices, asJSON, device)
+	status := func(fields string) string { return `{"status":{` + fields + `}}` }
+	for _, c := range []struct{ path, body, says string }{
+		{web + "/status", status(`"observedGeneration":-1`), "status.observedGeneration"},
+		{web + "/status", status(`"conditions":[{"type":"not valid","status":"True"}]`), "status.conditions[0].type"},
+		{web + "/status", status(`"nominatedNodeName":"node-1"`), "status.nominatedNodeName"},
+		{web + "/status", status(`"qosClass":"Guaranteed"`), "status.qosClass"},
+		{web + "/status", status(`"podIP":"x"`), "status.podIPs"},
+		{web + "/status", status(`"podIPs":[{"ip":"192.0.2.1"},{"ip":"192.0.2.2"}]`), "one address of each family"},
+		{web + "/status", status(`"hostIP":"192.0.2.1","hostIPs":[{"ip":"192.0.2.2"}]`), "status.hostIPs"},
+		{web + "/status", status(`"containerStatuses":[{"name":"c","state":{"running":{}}}]`), "status.containerStatuses[0].state: Forbidden"},
+		{web + "/status", status(`"containerStatuses":[{"name":"b","user":{"linux":{"uid":-1,"gid":0}}}]`), "user.linux.uid"},
+		{web + "/status", status(`"containerStatuses":[{"name":"c","state":{"terminated":{"exitCode":1}},"allocatedResourcesStatus":[{"name":"claim:other"}]}]`), "allocatedResourcesStatus[0].name"},
+		{web + "/status", status(`"ephemeralContainerStatuses":[{"name":"e","allocatedResourcesStatus":[{"name":"cpu"}]}]`), "have no resources"},
+		{web + "/status", status(`"resourceClaimStatuses":[{"name":"other"}]`), "status.resourceClaimStatuses[0].name"},
+		{web + "/status", status(`"extendedResourceClaimStatus":{"resourceClaimName":"d","requestMappings":[]}`), "requestMappings"},
+		{spaces + "/status", status(`"phase":"Terminating"`), "status.phase"},
+		{spaces + "/finalize", `{"spec":{"finalizers":["Foo"]}}`, "spec.finalizers[0]"},
+		{claims + "/c/status", status(`"capacity":{"storage":"-1"}`), "status.capacity[storage]"},
+		{claims + "/c/status", status(`"allocatedResources":{"cpu":"1"}`), "status.allocatedResources[cpu]"},
+		{claims + "/c/status", status(`"allocatedResourceStatuses":{"storage":"Soon"}`), "status.allocatedResourceStatuses[storage]"},
+		{devices + "/d/status", status(`"reservedFor":[{"resource":"pods","name":"web","uid":"u"}]`), "nothing is allocated"},
+		{devices + "/d/status", status(`"allocation":{"devices":{"results":[{"request":"two","driver":"gpu.example.com","pool":"n","device":"gpu-0"}]}}`), "results[0].request"},
+		{devices + "/d/status", status(`"allocation":{"devices":{"results":[{"request":"one","driver":"gpu.example.com","pool":"n","device":"gpu-0","adminAccess":true}]}}`), "admin-access"},
+		{devices + "/d/status", status(allocated + `,"devices":[{"driver":"gpu.example.com","pool":"n","device":"gpu-1"}]`), "status.devices[0]: Not found"},
+		{devices + "/d/status", status(allocated + `,"devices":[{"driver":"gpu.example.com","pool":"n","device":"gpu-0","networkData":{"ips":["192.0.2.1"]}}]`), "networkData.ips[0]"},
+		{web + "/resize", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":null}}},{"name":"b"}]}}`, "removes none"},
+		{web + "/resize", `{"spec":{"containers":[{"name":"b"},{"name":"c"}]}}`, "moves no containers"},
+		{web + "/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"i","resources":{"limits":{"cpu":"1"}}}]}}`, "spec.ephemeralContainers[0].resources"},
+		{web + "/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"e","image":"i","env":[{"name":""}]}]}}`, "spec.ephemeralContainers[0].env[0].name"},
+		{web + "/ephemeralcontainers", `{"spec":{"ephemeralContainers":[{"name":"c","image":"i"}]}}`, "spec.ephemeralContainers[0].name"},
+	} {
+		if !json.Valid([]byte(c.body)) {
+			t.Fatal(c.body)
+		}
+		a.refused("PATCH", c.path, merge, c.body, 422, metav1.StatusReasonInvalid, c.says)
+	}
+	// A new claim may have its status, which is checked as well.
+	a.refused("POST", devices, asJSON, strings.Replace(device, `"d"},"spec"`, `"e"},"status":{"reservedFor":[{"resource":"pods","name":"web","uid":"u"}]},"spec"`, 1), 422, metav1.StatusReasonInvalid, "nothing is allocated")
+	// What is allocated stays until it is given back, with what drivers say of it.
+	must[resourcev1.ResourceClaim](a, "PATCH", devices+"/d/status", merge, status(allocated+`,"devices":[{"driver":"gpu.example.com","pool":"n","device":"gpu-0"}]`))
+	a.refused("PATCH", devices+"/d/status", merge, strings.Replace(status(allocated), "gpu-0", "gpu-1", 1), 422, metav1.StatusReasonInvalid, "field is immutable")
+	if c := must[resourcev1.ResourceClaim](a, "PATCH", devices+"/d/status", merge, status(`"allocation":null`)); len(c.Status.Devices) > 0 {
+		t.Errorf("devices of a claim that has none: %+v", c.Status.Devices)
+	}
+	// A client that knows one address only changes both fields.
+	if p := must[v1.Pod](a, "PATCH", web+"/status", merge, status(`"podIP":"192.0.2.7"`)); len(p.Status.PodIPs) != 1 || p.Status.PodIPs[0].IP != "192.0.2.7" {
+		t.Errorf("addresses %+v", p.Status.PodIPs)
+	}
+	// Nobody removes a request by leaving it out where there is a limit, which is its default.
+	p := must[v1.Pod](a, "PATCH", web+"/resize", strategic, `{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":null}}}]}}`)
+	if q := p.Spec.Containers[0].Resources.Requests[v1.ResourceMemory]; q.String() != "2Mi" {
+		t.Errorf("memory %s", q.String())
+	}
 }
 
 // The two classes that every cluster has make a pod critical; nobody chooses a number.

@@ -123,7 +123,7 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 			s.place(p)
 		}
 	}
-	if errs := append(s.check(k, o, nil), q.form.checked(o, nil)...); len(errs) > 0 {
+	if errs := append(s.check(k, "", o, nil), q.form.checked(o, nil)...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
 	if err := t.inNamespace(k, ch); err != nil {
@@ -223,7 +223,7 @@ func (s *Server) changed(ctx context.Context, k *kind, q *query, become func(old
 	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && p.DeletionTimestamp == nil && q.subresource == "" {
 		s.place(p)
 	}
-	errs := append(s.check(k, o, old.Object), checkPodChange(o, old.Object, wayOf(q.subresource))...)
+	errs := append(s.check(k, q.subresource, o, old.Object), checkPodChange(o, old.Object, wayOf(q.subresource))...)
 	if errs = append(errs, q.form.checked(o, old.Object)...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}

@@ -3,6 +3,7 @@ package parity
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,7 +19,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -77,19 +80,28 @@ var allServed = []served{
 // claims is the strategy of ResourceClaims for a client who may do all with them.
 var claims = resourceclaim.NewStrategy(nil, authorizerfactory.NewAlwaysAllowAuthorizer())
 
-// parts are the subresources that are written, with the field that each one is for.
+// parts are the subresources that are written, with the fields that each one is for. What is written of others counts for
+// nothing.
 var parts = []struct {
-	kind, name, field string
-	strategy          rest.RESTUpdateStrategy
+	kind, name string
+	fields     []string
+	strategy   rest.RESTUpdateStrategy
 }{
-	{"Pod", "status", ".status", pod.StatusStrategy},
-	{"Pod", "resize", ".spec", pod.ResizeStrategy},
-	{"Pod", "ephemeralcontainers", ".spec", pod.EphemeralContainersStrategy},
-	{"Namespace", "status", ".status", namespace.StatusStrategy},
-	{"Namespace", "finalize", ".spec", namespace.FinalizeStrategy},
-	{"PersistentVolume", "status", ".status", persistentvolume.StatusStrategy},
-	{"PersistentVolumeClaim", "status", ".status", persistentvolumeclaim.StatusStrategy},
-	{"ResourceClaim", "status", ".status", resourceclaim.NewStatusStrategy(claims)},
+	{"Pod", "status", []string{".status"}, pod.StatusStrategy},
+	{"Pod", "resize", []string{".spec.containers", ".spec.initContainers", ".spec.resources"}, pod.ResizeStrategy},
+	{"Pod", "ephemeralcontainers", []string{".spec.ephemeralContainers"}, pod.EphemeralContainersStrategy},
+	{"Namespace", "status", []string{".status"}, namespace.StatusStrategy},
+	{"Namespace", "finalize", []string{".spec"}, namespace.FinalizeStrategy},
+	{"PersistentVolume", "status", []string{".status"}, persistentvolume.StatusStrategy},
+	{"PersistentVolumeClaim", "status", []string{".status"}, persistentvolumeclaim.StatusStrategy},
+	{"ResourceClaim", "status", []string{".status"}, resourceclaim.NewStatusStrategy(claims)},
+}
+
+// others skips the fields that a subresource is not for.
+func others(fields []string) func(string) bool {
+	return func(path string) bool {
+		return !slices.ContainsFunc(fields, func(f string) bool { return strings.HasPrefix(path, f) || strings.HasPrefix(f, path+".") })
+	}
 }
 
 func (s *served) path() string {
@@ -163,6 +175,31 @@ func recovered(err *error) {
 	}
 }
 
+// evict is what an API server says of an eviction of a pod, as its registry has it before it deletes the pod.
+func (s *served) evict(ctx context.Context, raw, stored []byte) error {
+	e := &policyv1.Eviction{}
+	if err := json.Unmarshal(raw, e); err != nil {
+		return err
+	}
+	o, err := s.internal(stored)
+	if err != nil {
+		return err
+	}
+	opts := e.DeleteOptions
+	switch name := o.(metav1.Object).GetName(); {
+	case e.Name != name || e.Namespace != "" && e.Namespace != "default":
+		return fmt.Errorf("an eviction of %s/%s", e.Namespace, e.Name)
+	case opts == nil:
+		return nil
+	case opts.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *opts.IgnoreStoreReadErrorWithClusterBreakingPotential:
+		return errors.New("ignoreStoreReadErrorWithClusterBreakingPotential")
+	case len(opts.DryRun) > 0 && !slices.Equal(opts.DryRun, []string{metav1.DryRunAll}): // the request's
+		return errors.New("dryRun")
+	}
+	_, _, err = rest.BeforeDelete(pod.Strategy, s.context(ctx), o, opts)
+	return err
+}
+
 // difference is one that is on purpose.
 type difference struct {
 	kind    string
@@ -201,7 +238,17 @@ type lab struct {
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &store.Memory{}})
+	srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &store.Memory{}, Describe: func(_ context.Context, n *v1.Node) error {
+		n.Labels, n.Annotations = map[string]string{v1.LabelHostname: "node-1"}, map[string]string{"example.com/a": "b"}
+		n.Spec = v1.NodeSpec{
+			PodCIDR: "192.0.2.0/24", PodCIDRs: []string{"192.0.2.0/24"}, ProviderID: "example://node-1",
+			Taints: []v1.Taint{{Key: "example.com/t", Value: "v", Effect: v1.TaintEffectNoSchedule}},
+		}
+		n.Status.Capacity = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}
+		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.1"}}
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+		return nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,15 +331,26 @@ func TestValidation(t *testing.T) {
 		}
 		t.Errorf("%s: %s %s: refused only by %s: %.300s", kind, verb, what, by, said)
 	}
-	updates := func(s *served, path, stored string, verb string, strategy rest.RESTUpdateStrategy, skip func(string) bool) {
+	// updates judges mutants of base in the place of what is stored, by the path of a kind or of its subresource.
+	updates := func(s *served, path, verb string, strategy rest.RESTUpdateStrategy, stored, base map[string]any, skip func(string) bool) {
 		t.Helper()
-		for _, m := range mutants(t, decoded(t, []byte(stored), json.Unmarshal), s.typ, skip) {
+		was := encoded(t, stored)
+		if err := s.update(t.Context(), strategy, encoded(t, base), was); err != nil {
+			t.Errorf("the API server refuses the %s of %s, which mutants are made of: %v", verb, path, err)
+		}
+		for _, m := range mutants(t, base, s.typ, skip) {
 			if m.what == ".metadata is left out" { // the path has all that matters of it
 				continue
 			}
 			code, answer := l.ask("PUT", path+"?dryRun=All", m.raw)
-			judge(s.gvk.Kind, verb, m.what, s.update(t.Context(), strategy, m.raw, []byte(stored)), code == http.StatusOK, answer)
+			judge(s.gvk.Kind, verb, m.what, s.update(t.Context(), strategy, m.raw, was), code == http.StatusOK, answer)
 		}
+	}
+	// get returns an object as it is stored.
+	get := func(path string) map[string]any {
+		t.Helper()
+		_, stored := l.ask("GET", path, nil)
+		return decoded(t, stored, json.Unmarshal)
 	}
 	seen := map[string]bool{}
 	for _, doc := range strings.Split(string(text), "\n---\n") {
@@ -304,12 +362,13 @@ func TestValidation(t *testing.T) {
 		}
 		s := &allServed[i]
 		seen[s.gvk.String()] = true
-		status := base["status"]
+		status, debug := base["status"], any(nil)
 		delete(base, "status")
-		raw, err := json.Marshal(base)
-		if err != nil {
-			t.Fatal(err)
+		if spec, ok := base["spec"].(map[string]any); ok {
+			debug = spec["ephemeralContainers"]
+			delete(spec, "ephemeralContainers")
 		}
+		raw := encoded(t, base)
 		name := base["metadata"].(map[string]any)["name"].(string)
 		if err := s.create(t.Context(), raw); err != nil {
 			t.Fatalf("the API server refuses %s %s, which mutants are made of: %v", kind, name, err)
@@ -324,31 +383,51 @@ func TestValidation(t *testing.T) {
 			judge(kind, "create", m.what, s.create(t.Context(), raw), code == http.StatusCreated, answer)
 		}
 		path := s.path() + "/" + name
-		_, stored := l.ask("GET", path, nil)
-		updates(s, path, string(stored), "update", s.strategy, own(true))
-		if status == nil {
-			continue
-		}
-		with := decoded(t, stored, json.Unmarshal)
-		with["status"] = status
-		if raw, err = json.Marshal(with); err != nil {
-			t.Fatal(err)
-		}
-		if code, answer := l.ask("PUT", path+"/status", raw); code != http.StatusOK {
-			t.Fatalf("the agent refuses the status of %s %s: %s", kind, name, answer)
-		}
-		_, stored = l.ask("GET", path, nil)
+		updates(s, path, "update", s.strategy, get(path), get(path), own(true))
 		for _, part := range parts {
-			if part.kind == kind {
-				updates(s, path+"/"+part.name, string(stored), part.name, part.strategy, func(path string) bool {
-					return strings.Count(path, ".") == 1 && path != part.field
-				})
+			if part.kind != kind {
+				continue
 			}
+			was, is := get(path), get(path)
+			switch part.name {
+			case "status":
+				if status == nil {
+					continue
+				}
+				is["status"] = status
+			case "ephemeralcontainers":
+				if debug == nil {
+					continue
+				}
+				is["spec"].(map[string]any)["ephemeralContainers"] = debug
+			}
+			at := path + "/" + part.name
+			updates(s, at, part.name, part.strategy, was, is, others(part.fields))
+			if part.name != "status" && part.name != "ephemeralcontainers" {
+				continue
+			}
+			if code, answer := l.ask("PUT", at, encoded(t, is)); code != http.StatusOK {
+				t.Fatalf("the agent refuses the %s of %s: %s", part.name, path, answer)
+			}
+			updates(s, at, part.name, part.strategy, get(path), get(path), others(part.fields))
 		}
 	}
+	pods := &allServed[0]
+	full := pods.path() + "/full"
+	eviction := map[string]any{
+		"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]any{"name": "full", "namespace": "default"},
+		"deleteOptions": map[string]any{
+			"apiVersion": "policy/v1", "kind": "DeleteOptions", "gracePeriodSeconds": 5.0, "propagationPolicy": "Background", "dryRun": []any{"All"},
+			"preconditions": map[string]any{"uid": get(full)["metadata"].(map[string]any)["uid"]},
+		},
+	}
+	stored := encoded(t, get(full))
+	for _, m := range mutants(t, eviction, reflect.TypeFor[policyv1.Eviction](), others([]string{".metadata.name", ".metadata.namespace", ".deleteOptions"})) {
+		code, answer := l.ask("POST", full+"/eviction?dryRun=All", m.raw)
+		judge("Pod", "eviction", m.what, pods.evict(t.Context(), m.raw, stored), code == http.StatusCreated, answer)
+	}
 	nodes := &served{gvk: v1.SchemeGroupVersion.WithKind("Node"), resource: "nodes", typ: reflect.TypeFor[v1.Node](), strategy: node.Strategy}
-	_, stored := l.ask("GET", nodes.path()+"/node-1", nil)
-	updates(nodes, nodes.path()+"/node-1", string(stored), "update", node.Strategy, own(true))
+	updates(nodes, nodes.path()+"/node-1", "update", node.Strategy, get(nodes.path()+"/node-1"), get(nodes.path()+"/node-1"), own(true))
 	for _, s := range allServed {
 		if !seen[s.gvk.String()] {
 			t.Errorf("testdata/validation.yaml has no %s", s.gvk)
@@ -363,6 +442,15 @@ func TestValidation(t *testing.T) {
 			t.Errorf("%s %s is judged alike: take its row out of docs/reference/local-api.md", d.kind, d.pattern)
 		}
 	}
+}
+
+func encoded(t *testing.T, o map[string]any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
 }
 
 func decoded(t *testing.T, raw []byte, unmarshal any) (out map[string]any) {
