@@ -17,5 +17,19 @@ func Shown(err error) string {
 	if errors.As(err, &call) {
 		text = strings.Replace(text, call.Error(), call.Message(), 1)
 	}
-	return text
+	return withoutCode(text)
+}
+
+// withoutCode removes the code that an error of gRPC has before its message.
+func withoutCode(text string) string {
+	const begin, end = "rpc error: code = ", " desc = "
+	before, rest, found := strings.Cut(text, begin)
+	if !found {
+		return text
+	}
+	code, message, found := strings.Cut(rest, end)
+	if !found || strings.ContainsAny(code, " :") {
+		return text
+	}
+	return before + message
 }

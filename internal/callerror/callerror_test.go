@@ -20,6 +20,8 @@ func TestShown(t *testing.T) {
 	}{
 		{errors.New("plain"), "plain"},
 		{call{"NotFound", "no such image"}, "no such image"},
+		{errors.New("start: rpc error: code = Unknown desc = no such program"), "start: no such program"},
+		{errors.New("rpc error: code = of a kind desc = x"), "rpc error: code = of a kind desc = x"},
 		{fmt.Errorf("pull: %w", call{"NotFound", "no such image"}), "pull: no such image"},
 	} {
 		if got := callerror.Shown(tc.err); got != tc.want {

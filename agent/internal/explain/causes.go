@@ -142,7 +142,7 @@ func (e *explanation) adviseImage(image string) {
 	e.edit(field, "give the pod spec.imagePullSecrets, if the registry wants to know who asks")
 }
 
-var notFound = regexp.MustCompile(`(?i)(configmap|secret|persistentvolumeclaim) "?([^" :]+)"?:? (?:is )?not found`)
+var notFound = regexp.MustCompile(`(?i)(configmap|secret|persistentvolumeclaim|claim) "?(?:[^" :/]+/)?([^" :/]+)"?:? (?:is )?not found`)
 
 // absent says where an object has to come from that an error names as not found.
 func (e *explanation) absent(message string) {
@@ -150,7 +150,7 @@ func (e *explanation) absent(message string) {
 	if m == nil {
 		return
 	}
-	kind := map[string]string{"configmap": "ConfigMap", "secret": "Secret", "persistentvolumeclaim": "PersistentVolumeClaim"}[strings.ToLower(m[1])]
+	kind := map[string]string{"configmap": "ConfigMap", "secret": "Secret", "persistentvolumeclaim": "PersistentVolumeClaim", "claim": "PersistentVolumeClaim"}[strings.ToLower(m[1])]
 	if e.Manifest != "" {
 		e.do("put a %s %q of namespace %s into the directory of %s", kind, m[2], e.Pod.Namespace, e.Manifest)
 		return
@@ -212,7 +212,7 @@ func (e *explanation) found(p *v1.Probe, output string) string {
 	if url, rest, ok := httpFailure(output); ok {
 		return "GET " + url + ": " + rest
 	}
-	return e.target(p) + ": " + shortened(output)
+	return e.target(p) + ": " + shortened(shown(output))
 }
 
 // target is what a probe asks.

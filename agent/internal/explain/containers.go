@@ -122,7 +122,7 @@ func (e *explanation) initRuns(c *container) {
 	for i := range e.Pod.Spec.Containers {
 		after = append(after, e.Pod.Spec.Containers[i].Name)
 	}
-	e.why.WaitingFor = "the end of " + c.name()
+	e.why.WaitingFor, e.why.NextAt = "the end of "+c.name(), time.Time{}
 	e.because(notUp, "%s has been running for %s; %s begins after its end", c.name(), spell(e.Now.Sub(c.st.State.Running.StartedAt.Time)), strings.Join(after, ", "))
 	e.words(c, false)
 	e.do("%s -f", e.logs(c, false))
@@ -316,7 +316,7 @@ func (e *explanation) port(c *container) {
 	for _, port := range portsOf(c.spec, words) {
 		if who := e.Holder(port); who != "" {
 			e.evidence("port %d of the node is held by %s", port, who)
-			e.edit(c.path+".ports", "leave out spec.hostNetwork, or end what holds the port")
+			e.do("end what holds the port, or leave out spec.hostNetwork")
 			return
 		}
 	}

@@ -367,6 +367,7 @@ func (e *explanation) manifest() bool {
 	for _, p := range e.Problems {
 		e.because(runs, "%s has a mistake, so that the version before it runs: %s", cmp.Or(p.File, p.Source), p.Text())
 		e.do("correct %s", cmp.Or(p.File, p.Source))
+		e.why.NextAt = time.Time{} // its next look has nothing to do with the file
 		return true
 	}
 	return false

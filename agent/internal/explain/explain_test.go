@@ -93,7 +93,7 @@ var faults = []struct {
 	{"1 the registry does not exist", do(broken(v1.PodPending, v1.ContainerStatus{State: waiting("ImagePullBackOff", "Back-off pulling image")}), func(f *facts, c *v1.Container, _ *v1.ContainerStatus) {
 		c.Image = "registry.invalid/x:1"
 		f.Pulls = []images.Pull{{Image: "registry.invalid/x:1", Registry: "registry.invalid", State: images.HeldBack, Try: 3, RetryAt: now.Add(20 * time.Second),
-			LastError: "rpc error: code = Unavailable desc = registry.invalid cannot be reached: no such host"}}
+			LastError: "RegistryUnavailable: rpc error: code = Unavailable desc = RegistryUnavailable: registry.invalid cannot be reached: no such host"}}
 	}), []string{"does not run: image registry.invalid/x:1 from registry.invalid cannot be pulled: registry.invalid cannot be reached: no such host", "next pull (try 3): 08:38:57 (in 20s)", "agent images load", "spec.containers[0].image", "/srv/m/p.yaml"}},
 	{"1 the registry does not exist, by the status alone", broken(v1.PodPending, v1.ContainerStatus{State: waiting("ErrImagePull", "no such host")}),
 		[]string{"image localhost/busybox:1 of container c cannot be pulled: no such host", "agent images load"}},
@@ -126,7 +126,7 @@ var faults = []struct {
 		[]string{"does not run: container c cannot be made: ", `configmap "settings" not found`, `put a ConfigMap "settings" of namespace shop into the directory of /srv/m/p.yaml`}},
 	{"5 no such program", do(broken(v1.PodRunning, v1.ContainerStatus{RestartCount: 4, State: waiting("CrashLoopBackOff", "back-off 40s"), LastTerminationState: terminated(128, "StartError")}), func(f *facts, c *v1.Container, _ *v1.ContainerStatus) {
 		c.Command = []string{"nosuch", "--now"}
-		event(f, "c", "Failed", `Error: exec "nosuch": not found in PATH`, 4, 6*time.Second)
+		event(f, "c", "Failed", `Error: failed to start container c: runc create failed: unable to start container process: error during container init: exec "nosuch": not found in PATH`, 4, 6*time.Second)
 	}), []string{`container c cannot be started: exec "nosuch": not found in PATH`, "its command is nosuch --now", "spec.containers[0].command"}},
 	{"6 too large", do(broken(v1.PodFailed, v1.ContainerStatus{}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Worker = nil
@@ -139,7 +139,8 @@ var faults = []struct {
 	}), []string{"host port 18080/TCP is taken by pod shop/f7a-port-vm", "hostPort"}},
 	{"7b the port is taken", do(broken(v1.PodRunning, loop(1, "Error")), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Pod.Spec.HostNetwork = true
-		f.LastWords = func(string, bool) string { return "httpd: bind 0.0.0.0:18080: Address already in use" }
+		f.LastWords = func(string, bool) string { return "httpd: bind: Address already in use" }
+		f.Pod.Spec.Containers[0].Command = []string{"httpd", "-p", "127.0.0.1:18080"}
 		f.Holder = func(port int32) string {
 			if port == 18080 {
 				return "process 812 (nginx)"
@@ -153,6 +154,9 @@ var faults = []struct {
 	{"8b a claim is missing", do(broken(v1.PodPending, v1.ContainerStatus{State: waiting("ContainerCreating", "")}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Worker.LastError = `persistentvolumeclaim "data" not found`
 	}), []string{`is not up yet: persistentvolumeclaim "data" not found`, `put a PersistentVolumeClaim "data" of namespace shop into`}},
+	{"8b a claim is missing, as volumes say it", do(broken(v1.PodPending, v1.ContainerStatus{State: waiting("ContainerCreating", "")}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
+		f.Worker.LastError, f.Worker.Failures = `mount volumes: volume "d": claim shop/data: not found`, 6
+	}), []string{`claim shop/data: not found`, "tried 6 times", `put a PersistentVolumeClaim "data" of namespace shop into`}},
 	{"9 the node is cordoned", do(broken(v1.PodPending, v1.ContainerStatus{}), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Worker = nil
 		f.Pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: "Unschedulable", Message: "the node is cordoned: kubectl uncordon vm"}}

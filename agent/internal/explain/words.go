@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,13 +77,20 @@ func signal(t *v1.ContainerStateTerminated) string {
 }
 
 var (
+	// repeated is what runtimes and pulls put before the error that counts.
+	repeated  = regexp.MustCompile(`(runc create failed: |unable to start container process: |error during container init: |failed to start container [^ ]+: |RegistryUnavailable: |ErrImagePull: |dial tcp: )`)
+	longID    = regexp.MustCompile(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+	number    = regexp.MustCompile(`\b\d{2,5}\b`)
 	rpcPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 	numbered  = regexp.MustCompile(`:(\d{1,5})\b`)
 	getPrefix = regexp.MustCompile(`^Get "([^"]+)": `)
 )
 
-// shown is an error without the codes of calls.
-func shown(s string) string { return rpcPrefix.ReplaceAllString(s, "") }
+// shown is an error without the codes of calls and what stands in it for programmers, with short
+// IDs.
+func shown(s string) string {
+	return longID.ReplaceAllString(repeated.ReplaceAllString(rpcPrefix.ReplaceAllString(s, ""), ""), "$1")
+}
 
 // httpFailure splits the error of an HTTP request into the URL and what went wrong.
 func httpFailure(s string) (url, rest string, ok bool) {
@@ -109,6 +117,14 @@ func portsOf(c *v1.Container, words string) []int32 {
 	}
 	for _, p := range c.Ports {
 		out = append(out, p.ContainerPort)
+	}
+	// A program is often told its port.
+	for _, arg := range slices.Concat(c.Command, c.Args) {
+		for _, m := range number.FindAllString(arg, -1) {
+			if n, err := strconv.ParseUint(m, 10, 16); err == nil && n > 0 {
+				out = append(out, int32(n))
+			}
+		}
 	}
 	return out
 }
