@@ -99,7 +99,7 @@ var shared = map[string][]string{
 	"internal/correlate": {"golang.org/x/time/rate", "k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/types"},
 
 	// Tables and descriptions for people.
-	"internal/podtext": podTypes,
+	"internal/podtext": append([]string{"k8s.io/utils/ptr"}, podTypes...),
 
 	// Pods that may be nonsense; where their in-tree volumes have gone.
 	"internal/podcheck":     append([]string{"k8s.io/apimachinery/pkg/util/validation", "k8s.io/apimachinery/pkg/util/validation/field"}, podTypes...),

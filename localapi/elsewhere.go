@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/nodewright/nodewright/internal/podtext"
 )
 
 // elsewhere returns a kind that a cluster's controllers work on. Nobody does here, so that
@@ -70,7 +72,7 @@ func (s *Server) none(w http.ResponseWriter, r *http.Request, q *query, c *compu
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}
 	switch q.accept.as {
 	case "Table":
-		t, err := tableOf(&kind{columns: []column{nameColumn, ageColumn}}, nil, meta, metav1.IncludeNone, true, time.Now())
+		t, err := tableOf(&kind{columns: []podtext.Column{podtext.NameColumn, podtext.AgeColumn}}, nil, meta, metav1.IncludeNone, true, time.Now())
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/nodewright/nodewright/internal/podtext"
 )
 
 // kind is a kind of objects with its resource.
@@ -31,7 +33,7 @@ type kind struct {
 	// fixed says why objects are neither made nor deleted.
 	fixed string
 	// columns are for kubectl's tables, of objects as they are kept.
-	columns []column
+	columns []podtext.Column
 	// view makes it another version of a kind; nil for one of its own.
 	view *view
 }
@@ -63,39 +65,39 @@ var (
 func newKinds() []*kind {
 	events := &kind{
 		GroupVersionKind: coreV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
-		empty: &v1.Event{}, list: &v1.EventList{}, columns: eventColumns,
+		empty: &v1.Event{}, list: &v1.EventList{}, columns: podtext.Events,
 	}
 	return []*kind{
 		{
 			GroupVersionKind: coreV1.WithKind("ConfigMap"), resource: "configmaps", singular: "configmap", short: []string{"cm"}, namespaced: true,
-			empty: &v1.ConfigMap{}, list: &v1.ConfigMapList{}, columns: configMapColumns,
+			empty: &v1.ConfigMap{}, list: &v1.ConfigMapList{}, columns: podtext.ConfigMaps,
 		},
 		events,
 		{
 			GroupVersionKind: coreV1.WithKind("Namespace"), resource: "namespaces", singular: "namespace", short: []string{"ns"},
-			empty: &v1.Namespace{}, list: &v1.NamespaceList{}, subresources: []string{"status", "finalize"}, columns: namespaceColumns,
+			empty: &v1.Namespace{}, list: &v1.NamespaceList{}, subresources: []string{"status", "finalize"}, columns: podtext.Namespaces,
 		},
 		{
 			GroupVersionKind: coreV1.WithKind("Node"), resource: "nodes", singular: "node", short: []string{"no"},
-			empty: &v1.Node{}, list: &v1.NodeList{}, streams: []string{"proxy"}, columns: nodeColumns,
+			empty: &v1.Node{}, list: &v1.NodeList{}, streams: []string{"proxy"}, columns: podtext.Nodes,
 			fixed: "this is the API of one node, which is there as long as its agent is",
 		},
 		{
 			GroupVersionKind: coreV1.WithKind("PersistentVolumeClaim"), resource: "persistentvolumeclaims", singular: "persistentvolumeclaim", short: []string{"pvc"}, namespaced: true,
-			empty: &v1.PersistentVolumeClaim{}, list: &v1.PersistentVolumeClaimList{}, subresources: []string{"status"}, columns: claimColumns,
+			empty: &v1.PersistentVolumeClaim{}, list: &v1.PersistentVolumeClaimList{}, subresources: []string{"status"}, columns: podtext.Claims,
 		},
 		{
 			GroupVersionKind: coreV1.WithKind("PersistentVolume"), resource: "persistentvolumes", singular: "persistentvolume", short: []string{"pv"},
-			empty: &v1.PersistentVolume{}, list: &v1.PersistentVolumeList{}, subresources: []string{"status"}, columns: volumeColumns,
+			empty: &v1.PersistentVolume{}, list: &v1.PersistentVolumeList{}, subresources: []string{"status"}, columns: podtext.Volumes,
 		},
 		{
 			GroupVersionKind: coreV1.WithKind("Pod"), resource: "pods", singular: "pod", short: []string{"po"}, categories: []string{"all"}, namespaced: true,
-			empty: &v1.Pod{}, list: &v1.PodList{}, columns: podColumns,
+			empty: &v1.Pod{}, list: &v1.PodList{}, columns: podtext.Pods,
 			subresources: []string{"status", "ephemeralcontainers", "resize"}, streams: []string{"log", "exec", "attach", "portforward"},
 		},
 		{
 			GroupVersionKind: coreV1.WithKind("Secret"), resource: "secrets", singular: "secret", namespaced: true,
-			empty: &v1.Secret{}, list: &v1.SecretList{}, columns: secretColumns,
+			empty: &v1.Secret{}, list: &v1.SecretList{}, columns: podtext.Secrets,
 		},
 		{
 			GroupVersionKind: leasesV1.WithKind("Lease"), resource: "leases", singular: "lease", namespaced: true,
@@ -103,7 +105,7 @@ func newKinds() []*kind {
 		},
 		{
 			GroupVersionKind: eventsV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
-			empty: &eventsv1.Event{}, list: &eventsv1.EventList{}, columns: eventColumns, view: viewOfEvents(events),
+			empty: &eventsv1.Event{}, list: &eventsv1.EventList{}, columns: podtext.Events, view: viewOfEvents(events),
 		},
 		{
 			GroupVersionKind: resourceV1.WithKind("ResourceClaim"), resource: "resourceclaims", singular: "resourceclaim", namespaced: true,
@@ -127,4 +129,11 @@ func newScheme(kinds []*kind) *runtime.Scheme {
 	addReviews(s)
 	s.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.Table{}, &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{})
 	return s
+}
+
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }

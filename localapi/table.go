@@ -7,43 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
-
-// column is one of a kind's table.
-type column struct {
-	name, kind string // kind is string, integer or date
-	wide       bool   // with -o wide alone
-	cell       func(o object, now time.Time) any
-}
-
-func text(name string, cell func(o object) any) column {
-	return column{name: name, kind: "string", cell: func(o object, _ time.Time) any { return cell(o) }}
-}
-
-func number(name string, cell func(o object) any) column {
-	c := text(name, cell)
-	c.kind = "integer"
-	return c
-}
-
-func wide(c column) column {
-	c.wide = true
-	return c
-}
-
-var (
-	nameColumn = column{name: "Name", kind: "string", cell: func(o object, _ time.Time) any { return o.GetName() }}
-	ageColumn  = column{name: "Age", kind: "string", cell: func(o object, now time.Time) any { return age(o.GetCreationTimestamp(), now) }}
-)
-
-// age is how long ago something was, as kubectl writes it.
-func age(at metav1.Time, now time.Time) string {
-	if at.IsZero() {
-		return "<unknown>"
-	}
-	return duration.HumanDuration(now.Sub(at.Time))
-}
 
 // tableOf is a table of objects. include says what each row has of its object: None,
 // Metadata or Object.
@@ -55,11 +19,11 @@ func tableOf(k *kind, objects []object, meta metav1.ListMeta, include metav1.Inc
 		if !headers {
 			break
 		}
-		d := metav1.TableColumnDefinition{Name: c.name, Type: c.kind}
-		if c.name == "Name" {
+		d := metav1.TableColumnDefinition{Name: c.Name, Type: c.Type}
+		if c.Name == "Name" {
 			d.Format = "name"
 		}
-		if c.wide {
+		if c.Wide {
 			d.Priority = 1
 		}
 		t.ColumnDefinitions = append(t.ColumnDefinitions, d)
@@ -110,7 +74,7 @@ func encodeTable(w io.Writer, k *kind, objects []object, meta metav1.ListMeta, i
 
 func rowOf(k *kind, o object, include metav1.IncludeObjectPolicy, now time.Time) (row metav1.TableRow, err error) {
 	for _, c := range k.columns {
-		row.Cells = append(row.Cells, c.cell(o, now))
+		row.Cells = append(row.Cells, c.Cell(o, now))
 	}
 	return row, rowObject(&row, k.shown(o), include)
 }

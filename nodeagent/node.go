@@ -22,18 +22,19 @@ import (
 type Node struct {
 	*agent.Agent
 
-	options  Options
-	endpoint string // of the runtime; "" for an embedder's own
-	builder  *Builder
-	file     *node.FileLock // nil: there is no lock file
-	lock     *node.DirLock
-	client   *cri.Client                 // nil: the runtime is the embedder's, or local
-	local    *LocalRuntime               // nil: the runtime is in another process
-	remember func(context.Context) error // records the runtime before any pod runs on it; nil: it is recorded
-	services []service
-	opening  []<-chan struct{} // closed when their component is open
-	onSocket map[string]http.Handler
-	up       chan struct{}
+	options   Options
+	endpoint  string // of the runtime; "" for an embedder's own
+	builder   *Builder
+	file      *node.FileLock // nil: there is no lock file
+	lock      *node.DirLock
+	client    *cri.Client                 // nil: the runtime is the embedder's, or local
+	local     *LocalRuntime               // nil: the runtime is in another process
+	remember  func(context.Context) error // records the runtime before any pod runs on it; nil: it is recorded
+	services  []service
+	opening   []<-chan struct{} // closed when their component is open
+	onSocket  map[string]http.Handler
+	up        chan struct{}
+	described description
 	// begun is set by Run or Close, whichever is first: the other one returns at
 	// once.
 	begun atomic.Bool

@@ -123,6 +123,10 @@ func (c *Client) Exec(ctx context.Context, namespace, name string, r ExecRequest
 	return reply.URL, err
 }
 
+// Get reads a document of the socket, such as /api/v1/configmaps of an agent with the Kubernetes API.
+// errors.Is(err, ErrNotFound) if there is none.
+func (c *Client) Get(ctx context.Context, path string, into any) error { return c.get(ctx, path, into) }
+
 func podPath(namespace, name string) string {
 	return "/v1/pods/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
 }

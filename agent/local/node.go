@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // NodeExplainer is an [Agent] that says how its node fares, for "agent why node". A whole agent
@@ -68,6 +69,31 @@ type NodeDecision struct {
 	Error     string `json:"error,omitempty"`
 	// Lines are what was removed, who was considered and how evictions ended.
 	Lines []string `json:"lines,omitempty"`
+}
+
+// NodeDescriber is an [Agent] that knows its Node object. It sets the labels and the status.
+type NodeDescriber interface {
+	DescribeNode(ctx context.Context, into *v1.Node)
+}
+
+func (h *handler) node(w http.ResponseWriter, r *http.Request) {
+	d, ok := h.agent.(NodeDescriber)
+	if !ok {
+		say(w, http.StatusNotImplemented, errors.New("this agent does not describe its node: what local.Handler serves is no local.NodeDescriber"))
+		return
+	}
+	n := &v1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	if e, ok := h.agent.(NodeExplainer); ok {
+		n.Name = e.WhyNode().Name
+	}
+	d.DescribeNode(r.Context(), n)
+	reply(w, n)
+}
+
+// Node returns the Node object of a node without a cluster.
+func (c *Client) Node(ctx context.Context) (*v1.Node, error) {
+	var n v1.Node
+	return &n, c.get(ctx, "/v1/node", &n)
 }
 
 func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {

@@ -47,7 +47,9 @@ func (c *clientFlags) socketPath() string {
 // the manifest, to which the node's name was appended.
 func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (*v1.Pod, error) {
 	given, namespace := name, c.namespace
-	if ns, n, ok := strings.Cut(name, "/"); ok {
+	if kind, n, ok := strings.Cut(name, "/"); ok && resourceNamed(kind) == &resources[0] { // as get -o name has it
+		name = n
+	} else if ns, n, ok := strings.Cut(name, "/"); ok {
 		if namespace != "" && namespace != ns {
 			return nil, fmt.Errorf("-n %s with %q: which namespace?", namespace, given)
 		}
@@ -77,9 +79,9 @@ func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (
 	switch len(found) {
 	case 0:
 		if namespace != "" {
-			return nil, fmt.Errorf("no pod %q in namespace %q", name, namespace)
+			return nil, fmt.Errorf("%w %q in namespace %q", errNoPod, name, namespace)
 		}
-		return nil, fmt.Errorf("no pod %q", name)
+		return nil, fmt.Errorf("%w %q", errNoPod, name)
 	case 1:
 		return found[0], nil
 	}
@@ -109,11 +111,19 @@ func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
 func (c *clientFlags) findOrExplain(ctx context.Context, std stdio, cl *local.Client, name string) (*v1.Pod, error) {
 	pod, err := c.find(ctx, cl, name)
 	if err != nil {
-		if problems, perr := cl.Problems(ctx); perr == nil {
-			printProblems(std.err, problems)
-		}
+		return nil, c.explained(ctx, std, err)
 	}
-	return pod, err
+	return pod, nil
 }
+
+// explained prints the refused manifests, and returns err.
+func (c *clientFlags) explained(ctx context.Context, std stdio, err error) error {
+	if problems, perr := c.client().Problems(ctx); perr == nil {
+		printProblems(std.err, problems)
+	}
+	return err
+}
+
+var errNoPod = errors.New("no pod")
 
 var errPodName = errors.New("which pod? Give one name")

@@ -16,7 +16,7 @@ func TestCompletion(t *testing.T) {
 	}{
 		{"desc", "describe"},
 		{"completion ", "bash fish powershell zsh"},
-		{"get ", "pods events"},
+		{"get ", "pods events nodes configmaps secrets namespaces persistentvolumeclaims persistentvolumes images"},
 		{"get pods --root-dir ROOT ", "web db"},
 		{"--root-dir=ROOT describe pod w", "web"},
 		{"logs --root-dir ROOT -n kube-system ", "db"},
@@ -29,7 +29,7 @@ func TestCompletion(t *testing.T) {
 		{"--pod-man", "--pod-manifest-path"},
 		{"run --netw", "--network"},
 		{"run --network c", "cni"},
-		{"get -o j", "json"},
+		{"get -o j", "json jsonpath="},
 		{"images l", "load"},
 	} {
 		stdout, _, code := invoke(t, append([]string{cobra.ShellCompRequestCmd}, strings.Split(strings.ReplaceAll(tc.words, "ROOT", root), " ")...)...)

@@ -174,7 +174,7 @@ func TestFlagsHelp(t *testing.T) {
 
 func TestAgentTopic(t *testing.T) {
 	for usage, want := range map[string]string{
-		"field maxPods of the configuration, a number": fields,
+		"field maxPods of the configuration, a number": fieldFlags,
 		"--containerd of the kubelet has no effect":    unused,
 		"the directory of pod manifests":               own,
 	} {

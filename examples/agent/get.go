@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,144 +12,281 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-func newGet(std stdio) *cobra.Command {
-	var (
-		c      clientFlags
-		output string
-		watch  bool
-	)
-	cmd := &cobra.Command{
-		Use: "get pods|events [NAME...]", Short: "List pods, or events of pods and the node", SuggestFor: []string{"ps", "ls", "list"},
-		Example: "  agent get pods -o wide\n  agent get pods web -w\n  agent get events web",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.get(cmd.Context(), std, args, output, watch)
-		},
+// object is one of those that get lists.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// listed is a kind of objects that get knows.
+type listed struct {
+	name       string
+	others     []string // more names of it
+	namespaced bool
+	columns    []podtext.Column
+	list       func(c *clientFlags, ctx context.Context, std stdio) ([]object, error)
+}
+
+// resources are those of the agent, and those of the Kubernetes API on its socket.
+var resources = []listed{
+	{"pods", []string{"pod", "po"}, true, podtext.Pods, (*clientFlags).listPods},
+	{"events", []string{"event", "ev"}, true, podtext.Events, (*clientFlags).listEvents},
+	{"nodes", []string{"node", "no"}, false, podtext.Nodes, (*clientFlags).listNodes},
+	{"configmaps", []string{"configmap", "cm"}, true, podtext.ConfigMaps, fromAPI(&v1.ConfigMapList{}, "configmaps")},
+	{"secrets", []string{"secret"}, true, podtext.Secrets, fromAPI(&v1.SecretList{}, "secrets")},
+	{"namespaces", []string{"namespace", "ns"}, false, podtext.Namespaces, fromAPI(&v1.NamespaceList{}, "namespaces")},
+	{"persistentvolumeclaims", []string{"persistentvolumeclaim", "pvc"}, true, podtext.Claims, fromAPI(&v1.PersistentVolumeClaimList{}, "persistentvolumeclaims")},
+	{"persistentvolumes", []string{"persistentvolume", "pv"}, false, podtext.Volumes, fromAPI(&v1.PersistentVolumeList{}, "persistentvolumes")},
+}
+
+// resourceNamed returns the resource of that name, or nil.
+func resourceNamed(name string) *listed {
+	i := slices.IndexFunc(resources, func(r listed) bool { return r.name == name || slices.Contains(r.others, name) })
+	if i < 0 {
+		return nil
 	}
-	c.registerPods(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "the `format`: wide, json, yaml or name")
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print the pods that change, until Ctrl-C")
-	completeFlag(cmd, "output", oneOf("wide", "json", "yaml", "name"))
-	cmd.ValidArgsFunction = after(map[string]completer{"pods": c.from(c.pods), "events": c.from(c.pods)}, "pods", "events")
+	return &resources[i]
+}
+
+// images is the resource that is no object of Kubernetes.
+const images = "images"
+
+func resourceNames() []string {
+	var names []string
+	for i := range resources {
+		names = append(names, resources[i].name)
+	}
+	return append(names, images)
+}
+
+// getFlags are those of get.
+type getFlags struct {
+	clientFlags
+	format                 format
+	watch, noHeaders, all  bool
+	labels, fields, sortBy string
+}
+
+func newGet(std stdio) *cobra.Command {
+	var g getFlags
+	cmd := &cobra.Command{
+		Use: "get TYPE[/NAME] [NAME...]", Short: "List pods, events, nodes, images or other objects", SuggestFor: []string{"ps", "ls", "list"},
+		Long: "List objects: " + strings.Join(resourceNames(), ", ") + ".\nAll but pods, events, nodes and images are those of an agent with --local-api.",
+		Example: `  agent get pods -o wide
+  agent get pods -l app=web -w
+  agent get events --sort-by .lastTimestamp
+  agent get pod/web -o jsonpath='{.status.podIP}'
+  agent get pods -o custom-columns=NAME:.metadata.name,IMAGE:.spec.containers[*].image
+  agent get nodes`,
+		RunE: func(cmd *cobra.Command, args []string) error { return g.get(cmd.Context(), std, args) },
+	}
+	g.registerPods(cmd)
+	fs := cmd.Flags()
+	fs.VarP(&g.format, "output", "o", "the `format`: "+formats)
+	fs.BoolVarP(&g.watch, "watch", "w", false, "print what changes, until Ctrl-C")
+	fs.BoolVar(&g.noHeaders, "no-headers", false, "print no names of columns")
+	fs.BoolVarP(&g.all, "all-namespaces", "A", false, "list all namespaces: the default without --namespace")
+	fs.StringVarP(&g.labels, "selector", "l", "", "list objects with these `labels`, such as app=web,tier!=test")
+	fs.StringVar(&g.fields, "field-selector", "", "list objects with these `fields`, such as status.phase=Running,metadata.name!=web")
+	fs.StringVar(&g.sortBy, "sort-by", "", "sort by a `field`, such as .metadata.creationTimestamp")
+	completeFlag(cmd, "output", oneOf("wide", "json", "yaml", "name", "jsonpath=", "custom-columns=", "go-template="))
+	next := map[string]completer{images: g.from(g.images)}
+	for _, name := range []string{"pods", "pod", "po", "events"} {
+		next[name] = g.from(g.pods)
+	}
+	cmd.ValidArgsFunction = after(next, resourceNames()...)
 	return cmd
 }
 
-func (c *clientFlags) get(ctx context.Context, std stdio, names []string, output string, watch bool) error {
-	if len(names) == 0 {
-		return errors.New("get what? There are: get pods [NAME], get events [POD]")
+func (g *getFlags) get(ctx context.Context, std stdio, args []string) error {
+	if g.all {
+		g.namespace = ""
 	}
-	kind, names := names[0], names[1:]
-	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, output) {
-		return fmt.Errorf("-o %q: want wide, json, yaml or name", output)
+	if len(args) == 0 {
+		return errors.New("get what? There are " + strings.Join(resourceNames(), ", "))
 	}
-	if watch && output != "" && output != "wide" {
-		return fmt.Errorf("-w with -o %q: want wide, or no -o", output)
-	}
-	switch kind {
-	case "pods", "pod", "po":
-		if watch {
-			return c.watchPods(ctx, std, names, output == "wide")
-		}
-		return c.getPods(ctx, std, names, output)
-	case "events", "event", "ev":
-		if watch {
-			return errors.New("-w: want get pods")
-		}
-		if output == "wide" || output == "name" {
-			return fmt.Errorf("-o %q: want json or yaml for events", output)
-		}
-		return c.getEvents(ctx, std, names, output)
-	}
-	return fmt.Errorf("get %q? There are: get pods [NAME], get events [POD]", kind)
-}
-
-func (c *clientFlags) getPods(ctx context.Context, std stdio, names []string, output string) error {
-	cl := c.client()
-	list, err := c.selected(ctx, std, cl, names)
+	kind, names, err := typeAndNames(args)
 	if err != nil {
 		return err
 	}
-	switch output {
-	case "json", "yaml":
-		var v any = list
-		if len(names) == 1 && len(list.Items) == 1 {
-			v = &list.Items[0]
-		}
-		return printObjects(std.out, v, output)
-	case "name":
-		for i := range list.Items {
-			fmt.Fprintln(std.out, "pod/"+list.Items[i].Name)
-		}
-	default:
-		if len(list.Items) > 0 {
-			err = podtext.WriteTable(std.out, list.Items, output == "wide", time.Now())
-			break
-		}
-		err = errors.New("no pods")
-		if c.namespace != "" {
-			err = fmt.Errorf("no pods in namespace %q", c.namespace)
-		}
+	if kind == "image" || kind == images {
+		return g.getImages(ctx, std, names)
 	}
-	if problems, perr := cl.Problems(ctx); perr == nil {
-		printProblems(std.err, problems)
+	r := resourceNamed(kind)
+	if r == nil {
+		return fmt.Errorf("get %q: want one of %s", kind, strings.Join(resourceNames(), ", "))
 	}
-	return err
-}
-
-// watchPods follows all pods, or those that had these names at the start.
-func (c *clientFlags) watchPods(ctx context.Context, std stdio, names []string, wide bool) error {
-	cl := c.client()
-	chosen, err := c.selected(ctx, std, cl, names)
+	if g.watch && !g.format.isTable() {
+		return fmt.Errorf("--watch with --output %q: want wide or name, or no format", g.format.String())
+	}
+	selected, err := g.selection(ctx, std, r, names)
 	if err != nil {
 		return err
 	}
-	return podtext.Watch(ctx, std.out, wide, func(ctx context.Context) ([]v1.Pod, error) {
-		all, err := c.selected(ctx, std, cl, nil)
-		if err == nil && len(names) > 0 {
-			all.Items = slices.DeleteFunc(all.Items, func(p v1.Pod) bool {
-				return !slices.ContainsFunc(chosen.Items, func(q v1.Pod) bool { return p.Namespace == q.Namespace && p.Name == q.Name })
-			})
-		}
-		if err != nil {
-			return nil, err
-		}
-		return all.Items, nil
-	})
-}
-
-// getEvents lists the events of all pods and of the node, or of the pods of those names. A pod
-// that is gone is known by its events for an hour.
-func (c *clientFlags) getEvents(ctx context.Context, std stdio, names []string, output string) error {
-	all, err := c.client().AllEvents(ctx)
+	if g.watch {
+		return g.follow(ctx, std.out, r, selected)
+	}
+	objects, err := selected(ctx)
 	if err != nil {
 		return err
 	}
-	of := func(e *v1.Event) bool {
-		o := &e.InvolvedObject
-		if c.namespace != "" && o.Namespace != c.namespace {
-			return false
-		}
-		return len(names) == 0 || slices.ContainsFunc(names, func(name string) bool { return isAbout(e, name) })
-	}
-	all.Items = slices.DeleteFunc(all.Items, func(e v1.Event) bool { return !of(&e) })
-	if len(names) > 0 && len(all.Items) == 0 {
-		// A pod that is there may have none; else it is said what there is.
-		if _, err := c.selected(ctx, std, c.client(), names); err != nil {
+	if len(objects) > 0 || !g.format.isTable() {
+		if err := g.print(std.out, r, objects, len(names) == 1 && r.name != "events"); err != nil {
 			return err
 		}
 	}
-	if output != "" {
-		return printObjects(std.out, all, output)
+	if !g.format.isTable() {
+		return nil
 	}
-	if len(all.Items) == 0 {
-		return errors.New("no events")
+	if r.name == "pods" {
+		_ = g.explained(ctx, std, nil)
 	}
-	return podtext.WriteEvents(std.out, all.Items, time.Now())
+	if len(objects) == 0 {
+		where := ""
+		if r.namespaced && g.namespace != "" {
+			where = fmt.Sprintf(" in namespace %q", g.namespace)
+		}
+		fmt.Fprintf(std.err, "no %s%s\n", r.name, where)
+	}
+	return nil
+}
+
+// typeAndNames reads TYPE [NAME...] or TYPE/NAME..., all of one type.
+func typeAndNames(args []string) (kind string, names []string, err error) {
+	if !strings.Contains(args[0], "/") {
+		return args[0], args[1:], nil
+	}
+	for _, a := range args {
+		k, name, ok := strings.Cut(a, "/")
+		if !ok || kind != "" && resourceNamed(k) != resourceNamed(kind) {
+			return "", nil, fmt.Errorf("%q: want %s/NAME", a, cmp.Or(kind, "TYPE"))
+		}
+		kind, names = k, append(names, name)
+	}
+	return kind, names, nil
+}
+
+// selection returns a list of what the flags and names select.
+func (g *getFlags) selection(ctx context.Context, std stdio, r *listed, names []string) (func(context.Context) ([]object, error), error) {
+	byLabel, err := labels.Parse(g.labels)
+	if err != nil {
+		return nil, fmt.Errorf("--selector=%q: %w", g.labels, err)
+	}
+	byField, err := fields.ParseSelector(g.fields)
+	if err != nil {
+		return nil, fmt.Errorf("--field-selector=%q: %w", g.fields, err)
+	}
+	less, err := sorting(g.sortBy)
+	if err != nil {
+		return nil, fmt.Errorf("--sort-by=%q: %w", g.sortBy, err)
+	}
+	// The names may be short ones of pods.
+	var chosen []types.NamespacedName
+	for _, name := range names {
+		if r.name != "pods" {
+			chosen = append(chosen, types.NamespacedName{Name: name})
+			continue
+		}
+		p, err := g.find(ctx, g.client(), name)
+		if err != nil {
+			return nil, g.explained(ctx, std, err)
+		}
+		chosen = append(chosen, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+	}
+	return func(ctx context.Context) ([]object, error) {
+		all, err := r.list(&g.clientFlags, ctx, std)
+		if err != nil {
+			return nil, err
+		}
+		found := map[string]bool{}
+		var out []object
+		for _, o := range all {
+			about, named := nameOf(o), len(names) == 0
+			if e, ok := o.(*v1.Event); ok {
+				about = types.NamespacedName{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}
+				named = named || slices.ContainsFunc(names, func(name string) bool { return isAbout(e, name) })
+			} else {
+				named = named || placeIn(chosen, about) >= 0
+			}
+			if !named {
+				continue
+			}
+			found[about.Name] = true
+			if r.namespaced && g.namespace != "" && about.Namespace != g.namespace && about.Namespace != "" {
+				continue
+			}
+			if byLabel.Matches(labels.Set(o.GetLabels())) && (byField.Empty() || byField.Matches(fieldsOf(o))) {
+				out = append(out, o)
+			}
+		}
+		if r.name == "events" && len(out) == 0 {
+			for _, name := range names { // a pod that is there may have no events
+				if _, err := g.find(ctx, g.client(), name); err != nil {
+					return nil, g.explained(ctx, std, err)
+				}
+			}
+		}
+		for _, name := range chosen {
+			if !found[name.Name] && r.name != "events" && r.name != "pods" {
+				return nil, fmt.Errorf("no %s %q", strings.TrimSuffix(r.name, "s"), name.Name)
+			}
+		}
+		switch {
+		case less != nil:
+			slices.SortStableFunc(out, less)
+		case r.name == "pods" && len(chosen) > 0: // as they were named
+			slices.SortStableFunc(out, func(a, b object) int { return placeIn(chosen, nameOf(a)) - placeIn(chosen, nameOf(b)) })
+		}
+		return out, nil
+	}, nil
+}
+
+// placeIn returns the place of a name among names, some of which may have no namespace; -1 if it is not there.
+func placeIn(names []types.NamespacedName, name types.NamespacedName) int {
+	return slices.IndexFunc(names, func(n types.NamespacedName) bool {
+		return n == name || n == types.NamespacedName{Name: name.Name}
+	})
+}
+
+func nameOf(o object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// listPods lists the pods in the order in which the agent has them.
+func (c *clientFlags) listPods(ctx context.Context, _ stdio) (out []object, err error) {
+	list, err := c.client().Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		list.Items[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		out = append(out, &list.Items[i])
+	}
+	return out, nil
+}
+
+// listEvents lists the events of all pods and of the node, oldest first. A pod that is gone has
+// its events for an hour.
+func (c *clientFlags) listEvents(ctx context.Context, _ stdio) (out []object, err error) {
+	all, err := c.client().AllEvents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all.Items {
+		all.Items[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
+		out = append(out, &all.Items[i])
+	}
+	return out, nil
 }
 
 // isAbout reports whether a person means the object of an event by a name: its own, that with the
@@ -165,53 +302,177 @@ func isAbout(e *v1.Event, name string) bool {
 	return o.Name == name || o.Name == name+"-"+strings.ToLower(e.Source.Host)
 }
 
-// selected returns the pods with the given names, or all pods of the namespace.
-func (c *clientFlags) selected(ctx context.Context, std stdio, cl *local.Client, names []string) (*v1.PodList, error) {
-	all, err := cl.Pods(ctx)
+func (c *clientFlags) listNodes(ctx context.Context, _ stdio) ([]object, error) {
+	var l v1.NodeList // of the API, which has its labels and its creation
+	if err := c.client().Get(ctx, "/api/v1/nodes", &l); err == nil && len(l.Items) == 1 {
+		l.Items[0].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}
+		return []object{&l.Items[0]}, nil
+	}
+	n, err := c.client().Node(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if len(names) > 0 {
-		out := &v1.PodList{TypeMeta: all.TypeMeta}
-		for _, n := range names {
-			p, err := c.findOrExplain(ctx, std, cl, n)
-			if err != nil {
-				return nil, err
-			}
-			out.Items = append(out.Items, *p)
-		}
-		return out, nil
-	}
-	if c.namespace != "" {
-		all.Items = slices.DeleteFunc(all.Items, func(p v1.Pod) bool { return p.Namespace != c.namespace })
-	}
-	return all, nil
+	return []object{n}, nil
 }
 
-func printObjects(w io.Writer, v any, format string) error {
-	b, err := json.MarshalIndent(v, "", "    ")
+// fromAPI lists objects of the Kubernetes API, which only some agents serve.
+func fromAPI(empty runtime.Object, name string) func(*clientFlags, context.Context, stdio) ([]object, error) {
+	return func(c *clientFlags, ctx context.Context, _ stdio) (out []object, err error) {
+		list := empty.DeepCopyObject()
+		err = c.client().Get(ctx, "/api/v1/"+name, list)
+		if errors.Is(err, local.ErrNotFound) {
+			return nil, fmt.Errorf("get %s: this agent serves no Kubernetes API: start it with --local-api=socket", name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		kind := strings.TrimSuffix(list.GetObjectKind().GroupVersionKind().Kind, "List")
+		err = eachItem(list, func(o object) {
+			o.GetObjectKind().SetGroupVersionKind(v1.SchemeGroupVersion.WithKind(kind))
+			out = append(out, o)
+		})
+		return out, err
+	}
+}
+
+// followInterval is the time between two lists of --watch. A list is a request over a unix socket
+// on the same machine.
+const followInterval = time.Second
+
+// follow prints the objects that list returns, and then a line for each that has changed, in order of
+// time: what is gone comes before what is new. It returns nil when ctx ends, or the error of list.
+func (g *getFlags) follow(ctx context.Context, w io.Writer, r *listed, list func(context.Context) ([]object, error)) error {
+	tick := time.NewTicker(followInterval)
+	defer tick.Stop()
+	out := &podtext.Lines{W: w}
+	if !g.noHeaders && g.format.kind != "name" {
+		if err := out.Write(g.header(r)); err != nil {
+			return err
+		}
+	}
+	shown := map[types.UID]object{}
+	var order []types.UID
+	for {
+		objects, err := list(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		now := time.Now()
+		var rows [][]string
+		present := map[types.UID]bool{}
+		for _, o := range objects {
+			present[identity(o)] = true
+		}
+		order = slices.DeleteFunc(order, func(id types.UID) bool {
+			if !present[id] {
+				if p, ok := shown[id].(*v1.Pod); ok {
+					p.DeletionTimestamp = nil
+					p.Status = v1.PodStatus{Reason: "Deleted", PodIP: p.Status.PodIP, StartTime: p.Status.StartTime}
+					rows = append(rows, g.row(r, p, now))
+				}
+				delete(shown, id)
+			}
+			return !present[id]
+		})
+		for _, o := range objects {
+			old, ok := shown[identity(o)]
+			// Ages change all the time.
+			if !ok {
+				order = append(order, identity(o))
+			} else if slices.Equal(g.row(r, old, time.Time{}), g.row(r, o, time.Time{})) {
+				continue
+			}
+			shown[identity(o)] = o
+			rows = append(rows, g.row(r, o, now))
+		}
+		if err := out.Write(rows...); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// identity tells an object from others, which may have its name.
+func identity(o object) types.UID {
+	return cmp.Or(o.GetUID(), types.UID(o.GetNamespace()+"/"+o.GetName()))
+}
+
+// header returns the names of the columns of a table.
+func (g *getFlags) header(r *listed) []string {
+	head := podtext.Header(r.columns, g.format.kind == "wide")
+	if r.namespaced {
+		return append([]string{"NAMESPACE"}, head...)
+	}
+	return head
+}
+
+// row returns an object's line in a table.
+func (g *getFlags) row(r *listed, o object, now time.Time) []string {
+	if g.format.kind == "name" {
+		return []string{typedName(o)}
+	}
+	cells := podtext.Row(r.columns, o, g.format.kind == "wide", now)
+	if r.namespaced {
+		namespace := o.GetNamespace()
+		if e, ok := o.(*v1.Event); ok {
+			namespace = e.InvolvedObject.Namespace
+		}
+		return append([]string{podtext.OrNone(namespace)}, cells...)
+	}
+	return cells
+}
+
+// print writes objects in the format of the flags; one is the object itself, and not a list of it.
+func (g *getFlags) print(w io.Writer, r *listed, objects []object, one bool) error {
+	if !g.format.isTable() {
+		return g.format.write(w, objects, one && len(objects) == 1, g.noHeaders)
+	}
+	var rows [][]string
+	if !g.noHeaders && g.format.kind != "name" {
+		rows = append(rows, g.header(r))
+	}
+	now := time.Now()
+	for _, o := range objects {
+		rows = append(rows, g.row(r, o, now))
+	}
+	return (&podtext.Lines{W: w}).Write(rows...)
+}
+
+// getImages lists the images, or those of these names.
+func (g *getFlags) getImages(ctx context.Context, std stdio, names []string) error {
+	switch {
+	case g.watch, g.labels != "", g.fields != "", g.sortBy != "":
+		return errors.New("get images: want no --watch, --selector, --field-selector and --sort-by")
+	case g.format.kind != "" && g.format.kind != "wide" && g.format.kind != "json":
+		return fmt.Errorf("get images: --output %q: want json", g.format.String())
+	}
+	list, err := g.client().Images(ctx)
 	if err != nil {
 		return err
 	}
-	if format == "yaml" {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return err
-		}
-		_, err = w.Write(b)
-		return err
+	if len(names) > 0 {
+		list.Images = slices.DeleteFunc(list.Images, func(i local.Image) bool { return !slices.Contains(names, i.Name) })
 	}
-	_, err = fmt.Fprintf(w, "%s\n", b)
-	return err
+	return printImages(std.out, list, g.format.kind == "json")
 }
 
-var oneLine = podtext.OneLine
+var (
+	oneLine  = podtext.OneLine
+	podState = podtext.State
+)
 
 func printProblems(w io.Writer, problems []local.Problem) {
 	for _, p := range problems {
 		fmt.Fprintln(w, "problem: "+problemLine(p))
 	}
 }
-
 func problemLine(p local.Problem) string {
 	var b strings.Builder
 	b.WriteString(p.File)

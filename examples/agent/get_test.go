@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -124,7 +126,7 @@ func TestGetPods(t *testing.T) {
 		{"get pods -n empty", nil},
 	} {
 		stdout, stderr, code := ask(t, root, "-o name "+tc.line)
-		if got := strings.Fields(stdout); code != 0 || stderr != "" || !slices.Equal(got, tc.want) {
+		if got := strings.Fields(stdout); code != 0 || stderr != "" && tc.want != nil || !slices.Equal(got, tc.want) {
 			t.Errorf("agent %s: exit %d, stderr %q, %q; want %q", tc.line, code, stderr, got, tc.want)
 		}
 	}
@@ -140,11 +142,11 @@ func TestGetObjects(t *testing.T) {
 		args, kind string
 		pods       int
 	}{
-		{"get pods", "PodList", 2},
+		{"get pods", "List", 2},
 		{"get pods db", "Pod", 1}, // the object itself, as kubectl does
-		{"get pods db web", "PodList", 2},
-		{"get pods -n default", "PodList", 2},
-		{"get pods -n empty", "PodList", 0},
+		{"get pods db web", "List", 2},
+		{"get pods -n default", "List", 2},
+		{"get pods -n empty", "List", 0},
 	} {
 		for format, decode := range map[string]func([]byte, any) error{
 			"json": json.Unmarshal,
@@ -167,7 +169,11 @@ func TestGetObjects(t *testing.T) {
 				}
 				continue
 			}
-			var l v1.PodList
+			var l struct {
+				metav1.TypeMeta `json:",inline"`
+				Metadata        map[string]string `json:"metadata"`
+				Items           []v1.Pod          `json:"items"`
+			}
 			if err := decode([]byte(stdout), &l); err != nil || len(l.Items) != tc.pods || l.Items == nil {
 				t.Errorf("agent %s -o %s: %v, %d pods, want %d", tc.args, format, err, len(l.Items), tc.pods)
 			}
@@ -195,14 +201,18 @@ func TestGetNothing(t *testing.T) {
 	twice := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("a", "web"), testPod("b", "web")}})
 	absent := t.TempDir()
 	for _, tc := range []struct{ root, line, want string }{
-		{none, "get pods", "no pods"},
-		{none, "get pods -o wide", "no pods"},
-		{none, "get pods -n a", `no pods in namespace "a"`},
 		{none, "get pods web", `no pod "web"`},
 		{none, "get pods a/web", `no pod "web" in namespace "a"`},
-		{none, "get", "get what? There are: get pods [NAME], get events [POD]"},
-		{none, "get nodes", `get "nodes"? There are: get pods [NAME], get events [POD]`},
-		{none, "get pods -o xml", `-o "xml": want wide, json, yaml or name`},
+		{none, "get", "get what? There are pods, events, nodes,"},
+		{none, "get deployments", `get "deployments": want one of pods, events, nodes,`},
+		{none, "get configmaps", "get configmaps: this agent serves no Kubernetes API: start it with --local-api=socket"},
+		{none, "get pods -o xml", `--output="xml": want wide, name, json, yaml, jsonpath=`},
+		{none, "get pods -o custom-columns=NAME", `--output="custom-columns=NAME": want "NAME": want HEADER:PATH`},
+		{none, "get pods -l a=b=c", `--selector="a=b=c": `},
+		{none, "get pods --field-selector a", `--field-selector="a": `},
+		{none, "get pods/web nodes/x", `"nodes/x": want pods/NAME`},
+		{none, "get pods/web db", `"db": want pods/NAME`},
+		{none, "get images", "this agent does not tell of images"},
 		{twice, "get pods web", `"web" could be a/web, b/web; say which with -n`},
 		{twice, "get pods -n b a/web", `-n b with "a/web": which namespace?`},
 		{absent, "get pods", "no agent answers at " + absent + "/agent.sock"},
@@ -262,7 +272,7 @@ func TestGetEvents(t *testing.T) {
 	}}})
 	stdout, stderr, code := ask(t, root, "get events -n default")
 	if lines := strings.Split(stdout, "\n"); code != 0 || stderr != "" || len(lines) != 4 || !strings.HasPrefix(lines[0], "NAMESPACE") ||
-		!slices.Equal(strings.Fields(lines[1]), strings.Fields("default 60s 3 Warning BackOff Pod/web a b")) {
+		!slices.Equal(strings.Fields(lines[1]), strings.Fields("default 60s Warning BackOff pod/web a b")) {
 		t.Errorf("exit %d, stderr %q\n%s", code, stderr, stdout)
 	}
 	if stdout, stderr, code := ask(t, root, "get events"); code != 0 || stderr != "" || !strings.Contains(stdout, "BackOff") || !strings.Contains(stdout, "Evicted") {
@@ -275,17 +285,61 @@ func TestGetEvents(t *testing.T) {
 	}
 	stdout, _, _ = ask(t, root, "get events web -o json")
 	var l v1.EventList
-	if err := json.Unmarshal([]byte(stdout), &l); err != nil || len(l.Items) != 1 || l.Kind != "EventList" {
+	if err := json.Unmarshal([]byte(stdout), &l); err != nil || len(l.Items) != 1 || l.Kind != "List" {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 	for line, want := range map[string]string{
-		"get events -w":       "-w: want get pods",
-		"get events -o name":  `-o "name": want json or yaml`,
-		"get events none":     `no pod "none"`,
-		"get pods -w -o json": `-w with -o "json": want wide`,
+		"get pods -w -o json": `--watch with --output "json": want wide or name`,
 	} {
 		if _, stderr, code := ask(t, root, line); code != 1 || !strings.HasPrefix(stderr, "agent: "+want) {
 			t.Errorf("agent %s: exit %d, %q", line, code, stderr)
+		}
+	}
+}
+
+// An empty list is no failure.
+func TestGetEmpty(t *testing.T) {
+	root := serveAgent(t, &fakeAgent{})
+	for line, want := range map[string]string{
+		"get pods": "no pods\n", "get pods -o name -n a": "no pods in namespace \"a\"\n", "get pods -A -n a": "no pods\n", "get pods -l a=b": "no pods\n",
+	} {
+		if stdout, stderr, code := ask(t, root, line); code != 0 || stdout != "" || stderr != want {
+			t.Errorf("agent %s: exit %d, stdout %q, stderr %q, want %q", line, code, stdout, stderr, want)
+		}
+	}
+}
+
+// What is listed, in which order and form, as kubectl has it.
+func TestGetAsKubectl(t *testing.T) {
+	web, db, job := testPod("default", "web-edge"), testPod("kube-system", "db"), testPod("default", "job")
+	web.Labels, db.Labels = map[string]string{"app": "web", "tier": "a"}, map[string]string{"app": "db"}
+	web.UID, db.UID, job.UID = "1", "2", "3"
+	web.Status.ContainerStatuses[0].RestartCount, db.Status.ContainerStatuses[0].RestartCount = 10, 9
+	job.Status.Phase = v1.PodSucceeded
+	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{web, job, db}})
+	for _, tc := range []struct{ line, want string }{
+		{"get pods -A -o name", "pod/web-edge pod/job pod/db"},
+		{"get pods -l app -o name", "pod/web-edge pod/db"},
+		{"get pods -l app=web,tier!=b -o name", "pod/web-edge"},
+		{"get pods -l app=db -n default -o name", ""},
+		{"get pods --field-selector status.phase=Succeeded -o name", "pod/job"},
+		{"get pods --field-selector metadata.namespace!=default -o name", "pod/db"},
+		{"get pods --sort-by .metadata.name -o name", "pod/db pod/job pod/web-edge"},
+		{"get pods --sort-by {.status.containerStatuses[0].restartCount} -o name", "pod/job pod/db pod/web-edge"},
+		{"get pod/web -o name", "pod/web-edge"},
+		{"get pods/db po/job -o name", "pod/db pod/job"},
+		{"get pods db --no-headers", "kube-system db 1/1 Running 9 <unknown>"},
+		{"get pod/db -o jsonpath={.status.podIP}", "10.0.0.3"},
+		{"get pods -o jsonpath={.items[*].metadata.name}", "web-edge job db"},
+		{"get pods db -o jsonpath=.metadata.namespace", "kube-system"},
+		{"get pods -o custom-columns=NAME:.metadata.name,IMAGES:.spec.containers[*].image,APP:{.metadata.labels.app}", "NAME IMAGES APP web-edge img:1 web job img:1 <none> db img:1 db"},
+		{"get pods db -o custom-columns=N:metadata.name --no-headers", "db"},
+		{"get pods -o go-template={{.kind}}", "List"},
+		{"describe pod/db -n kube-system", "Name: db"},
+	} {
+		stdout, stderr, code := ask(t, root, tc.line)
+		if got := strings.Join(strings.Fields(stdout), " "); code != 0 || stderr != "" && tc.want != "" || !strings.HasPrefix(got, tc.want) || !strings.HasPrefix(tc.line, "describe") && got != tc.want {
+			t.Errorf("agent %s: exit %d, stderr %q, %q, want %q", tc.line, code, stderr, got, tc.want)
 		}
 	}
 }
@@ -300,7 +354,7 @@ func TestGetWatch(t *testing.T) {
 		done <- execute(ctx, stdio{in: strings.NewReader(""), out: out, err: io.Discard}, []string{"--root-dir", root, "get", "pods", "web", "-w"})
 	}()
 	lines := bufio.NewScanner(in)
-	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "NAMESPACE") || !lines.Scan() || !strings.HasPrefix(lines.Text(), "default     web") {
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "NAMESPACE") || !lines.Scan() || !strings.HasPrefix(lines.Text(), "default     web ") {
 		t.Errorf("%q", lines.Text())
 	}
 	cancel()
@@ -308,4 +362,54 @@ func TestGetWatch(t *testing.T) {
 	if code := <-done; code != 0 {
 		t.Errorf("exit %d", code)
 	}
+}
+
+// A watch tells what changes in order of time: the end of a pod before the beginning of the next one.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		web, next, db := testPod("default", "web"), testPod("default", "web"), testPod("default", "db")
+		next.UID, db.UID = "uid-2", "uid-3"
+		start := metav1.Now()
+		web.Status.StartTime, next.CreationTimestamp, db.CreationTimestamp = &start, start, start
+		crashed := web.DeepCopy()
+		crashed.Status.ContainerStatuses[0] = v1.ContainerStatus{Name: "c", RestartCount: 1, State: waiting("CrashLoopBackOff")}
+		lists := [][]object{{web}, {web}, {web, db}, {crashed, db}, {next, db}}
+		var b strings.Builder
+		var g getFlags
+		err := g.follow(ctx, &b, &resources[0], func(context.Context) ([]object, error) {
+			now := lists[0]
+			if lists = lists[1:]; len(lists) == 0 {
+				time.AfterFunc(time.Millisecond, cancel)
+				lists = [][]object{now}
+			}
+			return now, nil
+		})
+		const want = `
+NAMESPACE   NAME   READY   STATUS   RESTARTS   AGE
+default     web    1/1     Running   0          0s
+default     db     1/1     Running   0          2s
+default     web    0/1     CrashLoopBackOff   1          3s
+default     web    0/1     Deleted            0          4s
+default     web    1/1     Running            0          4s
+`
+		if got := "\n" + b.String(); err != nil || got != want {
+			t.Errorf("%v, got%s\nwant%s", err, got, want)
+		}
+	})
+}
+
+func TestFollowFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("no agent answers")
+		var g getFlags
+		if err := g.follow(t.Context(), io.Discard, &resources[0], func(context.Context) ([]object, error) { return nil, gone }); !errors.Is(err, gone) {
+			t.Errorf("got %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.follow(ctx, io.Discard, &resources[0], func(ctx context.Context) ([]object, error) { return nil, ctx.Err() }); err != nil {
+			t.Errorf("after Ctrl-C: %v", err)
+		}
+	})
 }

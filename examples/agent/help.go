@@ -35,13 +35,13 @@ func init() { cobra.AddTemplateFunc("flagTopics", flagTopics) }
 
 // The topics of the flags of an agent that takes the kubelet's.
 const (
-	own    = "Pods, files and sockets"
-	onNode = "Container runtime, images and network"
-	joined = "Cluster and identity"
-	limits = "Limits, eviction and garbage"
-	output = "Logs and version"
-	fields = "Fields of the configuration file that have a flag"
-	unused = "Flags of the kubelet that have no effect here"
+	own        = "Pods, files and sockets"
+	onNode     = "Container runtime, images and network"
+	joined     = "Cluster and identity"
+	limits     = "Limits, eviction and garbage"
+	output     = "Logs and version"
+	fieldFlags = "Fields of the configuration file that have a flag"
+	unused     = "Flags of the kubelet that have no effect here"
 )
 
 var agentTopics = []struct {
@@ -61,7 +61,7 @@ func agentTopic(f *pflag.Flag) string {
 	case strings.HasSuffix(f.Usage, "has no effect"), strings.Contains(f.Usage, "of the kubelet has no effect"):
 		return unused
 	case strings.HasPrefix(f.Usage, "field "):
-		return fields
+		return fieldFlags
 	}
 	for _, t := range agentTopics {
 		if t.names.MatchString(f.Name) {
@@ -93,7 +93,7 @@ func flagTopics(c *cobra.Command) (out []flagTopic) {
 		}
 		by[t].AddFlag(f)
 	})
-	for _, t := range []string{own, onNode, joined, limits, output, fields, unused} {
+	for _, t := range []string{own, onNode, joined, limits, output, fieldFlags, unused} {
 		switch fs := by[t]; {
 		case fs == nil:
 		case t == unused:

@@ -108,16 +108,20 @@ func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name stri
 }
 
 func listImages(ctx context.Context, std stdio, cl *local.Client, output string) error {
-	images, err := cl.Images(ctx)
+	list, err := cl.Images(ctx)
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		enc := json.NewEncoder(std.out)
+	return printImages(std.out, list, output == "json")
+}
+
+func printImages(out io.Writer, list *local.Images, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
-		return enc.Encode(images)
+		return enc.Encode(list)
 	}
-	return writeImages(std.out, images, time.Now())
+	return writeImages(out, list, time.Now())
 }
 
 // writeImages prints the images for people.

@@ -211,24 +211,3 @@ Events:
 		t.Errorf("got%s\nwant%s", got, want)
 	}
 }
-
-func TestWriteEvents(t *testing.T) {
-	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
-	events := []v1.Event{
-		{Type: "Normal", Reason: "Started", Count: 1, LastTimestamp: at(time.Second), InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "a", Name: "web"}},
-		{Type: "Warning", Reason: "NodeNotReady", Count: 2, Message: "x\ny", LastTimestamp: at(time.Hour), InvolvedObject: v1.ObjectReference{Kind: "Node", Name: "edge"}},
-	}
-	var b bytes.Buffer
-	if err := WriteEvents(&b, events, now); err != nil {
-		t.Fatal(err)
-	}
-	want := `
-NAMESPACE   LAST SEEN   COUNT   TYPE      REASON         OBJECT      MESSAGE
-<none>      60m         2       Warning   NodeNotReady   Node/edge   x y
-a           1s          1       Normal    Started        Pod/web     
-`
-	if got := "\n" + b.String(); got != want {
-		t.Errorf("got%s\nwant%s", got, want)
-	}
-}

@@ -3,82 +3,86 @@ package podtext
 import (
 	"fmt"
 	"io"
-	"slices"
-	"text/tabwriter"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// WriteTable prints pods, a line each. now is the time for their ages. A wide table
-// also has addresses and nodes.
-func WriteTable(w io.Writer, pods []v1.Pod, wide bool, now time.Time) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(tw, header(wide))
-	for i := range pods {
-		fmt.Fprintln(tw, row(&pods[i], wide, now))
+// Row returns the cells of an object. A wide row has all of them.
+func Row(columns []Column, o metav1.Object, wide bool, now time.Time) (cells []string) {
+	for _, c := range columns {
+		if wide || !c.Wide {
+			cells = append(cells, OneLine(fmt.Sprint(c.Cell(o, now))))
+		}
 	}
-	return tw.Flush()
+	return cells
 }
 
-func header(wide bool) string {
-	head := "NAMESPACE\tNAME\tREADY\tSTATUS\tRESTARTS\tAGE"
-	if wide {
-		head += "\tIP\tNODE"
+// Header returns the names of columns, as kubectl prints them.
+func Header(columns []Column, wide bool) (cells []string) {
+	for _, c := range columns {
+		if wide || !c.Wide {
+			cells = append(cells, strings.ToUpper(c.Name))
+		}
 	}
-	return head
+	return cells
 }
 
-// row is one pod's line, in columns that tabs end.
-func row(p *v1.Pod, wide bool, now time.Time) string {
-	ready, total, restarts := Counts(p)
-	line := fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%d\t%s", p.Namespace, p.Name, ready, total, OneLine(State(p)), restarts, Age(p, now))
-	if wide {
-		line += "\t" + OneLine(OrNone(p.Status.PodIP)) + "\t" + OrNone(p.Spec.NodeName)
+// columnGap is the number of blanks between columns.
+const columnGap = 3
+
+// Lines writes rows with their cells below each other. Columns never become narrower, so that later
+// rows stand below earlier ones.
+type Lines struct {
+	W      io.Writer
+	widths []int
+}
+
+// Write writes rows.
+func (l *Lines) Write(rows ...[]string) error {
+	for _, cells := range rows {
+		for i, c := range cells {
+			if i == len(l.widths) {
+				l.widths = append(l.widths, 0)
+			}
+			l.widths[i] = max(l.widths[i], utf8.RuneCountInString(c))
+		}
 	}
-	return line
+	for _, cells := range rows {
+		var line strings.Builder
+		for i, c := range cells {
+			line.WriteString(c)
+			if i < len(cells)-1 {
+				line.WriteString(strings.Repeat(" ", columnGap+l.widths[i]-utf8.RuneCountInString(c)))
+			}
+		}
+		if _, err := fmt.Fprintln(l.W, line.String()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Counts returns how many of the pod's lasting containers (regular ones and
 // sidecars) are ready, their total, and the restarts of all its containers.
 func Counts(p *v1.Pod) (ready, total int, restarts int32) {
-	lasting := map[string]bool{}
-	for i := range p.Spec.Containers {
-		lasting[p.Spec.Containers[i].Name] = true
-	}
-	for i := range p.Spec.InitContainers {
-		if name := p.Spec.InitContainers[i].Name; isSidecar(p, name) {
-			lasting[name] = true
+	ready, total = readyOf(p)
+	for _, list := range [][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for i := range list {
+			restarts += list[i].RestartCount
 		}
 	}
-	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
-		restarts += s.RestartCount
-		if lasting[s.Name] && s.Ready {
-			ready++
-		}
-	}
-	return ready, len(lasting), restarts
-}
-
-func isSidecar(p *v1.Pod, name string) bool {
-	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
-		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-	})
+	return ready, total, restarts
 }
 
 // Age returns the time since a pod's creation; since its start if the creation time
 // is unknown.
 func Age(p *v1.Pod, now time.Time) string {
-	var start *metav1.Time
-	switch {
-	case !p.CreationTimestamp.IsZero():
-		start = &p.CreationTimestamp
-	case !p.Status.StartTime.IsZero():
-		start = p.Status.StartTime
-	default:
-		return "<unknown>"
+	if p.CreationTimestamp.IsZero() && p.Status.StartTime != nil {
+		return age(*p.Status.StartTime, now)
 	}
-	return duration.HumanDuration(now.Sub(start.Time))
+	return age(p.CreationTimestamp, now)
 }

@@ -30,7 +30,7 @@ func ended(code int32, reason string) v1.ContainerState {
 
 var runs = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
 
-func TestWriteTable(t *testing.T) {
+func TestPodColumns(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
 	web, db, odd := testPod("default", "web-edge"), testPod("kube-system", "db"), testPod("x", "odd")
@@ -46,25 +46,52 @@ func TestWriteTable(t *testing.T) {
 		want string
 	}{
 		{false, `
-NAMESPACE     NAME       READY   STATUS             RESTARTS   AGE
-default       web-edge   1/1     Running            0          90s
-kube-system   db         0/1     CrashLoopBackOff   12         2d1h
-x             odd        0/1     Pending            0          <unknown>
+NAME       READY   STATUS             RESTARTS   AGE
+web-edge   1/1     Running            0          90s
+db         0/1     CrashLoopBackOff   12         2d1h
+odd        0/1     Pending            0          <unknown>
 `},
 		{true, `
-NAMESPACE     NAME       READY   STATUS             RESTARTS   AGE         IP         NODE
-default       web-edge   1/1     Running            0          90s         10.0.0.3   edge
-kube-system   db         0/1     CrashLoopBackOff   12         2d1h        <none>     edge
-x             odd        0/1     Pending            0          <unknown>   <none>     <none>
+NAME       READY   STATUS             RESTARTS   AGE         IP         NODE     NOMINATED NODE   READINESS GATES
+web-edge   1/1     Running            0          90s         10.0.0.3   edge     <none>           <none>
+db         0/1     CrashLoopBackOff   12         2d1h        <none>     edge     <none>           <none>
+odd        0/1     Pending            0          <unknown>   <none>     <none>   <none>           <none>
 `},
 	} {
 		var b bytes.Buffer
-		if err := WriteTable(&b, list, tc.wide, now); err != nil {
+		rows := [][]string{Header(Pods, tc.wide)}
+		for i := range list {
+			rows = append(rows, Row(Pods, &list[i], tc.wide, now))
+		}
+		if err := (&Lines{W: &b}).Write(rows...); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := b.String(), strings.TrimPrefix(tc.want, "\n"); got != want {
 			t.Errorf("wide %v:\n%s\nwant\n%s", tc.wide, got, want)
 		}
+	}
+}
+
+// Rows that are written later stand below those that were written before.
+func TestLines(t *testing.T) {
+	var b bytes.Buffer
+	l := &Lines{W: &b}
+	for _, rows := range [][][]string{{{"NAME", "STATE"}, {"web", "Running"}}, {{"a-long-name", "x"}}, {{"ü", "y"}}} {
+		if err := l.Write(rows...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "NAME   STATE\nweb    Running\na-long-name   x\nü             y\n"
+	if b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+func TestEventColumns(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	e := &v1.Event{Type: "Warning", Reason: "NodeNotReady", Count: 2, Message: "x\ny", LastTimestamp: metav1.NewTime(now.Add(-time.Hour)), InvolvedObject: v1.ObjectReference{Kind: "Node", Name: "edge"}}
+	if got, want := strings.Join(Row(Events, e, false, now), "|"), "60m|Warning|NodeNotReady|node/edge|x y"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -96,7 +123,7 @@ func TestState(t *testing.T) {
 		{"statuses in another order", v1.PodRunning, "", all{sideUp, st("i", ended(0, ""))}, all{st("a", runs)}, "Running"},
 		{"creating", v1.PodPending, "", all{st("i", ended(0, "")), sideUp}, all{st("a", waiting("ContainerCreating"))}, "ContainerCreating"},
 		{"second held up", v1.PodRunning, "", nil, all{st("a", runs), st("b", waiting("CrashLoopBackOff"))}, "CrashLoopBackOff"},
-		{"one done, one runs", v1.PodRunning, "", nil, all{st("a", ended(0, "Completed")), st("b", runs)}, "Running"},
+		{"one done, one runs", v1.PodRunning, "", nil, all{st("a", ended(0, "Completed")), st("b", runs)}, "Completed"},
 		{"one failed, one runs", v1.PodRunning, "", nil, all{st("a", ended(1, "Error")), st("b", runs)}, "Error"},
 		{"one failed, one done", v1.PodFailed, "", nil, all{st("a", ended(137, "OOMKilled")), st("b", ended(0, "Completed"))}, "OOMKilled"},
 		{"all done", v1.PodSucceeded, "", nil, all{st("a", ended(0, "Completed")), st("b", ended(0, "Completed"))}, "Completed"},
@@ -109,7 +136,11 @@ func TestState(t *testing.T) {
 				t.Errorf("state %q, want %q", got, tc.want)
 			}
 			p.DeletionTimestamp = &metav1.Time{}
-			if got := State(p); got != "Terminating" {
+			want := "Terminating"
+			if tc.phase == v1.PodFailed || tc.phase == v1.PodSucceeded {
+				want = tc.want
+			}
+			if got := State(p); got != want {
 				t.Errorf("with a deletion timestamp: %q", got)
 			}
 		})

@@ -80,7 +80,7 @@ type attached struct {
 
 	api  *localapi.Server
 	sink *sink
-	node atomic.Pointer[describer]
+	node atomic.Pointer[nodeagent.Node]
 	// inner is the node's own API, once it is made.
 	inner atomic.Pointer[http.Handler]
 }
@@ -122,7 +122,8 @@ func (a *attached) plug(c *agent.Config) {
 
 func (a *attached) describe(ctx context.Context, n *v1.Node) error {
 	if d := a.node.Load(); d != nil {
-		return d.describe(ctx, n)
+		d.DescribeNode(ctx, n)
+		return nil
 	}
 	return errors.New("the node is not made yet")
 }
@@ -151,7 +152,7 @@ func (a *attached) service(n *nodeagent.Node) (string, func(context.Context) err
 	}
 	h := inner.Handler()
 	a.inner.Store(&h)
-	a.node.Store(newDescriber(n))
+	a.node.Store(n)
 	root := a.api.Handler(localapi.Root)
 	for _, pattern := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
 		n.OnSocket(pattern, root)

@@ -1,4 +1,4 @@
-package localapi
+package nodeagent
 
 import (
 	"context"
@@ -11,30 +11,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/node/status"
-	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// describer computes the Node object on request.
-type describer struct {
-	n       *nodeagent.Node
-	machine status.Machine
-
+// description has what [Node.DescribeNode] has found out.
+type description struct {
 	mu    sync.Mutex
 	ready v1.NodeCondition
 	facts *status.Facts // constant while the machine is up
 	about string        // name and version of the runtime
 }
 
-func newDescriber(n *nodeagent.Node) *describer {
-	return &describer{n: n, machine: n.Builder().Describer()}
-}
-
-func (d *describer) describe(ctx context.Context, n *v1.Node) error {
-	b := d.n.Builder()
+// DescribeNode sets the labels and the status of a Node object of a node without a cluster. It implements
+// local.NodeDescriber.
+func (n *Node) DescribeNode(ctx context.Context, into *v1.Node) {
+	b, d := n.builder, &n.described
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.facts == nil {
-		if f, err := d.machine.Facts(ctx); err == nil {
+		if f, err := b.Describer().Facts(ctx); err == nil {
 			d.facts = &f
 		} else {
 			d.facts = &status.Facts{} // it is shown without
@@ -45,9 +39,9 @@ func (d *describer) describe(ctx context.Context, n *v1.Node) error {
 			d.about = v.GetRuntimeName() + "://" + v.GetRuntimeVersion()
 		}
 	}
-	n.Labels = maps.Clone(b.Node.WithDefaults().Labels)
-	st := &n.Status
-	st.Capacity, st.Allocatable = d.n.Resources()
+	into.Labels = maps.Clone(b.Node.WithDefaults().Labels)
+	st := &into.Status
+	st.Capacity, st.Allocatable = n.Resources()
 	for _, ip := range b.Node.IPs {
 		st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
 	}
@@ -57,13 +51,11 @@ func (d *describer) describe(ctx context.Context, n *v1.Node) error {
 		MachineID: d.facts.MachineID, SystemUUID: d.facts.SystemUUID, BootID: d.facts.BootID, KernelVersion: d.facts.Kernel, OSImage: d.facts.OSImage,
 		ContainerRuntimeVersion: d.about, KubeletVersion: b.Version.GitVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
 	}
-	st.Conditions = append(b.Facts.Pressure(), d.readiness())
-	return nil
+	st.Conditions = append(b.Facts.Pressure(), d.readiness(b.Facts))
 }
 
 // readiness is the node's condition Ready, with when it became so.
-func (d *describer) readiness() v1.NodeCondition {
-	f := d.n.Builder().Facts
+func (d *description) readiness(f *Facts) v1.NodeCondition {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "the agent is ready", LastHeartbeatTime: now}
 	for _, check := range []func() error{f.ShuttingDown, f.Healthy, f.StorageReady} {

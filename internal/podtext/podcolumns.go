@@ -1,4 +1,4 @@
-package localapi
+package podtext
 
 import (
 	"fmt"
@@ -6,15 +6,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-
-	"github.com/nodewright/nodewright/podmeta"
 )
 
 // sidecars are the init containers of a pod that keep running.
 func sidecars(p *v1.Pod) map[string]bool {
 	out := map[string]bool{}
 	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; podmeta.IsSidecar(c) {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
 			out[c.Name] = true
 		}
 	}
@@ -38,21 +36,20 @@ func readyOf(p *v1.Pod) (ready, all int) {
 	return ready, all
 }
 
-// podStatus is the column Status: the phase, or what a person would rather know.
-func podStatus(p *v1.Pod) string {
-	reason := string(p.Status.Phase)
-	if p.Status.Reason != "" {
-		reason = p.Status.Reason
-	}
+// State returns the column Status of a pod: its phase, or what a person would rather know.
+func State(p *v1.Pod) string {
+	reason := orWord(p.Status.Reason, orWord(string(p.Status.Phase), string(v1.PodPending)))
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1.PodScheduled && c.Reason == v1.PodReasonSchedulingGated {
 			reason = v1.PodReasonSchedulingGated
 		}
 	}
 	initial, starting := initStatus(p)
-	if starting {
+	switch {
+	case starting:
 		reason = initial
-	} else {
+	case p.Status.Phase == v1.PodFailed && p.Status.Reason != "": // Evicted, rather than what that did to a container
+	default:
 		reason = runStatus(p, reason)
 	}
 	if p.DeletionTimestamp == nil {
@@ -61,7 +58,7 @@ func podStatus(p *v1.Pod) string {
 	if p.Status.Reason == "NodeLost" {
 		return "Unknown"
 	}
-	if !podmeta.IsTerminal(p.Status.Phase) {
+	if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
 		return "Terminating"
 	}
 	return reason
