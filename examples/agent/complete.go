@@ -46,14 +46,7 @@ func (c *clientFlags) containers(ctx context.Context, args []string) (names []st
 	if err != nil {
 		return nil
 	}
-	for _, ct := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		names = append(names, cobra.CompletionWithDesc(ct.Name, oneLine(ct.Image)))
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		ct := &pod.Spec.EphemeralContainers[i]
-		names = append(names, cobra.CompletionWithDesc(ct.Name, oneLine(ct.Image)))
-	}
-	return names
+	return containersOf(pod)
 }
 
 // namespaces lists those with a pod.

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,6 +73,10 @@ func execArguments(args []string, dash int) (name string, command []string, err 
 }
 
 func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req local.ExecRequest) error {
+	if f, ok := std.in.(*os.File); ok && req.TTY && req.Stdin && !term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintln(std.err, "standard input is no terminal: going on without -t")
+		req.TTY = false
+	}
 	cl := c.client()
 	pod, err := c.findOrExplain(ctx, std, cl, name)
 	if err != nil {
@@ -240,6 +245,13 @@ func outcome(data []byte) error {
 				return exitError(code)
 			}
 		}
+	}
+	if _, why, ok := strings.Cut(st.Message, "unable to start container process: "); ok {
+		code := 126
+		if strings.Contains(why, "not found") || strings.Contains(why, "no such file or directory") {
+			code = 127
+		}
+		return codedError{errors.New(strings.TrimSpace(why)), code}
 	}
 	return fmt.Errorf("exec: %s", st.Message)
 }

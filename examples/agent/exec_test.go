@@ -149,6 +149,12 @@ func TestExecOutcome(t *testing.T) {
 		}, 7, "bad\n"},
 		{"failure without a code", func(d door) { d.say("error", `{"status":"Failure","message":"no such program"}`) }, 1, "agent: exec: no such program\n"},
 		{"a code that is no number", func(d door) { d.say("error", outcomeOf("much")) }, 1, "agent: exec: it failed\n"},
+		{"no program", func(d door) {
+			d.say("error", `{"status":"Failure","message":"rpc error: exec failed: unable to start container process: exec: \"nosuch\": executable file not found in $PATH"}`)
+		}, 127, "agent: exec: \"nosuch\": executable file not found in $PATH\n"},
+		{"a directory", func(d door) {
+			d.say("error", `{"status":"Failure","message":"exec failed: unable to start container process: exec: \"/etc\": is a directory"}`)
+		}, 126, "agent: exec: \"/etc\": is a directory\n"},
 		{"no JSON", func(d door) { d.say("error", "container is gone") }, 1, "agent: exec: container is gone\n"},
 		{"closed without an outcome", func(door) {}, 1, "agent: exec: the runtime did not tell how the command ended\n"},
 	} {

@@ -18,6 +18,7 @@ func TestLogs(t *testing.T) {
 		"side.log": old + " stdout F beside\n",
 	})
 	p := testPod("default", "web-edge")
+	p.Labels = map[string]string{"app": "web"}
 	p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "side"})
 	p.Status.ContainerStatuses[0].State = ended(0, "Completed") // or -f would not end
 	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{p}, logs: map[string]string{
@@ -40,6 +41,12 @@ func TestLogs(t *testing.T) {
 		{"logs web --timestamps side", old + " beside\n"},
 		{"logs -f web --tail 2", "two\nthree\n"},
 		{"logs --follow default/web", all},
+		{"logs pod/web --tail 1", "three\n"},
+		{"logs web --all-containers --tail 1", "three\nbeside\n"},
+		{"logs web --all-containers --prefix --tail 1", "[pod/web-edge/c] three\n[pod/web-edge/side] beside\n"},
+		{"logs -l app=web", all},
+		{"logs -l app=web -c side --prefix -f", "[pod/web-edge/side] beside\n"},
+		{"logs web --since-time " + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339), "two\nthree\n"},
 	} {
 		stdout, stderr, code := ask(t, root, tc.line)
 		if code != 0 || stderr != "" || stdout != tc.want {
@@ -55,6 +62,12 @@ func TestLogs(t *testing.T) {
 		{"logs web --tail some", `--tail="some": want a whole number`},
 		{"logs web --since -1s", "--since=-1s: want a duration above 0"},
 		{"logs web --since yesterday", `--since="yesterday": want a duration such as 30s`},
+		{"logs web -l app=web", `--selector with "web": want one of them`},
+		{"logs -l a=b=c", `--selector="a=b=c": `},
+		{"logs web c --all-containers", `--all-containers with container "c": want one of them`},
+		{"logs web --since 5m --since-time 2030-01-02T15:04:05Z", "--since with --since-time: want one of them"},
+		{"logs web --since-time today", `--since-time="today": want a time such as 2030-01-02T15:04:05Z`},
+		{"logs web --all-containers -f --max-log-requests 1", "--follow of 2 containers: want at most --max-log-requests=1"},
 		{"logs web -f=perhaps", `--follow="perhaps": want true or false`},
 	} {
 		stdout, stderr, code := ask(t, root, tc.line)

@@ -111,6 +111,12 @@ type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
+// codedError ends the process with a code of its own and a message.
+type codedError struct {
+	error
+	code int
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := execute(ctx, stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, program: filepath.Base(os.Args[0])}, os.Args[1:])
@@ -118,20 +124,25 @@ func main() {
 	os.Exit(code)
 }
 
-// execute runs the command line and returns the process's exit code: that of
-// the command in the container for exec, otherwise 1 after any error.
+// execute runs the command line and returns the process's exit code: for exec that of the command in
+// the container, 127 if there is no such program, and 126 if it cannot be run; otherwise 1 after any error.
 func execute(ctx context.Context, std stdio, args []string) int {
 	root := newRoot(std)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var code exitError
+	var (
+		code  exitError
+		coded codedError
+	)
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
 		return int(code)
+	case !errors.As(err, &coded):
+		coded.code = 1
 	}
 	prefix := root.Name() + ": "
 	fmt.Fprintln(std.err, prefix+strings.ReplaceAll(err.Error(), "\n", "\n"+prefix))
-	return 1
+	return coded.code
 }

@@ -1,40 +1,64 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/podtext"
 )
 
 // rateWait is the pause between two readings from which a rate is computed.
 const rateWait = 1100 * time.Millisecond
 
+// topFlags are those of top.
+type topFlags struct {
+	clientFlags
+	containers, noHeaders bool
+	sortBy                string
+}
+
 func newTop(std stdio) *cobra.Command {
-	var c clientFlags
+	var t topFlags
 	cmd := &cobra.Command{
-		Use: "top pods|node", Short: "Show the resource usage of pods or the node",
-		Example:           "  agent top pods\n  agent top node",
-		ValidArgsFunction: first(oneOf("pods", "node")),
-		RunE:              func(cmd *cobra.Command, args []string) error { return c.top(cmd.Context(), std, args) },
+		Use: "top pods|node [NAME]", Short: "Show the resource usage of pods or the node",
+		Example:           "  agent top pods --sort-by memory\n  agent top pods web --containers\n  agent top node",
+		ValidArgsFunction: after(map[string]completer{"pods": first(t.from(t.pods))}, "pods", "node"),
+		RunE:              func(cmd *cobra.Command, args []string) error { return t.top(cmd.Context(), std, args) },
 	}
-	c.registerPods(cmd)
+	t.registerPods(cmd)
+	cmd.Flags().BoolVar(&t.containers, "containers", false, "print the containers of the pods")
+	cmd.Flags().BoolVar(&t.noHeaders, "no-headers", false, "print no names of columns")
+	cmd.Flags().StringVar(&t.sortBy, "sort-by", "", "sort by `resource`, the largest first: cpu or memory")
+	completeFlag(cmd, "sort-by", oneOf("cpu", "memory"))
 	return cmd
 }
 
-func (c *clientFlags) top(ctx context.Context, std stdio, names []string) error {
-	pods := len(names) == 1 && slices.Contains([]string{"pods", "pod", "po"}, names[0])
-	node := len(names) == 1 && slices.Contains([]string{"node", "nodes", "no"}, names[0])
-	if !pods && !node {
-		return errors.New("top of what? There are: top pods, top node")
+func (t *topFlags) top(ctx context.Context, std stdio, args []string) error {
+	kind, names := "", []string(nil)
+	if len(args) > 0 {
+		var err error
+		if kind, names, err = typeAndNames(args); err != nil {
+			return err
+		}
 	}
-	cl := c.client()
+	pods := slices.Contains([]string{"pods", "pod", "po"}, kind)
+	node := slices.Contains([]string{"node", "nodes", "no"}, kind)
+	if !pods && !node || len(names) > 1 {
+		return errors.New("top of what? There are: top pods [NAME], top node")
+	}
+	if !slices.Contains([]string{"", "cpu", "memory"}, t.sortBy) {
+		return fmt.Errorf("--sort-by=%q: want cpu or memory", t.sortBy)
+	}
+	cl := t.client()
 	s, err := cl.Summary(ctx, pods)
 	if err == nil && withoutRate(s) {
 		select {
@@ -48,9 +72,25 @@ func (c *clientFlags) top(ctx context.Context, std stdio, names []string) error 
 		return err
 	}
 	if node {
-		return writeNodeTop(std.out, &s.Node)
+		n, err := cl.Node(ctx)
+		if err != nil {
+			n = &v1.Node{} // of a node in a cluster: without shares
+		}
+		return t.writeNode(std.out, &s.Node, n.Status.Allocatable)
 	}
-	return writePodsTop(std.out, s.Pods, c.namespace)
+	if t.namespace != "" {
+		s.Pods = slices.DeleteFunc(s.Pods, func(p statsapi.PodStats) bool { return p.PodRef.Namespace != t.namespace })
+	}
+	if len(names) == 1 {
+		pod, err := t.findOrExplain(ctx, std, cl, names[0])
+		if err != nil {
+			return err
+		}
+		s.Pods = slices.DeleteFunc(s.Pods, func(p statsapi.PodStats) bool {
+			return p.PodRef.Namespace != pod.Namespace || p.PodRef.Name != pod.Name
+		})
+	}
+	return t.writePods(std.out, s.Pods)
 }
 
 // withoutRate reports whether the use of processors is not known of something.
@@ -59,20 +99,61 @@ func withoutRate(s *statsapi.Summary) bool {
 	return unknown(s.Node.CPU) || slices.ContainsFunc(s.Pods, func(p statsapi.PodStats) bool { return unknown(p.CPU) })
 }
 
-func writePodsTop(out io.Writer, pods []statsapi.PodStats, namespace string) error {
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "NAMESPACE\tNAME\tCPU(cores)\tMEMORY(bytes)")
-	for i := range pods {
-		if p := &pods[i]; namespace == "" || p.PodRef.Namespace == namespace {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", p.PodRef.Namespace, p.PodRef.Name, cores(p.CPU), workingSet(p.Memory))
-		}
-	}
-	return w.Flush()
+// usage is what a pod or a container uses.
+type usage struct {
+	names  []string
+	cpu    *statsapi.CPUStats
+	memory *statsapi.MemoryStats
 }
 
-func writeNodeTop(out io.Writer, n *statsapi.NodeStats) error {
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tCPU(cores)\tMEMORY(bytes)\tMEMORY FREE\tDISK FREE\tTHREADS")
+func (t *topFlags) writePods(out io.Writer, pods []statsapi.PodStats) error {
+	head, all := []string{"NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)"}, []usage(nil)
+	if t.containers {
+		head = []string{"NAMESPACE", "POD", "NAME", "CPU(cores)", "MEMORY(bytes)"}
+	}
+	for i := range pods {
+		p := &pods[i]
+		if !t.containers {
+			all = append(all, usage{[]string{p.PodRef.Namespace, p.PodRef.Name}, p.CPU, p.Memory})
+			continue
+		}
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			all = append(all, usage{[]string{p.PodRef.Namespace, p.PodRef.Name, c.Name}, c.CPU, c.Memory})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b usage) int {
+		switch t.sortBy {
+		case "cpu":
+			return cmp.Compare(amount(b.cpu, func(c *statsapi.CPUStats) *uint64 { return c.UsageNanoCores }), amount(a.cpu, func(c *statsapi.CPUStats) *uint64 { return c.UsageNanoCores }))
+		case "memory":
+			return cmp.Compare(amount(b.memory, func(m *statsapi.MemoryStats) *uint64 { return m.WorkingSetBytes }), amount(a.memory, func(m *statsapi.MemoryStats) *uint64 { return m.WorkingSetBytes }))
+		}
+		return 0
+	})
+	var rows [][]string
+	for _, u := range all {
+		rows = append(rows, append(u.names, cores(u.cpu), workingSet(u.memory)))
+	}
+	return t.write(out, head, rows...)
+}
+
+// amount returns a figure, or 0 if it is not known.
+func amount[T any](of *T, get func(*T) *uint64) uint64 {
+	if of == nil || get(of) == nil {
+		return 0
+	}
+	return *get(of)
+}
+
+func (t *topFlags) write(out io.Writer, head []string, rows ...[]string) error {
+	if !t.noHeaders {
+		rows = append([][]string{head}, rows...)
+	}
+	return (&podtext.Lines{W: out}).Write(rows...)
+}
+
+func (t *topFlags) writeNode(out io.Writer, n *statsapi.NodeStats, allocatable v1.ResourceList) error {
 	free, disk, threads := "-", "-", "-"
 	if n.Memory != nil {
 		free = mebibytes(n.Memory.AvailableBytes)
@@ -83,8 +164,16 @@ func writeNodeTop(out io.Writer, n *statsapi.NodeStats) error {
 	if r := n.Rlimit; r != nil && r.NumOfRunningProcesses != nil {
 		threads = fmt.Sprint(*r.NumOfRunningProcesses)
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", n.NodeName, cores(n.CPU), workingSet(n.Memory), free, disk, threads)
-	return w.Flush()
+	share := func(used uint64, of int64) string {
+		if used == 0 || of == 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%d%%", used*100/uint64(of))
+	}
+	cpu := amount(n.CPU, func(c *statsapi.CPUStats) *uint64 { return c.UsageNanoCores }) / 1_000_000
+	memory := amount(n.Memory, func(m *statsapi.MemoryStats) *uint64 { return m.WorkingSetBytes })
+	return t.write(out, []string{"NAME", "CPU(cores)", "CPU(%)", "MEMORY(bytes)", "MEMORY(%)", "MEMORY FREE", "DISK FREE", "THREADS"},
+		[]string{n.NodeName, cores(n.CPU), share(cpu, allocatable.Cpu().MilliValue()), workingSet(n.Memory), share(memory, allocatable.Memory().Value()), free, disk, threads})
 }
 
 func cores(c *statsapi.CPUStats) string {

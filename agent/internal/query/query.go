@@ -125,9 +125,9 @@ func (q *Query) Problems() []local.Problem {
 func (q *Query) Healthy() error { return q.Runtime.Healthy() }
 
 // LogPath is the log file of a container's newest instance, or of the one
-// before it.
+// before it. The one before it is the newest one that has ended, while the next one waits for its start.
 func (q *Query) LogPath(pod *v1.Pod, container string, previous bool) (string, error) {
-	c, err := q.instance(pod, container, previous)
+	c, err := q.instance(pod, container, previous && !waits(pod, container))
 	if err != nil {
 		return "", err
 	}
@@ -204,6 +204,18 @@ func instanceIn(obs *observed.Pod, container string, previous bool) *observed.Co
 		}
 	}
 	return nil
+}
+
+// waits reports whether a container has ended and is to start again.
+func waits(pod *v1.Pod, container string) bool {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range list {
+			if s := &list[i]; s.Name == container {
+				return s.State.Waiting != nil && s.LastTerminationState.Terminated != nil
+			}
+		}
+	}
+	return false
 }
 
 func containerNames(pod *v1.Pod) []string {
