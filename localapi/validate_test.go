@@ -59,6 +59,10 @@ func TestValidation(t *testing.T) {
 		}
 		a.refused(c.method, c.path, media, c.body, 422, metav1.StatusReasonInvalid, c.says)
 	}
+	// What is wrong is said first of an object that is there already as well.
+	a.refused("POST", claims, asJSON, `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"]}}`, 422, metav1.StatusReasonInvalid, "spec.resources[storage]")
+	a.refused("POST", claims, asJSON, claim, 409, metav1.StatusReasonAlreadyExists, "already exists")
+	must[metav1.PartialObjectMetadata](a, "POST", "/apis/events.k8s.io/v1/namespaces/default/events", asJSON, `{"metadata":{"name":"e"},"eventTime":"2026-01-01T00:00:00.000000Z","action":"a","reason":"r","type":"Normal","reportingController":"a.b/c","reportingInstance":"i","regarding":{"kind":"Pod","namespace":"default","name":"p"}}`)
 	// A claim that has its volume may ask for more.
 	must[metav1.PartialObjectMetadata](a, "PATCH", claims+"/c", "application/merge-patch+json", `{"spec":{"volumeName":"v"}}`)
 	must[metav1.PartialObjectMetadata](a, "PATCH", claims+"/c", "application/merge-patch+json", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)

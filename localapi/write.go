@@ -45,7 +45,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, q *query) (object,
 	if err := validated(w, q, unknown); err != nil {
 		return nil, err
 	}
-	return q.form.stored(o), q.named(o)
+	if err := q.named(o); err != nil {
+		return nil, err
+	}
+	return q.form.stored(o), nil
 }
 
 // named checks that an object is what its path says.
@@ -104,9 +107,6 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	}
 	defer t.End()
 	ch := change{Kind: k, Key: keyOf(o), Verb: objects.Create, By: q.author(), DryRun: q.dryRun}
-	if err := s.set.Refuses(ch); err != nil {
-		return nil, err
-	}
 	if s.set.Count() >= s.cfg.MaxObjects && !k.memory {
 		return nil, tooMany(fmt.Sprintf("there are %d objects already, which is the most that this node keeps", s.cfg.MaxObjects))
 	}
@@ -125,6 +125,9 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	}
 	if errs := append(s.check(k, "", o, nil), q.form.checked(o, nil)...); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
+	}
+	if err := s.set.Refuses(ch); err != nil {
+		return nil, err
 	}
 	if err := t.inNamespace(k, ch); err != nil {
 		return nil, err
