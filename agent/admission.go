@@ -47,9 +47,12 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	case book.Reserving, book.Reserved, book.Undoing, book.Undone:
 		return nil, false
 	case book.Rejected:
-		stopping := false
-		a.book.Update(part.RefOf(pod), func(e *book.Entry) { stopping, e.Asked = e.Stopping, e.Stopping })
-		if stopping {
+		taking := false
+		a.book.Update(part.RefOf(pod), func(e *book.Entry) {
+			taking = e.Grants == book.TakingBack
+			e.Asked = taking
+		})
+		if taking {
 			return nil, false
 		}
 	}
@@ -97,6 +100,11 @@ func (a *Agent) admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 // their room meanwhile.
 func (a *Agent) activePods(except types.UID) []*v1.Pod {
 	counted := a.book.At(book.Admitted, book.Reserving, book.Reserved)
+	for uid, e := range a.book.At(book.Waiting) {
+		if e.Why.Reason == reasonEnding {
+			counted[uid] = e // its containers may run
+		}
+	}
 	var active []*v1.Pod
 	for _, p := range a.pods.Pods() {
 		if _, counts := counted[p.UID]; !counts || p.UID == except || a.workers.KnownTerminated(p.UID) {

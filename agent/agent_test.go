@@ -744,15 +744,18 @@ func TestReturningPodIsReservedForAgain(t *testing.T) {
 		n.want = []*v1.Pod{pod}
 		l.tell()
 		settle()
-		p.say(&part.Rejection{Reason: "NotYet", Message: "somebody else has it"})
+		if w := l.Why(l.pod("p")).WaitingFor; !strings.Contains(w, "came back while it was ended") {
+			t.Errorf("it waits for %q", w)
+		}
+		p.say(&part.Rejection{Reason: "NotYet", Message: "somebody else has it", RetryUntil: time.Now().Add(time.Hour), Outside: true})
 		time.Sleep(15 * time.Second) // its grace period
 		synctest.Wait()
 		if _, running := n.containers(); len(running) > 0 || p.add(0) != 0 {
 			t.Errorf("%v run, %d reservations", running, p.add(0))
 		}
 		p.say(nil)
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		p.host.Readmit()
+		settle()
 		l.wantPhase("p", v1.PodRunning)
 		if _, running := n.containers(); len(running) != 1 || p.add(0) != 1 {
 			t.Errorf("%v run, %d reservations", running, p.add(0))

@@ -101,7 +101,7 @@ func (a *Agent) buildBlocks() error {
 	})
 	note(err)
 	a.workers, err = podworker.New(podworker.Config{
-		Syncer: syncer{a}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
+		Syncer: syncer{a}, Idle: func(uid types.UID) bool { return a.pleg.View(uid).Stopped() }, Finished: a.ended, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
 		Log: log("podworker"), Metrics: c.Metrics,
 	})
 	note(err)

@@ -45,13 +45,6 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	}
 	for _, p := range desired {
 		known[p.UID] = true
-		// A static pod that came back under its UID while its old worker was
-		// ending.
-		if _, works := working[p.UID]; !works && a.lostItsWorker(p) {
-			a.log.Info("pod restarted", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(p.UID)))
-			a.metrics.Restarted.Inc()
-			a.add(ctx, p)
-		}
 	}
 	// Pods of the runtime that nobody wants, such as those that the sources have
 	// dropped while there was no agent. A source may only remember yet, and the disk may not
@@ -86,16 +79,19 @@ func (a *Agent) takeBack(ctx context.Context) {
 		return
 	}
 	for uid, e := range a.book.At(book.Rejected) {
-		if e.Stopped || e.Stopping || !a.rejectedAtRest(uid) {
+		if e.Grants != book.Granted || !a.rejectedAtRest(uid) {
 			continue
 		}
-		a.book.Update(e.Ref, func(e *book.Entry) { e.Stopping = true })
+		a.book.Update(e.Ref, func(e *book.Entry) { e.Grants = book.TakingBack })
 		a.background(ctx, func(ctx context.Context) {
 			if err := a.stopped(ctx, e.Ref); err != nil {
 				a.logged("failed to take back what a rejected pod had", err, zap.String("uid", string(uid)))
 			}
 			a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) {
-				if e.Stopping = false; e.Asked && e.Stage == book.Rejected {
+				if e.Grants == book.TakingBack {
+					e.Grants = book.Granted // it failed
+				}
+				if e.Asked && e.Stage == book.Rejected {
 					e.Stage, e.Asked = book.Undone, false // it is decided on anew
 				}
 			})
@@ -130,16 +126,6 @@ func (a *Agent) isSettled() bool {
 	default:
 		return false
 	}
-}
-
-// lostItsWorker reports whether a wanted pod was admitted, has not come to its
-// end, and has no worker: one with its UID had ended before.
-func (a *Agent) lostItsWorker(p *v1.Pod) bool {
-	if podmeta.IsTerminal(p.Status.Phase) || a.book.Get(p.UID).Stage != book.Admitted {
-		return false
-	}
-	ph, ok := a.statuses.Phase(p.UID)
-	return !ok || !podmeta.IsTerminal(ph)
 }
 
 // revive begins pods again that ended, or were rejected, for a cause that is over.

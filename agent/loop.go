@@ -258,8 +258,11 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 		a.nextLife(pod)
 	}
 	// Nothing of it begins to run: its worker only takes down what is left.
-	if podmeta.IsTerminal(pod.Status.Phase) || a.isEnding(pod.UID) {
+	if podmeta.IsTerminal(pod.Status.Phase) || a.isOver(pod.UID) {
 		a.begin(pod)
+		return
+	}
+	if pod.DeletionTimestamp == nil && a.awaits(pod) {
 		return
 	}
 	seen := a.pleg.View(pod.UID)
@@ -268,27 +271,16 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 		a.begin(a.hooks.Allocated(a.guard, pod))
 		return
 	}
-	if a.mayHaveEnded(pod, seen) {
-		a.awaitServer(pod)
-		return
-	}
-	a.serverKnows(pod)
 	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), seen); decided {
 		a.settle(pod, r)
 	}
 }
 
-// isEnding reports whether a pod is being ended, or has been and nobody has it begin anew yet. What
-// begins after that without an admission is reserved for by reserveAgain.
-func (a *Agent) isEnding(uid types.UID) bool {
-	if !a.workers.TerminationRequested(uid) {
-		return false
-	}
-	if w, works := a.workers.State(uid); !works || !w.Finished {
-		return true
-	}
+// isOver reports whether a pod has ended, and nobody has it begin anew yet.
+func (a *Agent) isOver(uid types.UID) bool {
+	w, works := a.workers.State(uid)
 	last, ok := a.statuses.Last(uid)
-	return ok && podlife.Ended(last.Status.Phase, last.Why)
+	return works && w.Finished && ok && podlife.Ended(last.Status.Phase, last.Why)
 }
 
 // settle acts on what was decided about a pod. It is called on the loop, at once or
@@ -305,7 +297,7 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	case a.book.Get(pod.UID).Why != nil && !verdict.Ran(&last.Status):
 		a.statuses.Forget(pod.UID) // it only says that the pod waited
 	}
-	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stopped = false })
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Grants = book.Granted })
 	a.begin(a.hooks.Allocated(a.guard, pod))
 }
 

@@ -7,13 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/cri/observed"
@@ -86,8 +84,8 @@ func (a *Agent) writeBoot(ctx context.Context) {
 }
 
 // mayHaveEnded reports whether a pod is only remembered, and may have come to its end.
-func (a *Agent) mayHaveEnded(pod *v1.Pod, seen observed.View) bool {
-	return a.boots.same && !podmeta.IsStatic(pod) && a.pods.Want(pod.UID).By < podlife.Confirmed && seen.Absent() != observed.No
+func (a *Agent) mayHaveEnded(pod *v1.Pod) bool {
+	return a.boots.same && !podmeta.IsStatic(pod) && a.pods.Want(pod.UID).By < podlife.Confirmed && a.pleg.View(pod.UID).Absent() != observed.No
 }
 
 // certainty is how certain the definition of a pod is that its worker has. If it is only
@@ -119,27 +117,5 @@ func (a *Agent) lookAgain() {
 	for uid := range a.run.unsure.Range {
 		a.run.unsure.Delete(uid)
 		a.workers.Resync(uid.(types.UID))
-	}
-}
-
-// reasonUnconfirmed is why a pod waits that is only remembered.
-const reasonUnconfirmed = "AwaitingAPIServer"
-
-// awaitServer has a pod wait for the API server. Its status is left alone: it may be over.
-func (a *Agent) awaitServer(pod *v1.Pod) {
-	if why := a.book.Get(pod.UID).Why; why == nil || why.Reason != reasonUnconfirmed {
-		a.log.Info("pod waits for the API server", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("uid", string(pod.UID)))
-	}
-	r := part.Rejection{
-		Reason: reasonUnconfirmed, Message: "the pod is only remembered, and the runtime has nothing of it: it may have ended",
-		RetryUntil: time.Now().Add(housekeepingEvery), Outside: true,
-	}
-	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Waiting, &r })
-}
-
-// serverKnows ends the wait of a pod for the API server.
-func (a *Agent) serverKnows(pod *v1.Pod) {
-	if e := a.book.Get(pod.UID); e.Stage == book.Waiting && e.Why != nil && e.Why.Reason == reasonUnconfirmed {
-		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Unknown, nil })
 	}
 }

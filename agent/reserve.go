@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -76,25 +75,6 @@ func (a *Agent) waits(pod *v1.Pod) bool {
 		slow = hooks.Ask(a.guard, h, func(r part.Reserver) bool { return r.Waits(pod) }) || slow
 	}
 	return slow
-}
-
-// reserveAgain has the parts reserve for a pod whose earlier life has ended, and
-// which was not admitted anew: a static pod that came back while it was being
-// ended. What it had was taken back at that end. It is
-// called in the pod's worker, and may block; an error has the sync tried again.
-func (a *Agent) reserveAgain(ctx context.Context, pod *v1.Pod) error {
-	if !a.book.Get(pod.UID).Stopped {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
-	defer cancel()
-	a.waits(pod) // whatever it says: others may be waited for here
-	if _, r := a.hooks.Reserve(ctx, a.guard, pod); r != nil {
-		a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
-		return &reasonError{r.Reason, fmt.Errorf("reserve for the pod again: %s", r.Message)}
-	}
-	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stopped = false })
-	return nil
 }
 
 // abandon is for a pod that goes before it was admitted: what the parts reserve for

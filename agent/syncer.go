@@ -69,9 +69,6 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	hooks.Each(a.guard, a.hooks.Starters, func(s part.Starter) { s.Syncing(pod) })
 
-	if err := a.reserveAgain(ctx, pod); err != nil {
-		return podworker.Outcome{}, err
-	}
 	in, err := a.prepare(ctx, w.Life, pod, obs)
 	if err != nil {
 		return podworker.Outcome{}, err
@@ -211,12 +208,12 @@ func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod
 
 // stopped informs every part that a pod's containers have stopped, once.
 func (a *Agent) stopped(ctx context.Context, ref part.Ref) error {
-	if a.book.Get(ref.UID).Stopped {
+	if a.book.Get(ref.UID).Grants == book.TakenBack {
 		return nil
 	}
 	err := hooks.InTurn(a.guard, a.hooks.Stoppers, func(s part.Stopper) error { return s.Stopped(ctx, ref) })
 	if err == nil {
-		a.book.Update(ref, func(e *book.Entry) { e.Stopped = true })
+		a.book.Update(ref, func(e *book.Entry) { e.Grants = book.TakenBack })
 	}
 	return err
 }

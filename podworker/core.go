@@ -85,7 +85,7 @@ func (c *core) share(now time.Time) []podEffect {
 				c.claimName(c.pods[next], now)
 			}
 		case forget:
-			c.forget(p, e.restart, now)
+			c.forget(p, e.next, now)
 		}
 	}
 	all := c.effects
@@ -108,13 +108,13 @@ func (c *core) mayBegin(uid types.UID) bool {
 	return p != nil && p.stage == live
 }
 
-// forget drops a pod. If a create of the same UID waits for that, it is applied.
-func (c *core) forget(p *pod, restart *Update, now time.Time) {
+// forget drops a pod, and begins anew with next unless it is nil.
+func (c *core) forget(p *pod, next *Update, now time.Time) {
 	if c.pods[p.uid] == p {
 		delete(c.pods, p.uid)
 	}
-	if restart != nil { // what was seen of the old life is out of date
-		c.accept(p.uid, *restart, p.newerThan, now)
+	if next != nil { // what was seen until now is out of date
+		c.accept(p.uid, *next, p.newerThan, now)
 	}
 }
 

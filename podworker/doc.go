@@ -23,7 +23,7 @@
 //	m.SyncKnownPods(desired) // from time to time: drops the records of finished pods
 //
 // The record of a finished pod stays until [Manager.SyncKnownPods] is called without
-// that pod, so that a late update cannot start it again. A program that never calls
+// that pod, so that a late update cannot start it again, but for a create. A program that never calls
 // it keeps a record and the last spec of each pod it ever had.
 //
 // # Promises
@@ -35,8 +35,8 @@
 // Static pods of one full name run one after another, in the order of their
 // first update; the next one is woken when the one before has been cleaned up.
 //
-// A create for a pod that is being terminated is kept, and starts the pod again after
-// the cleanup of the old one.
+// A create for a pod that is being terminated does not start it again. A create for a
+// finished pod does: Config.Finished says when.
 //
 // # Faults
 //

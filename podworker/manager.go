@@ -201,6 +201,8 @@ func (m *Manager) apply(effects []podEffect) {
 			}
 		case forget:
 			workers.Forget(of.pod.uid)
+		case over:
+			m.cfg.Finished(of.pod.uid)
 		// The core hands out each channel once, so that none is closed twice.
 		case notify:
 			close(e.done)

@@ -161,6 +161,10 @@ type Config struct {
 	// block. A pod whose first update has a terminal phase then skips the stage
 	// Terminating. Default: false for every pod.
 	Idle func(types.UID) bool
+	// Finished is called when nothing is left to do for a pod: its clean-up has succeeded,
+	// or it ended before anything was done. It must not block, nor call the Manager.
+	// Default: nothing.
+	Finished func(types.UID)
 
 	Resync         time.Duration // between syncs of a pod without changes; 1m
 	Backoff        time.Duration // after a first error, doubled by each further one; 1s
@@ -209,6 +213,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Idle == nil {
 		c.Idle = func(types.UID) bool { return false }
+	}
+	if c.Finished == nil {
+		c.Finished = func(types.UID) {}
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()

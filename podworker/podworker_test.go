@@ -437,22 +437,35 @@ func TestStatusOfAnEndBeforeTheBeginning(t *testing.T) {
 	})
 }
 
-func TestCreateWhileTerminatingRestarts(t *testing.T) {
+// A create while a pod ends does not begin it again; one after its end does, in another life.
+func TestCreateOfAPodThatEnds(t *testing.T) {
 	f := &fakeSyncer{}
 	f.terminate = func(context.Context, podworker.Work) error { time.Sleep(3 * time.Second); return nil }
-	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+	finished := make(chan types.UID, 10)
+	run(t, f, podworker.Config{Finished: func(uid types.UID) { finished <- uid }}, func(m *podworker.Manager) {
 		p := newStatic("u", "p")
 		m.Update(create(p))
 		synctest.Wait()
 		m.Update(kill(p, nil))
 		synctest.Wait()
+		m.Update(create(p))
+		time.Sleep(time.Minute)
+		wantOps(t, f, "u", "sync", "terminating", "terminated")
+		if len(finished) != 1 || <-finished != "u" {
+			t.Fatal("nobody is told, once, that the pod has finished")
+		}
+		ended := f.last("u", "terminated")
 		again := newStatic("u", "p")
 		again.Generation = 2
-		m.Update(create(again))
-		time.Sleep(4 * time.Second)
+		m.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: again, Life: 7})
+		synctest.Wait()
 		wantOps(t, f, "u", "sync", "terminating", "terminated", "sync")
-		if g := f.last("u", "sync").work.Pod.Generation; g != 2 {
-			t.Errorf("generation %d restarted, want 2", g)
+		w := f.last("u", "sync").work
+		if w.Pod.Generation != 2 || w.Life != (podlife.Life{UID: "u", N: 7}) || ended.work.Life != (podlife.Life{UID: "u"}) {
+			t.Errorf("generation %d in life %v after one in life %v", w.Pod.Generation, w.Life, ended.work.Life)
+		}
+		if w.NewerThan.Before(ended.at) {
+			t.Errorf("the next life takes what was seen %v before the end of the old one", ended.at.Sub(w.NewerThan))
 		}
 	})
 }
@@ -736,54 +749,6 @@ func TestPromisesUnderRandomUpdates(t *testing.T) {
 					t.Errorf("seed %d: %s is %v after an hour: %+v", seed, st.UID, st.Kind, st)
 				}
 			}
-		})
-	}
-}
-
-// What comes after a create that waits for the old life to end counts for the
-// next one.
-func TestUpdatesAfterCreateWhileTerminating(t *testing.T) {
-	deletion := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	for name, tc := range map[string]struct {
-		after podworker.Update
-		want  int64 // generation of the next life; 0: there is none
-	}{
-		"kill":            {kill(newPod("u", "p"), nil), 0},
-		"runtime kill":    {podworker.Update{Type: podworker.KillUpdate, RuntimePod: &podworker.RuntimePod{UID: "u", Name: "p", Namespace: "ns"}}, 2},
-		"deletion":        {podworker.Update{Type: podworker.ConfigUpdate, Pod: func() *v1.Pod { p := newPod("u", "p"); p.DeletionTimestamp = &deletion; return p }()}, 0},
-		"config":          {podworker.Update{Type: podworker.ConfigUpdate, Pod: func() *v1.Pod { p := newPod("u", "p"); p.Generation = 3; return p }()}, 3},
-		"sync":            {podworker.Update{Type: podworker.SyncUpdate, Pod: newPod("u", "p")}, 2},
-		"end of old life": {podworker.Update{Type: podworker.ConfigUpdate, Pod: func() *v1.Pod { p := newPod("u", "p"); p.Status.Phase = v1.PodFailed; return p }()}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := &fakeSyncer{}
-			f.terminate = func(context.Context, podworker.Work) error { time.Sleep(3 * time.Second); return nil }
-			run(t, f, podworker.Config{}, func(m *podworker.Manager) {
-				m.Update(create(newPod("u", "p")))
-				synctest.Wait()
-				m.Update(kill(newPod("u", "p"), nil))
-				synctest.Wait()
-				again := newPod("u", "p")
-				again.Generation = 2
-				m.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: again, Life: 7})
-				m.Update(tc.after)
-				time.Sleep(4 * time.Second)
-				if tc.want == 0 {
-					wantOps(t, f, "u", "sync", "terminating", "terminated")
-					return
-				}
-				wantOps(t, f, "u", "sync", "terminating", "terminated", "sync")
-				w := f.last("u", "sync").work
-				if want := (podlife.Life{UID: "u", N: 7}); w.Life != want || f.last("u", "terminated").work.Life != (podlife.Life{UID: "u"}) {
-					t.Errorf("life %v, want %v, after one without a number", w.Life, want)
-				}
-				if w.Pod.Generation != tc.want {
-					t.Errorf("generation %d restarted, want %d", w.Pod.Generation, tc.want)
-				}
-				if ended := f.last("u", "terminated").at; !w.NewerThan.Equal(ended) {
-					t.Errorf("the next life takes what was seen %v before the end of the old one", ended.Sub(w.NewerThan))
-				}
-			})
 		})
 	}
 }

@@ -119,9 +119,8 @@ type state struct {
 	news     bool    // pending is to be told
 
 	end     end
-	pending Update  // what the syncer is to be told
-	told    known   // what it was told last
-	restart *Update // a create that waits for this life to be over
+	pending Update // what the syncer is to be told
+	told    known  // what it was told last
 
 	turn      turn      // the call in flight, or the last one
 	newerThan time.Time // end of the last call that acted on the runtime
@@ -221,8 +220,10 @@ type (
 	claimName struct{}
 	// freeName: the pod does not want its name any more.
 	freeName struct{}
-	// forget drops the pod, and begins anew with restart unless it is nil.
-	forget struct{ restart *Update }
+	// over has the Manager's owner told that nothing is left to do for the pod.
+	over struct{}
+	// forget drops the pod, and begins anew with next unless it is nil.
+	forget struct{ next *Update }
 )
 
 // then is a worker's next step after a call.

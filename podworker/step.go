@@ -61,23 +61,15 @@ func (t *transition) updated(u *Update, first, idle bool) {
 			u.Pod, u.RuntimePod = p, nil
 		}
 	}
-	switch {
-	// A static pod that was removed and put back while it still ends.
-	case !first && u.Type == CreateUpdate && t.stage > live && u.Pod.DeletionTimestamp == nil:
-		t.keepRestart(u)
-		return
-	case t.stage == finished && u.Pod != nil && u.Pod.DeletionTimestamp != nil && !t.toldOfDeletion():
-		// It ended without its syncer being told that it is to go: another life takes
-		// away what it left, and tells others.
-		u.Type = CreateUpdate
-		t.keepRestart(u)
-		return
-	case t.stage == finished:
+	if t.stage == finished {
 		t.refuse(u.Kill)
+		// It may have ended without its syncer being told that it is to go: then another
+		// record takes away what it left, and tells others.
+		if u.Pod != nil && (u.Type == CreateUpdate && u.Pod.DeletionTimestamp == nil || u.Pod.DeletionTimestamp != nil && !t.toldOfDeletion()) {
+			u.Type, u.Kill = CreateUpdate, nil
+			t.forget(u)
+		}
 		return
-	}
-	if t.restart != nil && !fromRuntime {
-		t.reviseRestart(u)
 	}
 	became := t.noteEnd(u, fromRuntime)
 	shortened := false
@@ -109,29 +101,6 @@ func (t *transition) born(p *v1.Pod, idle bool) {
 	}
 	if podmeta.IsStatic(p) {
 		t.claim = inLine
-	}
-}
-
-// keepRestart keeps a create for the pod's next life, which begins when this
-// one is over.
-func (t *transition) keepRestart(u *Update) {
-	t.refuse(u.Kill)
-	kept := *u
-	kept.Kill = nil
-	t.restart = &kept
-	if t.stage == finished {
-		t.forget()
-	}
-}
-
-// reviseRestart lets an update that came after the create change the next
-// life, too, or call it off.
-func (t *transition) reviseRestart(u *Update) {
-	switch {
-	case u.Type == KillUpdate || u.Pod.DeletionTimestamp != nil:
-		t.restart = nil
-	case u.Type == ConfigUpdate && !podmeta.IsTerminal(u.Pod.Status.Phase):
-		t.restart.Pod = u.Pod
 	}
 }
 
@@ -390,7 +359,8 @@ func (t *transition) succeeded(during Kind, terminal bool) {
 		t.finish()
 	case during == Terminating && t.told.runtime != nil:
 		t.goOn(atRest)
-		t.forget()
+		t.forget(nil)
+		t.emit(over{})
 	// Containers are proven stopped: who waits for that hears of it before the
 	// clean-up, which may take long or fail.
 	case during == Terminating:
@@ -422,18 +392,15 @@ func (t *transition) finish() {
 	t.end.causes, t.waitFor = nil, ""
 	t.closeDone()
 	t.freeName()
-	if t.restart != nil {
-		t.forget()
-	}
+	t.emit(over{})
 }
 
-// forget drops a pod, and begins its next life if one was asked for.
-func (t *transition) forget() {
+// forget drops a pod, and begins anew with next unless it is nil.
+func (t *transition) forget(next *Update) {
 	t.stage, t.pending, t.news = finished, Update{}, false
 	t.closeDone()
 	t.freeName()
-	t.emit(forget{t.restart})
-	t.restart = nil
+	t.emit(forget{next})
 }
 
 // freeName gives up the pod's name, or its place in line for it. It does
@@ -456,10 +423,9 @@ func (t *transition) resynced() {
 // called for is dropped.
 func (t *transition) unwanted() {
 	t.why.deleted = true
-	t.restart = nil
 	switch {
 	case t.stage == finished, !t.activity.began() && !t.why.runtime && t.stage.kind() != Terminated:
-		t.forget()
+		t.forget(nil)
 	case t.stage == live:
 		t.stage, t.end.at = ending, t.now
 		t.grant(t.newest(), podlife.Cause{})

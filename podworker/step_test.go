@@ -149,9 +149,11 @@ func (h *coreHistory) effect(of podEffect) string {
 		what = "free name"
 	case forget:
 		what = "forget"
-		if e.restart != nil {
-			what += fmt.Sprintf(", begin anew with %v", describeUpdate(e.restart))
+		if e.next != nil {
+			what += fmt.Sprintf(", begin anew with %v", describeUpdate(e.next))
 		}
+	case over:
+		what = "over"
 	default:
 		h.t.Fatalf("unknown effect %T", e)
 	}
@@ -211,9 +213,6 @@ func (h *coreHistory) describe(p *pod) string {
 	}
 	if p.news {
 		s += ", pending " + describeUpdate(&p.pending)
-	}
-	if p.restart != nil {
-		s += ", restart " + describeUpdate(p.restart)
 	}
 	if p.end.grace > 0 {
 		s += fmt.Sprintf(", grace %d", p.end.grace)

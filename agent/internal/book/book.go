@@ -33,6 +33,16 @@ func (s Stage) String() string {
 	return [...]string{"unknown", "waiting", "reserving", "reserved", "undoing", "undone", "admitted", "rejected"}[s]
 }
 
+// Grants is what became of that which parts gave a pod for itself.
+type Grants uint8
+
+// The zero value is the careful one.
+const (
+	Granted    Grants = iota // the pod may have it
+	TakingBack               // part.Stopper is being called, off the loop, for a rejected pod
+	TakenBack                // part.Stopper has succeeded
+)
+
 // Entry is what the agent remembers of one pod beside its blocks.
 type Entry struct {
 	Stage Stage
@@ -45,7 +55,7 @@ type Entry struct {
 	// Seen is how much of the pod had been seen when Why was given.
 	Seen observed.Depth
 	// Quiet is when a waiting pod may be reserved for again. Asked means that a decision was
-	// postponed: a waiting pod is decided on at Quiet, a rejected one when Stopping ends.
+	// postponed: a waiting pod is decided on at Quiet, a rejected one when its grants are taken back.
 	Quiet time.Time
 	Asked bool
 	// Since is when the pod's reservation began, and Cancel cancels it. Verdict is the
@@ -54,11 +64,8 @@ type Entry struct {
 	Cancel  context.CancelFunc
 	Verdict *part.Rejection
 	Held    []part.Reservation
-	// Stopped means that part.Stopper succeeded for the pod: nothing is reserved for it.
-	Stopped bool
-	// Stopping means that part.Stopper is being called, off the loop, for a rejected pod,
-	// which is not decided on again before the call ends.
-	Stopping bool
+	// Grants is what became of that which parts gave the pod for itself.
+	Grants Grants
 	// Changes counts the changes of the entry.
 	Changes int
 	// deadline is for spec.activeDeadlineSeconds.

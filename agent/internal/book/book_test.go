@@ -42,12 +42,12 @@ func TestAdmitAndForget(t *testing.T) {
 	if b.Admit(ref("a")) {
 		t.Error("a new pod had been answered before")
 	}
-	b.Update(ref("a"), func(e *Entry) { e.Stage, e.Why, e.Stopped = Rejected, &part.Rejection{Reason: "No"}, true })
+	b.Update(ref("a"), func(e *Entry) { e.Stage, e.Why, e.Grants = Rejected, &part.Rejection{Reason: "No"}, TakenBack })
 	if !b.Admit(ref("a")) {
 		t.Error("that it had been rejected is not known")
 	}
 	e := b.Get("a")
-	if e.Stage != Admitted || e.Why != nil || !e.Stopped || e.Ref.Name != "a" {
+	if e.Stage != Admitted || e.Why != nil || e.Grants != TakenBack || e.Ref.Name != "a" {
 		t.Errorf("entry %+v", e)
 	}
 	b.Update(part.Ref{UID: "a"}, func(*Entry) {}) // the UID alone does not take the name away
