@@ -28,18 +28,12 @@ func (a *Agent) status(ctx context.Context, life podlife.Life, pod *v1.Pod, obs 
 		Pod:      a.asShown(pod),
 		Observed: a.runtime.WithMessages(pod, a.podDir(pod.UID), obs),
 		Runtime:  a.facts.name.Get(ctx),
-		Terminal: final,
-		HostIPs:  a.cfg.Node.IPs,
-		Now:      time.Now(),
+		Terminal: final, StartErrors: a.runtime.StartErrors(life),
+		HostIPs: a.cfg.Node.IPs,
+		Now:     time.Now(),
 	}
 	if prev, ok := a.statuses.Get(pod.UID); ok {
 		in.Previous = &prev
-	}
-	if fails := a.runtime.StartErrors(life); len(fails) > 0 {
-		in.StartErrors = make(map[string]podstatus.StartError, len(fails))
-		for name, f := range fails {
-			in.StartErrors[name] = podstatus.StartError{Reason: f.Reason, Message: f.Message}
-		}
 	}
 	probing.Apply(a.probes, a.statuses, a.published, pod.UID, &in)
 	// For the condition PodReadyToStartContainers (KEP-3085).

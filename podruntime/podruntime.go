@@ -204,10 +204,6 @@ type Manager struct {
 	unsaved atomic.Bool
 }
 
-// StartError is the error of a container's last start: Reason and Message of its waiting
-// state, which users see unchanged.
-type StartError struct{ Reason, Message string }
-
 // New checks cfg and returns a Manager. A Manager has goroutines only during its calls.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Lifecycle == nil {

@@ -525,18 +525,24 @@ func (r *runs) note(uid types.UID, name string, err error) {
 // depend on has changed. Crash-loop back-offs stay.
 func (m *Manager) Retry(uid types.UID) { m.runs.see(uid, (*podRuns).retry) }
 
-// StartErrors returns, by container name, the errors of containers whose last start failed.
-// The map is the caller's. It has none of an earlier life.
-func (m *Manager) StartErrors(life podlife.Life) map[string]StartError {
-	out := map[string]StartError{}
+// StartErrors returns, by container name, why containers wait whose last start failed, or has to
+// wait: users see Reason and Message unchanged. The map is the caller's. It has none of an earlier
+// life.
+func (m *Manager) StartErrors(life podlife.Life) map[string]podlife.Cause {
+	out := map[string]podlife.Cause{}
 	m.runs.see(life.UID, func(p *podRuns) {
 		if p.life < life.N {
 			return
 		}
 		for name, r := range p.newest {
-			if name != "" && r.Err != nil {
-				out[name] = StartError{Reason: reasonOf(r.Err), Message: callerror.Shown(r.Err)}
+			if name == "" || r.Err == nil {
+				continue
 			}
+			why := podlife.Cause{Kind: podlife.StartFailed, Reason: reasonOf(r.Err), Message: callerror.Shown(r.Err)}
+			if why.Reason == ReasonCrashLoop {
+				why.Kind = podlife.CrashLoop
+			}
+			out[name] = why
 		}
 	})
 	return out

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 // brief says what matters of a container's status, in one line.
@@ -48,7 +49,7 @@ func instance(id string, state observed.State, code, restarts int32) observed.Co
 
 func TestStatusFromRuntimeAndPrevious(t *testing.T) {
 	type list = []observed.Container
-	crash := map[string]StartError{"c": {"CrashLoopBackOff", "wait"}}
+	crash := map[string]podlife.Cause{"c": {Reason: "CrashLoopBackOff", Message: "wait"}}
 	onFailureOnly := v1.ContainerRestartPolicyOnFailure
 	for _, tc := range []struct {
 		name     string
@@ -58,7 +59,7 @@ func TestStatusFromRuntimeAndPrevious(t *testing.T) {
 		previous *v1.PodStatus
 		deleted  bool
 		terminal bool
-		errs     map[string]StartError
+		errs     map[string]podlife.Cause
 		want     string
 	}{
 		{name: "never seen", want: "waiting ContainerCreating, last none, restarts 0"},
@@ -118,7 +119,7 @@ func TestStatusFromRuntimeAndPrevious(t *testing.T) {
 			want: "running, last terminated 1 , restarts 1"},
 
 		// Start errors.
-		{name: "image is missing", errs: map[string]StartError{"c": {"ErrImagePull", "no"}}, want: "waiting ErrImagePull, last none, restarts 0"},
+		{name: "image is missing", errs: map[string]podlife.Cause{"c": {Reason: "ErrImagePull", Message: "no"}}, want: "waiting ErrImagePull, last none, restarts 0"},
 		{name: "crash loop", obs: list{instance("1", observed.Exited, 3, 0)}, errs: crash, want: "waiting CrashLoopBackOff, last terminated 3 Error, restarts 0"},
 		{name: "crash loop of one that ends well", obs: list{instance("1", observed.Exited, 0, 0)}, errs: crash,
 			want: "waiting CrashLoopBackOff, last terminated 0 Completed, restarts 0"},
@@ -165,12 +166,12 @@ func TestInitContainerStatuses(t *testing.T) {
 	at := func(name string, state observed.State, code int32) observed.Container {
 		return observe(state, name, code, 0, 1)
 	}
-	errs := map[string]StartError{"i": {"CrashLoopBackOff", ""}, "s": {"CrashLoopBackOff", ""}}
+	errs := map[string]podlife.Cause{"i": {Reason: "CrashLoopBackOff"}, "s": {Reason: "CrashLoopBackOff"}}
 	const waits = "waiting PodInitializing, last none, restarts 0"
 	for _, tc := range []struct {
 		name string
 		obs  list
-		errs map[string]StartError
+		errs map[string]podlife.Cause
 		i, s string // the init container, the sidecar after it
 	}{
 		{name: "nothing yet", i: waits, s: waits},
@@ -214,7 +215,7 @@ func TestEphemeralContainerStatuses(t *testing.T) {
 		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers,
 			v1.EphemeralContainer{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: name, Image: "i"}})
 	}
-	in := Input{Pod: p, Now: now, StartErrors: map[string]StartError{"a": {"ErrImagePull", ""}, "z": {"ErrImagePull", ""}},
+	in := Input{Pod: p, Now: now, StartErrors: map[string]podlife.Cause{"a": {Reason: "ErrImagePull"}, "z": {Reason: "ErrImagePull"}},
 		Observed: &observed.Pod{Containers: []observed.Container{observe(observed.Exited, "z", 1, 0, 1)}}}
 	got := ContainerStatuses(in, EphemeralContainers)
 	if len(got) != 2 || got[0].Name != "a" || got[1].Name != "z" {

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -26,7 +27,7 @@ func ExampleOf() {
 				{ID: "2", Name: "web", State: observed.Running},
 			},
 		},
-		StartErrors: map[string]podstatus.StartError{"app": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
+		StartErrors: map[string]podlife.Cause{"app": {Reason: "CrashLoopBackOff", Message: "back-off 10s"}},
 		Now:         time.Now(),
 	})
 	fmt.Println(status.Phase, status.PodIP)

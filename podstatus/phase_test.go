@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 )
 
 func running(name string) v1.ContainerStatus {
@@ -158,7 +159,7 @@ func TestContainerStatuses(t *testing.T) {
 		obs     []observed.Container
 		prev    *v1.PodStatus
 		deleted *metav1.Time
-		errs    map[string]StartError
+		errs    map[string]podlife.Cause
 		check   func(v1.ContainerStatus) bool
 	}{
 		{name: "unknown to the runtime", check: func(s v1.ContainerStatus) bool {
@@ -189,11 +190,11 @@ func TestContainerStatuses(t *testing.T) {
 			check: func(s v1.ContainerStatus) bool {
 				return s.RestartCount == 6 && s.LastTerminationState.Terminated != nil
 			}},
-		{name: "crash loop", obs: []observed.Container{observe(observed.Exited, "c", 1, 0, 1)}, errs: map[string]StartError{"c": {"CrashLoopBackOff", "wait"}},
+		{name: "crash loop", obs: []observed.Container{observe(observed.Exited, "c", 1, 0, 1)}, errs: map[string]podlife.Cause{"c": {Reason: "CrashLoopBackOff", Message: "wait"}},
 			check: func(s v1.ContainerStatus) bool {
 				return s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff" && s.LastTerminationState.Terminated != nil
 			}},
-		{name: "start error of one that runs", obs: []observed.Container{observe(observed.Running, "c", 0, 0, 1)}, errs: map[string]StartError{"c": {"ErrImagePull", ""}},
+		{name: "start error of one that runs", obs: []observed.Container{observe(observed.Running, "c", 0, 0, 1)}, errs: map[string]podlife.Cause{"c": {Reason: "ErrImagePull"}},
 			check: func(s v1.ContainerStatus) bool { return s.State.Running != nil }},
 		{name: "unknown and it ran", obs: []observed.Container{observe(observed.Unknown, "c", 0, 0, 1)}, prev: prevRunning,
 			check: func(s v1.ContainerStatus) bool {

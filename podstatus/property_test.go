@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podlife"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -102,7 +103,7 @@ func (l *life) input(prev *v1.PodStatus) Input {
 	}
 	in.RestartAll = podmeta.CanRestartAll(l.pod) && l.IntN(3) == 0
 	if l.IntN(4) == 0 {
-		in.StartErrors = map[string]StartError{l.pod.Spec.Containers[0].Name: {"CrashLoopBackOff", ""}}
+		in.StartErrors = map[string]podlife.Cause{l.pod.Spec.Containers[0].Name: {Reason: "CrashLoopBackOff"}}
 	}
 	return in
 }

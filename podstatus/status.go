@@ -28,10 +28,6 @@ const (
 	unknownExitCode = 137
 )
 
-// StartError is why a container did not start, as its waiting state shows it.
-// Both are shown to users as they are.
-type StartError struct{ Reason, Message string }
-
 // Input is what a status is computed from. Only Pod is required.
 type Input struct {
 	// Pod is the spec to follow, with the status as others know it: the API
@@ -48,8 +44,9 @@ type Input struct {
 	Runtime string
 	// Previous is the last status that was computed; nil means Pod.Status.
 	Previous *v1.PodStatus
-	// StartErrors tell, by container name, of the starts that failed last.
-	StartErrors map[string]StartError
+	// StartErrors has, by container name, why containers wait whose last start failed: Reason
+	// and Message are those of their waiting states.
+	StartErrors map[string]podlife.Cause
 	// Terminal reports that no container will be started any more.
 	Terminal bool
 	// SandboxNotReady is why the pod has no usable sandbox at the moment, "" if it has
