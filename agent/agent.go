@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/internal/keep"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/local"
@@ -59,6 +60,7 @@ type Agent struct {
 	facts      facts
 	// book has the stage of each pod's admission; only the loop decides by it.
 	book  *book.Book
+	keep  *keep.Keeper
 	boots boots
 	run   running
 }
@@ -70,17 +72,14 @@ type running struct {
 	settled chan struct{} // closed when every source has spoken
 	cleanup chan struct{} // asks the loop for housekeeping; capacity 1
 	readmit chan struct{} // asks the loop about pods that wait; capacity 1
-	// changed, toSweep and sweeps are set from any goroutine and read by the loop;
-	// none is ever waited for.
-	changed  atomic.Bool               // an answer of a part has, since they were asked about
-	beat     atomic.Pointer[time.Time] // when the loop last turned
-	sweeps   atomic.Bool               // one is under way
-	toSweep  atomic.Bool               // one is to come with the next housekeeping
-	leftOver atomic.Bool               // the last one could not remove something
-	results  sync.Mutex                // held while readiness goes from probes to statuses
-	unsure   sync.Map                  // UIDs of pods that were synced as they are remembered
-	resolv   atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
-	wg       sync.WaitGroup            // what runs beside the loop
+	// changed is set from any goroutine: an answer of a part has changed since pods that wait
+	// were asked about.
+	changed atomic.Bool
+	beat    atomic.Pointer[time.Time] // when the loop last turned
+	results sync.Mutex                // held while readiness goes from probes to statuses
+	unsure  sync.Map                  // UIDs of pods that were synced as they are remembered
+	resolv  atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
+	wg      sync.WaitGroup            // what runs beside the loop
 }
 
 // New checks cfg and builds an Agent at rest. Nothing is opened, made or started
@@ -99,7 +98,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := a.buildBlocks(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.query = a.questions()
+	a.query, a.keep = a.questions(), a.keeper()
 	// Parts join last, as they may ask the agent for anything from then on.
 	if err := a.join(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)

@@ -32,7 +32,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	if !a.isSettled() {
 		close(a.run.settled)
 	}
-	sweep := a.run.toSweep.Swap(false) // before the look: who asks later asks again
+	sweep := a.keep.Begin()
 	desired := a.pods.Pods()
 	// From here on, workers end the pods that no source wants any more.
 	working := a.workers.SyncKnownPods(desired)
@@ -63,11 +63,10 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			RuntimePod: &podworker.RuntimePod{UID: l.UID, Name: l.Name, Namespace: l.Namespace},
 		})
 	}
-	a.forget(known)
 	if sweep {
 		a.takeBack(ctx)
-		a.beginSweep(ctx, known)
 	}
+	a.keep.Retire(ctx, known, sweep)
 }
 
 // takeBack calls part.Stopper for pods that were rejected after a restart: they may hold devices
@@ -84,8 +83,8 @@ func (a *Agent) takeBack(ctx context.Context) {
 		}
 		a.book.Update(e.Ref, func(e *book.Entry) { e.Grants = book.TakingBack })
 		a.background(ctx, func(ctx context.Context) {
-			if err := a.stopped(ctx, e.Ref); err != nil {
-				a.logged("failed to take back what a rejected pod had", err, zap.String("uid", string(uid)))
+			if err := a.stopped(ctx, e.Ref); err != nil && !isCanceled(err) {
+				a.log.Warn("failed to take back what a rejected pod had", zap.String("uid", string(uid)), zap.Error(err))
 			}
 			a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) {
 				if e.Grants == book.TakingBack {
@@ -98,23 +97,6 @@ func (a *Agent) takeBack(ctx context.Context) {
 			wake(a.run.readmit)
 		})
 	}
-}
-
-// beginSweep begins a sweep, or has one follow the one that is under way. There is
-// one sweep at a time: two would remove the same directories.
-func (a *Agent) beginSweep(ctx context.Context, known map[types.UID]bool) {
-	if !a.run.sweeps.CompareAndSwap(false, true) {
-		a.run.toSweep.Store(true)
-		return
-	}
-	a.background(ctx, func(ctx context.Context) {
-		a.run.leftOver.Store(a.sweep(ctx, known) != nil)
-		a.run.sweeps.Store(false)
-		// Asked for while this one ran: what it missed, the next one finds.
-		if a.run.toSweep.Load() {
-			wake(a.run.cleanup)
-		}
-	})
 }
 
 // isSettled reports whether every source has spoken and the loop has taken notice.

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -32,34 +31,7 @@ const (
 	// The kubelet has a pass every 2 s, needed or not.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
-	// sweepEvery is the longest time between two sweeps that have no cause: they look at
-	// all directories. Some of what a sweep cannot remove is no error of it, but tried
-	// again by the next one.
-	sweepEvery = 10 * time.Minute
 )
-
-// sweepNet times the sweeps that come without a cause. The first one comes a minute after a
-// sweep that had one, or that failed, and each other one after twice the time: what a sweep
-// passed over, for being in use, is gone soon after that ends.
-type sweepNet struct {
-	last  time.Time // of all sweeps
-	pause time.Duration
-}
-
-// due reports whether housekeeping is to bring a sweep, given that somebody asked for one, or
-// that the last one failed.
-func (n *sweepNet) due(now time.Time, asked, failed bool) bool {
-	switch {
-	case asked, failed && now.Sub(n.last) >= housekeepingEvery:
-		n.pause = housekeepingEvery
-	case now.Sub(n.last) >= n.pause:
-		n.pause = min(2*n.pause, sweepEvery)
-	default:
-		return false
-	}
-	n.last = now
-	return true
-}
 
 // loop is the one goroutine that decides: it hands causes to the pod workers
 // and never waits for any of them, for the runtime or for a disk.
@@ -72,7 +44,7 @@ func (a *Agent) loop(ctx context.Context) error {
 	pause, due := time.NewTimer(housekeepingEvery), time.NewTimer(housekeepingEvery)
 	defer pause.Stop()
 	defer due.Stop()
-	soon, net := false, sweepNet{last: time.Now(), pause: housekeepingEvery}
+	soon := false
 	for {
 		// Whoever watches the agent sees by this whether the loop hangs.
 		a.turned()
@@ -120,9 +92,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		// without any.
 		case <-pause.C:
 			soon = false
-			if net.due(time.Now(), a.run.toSweep.Load(), a.run.leftOver.Load()) {
-				a.run.toSweep.Store(true)
-			}
+			a.keep.Due(time.Now())
 			if changes != nil {
 				a.housekeeping(ctx)
 			}
@@ -171,10 +141,9 @@ func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 }
 
 // requestCleanup asks for housekeeping soon, with a sweep of what is left of pods
-// that are gone. It never blocks. Stored before the wake: the loop swaps the mark
-// away when it begins.
+// that are gone. It never blocks.
 func (a *Agent) requestCleanup() {
-	a.run.toSweep.Store(true)
+	a.keep.Ask() // before the wake
 	wake(a.run.cleanup)
 }
 
@@ -394,12 +363,5 @@ func (a *Agent) configsChanged(configs []podmgr.Object) {
 			a.runtime.Retry(w.UID)
 			a.workers.Resync(w.UID)
 		}
-	}
-}
-
-// logged reports an error that nobody else would hear of.
-func (a *Agent) logged(what string, err error, fields ...zap.Field) {
-	if err != nil && !isCanceled(err) {
-		a.log.Warn(what, append(fields, zap.Error(err))...)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
@@ -70,7 +71,7 @@ func (a *Agent) recordBoot(ctx context.Context) {
 
 // writeBoot tries until it succeeds, or ctx ends.
 func (a *Agent) writeBoot(ctx context.Context) {
-	back := retry.Backoff{First: housekeepingEvery, Max: sweepEvery}
+	back := retry.Backoff{First: housekeepingEvery, Max: 10 * time.Minute}
 	for {
 		err := a.boots.store.Write(bootKey, []byte(a.boots.id))
 		if err == nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 
 	"go.uber.org/zap"
@@ -13,71 +12,53 @@ import (
 
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/internal/keep"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// What is dropped when a pod is gone. Whatever keeps something of pods is named here: what is
-// in memory alone in forget, what may block on a disk in remains. Workers drop their pods in
-// housekeeping itself, which knows by them who is gone.
-
-// forget drops what is kept in memory of pods that are gone. It runs on the loop.
-func (a *Agent) forget(known map[types.UID]bool) {
-	isKnown := func(uid types.UID) bool { return known[uid] }
-	a.statuses.Retain(known)
-	a.probes.Retain(isKnown)
-	a.events.Retain(isKnown)
-	for uid := range a.run.unsure.Range {
-		if !known[uid.(types.UID)] {
-			a.run.unsure.Delete(uid)
-		}
+// keeper returns the Keeper that drops what is kept of pods that are gone. Whatever keeps
+// something of pods is named here. Workers drop their pods in housekeeping itself, which knows by
+// them who is gone.
+func (a *Agent) keeper() *keep.Keeper {
+	type isKnown = func(types.UID) bool
+	// What returns no error.
+	plain := func(of string, retain func(isKnown)) keep.Store {
+		return keep.Store{Of: of, Retain: func(_ context.Context, known isKnown) error { retain(known); return nil }}
 	}
-}
-
-// remains is something that is left of pods that are gone, and may take a disk to remove.
-type remains struct {
-	of     string // for the log
-	remove func(ctx context.Context, keep func(types.UID) bool) error
-}
-
-// remains lists them in the order in which they are removed. Known are the pods that the loop
-// knows of.
-func (a *Agent) remains(known map[types.UID]bool) []remains {
-	list := []remains{
-		{"cgroups", a.sweepCgroups}, // it goes by the directories
+	disk := []keep.Store{
+		{Of: "cgroups", Retain: a.sweepCgroups}, // it goes by the directories
 		// A volume that will not go keeps its directory. Those of pods that were rejected after a
 		// restart have nobody else who takes them down, and others wait for their devices.
-		{"directories", func(ctx context.Context, keep func(types.UID) bool) error {
-			return a.volumes.Sweep(ctx, func(uid types.UID) bool { return keep(uid) && !a.rejectedAtRest(uid) })
+		{Of: "directories", Retain: func(ctx context.Context, known isKnown) error {
+			return a.volumes.Sweep(ctx, func(uid types.UID) bool { return known(uid) && !a.rejectedAtRest(uid) })
 		}},
 	}
 	for _, h := range a.hooks.Sweepers {
-		list = append(list, remains{"part " + h.Name, func(ctx context.Context, keep func(types.UID) bool) error {
-			return a.guard.Call(h.Name, func() error { return h.Hook.Sweep(ctx, keep) })
+		disk = append(disk, keep.Store{Of: "part " + h.Name, Retain: func(ctx context.Context, known isKnown) error {
+			return a.guard.Call(h.Name, func() error { return h.Hook.Sweep(ctx, known) })
 		}})
 	}
-	return append(list,
-		remains{"published statuses", func(context.Context, func(types.UID) bool) error { return a.pruneSink(known) }},
-		remains{"starts of containers", func(_ context.Context, keep func(types.UID) bool) error { a.runtime.Retain(keep); return nil }},
-		remains{"pulls of images", func(_ context.Context, keep func(types.UID) bool) error { a.images.Retain(keep); return nil }},
-		remains{"admissions", a.finish}, // the last: parts are told that nothing is left
-	)
-}
-
-// sweep removes what is left of pods that nothing knows. It runs beside the loop
-// and may block on disks. Each step sees pods that came after known was made. Every
-// step is tried, whatever becomes of the others; their errors, which it returns as well, are
-// logged.
-func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) error {
-	keep := func(uid types.UID) bool { return known[uid] || a.wanted(uid) }
-	var errs []error
-	for _, r := range a.remains(known) {
-		err := r.remove(ctx, keep)
-		a.logged("failed to remove what is left of pods that are gone", err, zap.String("of", r.of))
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return keep.New(keep.Config{
+		Memory: []keep.Store{
+			plain("statuses", a.statuses.Retain), plain("probes", a.probes.Retain), plain("events", a.events.Retain),
+			plain("remembered pods", func(known isKnown) {
+				for uid := range a.run.unsure.Range {
+					if !known(uid.(types.UID)) {
+						a.run.unsure.Delete(uid)
+					}
+				}
+			}),
+		},
+		Disk: append(disk,
+			keep.Store{Of: "published statuses", Retain: a.pruneSink},
+			plain("starts of containers", a.runtime.Retain),
+			plain("pulls of images", a.images.Retain),
+			keep.Store{Of: "admissions", Retain: a.finish}, // the last: parts are told that nothing is left
+		),
+		Wanted: a.wanted, Again: func() { wake(a.run.cleanup) }, Beside: a.background, Log: a.log,
+	})
 }
 
 // finish informs the parts of pods of which nothing is left, and forgets those. One
@@ -112,18 +93,23 @@ func (a *Agent) mayHaveDir(uid types.UID) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// pruneSink has the sink drop the statuses of pods that nothing knows. The list is
-// at its largest when the sink gets it: a status too many does no harm.
-func (a *Agent) pruneSink(known map[types.UID]bool) error {
+// pruneSink has the sink drop the statuses of pods that nothing knows. A status too many does no harm.
+func (a *Agent) pruneSink(context.Context, func(types.UID) bool) error {
 	p, ok := a.cfg.Status.Sink.(statusmgr.Pruner)
 	if !ok {
 		return nil
 	}
-	keep := maps.Clone(known)
-	for _, p := range a.pods.Pods() { // those that came since
-		keep[p.UID] = true
+	all := map[types.UID]bool{}
+	for _, p := range a.pods.Pods() {
+		all[p.UID] = true
 	}
-	return a.guard.Call("sink", func() error { return p.Prune(keep) })
+	for _, w := range a.workers.List() {
+		all[w.UID] = true
+	}
+	for _, l := range a.pleg.Pods() {
+		all[l.UID] = true
+	}
+	return a.guard.Call("sink", func() error { return p.Prune(all) })
 }
 
 // sweepCgroups removes the cgroups of pods that are gone. Only those that this

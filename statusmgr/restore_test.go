@@ -334,7 +334,7 @@ func TestRetainDropsWhatIsStored(t *testing.T) {
 		if _, ok := m.Get("p"); !ok {
 			t.Error("not restored")
 		}
-		m.Retain(map[types.UID]bool{"q": true})
+		m.Retain(func(uid types.UID) bool { return uid == "q" })
 		synctest.Wait()
 		if _, ok := m.Get("p"); ok {
 			t.Error("it is still there")

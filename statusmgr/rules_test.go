@@ -294,7 +294,7 @@ func TestDroppedAndSetAgainDuringAWrite(t *testing.T) {
 		sink.hang = map[string]chan struct{}{"p": make(chan struct{})} // of this bubble
 		m.Set(newPod("p"), status(v1.PodPending))
 		synctest.Wait()
-		m.Retain(nil)
+		m.Retain(func(types.UID) bool { return false })
 		m.Set(newPod("p"), status(v1.PodRunning))
 		synctest.Wait() // the sink complains of a second call
 		close(sink.hang["p"])

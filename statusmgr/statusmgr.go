@@ -236,13 +236,14 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 	}
 }
 
-// Retain drops every pod that is not in keep, except for pods that the sink has still to
+// Retain drops every pod for which keep returns false, except for pods that the sink has still to
 // delete. They are dropped by a later call, after the sink has deleted them.
-func (m *Manager) Retain(keep map[types.UID]bool) {
+// keep must not call the Manager.
+func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid, e := range m.entries {
-		if !keep[uid] && (e.stage == inactive || !e.deletable()) {
+		if !keep(uid) && (e.stage == inactive || !e.deletable()) {
 			m.drop(uid, e)
 		}
 	}

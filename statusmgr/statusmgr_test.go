@@ -290,7 +290,7 @@ func TestSubscribersSeeEverythingInOrder(t *testing.T) {
 		for _, ph := range []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded} {
 			m.Set(p, status(ph))
 		}
-		m.Retain(nil)
+		m.Retain(func(types.UID) bool { return false })
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		cancel()

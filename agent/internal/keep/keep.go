@@ -1,0 +1,147 @@
+// Package keep forgets pods that are gone. Whatever keeps something of pods is a [Store]:
+// one call of [Keeper.Retire] drops it everywhere.
+//
+// What is in memory alone is dropped at once. What may block on a disk is removed by a
+// sweep beside the caller, of which there is one at a time. A sweep is asked for, or comes
+// by itself after a while.
+package keep
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// retryAfter is the shortest time between a sweep that failed and the next, and that until
+	// the first sweep that nobody asked for.
+	retryAfter = time.Minute
+	// longest is the longest time between two sweeps that nobody asked for: they look at all
+	// directories. Some of what a sweep cannot remove is no error of it, but tried again by the
+	// next one.
+	longest = 10 * time.Minute
+)
+
+// Store keeps something of pods.
+type Store struct {
+	Of string // for the log
+	// Retain drops what the store has of pods that are not to be kept.
+	Retain func(ctx context.Context, keep func(types.UID) bool) error
+}
+
+// Config holds what a Keeper needs. All fields but the stores are required.
+type Config struct {
+	// Memory are the stores that do not block, and Disk those that may, in the order in
+	// which a sweep calls them.
+	Memory, Disk []Store
+	// Wanted reports whether a source wants a pod now.
+	Wanted func(types.UID) bool
+	// Again is called when a sweep has ended and another was asked for meanwhile.
+	Again func()
+	// Beside calls a function in another goroutine.
+	Beside func(ctx context.Context, fn func(context.Context))
+	Log    *zap.Logger
+}
+
+// Keeper forgets pods that are gone. Its methods may be called from any goroutine.
+type Keeper struct {
+	cfg Config
+
+	mu       sync.Mutex
+	asked    bool          // a sweep is to come with the next Retire
+	sweeping bool          // one is under way
+	failed   bool          // the last one could not remove something
+	last     time.Time     // when a sweep was last asked for, or due
+	pause    time.Duration // until the next one that nobody asks for
+}
+
+// New returns a Keeper.
+func New(cfg Config) *Keeper {
+	return &Keeper{cfg: cfg, last: time.Now(), pause: retryAfter}
+}
+
+// Ask has the next Retire begin a sweep.
+func (k *Keeper) Ask() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = true
+}
+
+// Due is called from time to time: it asks for a sweep that nobody else asked for, if its time
+// has come. The first one comes a minute after one that was asked for, or failed, and each other
+// one after twice the time: what a sweep passed over, for being in use, is gone soon after that
+// ends.
+func (k *Keeper) Due(now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch past := now.Sub(k.last); {
+	case k.asked, k.failed && past >= retryAfter:
+		k.pause = retryAfter
+	case past >= k.pause:
+		k.pause = min(2*k.pause, longest)
+	default:
+		return
+	}
+	k.last, k.asked = now, true
+}
+
+// Begin reports whether a sweep is due, for [Keeper.Retire]. It is called before the pods are
+// listed: who asks later asks again.
+func (k *Keeper) Begin() (sweep bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	sweep, k.asked = k.asked, false
+	return sweep
+}
+
+// Retire drops what the stores in memory have of pods that are not known and, with sweep, begins
+// a sweep of the others, or has one follow the one that is under way. The caller must not change
+// known any more.
+func (k *Keeper) Retire(ctx context.Context, known map[types.UID]bool, sweep bool) {
+	for _, s := range k.cfg.Memory {
+		_ = k.retain(ctx, s, func(uid types.UID) bool { return known[uid] })
+	}
+	if !sweep {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.sweeping { // two would remove the same directories
+		k.asked = true
+		return
+	}
+	k.sweeping = true
+	k.cfg.Beside(ctx, func(ctx context.Context) {
+		failed := k.sweep(ctx, known) != nil
+		k.mu.Lock()
+		k.sweeping, k.failed = false, failed
+		again := k.asked
+		k.mu.Unlock()
+		if again { // what this one missed, the next one finds
+			k.cfg.Again()
+		}
+	})
+}
+
+// sweep has every store on disk drop what it has of pods that nothing knows. Each sees pods that
+// came after known was made, and each is called, whatever becomes of the others.
+func (k *Keeper) sweep(ctx context.Context, known map[types.UID]bool) error {
+	var errs []error
+	for _, s := range k.cfg.Disk {
+		errs = append(errs, k.retain(ctx, s, func(uid types.UID) bool { return known[uid] || k.cfg.Wanted(uid) }))
+	}
+	return errors.Join(errs...)
+}
+
+// retain calls a store, and logs its error.
+func (k *Keeper) retain(ctx context.Context, s Store, keep func(types.UID) bool) error {
+	err := s.Retain(ctx, keep)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		k.cfg.Log.Warn("failed to remove what is left of pods that are gone", zap.String("of", s.Of), zap.Error(err))
+	}
+	return err
+}
