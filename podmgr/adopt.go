@@ -70,8 +70,8 @@ func adopted(own types.UID, changed time.Time, before types.UID, found []Found) 
 	// with the manifest's own UID the pod would be restarted.
 	case podmeta.IsHashUID(before) && (last.UID == "" || last.UID == before):
 		return before
-	// A sandbox that is newer than the file was made of this very content. With
-	// several pods of one name nobody knows which of them is the file's.
+	// A sandbox that is newer than the file was created from this content. If
+	// several pods have the name, it is not known which of them is the file's.
 	case last.UID != "" && len(found) == 1 && last.Since.After(changed):
 		return last.UID
 	default:
@@ -101,8 +101,8 @@ func (d *directory) found(ctx context.Context, p *v1.Pod) []Found {
 
 // tookBefore returns the UIDs that were adopted for pods of a file, by the UIDs of the manifest.
 func (d *directory) tookBefore(path string) map[types.UID]types.UID {
-	// A file of which older objects were kept has none of
-	// its own: the record on the disk says more then.
+	// If older objects are in effect in place of broken ones, the manifest in memory
+	// has no adopted UIDs: they are read from the record on disk.
 	if m := d.files[path]; m != nil && m.whole {
 		return m.took
 	}

@@ -46,8 +46,8 @@ func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 	if d.broken == nil {
 		d.broken = map[string]bool{}
 	}
-	// Also for problems that are only counted: keep
-	// goes by the names of all broken objects.
+	// Also for problems that are only counted: keep needs the names of all broken
+	// objects.
 	d.broken[pod] = true
 	if len(d.problems) == maxProblems {
 		d.unnamed++
@@ -102,7 +102,7 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 	}
 	if d.size += size; d.size > maxObjects {
 		d.problem(o, n, name, "", fmt.Sprintf("with this object the file comes to more than %d bytes in memory", maxObjects))
-		// What is left out costs nothing: smaller objects that follow may still fit.
+		// The object is left out, so that smaller objects after it may still fit.
 		d.size -= size
 		return false
 	}

@@ -108,7 +108,7 @@ type directory struct {
 	// Calls into file systems, which may never return; a call that hangs keeps its goroutine.
 	lists detached.Group[[]string]
 	reads detached.Group[reading]
-	late  time.Duration // how long this scan has waited in vain
+	late  time.Duration // how long this scan has waited for files that did not answer
 }
 
 // manifest is one file as it was last read.
@@ -116,7 +116,7 @@ type manifest struct {
 	sig signature
 	// good also has objects of an older version in place of broken ones: see keep.
 	good     decoded // what is in effect
-	data     []byte  // to remember, nil if it is remembered already
+	data     []byte  // to be stored in Memory; nil if it is stored
 	whole    bool    // good is the file's latest content, and took belongs to it
 	took     map[types.UID]types.UID
 	problems []Problem
@@ -238,17 +238,17 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 	if ctx.Err() != nil {
 		return false, again
 	}
-	// A directory that is not there wants no pods, as in the kubelet.
-	// One that cannot be read says nothing, and nothing changes.
+	// A missing directory means no pods, as in the kubelet. If the directory cannot be
+	// read, the pods stay as they are.
 	d.missing = errors.Is(err, fs.ErrNotExist)
 	if err != nil {
-		// Only news are logged: a directory may be unreadable for days.
+		// Logged only if it has changed: a directory may be unreadable for days.
 		if text := err.Error(); text != d.unusable {
 			d.cfg.Log.Warn("failed to list manifests", zap.String("path", d.cfg.Path), zap.Error(err))
 			d.unusable, changed = text, !d.missing
 		}
 		if !d.missing {
-			return changed, again // what was there may still be
+			return changed, again // the known files may still exist
 		}
 	} else if d.unusable != "" {
 		d.unusable, changed = "", true
@@ -266,7 +266,7 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 			again = min(again, soon)
 		}
 	}
-	// Files that went, also those of whose removal no event came.
+	// Removed files, also those without an event of their removal.
 	for p := range d.files {
 		if !there[p] {
 			d.drop(p)
@@ -274,7 +274,7 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 			changed = true
 		}
 	}
-	// Only once the files could be listed is it known which of those remembered are gone.
+	// After the first list it is known which files with a record are gone.
 	if !d.listed && !d.missing {
 		d.forgetOthers(paths)
 	}
@@ -295,8 +295,7 @@ func (d *directory) list(ctx context.Context) ([]string, error) {
 // manifestsIn returns the files of a directory, or path if that is a file. It may block for
 // ever.
 func manifestsIn(path string) ([]string, error) {
-	// Nearly always path is a directory and no link, and one look is enough: a scan
-	// comes every few seconds.
+	// In most cases path is a directory and not a link, and one call is enough.
 	names, err := safefile.Names(path, maxFiles)
 	if errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) {
 		if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
@@ -313,7 +312,7 @@ func manifestsIn(path string) ([]string, error) {
 		// Dots begin the names of editors' files, and of the
 		// directories in volumes that are written atomically.
 		if !strings.HasPrefix(name, ".") {
-			// A link stays in it: paths are part of the pods' UIDs.
+			// Links are not resolved: paths are part of the pods' UIDs.
 			out = append(out, filepath.Join(path, name))
 		}
 	}
@@ -349,7 +348,7 @@ func read(path string, was *signature) (r reading, err error) {
 	if err != nil {
 		return r, err
 	}
-	// Most looks end after this call: nothing is opened while the state is the same.
+	// Most calls end here: an unchanged file is not opened.
 	r.sig = signatureOf(fi)
 	if r.folder = fi.IsDir(); r.folder {
 		return r, nil
@@ -401,8 +400,8 @@ func (d *directory) patience(old *manifest) time.Duration {
 func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	var was *signature
-	// After a failure the signature proves nothing:
-	// nil has the file read whatever its state.
+	// After a failure the file is read even if its signature is unchanged: was is
+	// nil.
 	if old != nil && !old.retry {
 		was = &old.sig
 	}
@@ -426,7 +425,7 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 		// From now on the file gets knownPatience, until it answers.
 		d.files[path].silent = true
 		return changed, 0
-	// Gone since the listing, or a folder now, which is not read.
+	// The file was removed since the list, or is a directory now.
 	case errors.Is(err, fs.ErrNotExist), err == nil && r.folder:
 		if old == nil {
 			return false, 0
@@ -435,8 +434,8 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 		d.forget(path)
 		return true, 0
 	case err != nil:
-		return d.broken(path, r.sig, err.Error()), 0 // what was there may still be
-	case r.same && was == nil: // the answer to an earlier question
+		return d.broken(path, r.sig, err.Error()), 0 // the file may still exist
+	case r.same && was == nil: // the result of an earlier call, which had a signature
 		return false, stuckPoll
 	case r.same:
 		return false, 0
@@ -449,10 +448,10 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 func (d *directory) take(ctx context.Context, path string, r reading) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	switch {
-	// read found the writer at work. The end of writing makes no event.
+	// The file is being written. The end of writing causes no event.
 	case !r.whole:
 		return false, busyPoll
-	// The writer stays: the earlier content is safer than half of the new one.
+	// The file is still open for writing: the earlier content stays in effect.
 	case r.writing && d.hasEarlier(path):
 		return d.broken(path, r.sig, "still open for writing"), stuckPoll
 	// Read once while it was open, and not written to since.
@@ -468,7 +467,7 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 		return true, 0
 	}
 	now := decode(r.data, origin{nodeName: d.cfg.NodeName, file: path})
-	// The new content replaces the file's own, which does not count against it.
+	// The size of the content that is replaced does not count.
 	room := maxDirectory - d.size
 	if old != nil {
 		room += old.good.size
@@ -477,10 +476,10 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 		changed = d.broken(path, r.sig, fmt.Sprintf("with this file all come to more than %d bytes in memory", maxDirectory))
 		return changed, 0
 	}
-	// Before the pods are handed on: identify changes their UIDs.
+	// Before the pods are delivered: identify changes their UIDs.
 	took := d.identify(ctx, path, r.changed, &now)
 	m := &manifest{sig: r.sig, good: now, problems: now.problems, whole: true, took: took}
-	// Only a version without problems is one to go back to.
+	// Only a version without problems is stored in Memory.
 	if d.cfg.Memory != nil && len(now.problems) == 0 && !r.writing {
 		m.data = r.data
 	}
@@ -492,7 +491,7 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 		m.keep(old)
 	}
 	d.set(path, m)
-	if r.writing { // only to begin with: see what becomes of it
+	if r.writing { // the content may be incomplete: read it again soon
 		m.retry = true
 		return true, stuckPoll
 	}
@@ -561,7 +560,7 @@ func (m *manifest) keep(old *manifest) {
 	m.good.volumes = keepObjects(m.good.volumes, old.good.volumes, wanted)
 	m.good.resources = keepObjects(m.good.resources, old.good.resources, wanted)
 	kept = kept || m.good.objects() > objects
-	// Whoever reads a problem wants to know whether the pods still run.
+	// Problems say whether the former version is in effect.
 	for i := range m.problems {
 		m.problems[i].Kept = kept
 	}

@@ -43,7 +43,7 @@ type web struct {
 	body   []byte // the last one
 	// good is in effect: objects of the last body, and older objects in place of broken ones.
 	good   decoded
-	failed string // what was logged last
+	failed string // the last logged error
 }
 
 // HTTP returns the source named "http". It reads manifests from a URL, in any form that a file
@@ -94,7 +94,8 @@ func (w *web) redirect(req *http.Request, via []*http.Request) error {
 		if sameHost(via[0].URL, before.URL) {
 			continue
 		}
-		// Once elsewhere, nothing that comes back says whose wish it is.
+		// Not sent again after a redirect to another host, even if a later one
+		// leads back.
 		for k := range w.cfg.Header {
 			req.Header.Del(k)
 			delete(req.Header, k) // also one that is not in canonical form
@@ -132,7 +133,7 @@ func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			// Nothing is known, so nothing changes.
+			// After a failure, the pods stay as they are.
 			if err.Error() != w.failed {
 				w.cfg.Log.Warn("failed to fetch manifests", zap.String("url", w.shown), zap.Error(err))
 				w.failed = err.Error()

@@ -195,8 +195,7 @@ func (n *notes) put(x note) {
 
 // read returns the value of a key, pending writes included.
 func (n *notes) read(key string) ([]byte, error) {
-	// A file that went and came back must not be taken for its earlier version, whose record
-	// may still be there.
+	// A pending deletion counts: the file was removed, although its record is still on disk.
 	n.mu.Lock()
 	x, is := n.pending[key]
 	n.mu.Unlock()
@@ -249,7 +248,7 @@ func (n *notes) writeOne(x note) (done bool) {
 		if err := n.memory.Delete(x.key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			n.log.Warn("failed to delete record of manifest", zap.String("key", x.key), zap.String("file", x.path), zap.Error(err))
 		}
-		return true // the next start forgets what is of no file
+		return true // the next start deletes records without a file
 	}
 	// After a restart most records say the same already: reading spares the disk a write.
 	if have, err := n.memory.Read(x.key); err == nil && bytes.Equal(have, x.value) {

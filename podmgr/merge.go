@@ -21,8 +21,8 @@ type store struct {
 	byUID   map[types.UID]*v1.Pod
 	byName  map[string]*v1.Pod // by full name
 	mirrors map[string]*v1.Pod // by full name
-	order   map[types.UID]int  // in which they came
-	came    int                // so many
+	order   map[types.UID]int  // by arrival
+	came    int                // number of pods that have arrived
 }
 
 func newStore() store {
@@ -134,7 +134,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 			continue
 		}
 		if pr, ok := m.clash(source, st, p); ok {
-			// Not lost: the pod waits until the other source lets go of the name.
+			// The pod waits until the other source drops the pod with the name or UID.
 			refuse(p, pr)
 			st.waiting = append(st.waiting, p)
 			continue
@@ -157,14 +157,14 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		delete(st.first, uid)
 		// Before the additions: a name that is free again may be needed by one of them.
 		m.store.drop(p)
-		// An end that somebody follows needs a time of
-		// deletion, which the source did not give.
+		// Pods of kind Managed end with a deletion timestamp, which the source has not
+		// set.
 		if st.kind == Managed {
 			p = withDeletion(p)
 		}
 		ops[Remove] = append(ops[Remove], p)
 	}
-	// The name of a pod that went may be that of one that came.
+	// After the removals, since a new pod may have the name of a removed one.
 	for _, p := range st.pods {
 		if len(gone) == 0 {
 			break
@@ -185,8 +185,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	}
 	st.refused = bounded(source, st.refused)
 	var configs []Object
-	// Before the first snapshot nobody can have used
-	// the source's objects, so none has changed.
+	// Objects of the first snapshot are no changes: no pod has used them yet.
 	if st.spoken {
 		was := st.snapshot
 		configs = union(changed("ConfigMap", was.ConfigMaps, snap.ConfigMaps), changed("Secret", was.Secrets, snap.Secrets))
@@ -198,12 +197,12 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	snap.Pods = nil
 	before = st.snapshot.Problems
 	st.snapshot = snap
-	// After send, so that whoever waits for Ready finds the changes queued.
+	// After send, so that the changes are queued when Ready is closed.
 	if !st.spoken {
 		m.spoke(st)
 	}
 	m.confirm()
-	// Names and UIDs that went may be those that pods of other sources wait for.
+	// Pods of other sources may wait for names and UIDs that are free now.
 	m.admitWaiting()
 	return before, refused
 }
@@ -300,7 +299,7 @@ func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first bool, configs 
 	if len(configs) > 0 {
 		m.queue.notice(rankConfig, source, configs...)
 	}
-	// One pending signal is enough: the receiver looks at the whole queue.
+	// One pending signal is enough: the receiver takes all changes in the queue.
 	select {
 	case m.signal <- struct{}{}:
 	default:
@@ -316,7 +315,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	p.Annotations[podmeta.AnnotationSource] = source
 	// The source must not set this annotation.
 	delete(p.Annotations, podmeta.AnnotationManaged)
-	// The name "api" says the same by itself; any other source needs the mark.
+	// For the source named "api" the annotation is not needed.
 	if st.kind == Managed || st.kind == API && source != podmeta.SourceAPI {
 		p.Annotations[podmeta.AnnotationManaged] = "true"
 	}
@@ -335,7 +334,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	if !changed {
 		return
 	}
-	// An API server has seen to it that what has changed may change.
+	// An API server has checked that only mutable fields have changed.
 	if op == Update && st.kind != API && st.first[p.UID] == nil && !equality.Semantic.DeepEqual(&old.Spec, &p.Spec) {
 		st.first[p.UID] = old
 	}
@@ -355,7 +354,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 // resourceVersion and similar metadata are not compared, as in the kubelet.
 func compare(old, now *v1.Pod) (op Op, changed bool) {
 	same := equality.Semantic.DeepEqual
-	// By their addresses: a spec in an interface would be a copy of it.
+	// Pointers, since a spec in an interface would be copied.
 	meaning := same(&old.Spec, &now.Spec) && same(old.Labels, now.Labels) &&
 		same(old.DeletionTimestamp, now.DeletionTimestamp) &&
 		same(old.DeletionGracePeriodSeconds, now.DeletionGracePeriodSeconds) &&

@@ -76,7 +76,8 @@ type Snapshot struct {
 type Problem struct {
 	// Source is the name of the source; the Manager sets it.
 	Source string
-	// File is the path or the URL, Document counts from 1 within it.
+	// File is the path or URL of the manifest. Document is the number of the document in
+	// it, from 1 on; 0 means the whole file.
 	File     string
 	Document int
 	// Pod is namespace/name of the object, as far as it could be read.
@@ -160,14 +161,14 @@ type sourceState struct {
 	// spoken is set by the first snapshot and never reset: a source that fails later keeps its
 	// pods.
 	spoken   bool
-	failure  string // why it failed, until it speaks
+	failure  string // why it failed; "" after its next snapshot
 	snapshot Snapshot
 	pods     map[types.UID]*v1.Pod
-	given    map[types.UID]*v1.Pod // as the source gave them last: one that it gives again has not changed
+	given    map[types.UID]*v1.Pod // pods as last delivered: the same pointer is an unchanged pod
 	waiting  []*v1.Pod             // their name or UID is taken by a pod of another source
-	told     map[types.UID]bool    // those that Config.Refused was told of
-	first    map[types.UID]*v1.Pod // of pods whose spec has changed: the first version under the UID
-	refused  []Problem             // of pods that are not in effect for what else the source has
+	told     map[types.UID]bool    // pods for which Config.Refused was called
+	first    map[types.UID]*v1.Pod // the first version under the UID, of pods whose spec has changed
+	refused  []Problem             // of pods whose name or UID is taken in this source, or whose spec has changed under one UID
 }
 
 // New checks cfg and returns a Manager at rest. It starts nothing: sources run in
@@ -213,7 +214,7 @@ func (m *Manager) deliver(ctx context.Context) {
 		next, some := m.queue.take()
 		m.mu.Unlock()
 		out := m.out
-		// A send to a nil channel never happens: without a change only a signal counts.
+		// A nil channel blocks: without a change, only a signal ends the wait.
 		if !some {
 			out = nil
 		}
@@ -221,8 +222,8 @@ func (m *Manager) deliver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.signal:
-			// Back into the queue with it, where a newer
-			// change of the same pod is merged into it.
+			// Put back into the queue, where newer changes of the same pods are merged
+			// into it.
 			m.mu.Lock()
 			m.queue.putBack(next)
 			m.mu.Unlock()

@@ -25,7 +25,7 @@ func bounded(source string, all []Problem) []Problem {
 			if kept[file] == 0 {
 				file = "" // not one of it is told
 			}
-			// Noted in the order in which files come, for the same result each time.
+			// In the order of the files, so that the result is deterministic.
 			if more[file]++; more[file] == 1 {
 				files = append(files, file)
 			}

@@ -38,7 +38,7 @@ const armPatience = 10 * time.Second
 type watcher struct {
 	// path is clean, without a slash at its end: events are compared with it.
 	path  string
-	poll  bool // nothing is watched, and nothing missed by it
+	poll  bool // nothing is watched (DirectoryConfig.Poll)
 	log   *zap.Logger
 	calls detached.Group[armed]
 	// now is the result of the last call of arm that came back in time.
@@ -46,8 +46,8 @@ type watcher struct {
 	// removed has the files that were removed since the last scan, even if they exist again.
 	removed []string
 
-	hand detached.Handover // of fs
-	// Only the call that is under way has these.
+	hand detached.Handover // of fs and on
+	// Only a running call of doArm uses the fields below.
 	fs *fsnotify.Watcher
 	on map[string]os.FileInfo // what is watched, as it was when that began
 }
@@ -87,7 +87,7 @@ func (w *watcher) arm(ctx context.Context) {
 	})
 	if err != nil {
 		if ctx.Err() != nil {
-			w.now.watched = false // look more often
+			w.now.watched = false // scan more often
 		}
 		return
 	}
@@ -162,8 +162,8 @@ func (w *watcher) watch(want map[string]bool) {
 		if w.on[p] != nil {
 			continue
 		}
-		// The state is taken before the watch begins: a directory that
-		// is replaced in between then differs at the next look.
+		// The state is read before the watch begins: if the directory is replaced in
+		// between, the next call finds a difference.
 		fi, err := os.Stat(p)
 		if err == nil {
 			err = w.fs.Add(p)
@@ -198,7 +198,7 @@ func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
 		case <-t.C:
 			return true
 		case err := <-errs:
-			w.log.Warn("watching manifests", zap.Error(err))
+			w.log.Warn("failed to watch manifests", zap.Error(err))
 			return true // events may have been lost
 		case ev := <-events:
 			if !w.concerns(ev) {
