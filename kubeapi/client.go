@@ -93,7 +93,7 @@ type vocabulary struct {
 	codecs serializer.CodecFactory
 }
 
-// shared makes the vocabulary at the first New. An error would be one of this package.
+// shared makes the vocabulary at the first New. An error would be a bug of this package.
 var shared = sync.OnceValues(func() (vocabulary, error) {
 	s, err := NewScheme()
 	if err != nil {
@@ -149,7 +149,7 @@ func New(cfg Config) (*Client, error) {
 	// A second guard: noRedirects returns an error for each redirect. Following one
 	// would send the credentials.
 	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	// One budget for all groups: the server counts the node and not its groups.
+	// One rate limit for all groups, since the server limits the node as a whole.
 	limit := throttled(limiter(base), cfg.Observer)
 	for _, gv := range scheme.PrioritizedVersionsAllGroups() {
 		g := rest.CopyConfig(base)
@@ -276,12 +276,12 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 		return nil, err
 	}
 	opts.Watch = true
-	// Without do's timeout: a watch lasts for as long as opts and ctx let it.
+	// Without do's timeout: only opts and ctx limit a watch.
 	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host)))
 }
 
-// begin returns a request for an object, or for all if k has no name. A group that
-// NewScheme does not have is the caller's error.
+// begin returns a request for an object, or for all if k has no name. It returns an
+// error for a resource of a group that is not in NewScheme.
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
 	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
 	if !ok {

@@ -39,7 +39,7 @@ const (
 	maxValues = 5_000_000
 )
 
-// boundedAnswers ends an answer that goes on without end.
+// boundedAnswers limits the size of answers.
 type boundedAnswers struct{ next http.RoundTripper }
 
 // RoundTrip limits the body of an answer, except that of a watch: client-go limits
@@ -81,8 +81,9 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkedCodecs check data before they decode it: no quantity takes forever to
-// compute, and nothing grows far beyond its size. They support protobuf and JSON.
+// checkedCodecs check data before they decode it. Quantities that would take too long to
+// parse, and data that would use too much memory, are errors. They support protobuf and
+// JSON.
 type checkedCodecs struct {
 	runtime.NegotiatedSerializer
 	types []runtime.SerializerInfo

@@ -21,13 +21,13 @@ type Observer interface {
 	WatchEnded(r Resource)
 }
 
-// exchanges passes exchanges on to an Observer.
+// exchanges is a RoundTripper that reports each exchange to an Observer.
 type exchanges struct {
 	next http.RoundTripper
 	told Observer
 }
 
-// observed returns next itself without an observer.
+// observed wraps next so that told gets each exchange. If told is nil, it returns next.
 func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 	if told == nil {
 		return next

@@ -36,7 +36,8 @@ var magic = []byte("k8s\x00")
 // maxDepth limits the nesting of messages; those of Kubernetes have 20 levels.
 const maxDepth = 100
 
-// errTooDeep stands for a stack overflow in the decoder, which would end the process.
+// errTooDeep is returned where the decoder would overflow its stack, which would end the
+// process.
 var errTooDeep = fmt.Errorf("want at most %d messages in each other", maxDepth)
 
 // errMalformed is returned where the decoder would return an error as well.

@@ -34,7 +34,7 @@ type call struct {
 	code  int // of the last answer
 }
 
-// callKey is where a context has its call.
+// callKey is the context key of a *call.
 type callKey struct{}
 
 // tracked returns a context for one call, if there is an observer.
@@ -78,7 +78,7 @@ func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Respon
 	}
 }
 
-// counted describes how much was read of an answer, when it is closed.
+// counted is the body of an answer that reports the bytes read when it is closed.
 type counted struct {
 	io.ReadCloser
 	n    int64
@@ -99,7 +99,7 @@ func (c *counted) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// throttle is a budget of calls that says how long they wait for it.
+// throttle is a rate limiter that reports how long each call waited.
 type throttle struct {
 	flowcontrol.RateLimiter
 	told Traffic

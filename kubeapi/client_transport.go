@@ -93,7 +93,7 @@ func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) 
 	return &http.Client{Transport: rt}, nil
 }
 
-// noRedirects makes an error of a redirect.
+// noRedirects returns an error for a redirect.
 type noRedirects struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper. The body of the answer is closed, as the

@@ -221,7 +221,8 @@ func (m *Credentials) TemplateChanged() {
 	}
 }
 
-// use puts a pair into use. issued is when, if it is new.
+// use puts a pair into use. issued is the time at which it was issued; zero for a pair
+// from the store.
 func (m *Credentials) use(pair *tls.Certificate, issued time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -270,7 +271,7 @@ func (m *Credentials) Run(ctx context.Context) error {
 	return nil
 }
 
-// due reports that another certificate is needed.
+// due reports whether another certificate has to be requested.
 func (m *Credentials) due(t *x509.CertificateRequest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -351,9 +352,10 @@ func serverHealthy(err error) bool {
 	return err == nil || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
-// asBootstrap chooses the credentials for the next request. The certificate may
-// have expired, or only seem so; the token may have expired, too: after a refusal
-// the other one is tried.
+// asBootstrap reports whether the next request uses the bootstrap credentials: without a
+// certificate, or at the first try if the certificate has expired. After a refusal the
+// other credentials are used, since this machine's clock may be wrong and the bootstrap
+// token may have expired. last and was are the error and the credentials of the last try.
 func (m *Credentials) asBootstrap(last error, was bool) bool {
 	pair := m.Current()
 	switch {
@@ -369,7 +371,7 @@ func (m *Credentials) asBootstrap(last error, was bool) bool {
 	return was
 }
 
-// request makes one try.
+// request requests a certificate, waits until it is issued, and puts it into use.
 func (m *Credentials) request(ctx context.Context, t *x509.CertificateRequest, bootstrap bool) error {
 	ctx, cancel := context.WithTimeout(ctx, signWait)
 	defer cancel()
@@ -405,8 +407,8 @@ func (m *Credentials) request(ctx context.Context, t *x509.CertificateRequest, b
 	return nil
 }
 
-// abandonWhenOther cancels a request that is waited for when the template has
-// become another. The returned function ends the watching.
+// abandonWhenOther calls cancel once the template differs from t. The returned function
+// ends the watch, and waits for its goroutine.
 func (m *Credentials) abandonWhenOther(ctx context.Context, cancel context.CancelFunc, t *x509.CertificateRequest) func() {
 	var wg sync.WaitGroup
 	stop := make(chan struct{})

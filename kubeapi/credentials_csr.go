@@ -53,7 +53,7 @@ func requestName(public, subject []byte, usages []certificatesv1.KeyUsage) strin
 	return "node-csr-" + base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// newRequest makes the object.
+// newRequest returns a CertificateSigningRequest for the content of t, signed by key.
 func newRequest(key crypto.Signer, t *x509.CertificateRequest, signer string, usages []certificatesv1.KeyUsage) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, t, key)
 	if err != nil {
@@ -134,7 +134,7 @@ func sign(ctx context.Context, api CredentialsAPI, want *certificatesv1.Certific
 			if ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsUnauthorized(err) {
 				retry.Sleep(ctx, lookAgain)
 				have = &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: uid}}
-				continue // the server is away, the request is not
+				continue // the server cannot be reached; the request still exists
 			}
 			return nil, fmt.Errorf("certificate request %s: %w", want.Name, err)
 		}
@@ -145,11 +145,12 @@ func sign(ctx context.Context, api CredentialsAPI, want *certificatesv1.Certific
 }
 
 const (
-	lookAgain = 5 * time.Second  // where a watch is not possible
-	watchFor  = 60 * time.Second // after that the request is read
+	lookAgain = 5 * time.Second  // between two reads if a watch is not possible
+	watchFor  = 60 * time.Second // limit of a watch; then the request is read again
 )
 
-// awaitChange returns nil when a request may be another than have.
+// awaitChange waits until a request may have changed since have was read. The error is
+// that of ctx.
 func awaitChange(ctx context.Context, api CredentialsAPI, have *certificatesv1.CertificateSigningRequest) error {
 	if have.ResourceVersion == "" {
 		retry.Sleep(ctx, lookAgain)

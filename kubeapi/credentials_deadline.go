@@ -41,9 +41,9 @@ func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 	return issued.Add(certificatePart(c, random))
 }
 
-// closeAt is when connections that were made with a certificate have to end,
-// after there is another: servers stop to accept it when it has expired. They
-// are not closed before, as that would have every watch begin anew.
+// closeAt returns the time at which connections with a replaced certificate are closed:
+// shortly before it expires, since servers refuse it from then on. Earlier, all watches
+// would have to be opened again without need.
 func closeAt(c *x509.Certificate, now time.Time) time.Time {
 	margin := max(c.NotAfter.Sub(c.NotBefore)/20, time.Minute)
 	if at := c.NotAfter.Add(-margin); at.After(now) {

@@ -25,8 +25,7 @@ const (
 // the pair in use is one.
 func readFile(path string) ([]byte, error) { return safefile.ReadLinked(path, maxFile) }
 
-// restConfig makes of a kubeconfig's text how to call the server. Paths in it are
-// relative to the kubeconfig's directory.
+// restConfig reads a kubeconfig. Paths in it are relative to its directory.
 func restConfig(path string) (*rest.Config, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -60,7 +59,7 @@ func smallFiles(raw *api.Config) error {
 	var errs []error
 	use := raw.Contexts[raw.CurrentContext]
 	if use == nil {
-		return nil // client-go says so
+		return nil // client-go returns an error
 	}
 	if c := raw.Clusters[use.Cluster]; c != nil {
 		errs = append(errs, small("certificate-authority", c.CertificateAuthority))

@@ -62,8 +62,8 @@ func read(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// usable returns why a config cannot be used at a time; nil if it can. One without
-// a certificate has a token or the like, and can.
+// usable returns an error if a certificate of cfg is not valid at now. A config without a
+// certificate, such as one with a token, is usable.
 func usable(cfg *rest.Config, now time.Time) error {
 	if _, err := rest.TLSConfigFor(cfg); err != nil {
 		return err
@@ -78,7 +78,7 @@ func usable(cfg *rest.Config, now time.Time) error {
 	if len(text) == 0 {
 		return nil
 	}
-	all, err := certificateAPI(text)
+	all, err := parseCertificates(text)
 	if err != nil {
 		return err
 	}

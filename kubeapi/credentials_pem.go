@@ -27,8 +27,8 @@ func parse(certPEM, keyPEM []byte) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// certificateAPI reads all that a PEM text has.
-func certificateAPI(text []byte) ([]*x509.Certificate, error) {
+// parseCertificates returns all certificates in a PEM text; it must have one.
+func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var out []*x509.Certificate
 	for {
 		var block *pem.Block

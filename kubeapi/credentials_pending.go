@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// asked is a request with its inputs.
+// asked is a request, with the template and the key that it was made from.
 type asked struct {
 	key      crypto.Signer
 	keyPEM   []byte
@@ -70,7 +70,7 @@ func (m *Credentials) pendingKey() (crypto.Signer, []byte, error) {
 	return key, text, nil
 }
 
-// dropPending has the next request be another one.
+// dropPending removes the key of the current request: the next one has a new key.
 func (m *Credentials) dropPending() {
 	m.asked = nil
 	_ = os.Remove(m.pendingPath())

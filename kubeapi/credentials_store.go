@@ -18,7 +18,7 @@ import (
 // ErrNoCertificate means that a store has no certificate.
 var ErrNoCertificate = errors.New("no certificate")
 
-// kept is how many pairs stay in a store beside the current one, for people.
+// kept is the number of earlier pairs that are kept beside the current one.
 const kept = 2
 
 // CertificateStore stores a certificate and its key in a directory, like the

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/internal/correlate"
 )
 
-// series is one Event.
+// series is one Event object, with the count of the events that it stands for.
 type series struct {
 	key         correlate.Series
 	name        string // of the Event; "" before it is sent
@@ -49,8 +49,8 @@ func (r *EventRecorder) record(object v1.ObjectReference, annotations map[string
 	}
 }
 
-// find finds the series of a key or begins one, in place of the oldest if there
-// are many. r.mu is held.
+// find returns the series of a key, a new one if there is none. It drops the oldest
+// series beyond EventConfig.Kept. r.mu is held.
 func (r *EventRecorder) find(key correlate.Series, annotations map[string]string, now time.Time) *series {
 	if e := r.series[key]; e != nil {
 		r.recent.MoveToFront(e)

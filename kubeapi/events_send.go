@@ -72,7 +72,7 @@ func (r *EventRecorder) next(ctx context.Context) (*series, series) {
 	}
 }
 
-// send makes one call.
+// send creates or updates the Event of a series.
 func (r *EventRecorder) send(ctx context.Context, s series) error {
 	ev := r.create(&s)
 	k := Key{Namespace: ev.Namespace, Name: ev.Name}
@@ -99,7 +99,7 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 		s.sent = true
 		r.counts.Sent++
 	case snap.sent && apierrors.IsNotFound(err):
-		s.sent, s.name = false, "" // it has expired there: it is made anew
+		s.sent, s.name = false, "" // the Event has expired in the server: a new one is created
 		return false
 	case !forGood(err):
 		r.counts.Failed++
@@ -110,7 +110,7 @@ func (r *EventRecorder) sent(s *series, snap series, err error) (wait bool) {
 		s.sent, s.name = false, ""
 	}
 	if s.unsent == nil {
-		return false // it was dropped meanwhile
+		return false // the series was dropped meanwhile
 	}
 	r.unsent.Remove(s.unsent)
 	s.unsent = nil

@@ -25,7 +25,7 @@ const (
 	// silence is how long a watch with bookmarks, which come once a minute, may be
 	// silent.
 	silence = 3 * time.Minute
-	// brief is a watch that was none: it counts as a failure.
+	// A watch that ends within brief counts as a failure.
 	brief = time.Second
 
 	minFollowPause = 200 * time.Millisecond
@@ -156,7 +156,7 @@ func (f *Follower[T]) Run(ctx context.Context) error {
 
 func over(ctx context.Context) bool { return ctx.Err() != nil }
 
-// pause counts a failure and says how long to wait.
+// pause counts a failure and returns the time until the next try.
 func (f *Follower[T]) pause(err error) time.Duration {
 	d := retry.Jitter(f.wait.Next()/2, 2)
 	if asked, ok := RetryAfter(err); ok {
@@ -195,8 +195,8 @@ func IsAnswer(err error) bool {
 	return errors.As(err, &s) && s.Status().Code != 0
 }
 
-// isTooLarge reports that the server has not got to that version yet, or never
-// will.
+// isTooLarge reports whether the error says that the requested version is newer than the
+// server's.
 func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

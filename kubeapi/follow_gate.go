@@ -27,7 +27,7 @@ func (g *Gate) Close() {
 	}
 }
 
-// Open lets them continue, spread over half a second.
+// Open lets the callers of Wait continue, spread over half a second.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

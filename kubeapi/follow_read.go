@@ -102,12 +102,14 @@ func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error 
 		return fmt.Errorf("watch %s: %w", f.cfg.Resource, err)
 	}
 	if time.Since(begun) < timeout-brief {
-		f.anew = true // it broke off: the next server may be another one
+		f.anew = true // the connection was lost: the next one may lead to another server
 	}
 	return nil
 }
 
-// take takes a watch's events.
+// take reports the events of a watch until it ends. If beginning is true, the watch
+// starts with a list, which is reported as a whole. It returns an error if the list does
+// not arrive within openTimeout, or if the watch is silent for too long.
 func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning bool) error {
 	first := map[string]T{} // objects of the initial list
 	patience := time.NewTimer(openTimeout)
@@ -161,7 +163,8 @@ func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning boo
 	}
 }
 
-// listen gives a watch its time to go without a word.
+// listen restarts the timer for a silent watch, or stops it if the server sends no
+// bookmarks.
 func (f *Follower[T]) listen(t *time.Timer) {
 	if f.marks {
 		t.Reset(silence)
@@ -170,7 +173,8 @@ func (f *Follower[T]) listen(t *time.Timer) {
 	}
 }
 
-// tell passes one event on.
+// tell records the version of an event and calls Put or Delete. A bookmark of an older
+// version is an error: the server's store was wiped or restored.
 func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	version := obj.GetResourceVersion()
 	if t == watch.Bookmark {

@@ -103,13 +103,12 @@ const (
 // # Reports
 //
 // A change is reported at once. Without a change, a report is made every
-// NodeConfig.Report, and nothing is computed or called in between. A report is a
-// nodePatch: the differences of labels, annotations and status. Conditions of
-// others are kept. Events are sent when the server has the state that they
-// describe.
+// NodeConfig.Report, and nothing is computed or called in between. A report patches
+// the differences of labels, annotations and status. Conditions of other writers are
+// kept. Events are sent when the server has the state that they describe.
 //
-// reconcileNode adopts an existing Node: default labels, sizes of huge pages and
-// others are updated, taints and other labels are kept.
+// An existing Node is adopted: its default labels, the sizes of huge pages and some
+// other fields are updated; taints and other labels are kept.
 //
 // # Faults
 //

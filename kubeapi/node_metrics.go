@@ -9,7 +9,6 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's.
 type metrics struct {
 	preAgent, preRegistration, registration, postRegistration, total prometheus.Gauge
 }
@@ -37,7 +36,7 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
-// ready sets all, once, if the Node was made by this agent.
+// ready sets all metrics, once, if this agent created the Node.
 func (m *metrics) ready(s startup, booted, started time.Time) {
 	if s.began.IsZero() {
 		return

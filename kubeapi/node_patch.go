@@ -11,13 +11,13 @@ import (
 	"github.com/nodewright/nodewright/internal/strategicpatch"
 )
 
-// nodePatch returns the strategic merge patch that gives old want's labels,
-// annotations and status; "{}" if there is no difference. Other fields of want are
-// ignored: the agent does not own them.
+// nodePatch returns a strategic merge patch that changes old's labels, annotations and
+// status to those of want; "{}" if they are equal. Other fields of want are ignored: the
+// agent does not own them.
 //
-// Conditions are merged by type, so that those of others stay. Addresses would
-// be too, by their type, which cannot express two of one type; they go in as a
-// whole, with a directive to replace the list
+// The server merges conditions by type, so that conditions of other writers stay. It
+// would merge addresses by type as well, although a Node may have two of one type:
+// the patch has all addresses, with a directive to replace the list
 // (https://github.com/kubernetes/kubernetes/issues/44788).
 func nodePatch(old, want *v1.Node) ([]byte, error) {
 	old, want = differing(old, want)
@@ -86,7 +86,7 @@ func child(m map[string]any, name string) map[string]any {
 	return c
 }
 
-// part has some of the fields of a child.
+// part returns those of the named fields that the child has.
 func part(m map[string]any, name string, fields ...string) map[string]any {
 	all, out := child(m, name), map[string]any{}
 	for _, f := range fields {

@@ -19,10 +19,10 @@ const (
 	lastRegister  = 7 * time.Second
 )
 
-// startup is when a registration that made the Node began and ended.
+// startup has the times at which the registration that created the Node began and ended.
 type startup struct{ began, ended time.Time }
 
-// register makes or takes over the Node. It gives up only when ctx ends.
+// register creates the Node, or adopts an existing one. It tries again until ctx ends.
 func (r *reporter) register(ctx context.Context) {
 	began, told := time.Now(), ""
 	wait := retry.Backoff{First: firstRegister, Max: lastRegister}
@@ -52,7 +52,7 @@ func (r *reporter) register(ctx context.Context) {
 	}
 }
 
-// registerOnce tries once, and reports whether the Node was made.
+// registerOnce tries once, and reports whether it created the Node.
 func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	fresh := r.fresh()
 	events := r.fill(fresh)
@@ -85,7 +85,7 @@ func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	return false, nil
 }
 
-// fresh is the Node as it would be made.
+// fresh returns the Node as register would create it now.
 func (r *reporter) fresh() *v1.Node {
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Name, Labels: ownLabels(r.cfg.Hostname, r.cfg.Labels), Annotations: map[string]string{}},

@@ -16,8 +16,7 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// Tries to report that fail are followed by longer and longer waits, but none
-// longer than the time between two reports.
+// The waits after failed reports. They double, up to the time between two reports.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 1024 * firstRetry // 3 min 25 s
@@ -31,8 +30,8 @@ type reporter struct {
 	last     time.Time // of the last report; zero: none yet
 	delay    time.Duration
 	computed string // resource version of the Node that was last compared
-	cidrs    string // accepted ones
-	dirty    bool   // something has to be compared
+	cidrs    string // pod ranges that NodeConfig.PodCIDR has accepted
+	dirty    bool   // the Node may differ from what would be reported
 	told     string // the last failure
 	unknown  string // the last logged unknown parts of the status
 	readied  bool   // the node was reported ready
@@ -190,7 +189,8 @@ func (r *reporter) done(now *v1.Node, events []status.Event, said *v1.NodeStatus
 
 const cidrTimeout = 5 * time.Second
 
-// podCIDR hands on ranges that are new, and reports whether they were accepted.
+// podCIDR calls NodeConfig.PodCIDR with ranges that are new, and reports whether they were
+// accepted.
 func (r *reporter) podCIDR(ctx context.Context, n *v1.Node) bool {
 	cidrs := strings.Join(n.Spec.PodCIDRs, ",")
 	if cidrs == "" || cidrs == r.cidrs || r.cfg.PodCIDR == nil {

@@ -152,8 +152,8 @@ func (w *SliceWiper) selector(keep []string) string {
 // state is Run's state of the drivers.
 type state struct {
 	delay     time.Duration
-	started   time.Time // zero once the drivers of before have been dealt with
-	notBefore time.Time // after a failure
+	started   time.Time // start of the agent; zero after the first deletion
+	notBefore time.Time // earliest next try after a failure
 	seen      []string
 	lost      map[string]time.Time
 }
