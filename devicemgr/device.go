@@ -32,11 +32,10 @@ const (
 	maxID = 1 << 10
 )
 
-// normal sorts a list by ID. Devices without an ID, or with one of more than maxID
-// bytes, are left out, and of those that share one the last counts; the first
-// maxDevices are kept. dropped is how many are not. Equal sets of devices give
-// equal lists, however a plugin orders them, so that a repeated list is seen to be
-// one. list is not changed.
+// normal sorts a list by ID, so that equal sets of devices give equal lists. Left out are
+// devices without an ID, those with an ID of more than maxID bytes, all but the last of
+// several with one ID, and those beyond maxDevices. dropped is the number of devices left
+// out. list is not changed.
 func normal(list []Device) (sorted []Device, dropped int) {
 	byID := func(a, b Device) int { return strings.Compare(a.ID, b.ID) }
 	sorted = slices.Clone(list)

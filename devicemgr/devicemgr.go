@@ -25,7 +25,7 @@ const (
 	// (KubeletPreStartContainerRPCTimeoutInSecs). The kubelet does not bound the
 	// other calls.
 	defaultTimeout = 30 * time.Second
-	// maxResources bounds what is remembered of plugins that come and go.
+	// maxResources limits the resources, since plugins may come and go.
 	maxResources = 512
 )
 
@@ -163,8 +163,9 @@ type resource struct {
 	taken   map[string]types.UID // the pod that has a device
 	// A session may exist while lost is true: the plugin is being called again.
 	session *session // with its plugin; nil if there is none
-	// lost reports that its devices cannot be had: the plugin has gone, or not
-	// come, or not yet listed any. Since when, and why.
+	// lost means that no device can be allocated: the plugin has gone away, has
+	// not registered, or has not listed devices yet. lostAt and why say since
+	// when, and why.
 	lost   bool
 	lostAt time.Time
 	why    string
@@ -218,8 +219,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	shared := m.shared
 	m.mu.Unlock()
-	// Only where a kubelet's checkpoint was found: an agent on a node without one
-	// writes none.
+	// Only if a kubelet's checkpoint was found: on other nodes none is written.
 	if shared {
 		m.wg.Go(func() { m.keepTold(ctx) })
 	}

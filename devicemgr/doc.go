@@ -75,9 +75,9 @@
 //
 // # The podresources API: faults
 //
-// Calls beyond Config.QPS are refused, as by the kubelet. Nothing waits for a
-// plugin. A socket that was left behind is replaced; one that cannot be made is
-// tried again, with back-off, for as long as Run runs.
+// Calls beyond PodResourcesConfig.QPS are refused, as by the kubelet. No call waits
+// for a plugin. A socket that was left behind is replaced. If the socket cannot be
+// created, Run tries again with back-off.
 //
 // Tier: beta.
 package devicemgr

@@ -41,7 +41,7 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if usable {
 			free++
 		}
-		// It counts to the devices that can be had, yet matches no set of nodes, as
+		// A device without nodes counts as available, but matches no set of nodes, as
 		// in the kubelet.
 		if d.Nodes == 0 {
 			continue

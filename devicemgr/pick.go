@@ -16,8 +16,8 @@ type want struct {
 	taken    func(id string) bool // whether a device is not free; those in reusable count as free
 	reusable []string             // of the pod's init containers that end before
 	hint     numa.NodeSet         // the nodes to be near to; 0 means any
-	// prefer asks the plugin which size of the available devices it prefers, must
-	// included; nil if the plugin does not offer that.
+	// prefer asks the plugin which of the available devices it prefers: size devices,
+	// those in must included. Nil: the plugin has no preference.
 	prefer func(available, must []string, size int) ([]string, error)
 }
 
@@ -84,7 +84,7 @@ func pick(w want) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The wish may be short; the rest follows in the fixed order.
+	// The plugin may have named fewer devices; the rest follow in the fixed order.
 	take(wish)
 	take(near)
 	take(far)

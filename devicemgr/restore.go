@@ -17,7 +17,7 @@ import (
 // The start of a process on a node whose pods have devices. In doubt, a device that
 // may be in use is not given to other pods.
 
-// errRestored is for a Restore that has no use.
+// errRestored is returned by a second call of Restore.
 var errRestored = errors.New("devices of before the restart were read already")
 
 // blind is a running pod with devices that are not known, because its record was
