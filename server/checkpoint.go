@@ -10,9 +10,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// checkpoint has the runtime write a container's memory and files. Its paths and codes
-// are the kubelet's: an unreadable timeout is a 404 there, too. It blocks for as long
-// as the runtime takes.
+// checkpoint makes the runtime write a container's memory and files to disk. Paths and
+// status codes are the kubelet's: an invalid timeout is a 404. It blocks until the runtime
+// has finished.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	container := r.PathValue("container")
 	pod := s.pod(r.PathValue("namespace"), r.PathValue("pod"), "")

@@ -81,10 +81,10 @@ type Config struct {
 	Heavy    int           // limit of concurrent requests to each expensive endpoint; 8
 	Streams  int           // limit of exec, attach, portForward and logs, of each at most three quarters; 1000
 	Requests int           // limit of all others, for each port; 400. On the main port only authorized ones count.
-	// A user may have seven eighths of each of these.
+	// One user may have at most seven eighths of each of these limits.
 
-	// A host may have twice as many connections to a port as requests and streams
-	// are allowed, and all hosts together eight times that.
+	// One client host may have twice as many connections to a port as the sum of
+	// Requests and Streams; all hosts together eight times as many.
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported

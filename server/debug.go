@@ -12,8 +12,7 @@ import (
 	"github.com/nodewright/nodewright/server/internal/nodelog"
 )
 
-// checkpointLasts is how long a checkpoint may take: as much memory as a
-// container has goes to disk.
+// checkpointLasts limits a checkpoint: all memory of a container is written to disk.
 const checkpointLasts = 10 * time.Minute
 
 // debugRoutes are the endpoints for debugging a node, beside streams and logs. A

@@ -77,8 +77,8 @@ func (m *metrics) observe(labels []string) func() {
 	}
 }
 
-// labels names requests with a bounded number of words. A client that makes up paths
-// must not make up time series.
+// labels returns the metric labels of requests. Unknown paths and methods have one common
+// label, so that clients cannot create time series.
 type labels struct {
 	server string
 	paths  map[string]bool

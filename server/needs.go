@@ -62,8 +62,8 @@ type Logs interface {
 	LogFile(ctx context.Context, id string) (path string, open bool, err error)
 }
 
-// Stats sums up what the node and its pods use. The result is shared and not
-// changed. With cpuAndMemoryOnly the values are fresh, and otherwise they may be some
+// Stats returns the usage of the node and its pods. The result is shared: it is not
+// changed. With cpuAndMemoryOnly the values are current; otherwise they may be some
 // seconds old.
 type Stats interface {
 	Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error)

@@ -27,7 +27,7 @@ type route struct {
 	health bool          // on the healthz port, too
 	stream bool          // the client ends it: no timeout
 	heavy  bool          // expensive: few at a time
-	body   bool          // it has a body, which is read before the place of a heavy one or a stream is taken
+	body   bool          // it has a body, which is read before the request takes a slot of a heavy endpoint or a stream
 	budget time.Duration // instead of Config.Timeout
 }
 
@@ -68,7 +68,7 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// only returns the routes that keep says yes to.
+// only returns the routes for which keep returns true.
 func only(rs []route, keep func(route) bool) []route {
 	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
 }
@@ -200,11 +200,11 @@ func (s *Server) kind(r route) *inFlight {
 // func() that may be called more than once.
 type leaveKey struct{}
 
-// late is how long an answer may still take to be read by a client after its
-// endpoint had to be done with it; at most Config.Timeout.
+// late is the time in which a client has to read the answer, after the deadline of the
+// endpoint; at most Config.Timeout.
 const late = 10 * time.Second
 
-// within sets the deadlines of a connection for the request's body and the answer.
+// within sets the deadlines for reading the request's body and writing the answer.
 // 0 means none. They replace earlier ones.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
@@ -218,8 +218,8 @@ func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	_ = rc.SetWriteDeadline(at)
 }
 
-// outermost measures requests, and gives them the time in which they have to be
-// read and answered. server is the label of metrics: readwrite or readonly.
+// outermost measures requests, and sets the deadlines in which they have to be read and
+// answered. server is the label of metrics: readwrite or readonly.
 func (s *Server) outermost(server string, rs []route, next http.Handler) http.Handler {
 	label := newLabels(server, rs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -255,8 +255,8 @@ func userOf(r *http.Request) string {
 	return name
 }
 
-// arrive reads the body of a request, and reports whether it is there; otherwise the
-// request is answered. taken is what the body has of s.bodies.
+// arrive reads the body of a request, and reports whether it succeeded; otherwise it
+// answers the request. taken is the number of bytes that it took from s.bodies.
 func (s *Server) arrive(w http.ResponseWriter, r *http.Request, budget time.Duration) (taken int64, ok bool) {
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // a recorder has none
 	data, err := httpbound.Body(w, r, maxBody, func(n int) bool {

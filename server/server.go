@@ -169,13 +169,14 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// hosts is how many hosts may have all the connections that one may have. Eight hosts
-// with all their connections are an attack, or a mistake, and not a cluster.
+// hosts limits the connections of all hosts together, as a multiple of the limit of one
+// host.
 const hosts = 8
 
-// httpServer has the limits that apply before a request is read. All others are per
-// endpoint. conf is nil for a port without TLS. The limit of connections is twice the
-// need of one host, as connections are kept open between requests.
+// httpServer returns a server for one port, with the limits that apply before a request is
+// read. All other limits are per endpoint. conf is nil for a port without TLS. A host may
+// have twice as many connections as requests, since connections stay open between
+// requests.
 func (s *Server) httpServer(h http.Handler, conf *tls.Config) *httpbound.Server {
 	one := 2 * (s.cfg.Requests + s.cfg.Streams)
 	return httpbound.New(httpbound.Config{
