@@ -137,9 +137,9 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 		var err error
 		switch {
 		case want > 0 && cpus.Len() != want:
-			err = fmt.Errorf("they are %d, and the container asks for %d", cpus.Len(), want)
+			err = fmt.Errorf("they are %d CPUs; the container requests %d", cpus.Len(), want)
 		case cpus.Empty() || !cpus.SubsetOf(pool):
-			err = fmt.Errorf("the pod's are %q", pool)
+			err = fmt.Errorf("they are not among the pod's CPUs %q", pool)
 		case cpus.IntersectLen(staying) > 0:
 			err = fmt.Errorf("CPUs %s are exclusive to another container", cpus.Intersect(staying))
 		}
@@ -162,7 +162,7 @@ func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPU
 		return fmt.Errorf("CPUs %s are offline", offline)
 	}
 	if cpus.Len() != n {
-		return fmt.Errorf("they are %d, and %d are asked for", cpus.Len(), n)
+		return fmt.Errorf("they are %d CPUs; want %d", cpus.Len(), n)
 	}
 	if reserved := cpus.Intersect(p.reserved); !reserved.Empty() {
 		return fmt.Errorf("CPUs %s are reserved", reserved)

@@ -25,7 +25,7 @@ func TestRebuild(t *testing.T) {
 		{"other CPUs are reserved now", machineS(), Options{}, "a2 b2", "a=0,4 b=2,6", "b=2,6", []string{`pod a, container "0": CPUs "0,4": CPUs 0,4 are reserved`}},
 		{"both have a CPU", machineS(), Options{}, "a2 b2", "a=1,5 b=5-6", "a=1,5", []string{`pod b, container "0": CPUs "5-6": CPUs 5 are those of pod a`}},
 		{"a CPU is offline", machineS(), Options{}, "a2", "a=1,12", "", []string{"CPUs 12 are offline"}},
-		{"the kernel took a CPU away", machineS(), Options{}, "a2", "a=1", "", []string{"they are 1, and 2 are asked for"}},
+		{"the kernel took a CPU away", machineS(), Options{}, "a2", "a=1", "", []string{"they are 1 CPUs; want 2"}},
 		{"it has shared until now", machineS(), Options{}, "a2 b2", "a=0-7 b=0-7", "", []string{"they are 8", "they are 8"}},
 		{"no cpuset", machineS(), Options{}, "a2", "a=", "", []string{"they are 0"}},
 		{"unknown pods", machineS(), Options{}, "a2", "a=1,5 x=2,6", "a=1,5", []string{`pod x, container "0": CPUs "2,6": pod is not on this node`}},
@@ -68,9 +68,9 @@ func TestRebuild(t *testing.T) {
 // What a pod had is taken as it is, or reported.
 func TestRebuildPodLevel(t *testing.T) {
 	for _, tc := range []struct{ name, has, want, problem string }{
-		{"a pool of another size", "=1-2 0=1", "", `pod a: CPUs "1-2": they are 2, and 4 are asked for`},
-		{"beyond the pool", "=1-2,5-6 0=3,7 1=2,6", "1=2,6", `container "0": CPUs "3,7": the pod's are "1-2,5-6"`},
-		{"another number", "=1-2,5-6 0=1,2,5 1=6", "1=6", "they are 3, and the container asks for 2"},
+		{"a pool of another size", "=1-2 0=1", "", `pod a: CPUs "1-2": they are 2 CPUs; want 4`},
+		{"beyond the pool", "=1-2,5-6 0=3,7 1=2,6", "1=2,6", `container "0": CPUs "3,7": they are not among the pod's CPUs "1-2,5-6"`},
+		{"another number", "=1-2,5-6 0=1,2,5 1=6", "1=6", "they are 3 CPUs; the container requests 2"},
 		{"overlap", "=1-2,5-6 0=1,5 1=1-2,5-6", "0=1,5", "CPUs 1,5 are exclusive to another container"},
 		{"no pool, as it was kept", "= 0=1,5 1=2,6", "0=1,5", ""},
 		{"no pool that would fit", "0=1,5 1=0,2-4,6-7", "0=1,5", ""},
