@@ -42,7 +42,8 @@ func (f files) payload() (atomicdir.Payload, error) {
 	return out.Clean()
 }
 
-// fingerprint returns a hash of the files, by their versions if they have some, and of more.
+// fingerprint returns a hash of more and of the files: of their versions, or of the data of
+// files without a version.
 func (f files) fingerprint(more ...any) string {
 	h := sha256.New()
 	put(h, fmt.Sprint(more...))

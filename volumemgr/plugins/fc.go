@@ -25,8 +25,7 @@ type fcConfig struct {
 	Root string
 	// Machine is the directory that contains dev and sys; "/".
 	Machine string
-	// Run runs programs: blkid, fsck, mkfs, multipath and blockdev; nil runs
-	// them.
+	// Run executes blkid, fsck, mkfs, multipath and blockdev; nil uses os/exec.
 	Run Run
 }
 
@@ -37,14 +36,14 @@ const (
 	maxLUN   = 255 // the API's
 )
 
-// appear is the time to wait for a disk after a scan; others is the time to wait for its other
-// paths after the first.
+// appear limits the wait for a disk after a scan; others limits the wait for its other paths
+// after the first.
 const (
 	appear = 20 * time.Second
 	others = 2 * time.Second
 )
 
-// detail describes which disk it is.
+// detail identifies a disk.
 type detail struct {
 	WWNs  []string `json:"wwns,omitempty"`
 	LUN   int32    `json:"lun,omitempty"`

@@ -127,7 +127,7 @@ func checkHostPath(path string, kind v1.HostPathType) error {
 	if kind == v1.HostPathUnset {
 		return nil
 	}
-	want, known := kinds(kind)
+	want, known := kindText(kind)
 	if !known {
 		return fmt.Errorf("hostPath.type %q, want \"\", DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice or BlockDevice", kind)
 	}
@@ -162,8 +162,8 @@ func create(path string, kind v1.HostPathType) error {
 	return nil
 }
 
-// kinds returns the name of a hostPath type for error messages.
-func kinds(kind v1.HostPathType) (text string, known bool) {
+// kindText returns the name of a hostPath type for error messages.
+func kindText(kind v1.HostPathType) (text string, known bool) {
 	switch kind {
 	case v1.HostPathDirectoryOrCreate, v1.HostPathDirectory:
 		return "a directory", true

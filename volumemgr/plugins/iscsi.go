@@ -24,8 +24,8 @@ type iscsiConfig struct {
 	Source ContentSource
 	// Machine is the directory that contains dev, sys and iscsiadm's database; "/".
 	Machine string
-	// Run runs programs: blkid, fsck, mkfs, iscsiadm, multipath and blockdev;
-	// nil runs them.
+	// Run executes blkid, fsck, mkfs, iscsiadm, multipath and blockdev; nil uses
+	// os/exec.
 	Run Run
 }
 
@@ -115,7 +115,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 	for _, p := range d.Portals {
 		there := sessions[session{p, d.IQN}]
 		if there && !slices.Contains(shared, p) {
-			continue // not begun for a volume, or noted already
+			continue // the session existed before the volume, or is recorded
 		}
 		if !slices.Contains(d.Ours, p) {
 			d.Ours = append(d.Ours, p)

@@ -51,7 +51,7 @@ func chapOf(prefix string, secret map[string][]byte) []setting {
 	return out
 }
 
-// where finds files below a place of the database.
+// where returns the paths of files below one of places.
 type where func(place string) ([]string, error)
 
 // discoveryFile returns the path of the record of a discovery at a portal.
@@ -106,8 +106,8 @@ func nodeFiles(iqn, portal, iface string) where {
 	}
 }
 
-// set changes the settings in every record that there is; none is an error. No
-// error has a value.
+// set changes the settings in every record that find returns; it is an error if there is
+// none. No error contains a value, which may be a secret.
 func (db *database) set(find where, settings []setting) error {
 	for _, s := range settings {
 		if len(s.value) > maxSecret || strings.ContainsAny(s.value, "\n\r\x00") || strings.TrimSpace(s.value) != s.value {

@@ -25,7 +25,7 @@ const (
 	port         = "3260"
 )
 
-// iscsiDetail describes which disk it is and how to get there.
+// iscsiDetail identifies a disk and the portals that lead to it.
 type iscsiDetail struct {
 	IQN     string   `json:"iqn"`
 	LUN     int32    `json:"lun"`

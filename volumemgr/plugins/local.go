@@ -35,9 +35,9 @@ type localPluginConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory; devices are mounted below it.
 	Root string
-	// Run runs mkfs, blkid and fsck; nil runs them.
+	// Run executes mkfs, blkid and fsck; nil uses os/exec.
 	Run Run
-	// Loops hold block devices that pods have; nil are the kernel's.
+	// Loops attaches loop devices to the block devices of pods; nil uses the kernel's.
 	Loops loopDevices
 }
 
@@ -70,8 +70,8 @@ type localPlugin struct {
 	stat  func(path string) (fs.FileInfo, error) // os.Stat
 	links func(path string) (string, error)      // filepath.EvalSymlinks
 	looks detached.Group[fs.FileInfo]
-	// follows resolves links, and loops makes and ends loop devices, one after the
-	// other for each file.
+	// follows and loops make the calls that resolve links, and that attach and detach
+	// loop devices: one at a time for each file.
 	follows detached.Group[string]
 	loops   detached.Queue
 
@@ -79,7 +79,8 @@ type localPlugin struct {
 	paths map[string]*pathLock
 }
 
-// pathLock keeps pods with the same volume apart.
+// pathLock is a lock on the path of a volume, so that set-ups for several pods do not
+// overlap.
 type pathLock struct {
 	held  chan struct{} // of one place
 	users int

@@ -22,7 +22,7 @@ type loopDevices interface {
 	// errors.ErrUnsupported without loop devices. It may block on the device
 	// without limit.
 	Attach(file string, readOnly bool) error
-	// Detach takes away every loop device that is on the file.
+	// Detach detaches every loop device from the file.
 	Detach(file string) error
 }
 
@@ -49,7 +49,7 @@ func isBlock(v *volumemgr.Volume) bool {
 	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
 }
 
-// podFile stands for the device in one pod.
+// podFile returns the path of the file to which the device is bound for one pod.
 func (p *localPlugin) podFile(v *volumemgr.Volume) string {
 	return filepath.Join(p.devicesDir(), v.Name, string(v.UID))
 }
@@ -86,7 +86,7 @@ func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (strin
 	return path, nil
 }
 
-// bindDevice binds a device to a file, unless that one is bound there.
+// bindDevice bind-mounts a device on a file, in place of another device there.
 func (p *localPlugin) bindDevice(ctx context.Context, device, file string) error {
 	found, err := mount.Find(ctx, p.cfg.Mounter, file)
 	if err != nil {
@@ -125,8 +125,8 @@ func (p *localPlugin) sameFile(ctx context.Context, a, b string) (bool, error) {
 	return os.SameFile(x, y), nil
 }
 
-// onLoops makes one call for the loop device of a file, after the earlier ones: a
-// device that does not answer may block it.
+// onLoops makes a call for the loop device of a file, after earlier calls for that file
+// have ended. It waits until ctx ends: a call may block on the device for ever.
 func (p *localPlugin) onLoops(ctx context.Context, file string, call func() error) error {
 	_, err := detached.Next(ctx, &p.loops, file, func() (struct{}, error) { return struct{}{}, call() })
 	return err

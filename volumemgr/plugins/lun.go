@@ -30,7 +30,7 @@ type lunTarget struct {
 	// Lock serializes the calls for the disk and for others that they could
 	// disturb; Key if empty.
 	Lock string `json:"lock,omitempty"`
-	// Block says that pods have the disk as a device, and not its files.
+	// Block means that pods use the disk as a block device, not as a file system.
 	Block bool `json:"block,omitempty"`
 	// Detail is data of the lunNetwork. It has no secrets.
 	Detail json.RawMessage `json:"detail"`
@@ -59,7 +59,7 @@ type lunConfig struct {
 	Network lunNetwork
 	// Root is the agent's directory.
 	Root string
-	// Run runs programs; nil runs them.
+	// Run executes programs; nil uses os/exec.
 	Run Run
 }
 
@@ -203,7 +203,7 @@ func (p *lunPlugin) records(name string, sync bool) durable.Dir {
 // lunVersion is the version of the records' format.
 const lunVersion = 1
 
-// lunRecord is the file about a disk.
+// lunRecord is the file format of a disk's record.
 type lunRecord struct {
 	Version int `json:"version"`
 	lunTarget
@@ -277,7 +277,7 @@ func (p *lunPlugin) turn(ctx context.Context, t lunTarget, f func() error) error
 // attach attaches the disk.
 func (p *lunPlugin) attach(ctx context.Context, t lunTarget, v *volumemgr.Volume) (string, error) {
 	if have, err := p.read(lunName(t)); err == nil {
-		t.Detail = have.Detail // with the stored detail
+		t.Detail = have.Detail // as Attach has changed it before
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -413,7 +413,7 @@ func (p *lunPlugin) sharing(table mount.Table, path string) (out []mount.Entry) 
 	return out
 }
 
-// remember records the device of a pod's volume.
+// remember writes the device of a pod's volume into its state directory.
 func remember(v *volumemgr.Volume, name string) error {
 	if v.StateDir == "" {
 		return nil
@@ -425,7 +425,7 @@ func remember(v *volumemgr.Volume, name string) error {
 	return dir.Replace(deviceOf, []byte(name))
 }
 
-// forget removes the note.
+// forget removes the file that remember wrote.
 func forget(v *volumemgr.Volume) error {
 	if v.StateDir == "" {
 		return nil

@@ -94,7 +94,7 @@ func ConformMounter(t *testing.T, m mount.Mounter) {
 		}
 		to := filepath.Join(top, "to")
 		if err := m.Bind(ctx, mount.Bind{Source: filepath.Join(top, "d"), Target: to}); err == nil {
-			t.Error("a directory on a file")
+			t.Error("bound a directory on a file; want an error")
 		}
 		if err := m.Bind(ctx, mount.Bind{Source: filepath.Join(top, "from"), Target: to}); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func ConformMounter(t *testing.T, m mount.Mounter) {
 			t.Fatal(err)
 		}
 		if err := m.Unmount(ctx, a, mount.Plain); err == nil {
-			t.Error("unmounted below a mount")
+			t.Error("unmounted a file system below another mount; want an error")
 		}
 		if err := mount.Clean(ctx, m, a, mount.Plain); err == nil {
 			t.Error("cleaned below a mount")
