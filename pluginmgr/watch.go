@@ -148,10 +148,10 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 				if !ok {
 					return
 				}
-				log.Warn("changes of the plugins' directory may have been missed", zap.Error(err))
+				log.Warn("event queue of plugin directory overflowed or failed; reading the directory again", zap.Error(err))
 			}
 			if err := w.add(dir); err != nil { // new directories too
-				log.Warn("a directory of plugins is not watched", zap.Error(err))
+				log.Warn("failed to watch directory of plugins", zap.Error(err))
 			}
 			select {
 			case w.wake <- struct{}{}:
