@@ -88,7 +88,7 @@ type Bundles struct {
 	mu       sync.Mutex
 	all      map[string]bundle // by name; nil: not known
 	recalled bool              // they are from the Memory
-	problem  error             // why there was no answer; nil if there was one
+	problem  error             // why the bundles are not known; nil if they are
 }
 
 var _ plugins.Bundles = (*Bundles)(nil)

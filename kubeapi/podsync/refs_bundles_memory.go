@@ -51,7 +51,7 @@ func (b *Bundles) recall() {
 	}
 }
 
-// changed has all written soon. b.mu is held.
+// changed requests a write of all bundles. b.mu is held.
 func (b *Bundles) changed() {
 	select {
 	case b.change <- struct{}{}:
@@ -59,7 +59,7 @@ func (b *Bundles) changed() {
 	}
 }
 
-// remembers stores changes until ctx ends, and then a last time.
+// remembers stores the bundles after changes until ctx ends, and then a last time.
 func (b *Bundles) remembers(ctx context.Context) {
 	if b.cfg.Memory == nil {
 		return
@@ -70,7 +70,7 @@ func (b *Bundles) remembers(ctx context.Context) {
 			return
 		case <-b.change:
 		}
-		b.remember() // at once: the machine may lose its power with the first pod
+		b.remember() // without delay: the machine may lose power soon after the first pod has started
 		t := time.NewTimer(bundlesSettle)
 		select {
 		case <-ctx.Done():

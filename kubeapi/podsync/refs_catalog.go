@@ -171,7 +171,7 @@ func (c *Catalog) Handler(ctx context.Context, class string) (string, error) {
 	return "", fmt.Errorf("runtime class %q is not found", class)
 }
 
-// release ends all waits.
+// release ends all waits for services and classes: Patience has passed, or Run has ended.
 func (c *Catalog) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +179,8 @@ func (c *Catalog) release() {
 	c.know(1)
 }
 
-// know wakes the waiting callers. c.mu is held.
+// know records that services or classes are known, and wakes the callers that wait for
+// them. c.mu is held.
 func (c *Catalog) know(which int) {
 	ch := [2]chan struct{}{c.services, c.classes}[which]
 	select {
@@ -295,7 +296,7 @@ func (c *Catalog) recall() {
 	}
 }
 
-// remember writes all, if it changed.
+// remember stores the catalog if it differs from the stored one.
 func (c *Catalog) remember() {
 	c.mu.Lock()
 	changed := c.changed && c.cfg.Memory != nil && c.known[0] && c.known[1]

@@ -92,11 +92,11 @@ type certificateRecord struct {
 	key, chain       []byte    // in PEM; nil: nothing was issued yet
 	refreshAt        time.Time // beginRefreshAt, with the jitter
 	notAfter         time.Time
-	overdue, expired bool // there was an event
+	overdue, expired bool // the event about it was sent
 
 	request *request // pending; nil: none
-	refused error    // final
-	state   string   // denied, failed or ""
+	refused error    // the final error after a denied or failed request; nil: none
+	state   string   // of that request: denied, failed or ""
 }
 
 // request is a request without an answer.
@@ -106,7 +106,7 @@ type request struct {
 	public crypto.PublicKey
 	key    []byte // in PEM
 	made   time.Time
-	seen   bool // it was read since
+	seen   bool // it was read at least once
 }
 
 // CertificateIssuer requests the certificates of pods from an API server's signers
@@ -239,7 +239,7 @@ func (i *CertificateIssuer) record(s source, signer string) *certificateRecord {
 	return r
 }
 
-// set changes fields that other calls read.
+// set calls change with i.mu held, for fields that other calls read.
 func (i *CertificateIssuer) set(change func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -278,7 +278,8 @@ func (i *CertificateIssuer) step(ctx context.Context, pod *v1.Pod, want *v1.PodC
 	return i.look(ctx, pod, r)
 }
 
-// late reports a certificate that should be another by now, each once.
+// late sends an event about a certificate whose refresh is overdue, and one when it has
+// expired; each once.
 func (i *CertificateIssuer) late(pod *v1.Pod, r *certificateRecord, now time.Time) {
 	if now.After(r.refreshAt.Add(overdueAfter)) && !r.overdue {
 		r.overdue = true
@@ -382,7 +383,7 @@ func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// look reads the pending request and stores its result.
+// look reads the pending request, and stores its result if there is one.
 func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificateRecord) error {
 	q := r.request
 	status, err := i.read(ctx, pod.Namespace, q)
@@ -412,7 +413,8 @@ func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificat
 	return fmt.Errorf("PodCertificateRequest %s: %w", q.name, errNotIssued)
 }
 
-// refuse ends the tries of a source.
+// refuse records that a request was denied or failed: no further request is made for the
+// source.
 func (i *CertificateIssuer) refuse(pod *v1.Pod, r *certificateRecord, state, how string, c *metav1.Condition) error {
 	err := fmt.Errorf("PodCertificateRequest %s/%s %s, reason=%q, message=%q", pod.Namespace, r.request.name, how, cut(c.Reason), cut(c.Message))
 	i.set(func() { r.refused, r.state, r.request = err, state, nil })

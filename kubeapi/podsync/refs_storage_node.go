@@ -187,7 +187,7 @@ func (s *Storage) makeCSINode(ctx context.Context, k kubeapi.Key, node *v1.Node,
 	return nil
 }
 
-// refsEntry is how a CSINode shows a driver.
+// refsEntry returns the entry of a driver in the CSINode.
 func refsEntry(d plugins.CSINodeDriver) storagev1.CSINodeDriver {
 	e := storagev1.CSINodeDriver{Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
 	if d.Limit > 0 {
@@ -241,7 +241,7 @@ func csiNodePatch(o *storagev1.CSINode, installed []plugins.CSINodeDriver, remov
 	return gone, patch
 }
 
-// count is how many volumes an entry allows; 0 if it does not say.
+// count returns the volume limit of an entry; 0 if it has none.
 func count(d storagev1.CSINodeDriver) int32 {
 	if d.Allocatable == nil || d.Allocatable.Count == nil {
 		return 0

@@ -104,14 +104,14 @@ func (s *Sink) Counts() SinkCounts {
 	return s.counts
 }
 
-// count adds to one of them.
+// count calls add with s.mu held.
 func (s *Sink) count(add func(*SinkCounts)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	add(&s.counts)
 }
 
-// known is the result of the last calls for a pod.
+// known is what the last calls for a pod returned.
 type known struct {
 	version string // of status; "" if there is none
 	status  v1.PodStatus

@@ -125,8 +125,8 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// fieldJSON is a field of a status as JSON, nil if it is left out there. All fields of a
-// status are left out when they are empty.
+// fieldJSON returns a field of a status as JSON, nil if it is empty: all fields of a status
+// have omitempty.
 func fieldJSON(v reflect.Value) ([]byte, error) {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -138,7 +138,7 @@ func fieldJSON(v reflect.Value) ([]byte, error) {
 			return nil, nil
 		}
 	}
-	// By the address, as a struct's fields are: a copy would be made for each.
+	// A pointer, since a value in an interface would be copied.
 	b, err := json.Marshal(v.Addr().Interface())
 	if string(b) == "null" {
 		return nil, err
@@ -219,7 +219,7 @@ func withoutRest(was, is *v1.PodCondition, content []byte) json.RawMessage {
 	return append(content, '}')
 }
 
-// byType are the node's conditions of a list.
+// byType returns the node's conditions in a list, by type.
 func byType(list []v1.PodCondition) map[v1.PodConditionType]*v1.PodCondition {
 	out := make(map[v1.PodConditionType]*v1.PodCondition, len(list))
 	for i := range list {
@@ -230,7 +230,7 @@ func byType(list []v1.PodCondition) map[v1.PodConditionType]*v1.PodCondition {
 	return out
 }
 
-// conditionJSON is a condition as JSON, nil for none.
+// conditionJSON returns a condition as JSON; nil for nil.
 func conditionJSON(c *v1.PodCondition) ([]byte, error) {
 	if c == nil {
 		return nil, nil

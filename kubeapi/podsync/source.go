@@ -70,7 +70,7 @@ func (c SourceConfig) validate() error {
 			errs = append(errs, errors.New("SourceConfig."+name+" is "+d.String()+"; want a positive duration"))
 		}
 	}
-	// A key without a place to keep anything is most likely a forgotten Memory.
+	// A Seal without a Memory has no effect: the Memory was most likely forgotten.
 	if c.Seal != nil && c.Memory == nil {
 		errs = append(errs, errors.New("SourceConfig.Seal requires SourceConfig.Memory"))
 	}
@@ -153,10 +153,11 @@ type running struct {
 type entry struct {
 	pod  *v1.Pod // never changed
 	over *v1.Pod // a later version in a terminal phase that the watch has not delivered yet; nil
-	out  *v1.Pod // as it was handed out; nil before
+	out  *v1.Pod // as it was delivered; nil before
 	key  string  // in Memory
 	refs []Ref
-	// due is when the pod is delivered with or without all it refers to.
+	// due is the time at which the pod is delivered even if objects that it refers to are not
+	// known yet.
 	due       time.Time
 	delivered bool
 	early     bool      // it is in the server's first answer: it may run since before a restart
@@ -220,8 +221,8 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	s.mu.Lock()
 	s.run.memory = memory
 	s.mu.Unlock()
-	// Before the watch begins, so that its first answer meets the pods of before, and
-	// can say which of them are over.
+	// Before the watch begins: its first answer is compared with the stored pods, to find
+	// those that were deleted.
 	s.recall(memory)
 	s.run.wg.Go(func() { _ = pods.Run(ctx) })
 	if memory != nil {
@@ -250,7 +251,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 			timer.Reset(max(time.Until(next), time.Millisecond))
 		}
 	}
-	// Nothing changes the state any more when it is kept for the last time.
+	// The state does not change after this; it is stored a last time below.
 	s.run.wg.Wait()
 	if memory != nil {
 		memory.keepAll(s.wanted)
@@ -305,7 +306,7 @@ func (s *Source) impatient() {
 	s.wake()
 }
 
-// failed notes that the server did not answer, or not with pods.
+// failed records that the server did not answer, or answered with an error.
 func (s *Source) failed(err error, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +315,7 @@ func (s *Source) failed(err error, again time.Duration) {
 	if !kubeapi.IsAnswer(err) {
 		s.gate.Close()
 	}
-	// Once for each time of trouble, and not for each try.
+	// Logged once for each outage, not for each try.
 	if !s.troubled {
 		s.cfg.Log.Warn("failed to read pods from the API server; keeping the last state", zap.Error(err), zap.Duration("retry", again))
 	}
@@ -322,7 +323,7 @@ func (s *Source) failed(err error, again time.Duration) {
 	s.wake()
 }
 
-// well notes that the server answers. s.mu is held.
+// well records that the server answers. s.mu is held.
 func (s *Source) well() {
 	if s.troubled {
 		s.cfg.Log.Info("read pods from the API server again")

@@ -36,8 +36,8 @@ type SourceMemory interface {
 }
 
 const (
-	// statusEvery is how often a pod is written of which only the status changed:
-	// the node itself knows its status better.
+	// statusEvery is the shortest time between two writes of a pod of which only the
+	// status has changed: the node has its own records of the status.
 	statusEvery = time.Minute
 	// writeAgain is the pause after a failed write.
 	writeAgain = 30 * time.Second
@@ -46,7 +46,7 @@ const (
 	maxObject = 32 << 20
 )
 
-// item is a value to keep.
+// item is a value to store.
 type item struct {
 	key string
 	is  metav1.Object
@@ -80,9 +80,9 @@ type keeper struct {
 	signal chan struct{}
 
 	have    map[string]saved
-	unknown map[string]bool // keys whose values could not be understood
+	unknown map[string]bool // keys whose values could not be decoded or decrypted
 	failed  map[string]failure
-	// failing keeps the log to one line for each time of trouble.
+	// failing means that a failure was logged: there is one line for each outage.
 	failing bool
 }
 
@@ -103,8 +103,8 @@ type failure struct {
 	at time.Time
 }
 
-// rests is how long a write of that version, or a deletion if it is nil, is still to be left
-// alone; 0: not at all.
+// rests returns the time until the failed write of that version, or the failed deletion if
+// it is nil, is tried again; 0 if it is due.
 func (f failure) rests(is metav1.Object) time.Duration {
 	if (is == nil) != (f.is == nil) || is != nil && !same(f.is, is) && !statusOnly(f.is, is) {
 		return 0
@@ -186,7 +186,7 @@ func (k *keeper) look() {
 // run writes until ctx ends. It may block on the disk; no other goroutine waits for
 // it.
 func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool, func())) {
-	// The first hour ends without a reason, which does no harm.
+	// Nothing is due at first: the timer has any long time.
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	for {
@@ -204,7 +204,7 @@ func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool, func())) 
 	}
 }
 
-// keepAll keeps everything at the end.
+// keepAll writes everything that has changed, when Run ends.
 func (k *keeper) keepAll(wanted func() ([]item, bool, func())) {
 	items, complete, done := wanted()
 	k.keep(items, complete, true)
@@ -233,8 +233,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		if ok && (old.is == it.is || same(old.is, it.is)) {
 			continue
 		}
-		// The node's own reports return by the watch, often many in a minute: each
-		// would be a write to flash.
+		// Statuses that this node has published return by the watch, often many in a
+		// minute. Not each of them is written, to spare flash storage.
 		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
 			old.later = it.is
 			k.have[it.key] = old
@@ -247,7 +247,7 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		}
 		news = append(news, it)
 	}
-	// Whatever fails, the rest is written all the same.
+	// A failed write does not prevent the others.
 	for i, err := range k.writeAll(news) {
 		if err != nil {
 			errs = append(errs, err)
@@ -289,26 +289,27 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	return next
 }
 
-// same reports whether two versions of an object are one.
+// same reports whether two versions of an object are equal.
 func same(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
-// statusOnly reports whether two versions of a pod differ only in the node's own
-// status and in irrelevant fields.
+// statusOnly reports whether two versions of a pod differ only in the node's own status and
+// in irrelevant fields. A changed phase counts as another difference, unless
+// startMayWait.
 func statusOnly(a, b metav1.Object) bool {
 	p, ok := a.(*v1.Pod)
 	q, ok2 := b.(*v1.Pod)
-	return ok && ok2 && p.UID == q.UID && (p.Status.Phase == q.Status.Phase || began(p, q)) &&
+	return ok && ok2 && p.UID == q.UID && (p.Status.Phase == q.Status.Phase || startMayWait(p, q)) &&
 		equality.Semantic.DeepEqual(p.Spec, q.Spec) && equality.Semantic.DeepEqual(p.DeletionTimestamp, q.DeletionTimestamp) &&
 		equality.Semantic.DeepEqual(p.Labels, q.Labels) && equality.Semantic.DeepEqual(p.Annotations, q.Annotations)
 }
 
-// began reports whether a pod has started to run in a way that its record must
-// show. That can wait like the rest of its status if its containers would be
-// started again anyhow. It cannot wait for a pod with a deadline, or whose
-// containers, init containers included, may end for good.
-func began(p, q *v1.Pod) bool {
+// startMayWait reports whether the change from p to q is a start that need not be stored at
+// once: after a crash, the pod's containers would be started again anyway. The start of a
+// pod with a deadline, with init containers, or with containers that may end without a
+// restart, has to be stored.
+func startMayWait(p, q *v1.Pod) bool {
 	return p.Status.Phase == v1.PodPending && q.Status.Phase == v1.PodRunning && len(q.Spec.InitContainers) == 0 &&
 		q.Spec.RestartPolicy == v1.RestartPolicyAlways && q.Spec.ActiveDeadlineSeconds == nil
 }
@@ -361,7 +362,7 @@ func (k *keeper) write(it item) error {
 	return k.memory.Write(it.key, b)
 }
 
-// recall reads everything that was kept and can be understood.
+// recall reads all stored values that can be decoded and decrypted.
 func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 	keys, err := k.memory.Keys()
 	if err != nil {
@@ -381,9 +382,9 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 			continue // not a value of this package
 		}
 		if err := k.read(key, into); err != nil {
-			// Without a key they are kept: the key may be there at the next start.
-			// With another key they can never be read again, and are removed when
-			// the server has answered.
+			// Without a key, encrypted values are kept: the next start may have the
+			// key. Values that were encrypted with another key are removed when the
+			// server has answered.
 			noKey := errors.Is(err, seal.ErrNoKey)
 			if !noKey {
 				k.unknown[key] = true
@@ -423,13 +424,13 @@ func empty(key string) metav1.Object {
 	return nil
 }
 
-// read reads one object into into, and notes it as saved.
+// read decodes the value of a key into into, and records it as saved.
 func (k *keeper) read(key string, into metav1.Object) error {
 	b, err := k.memory.Read(key)
 	if err != nil {
 		return err
 	}
-	// Files may be from a time without a key.
+	// The value may have been written without a key.
 	clear := !seal.Sealed(b)
 	if b, err = k.seal.Unseal(key, b); err != nil {
 		return err
@@ -447,7 +448,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 		return fmt.Errorf("record has the object of key %s; want that of %s", itemKey(kindOf(into), into), key)
 	}
 	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
-		return nil // it is written again, encrypted
+		return nil // not recorded as saved: it is written again, encrypted
 	}
 	k.have[key] = saved{is: into, at: time.Now()}
 	return nil

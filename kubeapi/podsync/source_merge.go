@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// replace takes the server's whole answer. It is called by the follower after each
-// list, before any put or remove that follows.
+// replace replaces the pods by those of a list. The follower calls it after each list,
+// before put and remove.
 func (s *Source) replace(all []*v1.Pod, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 			e.over = nil // its version is from the lost store
 		}
 		switch {
-		// A second answer of the wiped server does not begin the grace anew.
+		// A second answer of the wiped server does not restart WipeGrace.
 		case have[k], !e.held.IsZero():
 		case wiped:
 			e.held = time.Now().Add(s.cfg.WipeGrace)
@@ -53,8 +53,8 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	s.wake()
 }
 
-// isWiped reports whether the server has seen less than this node has. s.mu is
-// held.
+// isWiped reports whether the server's version is older than one that this node has seen:
+// its store was wiped or restored. s.mu is held.
 func (s *Source) isWiped(version string) bool {
 	// Versions grow with each write to the store, whatever object it is of.
 	if kubeapi.Older(version, s.version) {
@@ -68,7 +68,7 @@ func (s *Source) isWiped(version string) bool {
 	return false
 }
 
-// put takes an event of a pod that was added or modified.
+// put records a pod that was added or modified.
 func (s *Source) put(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +76,8 @@ func (s *Source) put(p *v1.Pod) {
 	s.set(p)
 }
 
-// remove takes an event of a deletion. One of a pod that has a successor already is
-// late, and ignored.
+// remove records the deletion of a pod. It ignores a pod that was replaced by another of
+// its name.
 func (s *Source) remove(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Source) remove(p *v1.Pod) {
 	}
 }
 
-// set notes a pod's newest version. s.mu is held. p is the caller's no more.
+// set records the newest version of a pod, and owns p. s.mu is held.
 func (s *Source) set(p *v1.Pod) {
 	k := keyOf(p)
 	e := s.pods[k]
@@ -106,8 +106,8 @@ func (s *Source) set(p *v1.Pod) {
 		if e.pod.ResourceVersion == p.ResourceVersion {
 			return
 		}
-		// The API never takes a deletion back: this is a restored store, and the pod is
-		// being stopped already.
+		// A deletion is never undone in the API: this server has a restored store, and the
+		// pod is being stopped already.
 		if old := e.pod; old.DeletionTimestamp != nil && p.DeletionTimestamp == nil {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = old.DeletionTimestamp, old.DeletionGracePeriodSeconds
 		}
@@ -167,8 +167,9 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	// The missing pods may be gone meanwhile.
 	s.changed = s.changed || s.partial && !partial
 	switch {
-	// Nothing new; or a server that may answer in a moment, with nothing remembered
-	// that is better than waiting; or a first snapshot that would lack pods.
+	// No snapshot: without a change; or while the server may still answer, unless there
+	// are stored pods and it failed or Patience is over; or if the first snapshot would
+	// lack pods.
 	case !s.changed, !s.synced && (len(s.pods) == 0 || !s.patient && !s.troubled), !s.spoken && waiting:
 		return snap, false, next
 	}
@@ -193,9 +194,9 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	return snap, true, next
 }
 
-// handOut returns a copy of a pod with its own annotations; everything else is
-// shared. podmgr writes annotations, and the API's object must not change for the
-// sink's patches.
+// handOut returns a copy of a pod, with a copy of its annotations; everything else is
+// shared. podmgr changes the annotations, while the sink compares statuses with the
+// API's unchanged object.
 func handOut(p *v1.Pod) *v1.Pod {
 	c := *p
 	c.Annotations = make(map[string]string, len(p.Annotations)+2)

@@ -19,8 +19,8 @@ import (
 // object is an object that pods refer to. Source.mu guards it.
 type object struct {
 	ref Ref
-	// users counts the pods and objects that refer to it; the object goes with the
-	// last.
+	// users counts the pods and objects that refer to it. The object is dropped with the
+	// last one.
 	users int
 	is    metav1.Object // nil, if it is not there or was not read; never changed
 	known bool          // the server has answered since the start
@@ -42,14 +42,14 @@ func (s *Source) refer(from *[]Ref, refs []Ref) {
 			s.refs[r] = o
 		}
 		if r.Kind == kindResource && o.users > 0 && !slices.Contains(old, r) {
-			o.poke() // it has been reserved for one more pod
+			o.poke() // its status may have changed: it is reserved for one more pod
 		}
 		o.users++
 		if o.stop == nil && !o.settled() {
 			s.follow(o)
 		}
 		if o.is != nil && o.next == nil {
-			s.refer(&o.next, nextOf(o.is)) // it was remembered
+			s.refer(&o.next, nextOf(o.is)) // it was read from Memory
 		}
 	}
 	for _, r := range old {
@@ -107,13 +107,13 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 	return out
 }
 
-// leadsTo reports whether an object is another one, or refers to it. s.mu is held.
+// leadsTo reports whether from is to, or refers to it. s.mu is held.
 func (s *Source) leadsTo(from, to Ref) bool {
 	o := s.refs[from]
 	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })
 }
 
-// poke has a polled object read now.
+// poke triggers a read of a polled object.
 func (o *object) poke() {
 	select {
 	case o.again <- struct{}{}:
@@ -187,7 +187,7 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 	f, err := kubeapi.NewFollower(kubeapi.FollowConfig[T]{
 		Client: s.cfg.Client, Resource: r, Namespace: o.ref.Namespace, Fields: "metadata.name=" + o.ref.Name, NewList: newList,
 		Replace: func(all []T, _ string) {
-			// The server has said that it is not there, which is knowledge, too.
+			// The object does not exist.
 			if len(all) == 0 {
 				s.know(o, nil)
 			} else {
@@ -209,7 +209,7 @@ func begin[T kubeapi.FollowedObject](ctx context.Context, s *Source, o *object, 
 	return err
 }
 
-// know stores the server's version of an object.
+// know records the server's version of an object; nil if it does not exist.
 func (s *Source) know(o *object, is metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +225,7 @@ func (s *Source) know(o *object, is metav1.Object) {
 		o.stop()
 		o.stop = nil
 	}
-	// The same version again, as after a watch began anew.
+	// The version is known, as after a restarted watch.
 	if !news {
 		return
 	}

@@ -18,8 +18,8 @@ import (
 
 // The node authorizer lets a node get claims and volumes, and not watch them.
 const (
-	pollUnbound = 2 * time.Second // a pod waits for it
-	pollBound   = time.Minute     // it may grow
+	pollUnbound = 2 * time.Second // while a pod waits for the object
+	pollBound   = time.Minute     // afterwards: the volume may be expanded
 )
 
 // polled is the type of objects that are polled.
@@ -44,7 +44,7 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 			if s.bound(o, is) {
 				pause = pollBound
 			}
-		// A claim may be made after the pod that names it.
+		// A claim may be created after the pod that names it.
 		case apierrors.IsNotFound(err):
 			s.know(o, nil)
 		case ctx.Err() == nil:
@@ -64,8 +64,8 @@ func (s *Source) poll(ctx context.Context, o *object, r kubeapi.Resource, empty 
 	}
 }
 
-// bound reports whether an object is in the state for which its pods wait. ref is
-// the object in the table, o the version that was just read.
+// bound reports whether an object is in the state for which its pods wait. ref is its
+// entry in Source.refs, o the version that was just read.
 func (s *Source) bound(ref *object, o metav1.Object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:
