@@ -13,9 +13,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Inspections: one at a time for each pod, and Config.Inspections of them at a time
-// on the whole. News that comes during an inspection leads to one more after it.
-// Functions here are called with m.mu held, unless they are methods for users.
+// Inspections: one at a time for each pod, and Config.Inspections at a time for all pods.
+// An event or list during an inspection leads to another inspection after it. Functions
+// here are called with m.mu held, unless they are exported.
 
 // Limits of inspections.
 const (
@@ -64,7 +64,7 @@ func (r *record) pace(now time.Time) time.Duration {
 	if r.paid.Before(now) {
 		r.paid = now
 	}
-	// Not counted yet: the look that waits is counted when it begins.
+	// A delayed inspection is counted when it begins.
 	if ahead := r.paid.Sub(now); ahead > (lookBurst-1)*lookEvery {
 		return ahead - (lookBurst-1)*lookEvery
 	}
@@ -79,13 +79,13 @@ func (m *Manager) later(r *record, wait time.Duration) {
 	r.retry = time.AfterFunc(wait, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		// The timer was stopped after it had fired: somebody looked meanwhile.
+		// The timer was stopped after it had fired: the pod has been inspected since.
 		if !r.paced {
 			return
 		}
 		r.paced = false
-		// Asked again under the lock: the pod may have been seen, held or dropped
-		// since.
+		// Checked again with the lock held: the pod may have been inspected, held or
+		// dropped since.
 		if r.flight == nil && r.dirty && r.held == 0 && m.records[r.uid] == r && m.ctx.Err() == nil {
 			r.paid = r.paid.Add(lookEvery)
 			m.inspect(r)
