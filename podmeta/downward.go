@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Field is a field of a pod's metadata as the downward API shows it, and whether
-// path names one: metadata.name, .namespace, .uid, .labels and .annotations, and
-// the last two with ['KEY']. A label or annotation that is not there is empty.
+// Field returns a field of a pod's metadata as the downward API shows it: metadata.name,
+// .namespace, .uid, .labels, .annotations, and the last two with ['KEY']. A missing label
+// or annotation is "". ok is false for any other path.
 func Field(pod *v1.Pod, path string) (value string, ok bool) {
 	switch path {
 	case "metadata.name":
@@ -35,7 +35,7 @@ func Field(pod *v1.Pod, path string) (value string, ok bool) {
 	return pod.Annotations[key], ok
 }
 
-// subscript takes the key out of name['key'].
+// subscript returns the key in name['key']. ok is false for a path of another form.
 func subscript(path, name string) (key string, ok bool) {
 	rest, ok := strings.CutPrefix(path, name+"['")
 	if !ok {
@@ -44,7 +44,8 @@ func subscript(path, name string) (key string, ok bool) {
 	return strings.CutSuffix(rest, "']")
 }
 
-// lines are key="value" for each key in order, the value as Go quotes it.
+// lines returns a line key="value" for each key, sorted by key, with the value quoted as
+// in Go.
 func lines(m map[string]string) string {
 	out := make([]string, 0, len(m))
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -53,9 +54,9 @@ func lines(m map[string]string) string {
 	return strings.Join(out, "\n")
 }
 
-// Resource is a request or a limit of a container of the pod as the downward API
-// shows it: in units of ref's divisor, rounded up. A limit that is not set is the
-// pod's, else what the node has to give. ref's container name is not looked at.
+// Resource returns a request or limit of c as the downward API shows it: in units of ref's
+// divisor, rounded up. If c has no such limit, it is the pod's, or else the node's
+// allocatable amount. ref.ContainerName is ignored.
 func Resource(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	kind, name, _ := strings.Cut(ref.Resource, ".")
 	res := v1.ResourceName(name)
@@ -82,7 +83,8 @@ func Resource(pod *v1.Pod, c *v1.Container, ref *v1.ResourceFieldSelector, alloc
 	return strconv.FormatInt(ceilDiv(a, max(b, 1)), 10), nil
 }
 
-// limit is what a container may use of a resource.
+// limit returns a container's limit of a resource: its own, the pod's, or the node's
+// allocatable amount.
 func limit(pod *v1.Pod, c *v1.Container, res v1.ResourceName, allocatable v1.ResourceList) resource.Quantity {
 	if q, ok := c.Resources.Limits[res]; ok {
 		return q
@@ -104,7 +106,7 @@ func ceilDiv(a, b int64) int64 {
 	return q
 }
 
-// milli is a quantity in thousandths, or the most that an int64 holds.
+// milli returns a quantity in thousandths, at most the largest int64.
 func milli(q resource.Quantity) int64 {
 	if q.CmpInt64(math.MaxInt64/1000) > 0 {
 		return math.MaxInt64

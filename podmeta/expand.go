@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Expand replaces $(NAME) by what lookup knows of NAME. A reference that it
-// does not know stays as it is, $$ stands for $, and so $$(NAME) for $(NAME)
-// itself; unclosed references stay as well. The unknown names are returned.
+// Expand replaces $(NAME) by the value that lookup returns for NAME. Unknown and unclosed
+// references are kept; unknown has their names. $$ becomes $, so that $$(NAME) becomes
+// $(NAME).
 func Expand(s string, lookup func(string) (string, bool)) (out string, unknown []string) {
 	out, unknown, _ = ExpandWithin(s, math.MaxInt, lookup)
 	return out, unknown
 }
 
-// ExpandWithin is Expand for strings that may become too long: ok reports
-// whether the result has at most limit bytes, else there is none. It allocates
-// little more than that, however long the values are.
+// ExpandWithin is Expand with a limit: if the result would have more than limit bytes,
+// ok is false and out is "". It allocates little more than limit bytes, however long the
+// values are.
 func ExpandWithin(s string, limit int, lookup func(string) (string, bool)) (out string, unknown []string, ok bool) {
 	if !strings.ContainsRune(s, '$') {
 		if len(s) > limit {
@@ -24,7 +24,7 @@ func ExpandWithin(s string, limit int, lookup func(string) (string, bool)) (out 
 		return s, nil, true
 	}
 	var b strings.Builder
-	closes := true // whether any ) is left, which is searched for once
+	closes := true // false once no ) is left, so that it is not searched again
 	for i := 0; i < len(s); {
 		if b.Len() > limit {
 			return "", nil, false

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// The features that nodes declare and pods need (KEP-5328), by the names that those of
-// Kubernetes 1.37 have.
+// The features that nodes declare and pods need (KEP-5328), with their names in
+// Kubernetes 1.37.
 const (
 	FeatureRestartAllContainers  = "RestartAllContainersOnContainerExits"
 	FeatureHostNetworkUserNS     = "UserNamespacesHostNetworkSupport"
@@ -17,7 +17,7 @@ const (
 	FeatureWebSocketsToTheServer = "ExtendWebSocketsToKubelet"
 )
 
-// FeaturesOf lists the features that a node has to declare to run a pod, sorted.
+// FeaturesOf returns the features that a node has to declare to run a pod, sorted.
 func FeaturesOf(pod *v1.Pod) (names []string) {
 	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	restarts := slices.ContainsFunc(all, func(c v1.Container) bool {
@@ -34,8 +34,8 @@ func FeaturesOf(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// FeaturesOfUpdate lists the features that a node has to declare to turn a pod that runs
-// into another version of it, sorted.
+// FeaturesOfUpdate returns the features that a node has to declare to update a running pod
+// from one version to another, sorted.
 func FeaturesOfUpdate(from, to *v1.Pod) (names []string) {
 	if !equality.Semantic.DeepEqual(from.Spec.Resources, to.Spec.Resources) {
 		names = append(names, FeatureResizePods)

@@ -4,8 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FieldPath names a container of a pod as events do (involvedObject.fieldPath):
-// "spec.containers{name}", or that of init and ephemeral containers. It is "" if the
+// FieldPath returns the path of a container in events (involvedObject.fieldPath):
+// "spec.containers{name}", and likewise for init and ephemeral containers. It is "" if the
 // pod has no container of that name.
 func FieldPath(pod *v1.Pod, container string) string {
 	for _, l := range []struct {

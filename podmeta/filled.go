@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// FillRequests has a list of requests name what only the limits do, as the API
-// server has it, and returns it. The lists are not changed; what is returned may
-// be requests itself.
+// FillRequests adds to requests, for each resource with a limit and no request, a request
+// of the limit, as the API server does. The lists are not changed; the result may be
+// requests itself.
 func FillRequests(requests, limits v1.ResourceList) v1.ResourceList {
 	own := true
 	for name, q := range limits {
@@ -27,9 +27,9 @@ func FillRequests(requests, limits v1.ResourceList) v1.ResourceList {
 	return requests
 }
 
-// FilledRequests is Requests of a pod that the API server has not seen: a
-// container that has a limit and names no request takes the limit, and so does a
-// pod of whose containers none requests the resource.
+// FilledRequests is Requests for a pod without the API server's defaults: a missing
+// request of a container is its limit. A missing request of the pod is the pod's limit,
+// if none of its containers requests the resource.
 func FilledRequests(pod *v1.Pod) v1.ResourceList {
 	spec := &pod.Spec
 	filled := &v1.Pod{Spec: v1.PodSpec{
@@ -46,7 +46,8 @@ func FilledRequests(pod *v1.Pod) v1.ResourceList {
 	return Requests(filled)
 }
 
-// withRequests are containers, as far as requests go.
+// withRequests returns containers with filled requests and the restart policies of list;
+// all other fields are empty.
 func withRequests(list []v1.Container) []v1.Container {
 	out := make([]v1.Container, len(list))
 	for i := range list {
@@ -56,9 +57,8 @@ func withRequests(list []v1.Container) []v1.Container {
 	return out
 }
 
-// LeftOfMemory is a list of a node's resources with its memory less what is set
-// aside for huge pages of the capacity: that is no memory for others. It is never
-// below 0. The list is the caller's and is changed.
+// LeftOfMemory subtracts the huge pages in capacity from the memory in list, down to 0 at
+// least: they cannot be used as other memory. It changes list and returns it.
 func LeftOfMemory(list, capacity v1.ResourceList) v1.ResourceList {
 	memory, ok := list[v1.ResourceMemory]
 	if !ok {

@@ -1,8 +1,8 @@
-// Package podmeta answers questions about a pod that its own fields decide:
-// where it comes from, its quality of service, which of its containers are
-// started again. Every room that has pods asks them, so they live below all.
+// Package podmeta derives facts about a pod from its own fields: its source, its
+// quality of service, its requests, which of its containers are started again. It is
+// below all packages that use pods.
 //
-// All functions are pure. Nothing handed in is changed.
+// All functions are pure. Arguments are not changed, unless a function says so.
 //
 // Tier: stable.
 package podmeta
@@ -18,46 +18,46 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The annotations by which the kubelet marks pods that did not come from the
-// API server.
+// The annotations with which the kubelet marks pods that are not from the API
+// server.
 const (
 	AnnotationSource = "kubernetes.io/config.source"
 	AnnotationHash   = "kubernetes.io/config.hash"
 	AnnotationMirror = "kubernetes.io/config.mirror"
 	AnnotationSeen   = "kubernetes.io/config.seen"
 
-	// AnnotationManaged marks pods, "true", that somebody outside of the node
-	// follows: an API server, or a control plane of one's own.
+	// AnnotationManaged is "true" for pods that are owned by an API server or by
+	// another program outside of the node; see podmgr.Kind.
 	AnnotationManaged = "io.nodewright.config.managed"
 
 	// AnnotationLife has, on the mirror of a static pod, the number of the life that it
 	// shows; see podlife.Life. A sandbox has it under cri.AnnotationLife.
 	AnnotationLife = "io.nodewright.life"
 
-	// SourceAPI is the source of pods that did come from there.
+	// SourceAPI is the source of pods from the API server.
 	SourceAPI = "api"
 )
 
-// IsStatic reports whether a pod is this node's alone: it comes from a source that
-// is neither the API server nor says that somebody follows its pods.
+// IsStatic reports whether a pod is static: owned by this node. Its source is not the
+// API server, and it has no AnnotationManaged.
 func IsStatic(pod *v1.Pod) bool {
 	s, ok := pod.Annotations[AnnotationSource]
 	return ok && s != SourceAPI && pod.Annotations[AnnotationManaged] == ""
 }
 
-// IsMirror reports whether a pod only stands in the API for a static one.
+// IsMirror reports whether a pod is a mirror pod: the object in the API for a static
+// pod.
 func IsMirror(pod *v1.Pod) bool {
 	_, ok := pod.Annotations[AnnotationMirror]
 	return ok
 }
 
-// FullName is <name>_<namespace>, by which pods of different UIDs are the same
-// to a person.
+// FullName returns <name>_<namespace>, which pods with different UIDs may share.
 func FullName(namespace, name string) string { return name + "_" + namespace }
 
-// Newer reports whether a is the pod that their name means, of two pods with one
-// namespace and name: a pod that is not being deleted before one that is, then the one
-// that was created later. Of two that are equal in both neither is newer.
+// Newer reports whether a, and not b, is meant by the name of both. A pod that is not
+// being deleted is newer than one that is; otherwise the one that was created later.
+// If both are equal, neither is newer.
 func Newer(a, b *v1.Pod) bool {
 	if x, y := a.DeletionTimestamp != nil, b.DeletionTimestamp != nil; x != y {
 		return y
@@ -65,7 +65,7 @@ func Newer(a, b *v1.Pod) bool {
 	return b.CreationTimestamp.Before(&a.CreationTimestamp)
 }
 
-// IsTerminal reports whether a pod in that phase has come to its end.
+// IsTerminal reports whether a phase is final: Succeeded or Failed.
 func IsTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // IsSidecar reports whether an init container keeps running beside the regular
@@ -91,15 +91,15 @@ func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	}
 }
 
-// RestartsAllAfter reports whether a container that ended with that exit code has
-// all containers of its pod start over (KEP-5532).
+// RestartsAllAfter reports whether all containers of the pod are restarted after the
+// container has ended with that exit code (KEP-5532).
 func RestartsAllAfter(c *v1.Container, exitCode int32) bool {
 	r := ruleFor(c, exitCode)
 	return r != nil && r.Action == v1.ContainerRestartRuleActionRestartAllContainers
 }
 
-// ruleFor is the first of a container's rules for that exit code, or nil. Rules
-// count only beside a policy of the container's own.
+// ruleFor returns the first of a container's rules for that exit code, or nil. Rules
+// have no effect without a restart policy of the container.
 func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
 	if c.RestartPolicy == nil {
 		return nil
@@ -112,8 +112,8 @@ func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
 	return nil
 }
 
-// CanRestartAll reports whether any container of the pod has a rule by which
-// the end of one starts all of them again.
+// CanRestartAll reports whether a container of the pod has a rule that restarts all
+// containers.
 func CanRestartAll(pod *v1.Pod) bool {
 	all := func(r v1.ContainerRestartRule) bool {
 		return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
@@ -122,7 +122,7 @@ func CanRestartAll(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, has) || slices.ContainsFunc(pod.Spec.Containers, has)
 }
 
-// RestartPolicy is a container's own restart policy, or else the pod's.
+// RestartPolicy returns a container's own restart policy, or else the pod's.
 func RestartPolicy(pod *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
 		return v1.RestartPolicy(*c.RestartPolicy)
@@ -161,15 +161,14 @@ func PriorityOf(class string) (priority int32, ok bool) {
 	}
 }
 
-// IsCritical reports whether the node should do without others before it does
-// without the pod: it is static, stands for a static one, or has the priority
-// of system pods.
+// IsCritical reports whether a pod is critical: static, a mirror pod, or with at least
+// the priority of system-cluster-critical. Other pods are preempted and evicted first.
 func IsCritical(pod *v1.Pod) bool {
 	return IsStatic(pod) || IsMirror(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// QOS is a pod's quality of service class. One that its status has already
-// stays: it cannot change.
+// QOS returns a pod's quality of service class: that of its status, since it cannot
+// change; without one it is computed from the spec.
 func QOS(pod *v1.Pod) v1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
@@ -208,11 +207,10 @@ func QOS(pod *v1.Pod) v1.PodQOSClass {
 	}
 }
 
-// Requests is what a pod takes of a node: the sum of its containers and
-// sidecars, or what its neediest init container needs together with the
-// sidecars that run beside it, whichever is more, and the overhead (KEP-753).
-// What the pod itself requests replaces that sum (KEP-2837). The result is the
-// caller's.
+// Requests returns the resources that a pod takes from a node: the sum of its
+// containers and sidecars or, if it is larger, the requests of an init container with
+// the sidecars that run beside it, plus the overhead (KEP-753). Requests of the pod
+// itself replace the sum (KEP-2837). The caller owns the result.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	total := Sum(pod, RequestsOf)
 	if r := pod.Spec.Resources; r != nil {
@@ -224,10 +222,10 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	return total
 }
 
-// HashUID returns a UID for a pod of a source of one's own: the same for the same namespace, name
-// and spec, also after a restart, and another one for a spec that differs. A pod keeps its
-// identity with its UID: a changed spec needs another UID to take effect, and the old pod then ends
-// first. Labels and annotations do not count. [IsHashUID] holds for the result.
+// HashUID returns a UID for a pod of a custom source. It depends on namespace, name and spec, not
+// on labels and annotations, and is the same after a restart. The UID is the identity
+// of a pod: a changed spec takes effect under another UID, and the pod with the old UID ends first.
+// [IsHashUID] is true for the result.
 func HashUID(pod *v1.Pod) types.UID {
 	b, err := json.Marshal([]any{pod.Namespace, pod.Name, pod.Spec})
 	if err != nil {
@@ -237,9 +235,8 @@ func HashUID(pod *v1.Pod) types.UID {
 	return types.UID(hex.EncodeToString(sum[:16]))
 }
 
-// IsHashUID reports whether a UID is of the form that kubelets compute for the pods
-// of manifests, the 32 hexadecimal digits of an MD5 sum. It then is safe as the name
-// of a directory.
+// IsHashUID reports whether a UID has the form of those that kubelets compute for pods
+// of manifests: 32 hexadecimal digits. Such a UID is safe as the name of a directory.
 func IsHashUID(uid types.UID) bool {
 	return len(uid) == 32 && strings.Trim(string(uid), "0123456789abcdef") == ""
 }

@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// SelectsNode reports whether a node of that name and with these labels meets one
-// of the terms of a node selector. Without terms none does, and an empty term is
-// met by none; so is one that the API would refuse.
+// SelectsNode reports whether a node with that name and these labels matches one of the
+// terms of a node selector. An empty term, and one that the API would refuse, match no
+// node.
 func SelectsNode(terms []v1.NodeSelectorTerm, name string, labels map[string]string) bool {
 	fields := map[string]string{"metadata.name": name}
 	return slices.ContainsFunc(terms, func(t v1.NodeSelectorTerm) bool {
@@ -17,7 +17,7 @@ func SelectsNode(terms []v1.NodeSelectorTerm, name string, labels map[string]str
 	})
 }
 
-// meets reports whether what a node has is all that is wanted.
+// meets reports whether have satisfies all requirements in want.
 func meets(have map[string]string, want []v1.NodeSelectorRequirement) bool {
 	return !slices.ContainsFunc(want, func(w v1.NodeSelectorRequirement) bool {
 		value, has := have[w.Key]

@@ -4,15 +4,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// The rule for pods with init containers and sidecars (KEP-753): an init container
-// runs alone, beside the sidecars before it; sidecars and containers run together.
-// The pod needs the most of these moments.
+// The rule for pods with init containers and sidecars (KEP-753): an init container runs
+// beside the sidecars before it; later, all sidecars and containers run together. The pod
+// needs the largest of these sums.
 
-// Sum returns the sum of one list of a pod's containers, such as their limits, by
-// the rule for requests: the sum of containers and sidecars, or what the neediest
-// init container has together with the sidecars before it, whichever is more. A
-// container without a value adds nothing. The pod's own resources and its overhead
-// are not included. The result is the caller's.
+// Sum returns the sum of one list of a pod's containers, such as their limits, by the
+// rule for requests: the sum of containers and sidecars or, if it is larger, the values
+// of an init container with the sidecars before it. A container without a value adds
+// nothing. The pod's own resources and its overhead are not included. The caller owns the
+// result.
 func Sum(pod *v1.Pod, list func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
 	total, sidecars, peak := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
 	for i := range pod.Spec.InitContainers {

@@ -2,9 +2,9 @@ package podmeta
 
 import "strings"
 
-// SysctlName is a sysctl's name with dots between its parts. In a name with slashes,
-// as below /proc/sys, a dot belongs to a part, such as eth0.1, and the two change
-// places (sysctl.d(5)).
+// SysctlName returns a sysctl's name with dots as separators. In a name with slashes as
+// separators, as below /proc/sys, dots belong to the parts (eth0.1) and become slashes
+// (sysctl.d(5)).
 func SysctlName(name string) string {
 	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
 		return name
@@ -12,9 +12,9 @@ func SysctlName(name string) string {
 	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
-// SysctlNamespace is the kind of namespace that keeps a sysctl, a name with dots:
-// ipc, net, uts or user; "" for one of the whole machine (documentation of
-// Kubernetes, Using sysctls in a Kubernetes Cluster).
+// SysctlNamespace returns the kind of namespace to which a sysctl belongs: ipc, net, uts
+// or user; "" for a sysctl of the whole machine. name has dots as separators. The list is
+// that of Kubernetes' page "Using sysctls in a Kubernetes Cluster".
 func SysctlNamespace(name string) string {
 	begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
 	switch {
