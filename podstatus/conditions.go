@@ -13,10 +13,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// owned are the conditions that a node agent writes. All others belong to
-// somebody else and pass through, as the pod's own status has them.
-// DisruptionTarget is shared: the later word counts, the node's of two that
-// are as late.
+// owned are the conditions that a node agent writes. All others are copied from the
+// pod's status. DisruptionTarget is written by others as well: the later one is kept,
+// and the node's if both are equally old.
 var owned = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodResizeInProgress,
 	v1.PodResizePending, v1.PodReadyToStartContainers, v1.AllContainersRestarting,
@@ -26,12 +25,12 @@ var owned = []v1.PodConditionType{
 // whose status has not changed keeps its transition time.
 func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	in.Now = in.now()
-	// Own conditions are made anew each time; prev has what lasts, as times of
-	// transitions and that initialization was over once.
+	// Own conditions are computed each time. prev has what is kept: transition times,
+	// and whether the pod was initialized.
 	prev := in.previous()
 	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
 	containers := containersReady(in.Pod, st)
-	// Readiness gates are conditions of others, which are in out by now.
+	// Readiness gates are conditions of other writers, which out contains already.
 	gated := ready(in.Pod, containers, out)
 	out = append(out, resizes(&in, prev, st)...)
 	for _, c := range [...]v1.PodCondition{
@@ -53,8 +52,8 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	return out
 }
 
-// readyToStart is the condition that a pod has a sandbox with a network (KEP-3085; its
-// reason since Kubernetes 1.37).
+// readyToStart returns the condition PodReadyToStartContainers: the pod has a sandbox with
+// a network (KEP-3085; it has a reason since Kubernetes 1.37).
 func readyToStart(in *Input) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(in.SandboxNotReady == "")}
 	if in.SandboxNotReady != "" {
@@ -63,8 +62,7 @@ func readyToStart(in *Input) v1.PodCondition {
 	return c
 }
 
-// resizes are the conditions that tell of a resize. Nobody resizes a pod that
-// has come to its end.
+// resizes returns the conditions about a resize; none for a pod in a terminal phase.
 func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	if podmeta.IsTerminal(st.Phase) {
 		return nil
@@ -73,28 +71,27 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	for _, c := range in.Resize {
 		old := v1.PodCondition{}
 		if i := slices.IndexFunc(prev.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type }); i >= 0 {
-			// What a resize keeps of the condition before: its generation and its
-			// time.
+			// The generation and the transition time of the former condition may be
+			// kept.
 			old = prev.Conditions[i]
 		}
 		switch c.Type {
 		case v1.PodResizePending:
-			// The API knows two reasons of a pending resize, and this is the milder
-			// one.
+			// The API has two reasons for a pending resize: anything but Infeasible is
+			// Deferred.
 			if c.Reason != v1.PodReasonInfeasible {
 				c.Reason = v1.PodReasonDeferred
 			}
 		case v1.PodResizeInProgress:
-			// It reports the resize that is under way, not of the one that
-			// was asked for since.
+			// The generation is that of the resize in progress, not of one that was
+			// requested later.
 			c.ObservedGeneration = cmp.Or(c.ObservedGeneration, old.ObservedGeneration)
 		default:
 			continue
 		}
 		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)
 		c.LastTransitionTime = moment(in.Now)
-		// Unlike those of other conditions, the time changes with the reason as
-		// well.
+		// Unlike for other conditions, a changed reason changes the time, too.
 		if old.Status == c.Status && old.Reason == c.Reason && !old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
@@ -103,10 +100,10 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	return out
 }
 
-// SetCondition puts a condition in the place of the one of its type, or at the
-// end. It changed at now, unless the one before has the same status. It is for
-// those who end pods, to add [v1.DisruptionTarget] to what [Of] computed: from
-// there on, that stays.
+// SetCondition replaces the condition of c's type in st, or adds c. Its transition time is
+// now, or that of the former condition if the status is the same. It is for adding
+// [v1.DisruptionTarget] to the result of [Of] when a pod is ended; later calls of Of keep
+// that condition.
 func SetCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
 	c.LastTransitionTime = transition(st.Conditions, c, now)
 	i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
@@ -117,9 +114,8 @@ func SetCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
 	}
 }
 
-// SetReadiness makes the conditions ContainersReady and Ready of st follow its
-// phase, its container statuses and its other conditions, for those who change
-// these after the whole was computed.
+// SetReadiness computes the conditions ContainersReady and Ready again, after the phase,
+// the container statuses or other conditions of st were changed.
 func SetReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 	containers := containersReady(pod, st)
 	// Ready follows ContainersReady, so that is computed first and set with it.
@@ -129,7 +125,7 @@ func SetReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 	}
 }
 
-// foreign are the conditions of others, and what is known of a disruption.
+// foreign returns the conditions of other writers, and the newest DisruptionTarget.
 func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 	disrupted := func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }
 	// Both the API server and this node may have said why the pod is disrupted:
@@ -151,7 +147,7 @@ func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// truth is the status of a condition that is known.
+// truth converts a bool to the status of a condition.
 func truth(b bool) v1.ConditionStatus {
 	if b {
 		return v1.ConditionTrue
@@ -159,8 +155,8 @@ func truth(b bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
-// transition is when a condition took on its status: what prev says if that is
-// the same one, else now.
+// transition returns the transition time of a condition: that in prev if the status is
+// the same, else now.
 func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1.Time {
 	for i := range prev {
 		if prev[i].Type == c.Type && prev[i].Status == c.Status && !prev[i].LastTransitionTime.IsZero() {
@@ -170,8 +166,8 @@ func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1
 	return moment(now)
 }
 
-// unmet sorts the containers that have to be ready (or, of the init phase,
-// done) into those without a status and those that are not.
+// unmet returns the containers selected by counts that do not meet ok: unknown are those
+// without a status, not are the others.
 func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.Container) bool, ok func(*v1.Container, *v1.ContainerStatus) bool) (unknown, not []string) {
 	for i := range specs {
 		c := &specs[i]
@@ -188,8 +184,8 @@ func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.
 	return unknown, not
 }
 
-// message is the text of a condition about containers, in the kubelet's words:
-// tools match them. is says what they are, such as unready.
+// message returns the text of a condition about containers. It is the kubelet's, since
+// tools match it. is is the word for the containers in not, such as unready.
 func message(unknown, not []string, is string) string {
 	var parts []string
 	if len(unknown) > 0 {
@@ -201,11 +197,11 @@ func message(unknown, not []string, is string) string {
 	return strings.Join(parts, ", ")
 }
 
-// containersReady is the condition that all containers which count are ready:
-// regular ones and sidecars.
+// containersReady returns the condition ContainersReady: all regular containers and
+// sidecars are ready.
 func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
-	// Nobody has looked yet: unknown is not ready.
+	// Without statuses the containers count as not ready.
 	if st.ContainerStatuses == nil && len(pod.Spec.Containers) > 0 {
 		c.Reason = "UnknownContainerStatuses"
 		return c
@@ -216,7 +212,7 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	u, n := unmet(pod.Spec.Containers, st.ContainerStatuses, all, isReady)
 	unknown, unready = append(unknown, u...), append(unready, n...)
 	switch {
-	// Not ready, as nothing runs; the reason says that nothing is wrong.
+	// Not ready, since nothing runs; the reason shows that this is no fault.
 	case st.Phase == v1.PodSucceeded && len(unknown) == 0:
 		c.Reason = "PodCompleted"
 	case st.Phase == v1.PodFailed:
@@ -230,9 +226,8 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// ready is the condition that the pod may have traffic: its containers are
-// ready, and so are the gates of its spec (KEP-580), which are conditions that
-// others set.
+// ready returns the condition Ready: the containers are ready, and so are the readiness
+// gates of the spec (KEP-580), which are conditions of other writers.
 func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
@@ -258,8 +253,8 @@ func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition
 	return c
 }
 
-// initialized is the condition that all init containers are done. Once true it
-// stays: those who wait for it have gone on.
+// initialized returns the condition Initialized: all init containers have completed. Once
+// it is true it stays true, since others may have acted on it.
 func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if len(pod.Spec.InitContainers) == 0 {
@@ -284,8 +279,8 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	case st.Phase == v1.PodSucceeded && len(unknown) == 0:
 		c.Reason = "PodCompleted"
 		return c
-	// A regular container is proof enough, also where init containers were
-	// removed.
+	// If a regular container has started, the init containers have completed, even if they
+	// were removed since.
 	case len(unknown)+len(incomplete) == 0, everStarted(st):
 		return c
 	}
@@ -293,7 +288,7 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 		return p.Type == v1.PodInitialized && p.Status == v1.ConditionTrue
 	})
 	if was {
-		return c // a sandbox made anew runs them again; the pod stays what it was
+		return c // in a new sandbox they run again; the condition stays true
 	}
 	c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
 	c.Message = message(unknown, incomplete, "incomplete")

@@ -22,9 +22,8 @@ const (
 	EphemeralContainers
 )
 
-// of returns the group's containers and their statuses in st.
-// The slices are the pod's and st's own, to be read only, but for the specs of
-// ephemeral containers, which are made here.
+// of returns the group's containers and their statuses in st. The slices belong to pod
+// and st: do not change them.
 func (g Group) of(pod *v1.Pod, st *v1.PodStatus) ([]v1.Container, []v1.ContainerStatus) {
 	switch g {
 	case InitContainers:
@@ -49,21 +48,20 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 	if len(specs) == 0 {
 		return nil
 	}
-	// Looked up once for all init containers.
+	// Computed once for all init containers.
 	started := in.regularStarted()
 	out := make([]v1.ContainerStatus, 0, len(specs))
 	for i := range specs {
 		c := &specs[i]
 		var before *v1.ContainerStatus
-		// By name: the status of an older version of the spec may have another
-		// order.
+		// By name: the statuses may be those of an older spec, in another order.
 		if j := slices.IndexFunc(old, func(s v1.ContainerStatus) bool { return s.Name == c.Name }); j >= 0 {
 			before = &old[j]
 		}
 		st := in.containerStatus(c, g, before)
 		if g == InitContainers && started && !in.restartingAll() && !podmeta.IsSidecar(c) && in.Observed.Newest(c.Name) == nil && st.State.Waiting != nil {
-			// It must have succeeded, or no other would have been started;
-			// its remains were cleaned away.
+			// A regular container has started, so this one had succeeded, and was
+			// removed since.
 			st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
 				Reason: ReasonCompleted, Message: lostInitMessage,
 			}}
@@ -81,7 +79,7 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 	return out
 }
 
-// lostInitMessage is the kubelet's, which its own node suite looks for.
+// lostInitMessage is the kubelet's text: its node tests look for it.
 const lostInitMessage = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 
 // regularStarted reports whether the runtime has, or had, any regular container.
@@ -94,9 +92,8 @@ func (in *Input) regularStarted() bool {
 	return false
 }
 
-// instances returns the newest container of that name and the one before it.
-// Both are among the newest first; the one before supplies the last
-// termination.
+// instances returns the newest instance of a container and the one before it, which
+// supplies the last termination state; nil if there is none.
 func instances(p *observed.Pod, name string) (newest, second *observed.Container) {
 	if p == nil {
 		return nil, nil
@@ -114,11 +111,10 @@ func instances(p *observed.Pod, name string) (newest, second *observed.Container
 	return newest, nil
 }
 
-// containerStatus computes one container's status, but for probes.
+// containerStatus computes one container's status, without the results of probes.
 func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := in.startingPoint(c, before)
-	// Older instances than these two are history that the restart count alone
-	// still shows.
+	// Older instances only count in RestartCount.
 	newest, second := instances(in.Observed, c.Name)
 	if newest == nil {
 		// Ephemeral containers are not part of a restart of all.
@@ -132,9 +128,9 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 		return st
 	}
 	if newest.State == observed.Unknown && before != nil && before.State.Terminated != nil && BareID(before.ContainerID) == BareID(newest.ID) {
-		return st // it ended, whatever became of the runtime's memory since
+		return st // its end was seen before
 	}
-	// It ran, and nobody can say that it does: it counts as ended, and as one
+	// The container ran, and its state is unknown now: it counts as ended, and as one
 	// restart.
 	unknownEnd := newest.State == observed.Unknown && before != nil && before.State.Running != nil
 	in.fromRuntime(newest, unknownEnd, &st)
@@ -146,7 +142,6 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 		st.LastTerminationState = v1.ContainerState{Terminated: in.terminated(second)}
 	}
 	if before == nil {
-		// Nothing of the past is to be carried over.
 		return st
 	}
 	switch {
@@ -162,10 +157,10 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 			st.RestartCount = before.RestartCount + 1
 		}
 	case before.State.Running != nil && BareID(before.ContainerID) != BareID(st.ContainerID) && second == nil && podmeta.CanRestartAll(in.Pod):
-		st.LastTerminationState = v1.ContainerState{Terminated: takenEnd(before)} // by a restart of all that nobody saw
+		st.LastTerminationState = v1.ContainerState{Terminated: takenEnd(before)} // by a restart of all containers, between two statuses
 	}
-	// Garbage collection removes dead instances; what was known of the last end
-	// stays.
+	// The last termination state is kept after garbage collection has removed the
+	// instance.
 	if st.LastTerminationState.Terminated == nil {
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
 	}
@@ -174,8 +169,8 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 	return st
 }
 
-// startingPoint is a container's status before the runtime is looked at.
-// An end that was seen stays until the runtime shows something newer.
+// startingPoint returns a container's status before the runtime's state is added. A
+// terminated state is kept until the runtime shows a newer instance.
 func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	if before != nil && before.State.Terminated != nil {
 		return *before.DeepCopy()
@@ -183,9 +178,9 @@ func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.C
 	return in.waitingFor(c, before)
 }
 
-// waitingFor is the status of a container that is still to be made.
+// waitingFor returns the status of a container that has not been created yet.
 func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
-	// The reasons are the kubelet's, from before the first look at a container.
+	// The kubelet's reasons for containers that have not been created.
 	reason := ReasonContainerCreating
 	if len(in.Pod.Spec.InitContainers) > 0 {
 		reason = ReasonPodInitializing
@@ -196,12 +191,11 @@ func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.Cont
 	}
 	if before != nil {
 		if w := before.State.Waiting; w != nil && w.Reason == ReasonRestartingAllContainers && in.Pod.DeletionTimestamp == nil && !in.Terminal {
-			st.State.Waiting = w.DeepCopy() // until it is made anew
+			st.State.Waiting = w.DeepCopy() // kept until the container is created again
 		}
 		st.RestartCount = before.RestartCount
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
-		// The health of devices (KEP-4680) is filled in elsewhere, and would be
-		// lost.
+		// The health of devices (KEP-4680) is set by another package.
 		for i := range before.AllocatedResourcesStatus {
 			st.AllocatedResourcesStatus = append(st.AllocatedResourcesStatus, *before.AllocatedResourcesStatus[i].DeepCopy())
 		}
@@ -209,12 +203,12 @@ func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.Cont
 	return st
 }
 
-// vanished accounts for a container that ran and that the runtime has not any
-// more. Its state stays waiting: the last termination keeps the pod from
-// counting as pending.
+// vanished sets the last termination state of a container that ran and that the runtime
+// no longer has. Its state stays waiting; the last termination state keeps the pod from
+// becoming Pending.
 func (in *Input) vanished(before *v1.ContainerStatus, st *v1.ContainerStatus) {
-	// Only what ran can vanish without an end. One that was terminated before
-	// shows that end, as with the kubelet.
+	// Only for containers that ran. One that was terminated before keeps that state, as in
+	// the kubelet.
 	if before == nil || before.State.Running == nil || st.LastTerminationState.Terminated != nil {
 		return
 	}
@@ -226,8 +220,8 @@ func (in *Input) vanished(before *v1.ContainerStatus, st *v1.ContainerStatus) {
 	st.LastTerminationState = v1.ContainerState{Terminated: unknownEnd(before.ContainerID, message, before.State.Running.StartedAt)}
 }
 
-// unknownEnd is the end of a container of which nobody knows how it ended. It
-// has no end time.
+// unknownEnd returns the terminated state of a container whose end was not seen. It has no
+// FinishedAt.
 func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{
 		Reason: ReasonContainerStatusUnknown, Message: message, ExitCode: unknownExitCode,
@@ -235,10 +229,10 @@ func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTermi
 	}
 }
 
-// fromRuntime lays what the runtime shows over st.
+// fromRuntime sets the fields of st that the runtime reports.
 func (in *Input) fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
-	// From here st may still be the status of an earlier instance: what the
-	// runtime does not show of this one is cleared.
+	// st may be the status of an earlier instance: fields that the runtime does not
+	// report for this one are cleared.
 	st.ContainerID = in.containerID(c.ID)
 	st.ImageID = firstOf(c.ImageRef, c.ImageID)
 	if c.Image != "" {
@@ -263,14 +257,14 @@ func (in *Input) fromRuntime(c *observed.Container, unknown bool, st *v1.Contain
 		st.State = v1.ContainerState{Terminated: in.terminated(c)}
 	case unknown:
 		st.State = v1.ContainerState{Terminated: unknownEnd(st.ContainerID, "The container could not be located", metav1.NewTime(c.StartedAt))}
-	// Created: it is started a moment later, and has no reason to wait.
+	// Created: it is about to be started, and has no reason for waiting.
 	default:
 		st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 	}
 }
 
-// terminated is the end of an instance as the runtime shows it. A runtime that
-// names no reason gets the kubelet's by the exit code.
+// terminated returns the terminated state of an instance. If the runtime reports no
+// reason, it is the kubelet's for the exit code.
 func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated {
 	reason := c.Reason
 	if reason == "" {
@@ -285,8 +279,8 @@ func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated 
 	}
 }
 
-// containerID puts the runtime's name before an ID that has none, as a scheme.
-// The API wants type://id; clients take the part after it.
+// containerID returns an ID in the form of the API, type://id, with Input.Runtime as the
+// type if the ID has none.
 func (in *Input) containerID(id string) string {
 	if id == "" || strings.Contains(id, "://") {
 		return id
@@ -294,7 +288,7 @@ func (in *Input) containerID(id string) string {
 	return cmp.Or(in.Runtime, "containerd") + "://" + id
 }
 
-// BareID is a container ID of a status as the runtime knows it.
+// BareID returns a container ID of a status without its type, as the runtime uses it.
 func BareID(id string) string {
 	if _, bare, ok := strings.Cut(id, "://"); ok {
 		return bare
@@ -310,25 +304,25 @@ func firstOf(a, b string) string {
 	return b
 }
 
-// applyStartError shows why a container that should run does not.
+// applyStartError sets the waiting state of a container whose start failed.
 func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	fail, ok := in.StartErrors[c.Name]
-	// An error of a start that nobody repeats is over.
+	// If the start is not tried again, its error is not shown.
 	if !ok || in.Terminal || !in.comes(c, g) {
 		return
 	}
 	if end := st.State.Terminated; end != nil {
 		if g == InitContainers && !podmeta.IsSidecar(c) && end.ExitCode == 0 {
-			return // its success is what counts, also where it runs again in a new sandbox
+			return // its success is shown, even if it will run again in a new sandbox
 		}
-		// Its end would be out of sight while it waits.
+		// The waiting state replaces the terminated one, which is kept here.
 		st.LastTerminationState = st.State
 	}
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}
 }
 
-// comes reports whether an instance of a container that does not run is to be made, now or
-// later.
+// comes reports whether another instance of a container that does not run will be
+// created, now or later.
 func (in *Input) comes(c *v1.Container, g Group) bool {
 	if o := in.Observed.Newest(c.Name); o != nil && o.State == observed.Running {
 		return false
@@ -351,7 +345,7 @@ func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	if g == EphemeralContainers {
 		return
 	}
-	// Probes cannot be asked about what does not run.
+	// A container that does not run has no probe results.
 	st.Started, st.Ready = new(bool), false
 	if st.State.Running != nil {
 		id := BareID(st.ContainerID)
@@ -362,7 +356,7 @@ func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
 			st.Ready = in.Ready != nil && in.Ready(id)
 		}
 	}
-	// They have no probes; done is ready.
+	// Init containers have no probes: they are ready when they have succeeded.
 	if g == InitContainers && !podmeta.IsSidecar(c) {
 		st.Started = new(bool)
 		*st.Started = st.State.Running != nil

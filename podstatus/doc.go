@@ -1,9 +1,9 @@
 // Package podstatus computes a pod's status, by Kubernetes' rules, from the state of its
 // containers in the runtime.
 //
-// Everything here is a pure function: no clock is read, nothing is called, and
-// nothing handed in is changed. [Of] is the whole; [ContainerStatuses], [Phase]
-// and [Conditions] are its parts for those who have the rest.
+// All functions are pure: they read no clock, and do not change their arguments. [Of]
+// computes the whole status; [ContainerStatuses], [Phase] and [Conditions] compute parts
+// of it.
 //
 //	status := podstatus.Of(podstatus.Input{
 //		Pod:      pod,
@@ -12,9 +12,9 @@
 //		Now:      time.Now(),
 //	})
 //
-// What a status says of the past comes from Previous: restart counts never
-// fall, a terminal phase never changes, the start time stays. Transition times
-// of conditions are kept while their status does.
+// Input.Previous is the last status: restart counts never decrease, a terminal phase and
+// the start time never change, and the transition time of a condition is kept as long as
+// its status is the same.
 //
 // Tier: stable.
 package podstatus

@@ -15,16 +15,16 @@ type tally struct {
 	// container will start, since the pod has lost its sandbox and may not run again.
 	restarting, stranded bool
 
-	// Init containers: to be done, and failed for good.
+	// Init containers that have not completed, and those that failed and are not restarted.
 	pendingInit, failedInit int
 	// Sidecars that have not started yet.
 	pendingSidecar int
 	// Regular containers and sidecars without a status, and those that never ran.
 	unknown, waiting int
-	// running counts sidecars too; they alone do not keep a pod from its end,
-	// which podruntime sees to.
+	// running counts sidecars, too. podruntime ends sidecars when the regular
+	// containers have ended.
 	running, stopped int
-	// Of stopped: those with exit code 0, and those that no policy starts again.
+	// Those of stopped with exit code 0, and those that are not restarted.
 	succeeded, stoppedForGood int
 }
 
@@ -36,7 +36,7 @@ func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	return t.phase(st, terminal, active)
 }
 
-// phase counts all containers and decides. Ephemeral ones have no part in it.
+// phase counts the containers and returns the phase. Ephemeral containers do not count.
 func (t *tally) phase(st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	pod := t.pod
 	for i := range pod.Spec.InitContainers {
@@ -63,7 +63,7 @@ func (t *tally) phase(st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	}
 }
 
-// ended is the phase of a pod of which nothing runs.
+// ended returns the phase of a pod without running containers.
 func (t *tally) ended(terminal bool) v1.PodPhase {
 	if !terminal && t.stoppedForGood < t.stopped {
 		return v1.PodRunning // something will be restarted
@@ -83,13 +83,13 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// again reports whether a container is started again after that end. What all
-// containers are restarted for comes back, whatever its policy says.
+// again reports whether a container is restarted after that end. During a restart of all
+// containers it is, whatever its policy.
 func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
 	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)
 }
 
-// init counts an init container. One that waits is judged by its last end.
+// init counts an init container. For a waiting one, its last termination state counts.
 func (t *tally) init(c *v1.Container, s *v1.ContainerStatus) {
 	if podmeta.IsSidecar(c) {
 		t.sidecar(s)
@@ -117,8 +117,7 @@ func (t *tally) init(c *v1.Container, s *v1.ContainerStatus) {
 	}
 }
 
-// sidecar counts a sidecar. How it ends has no influence: the regular
-// containers decide.
+// sidecar counts a sidecar. Its exit code has no influence on the phase.
 func (t *tally) sidecar(s *v1.ContainerStatus) {
 	switch {
 	case s == nil:
@@ -129,7 +128,7 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 			t.pendingSidecar++
 		}
 	case s.State.Terminated != nil:
-	// It is between two instances, as in a crash loop.
+	// It waits for its restart, as in a crash loop.
 	case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
 	case s.State.Waiting != nil:
 		t.pendingSidecar++

@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Of cpu.shares: the kernel's least and the most that is ever set, and how
-// many stand for one CPU (the kernel's sched-design and cgroup documents).
+// Values of cpu.shares: the kernel's minimum and maximum, and the shares of one CPU (the
+// kernel's sched-design and cgroup documents).
 const (
 	minShares    = 2
 	maxShares    = 262144
@@ -26,7 +26,7 @@ const (
 	minSharesMilli = 2  // what minShares stands for
 )
 
-// allocated is the pod with what the node has granted.
+// allocated returns the pod with its allocated resources.
 func (in *Input) allocated() *v1.Pod {
 	if in.Allocated != nil {
 		return in.Allocated
@@ -34,9 +34,7 @@ func (in *Input) allocated() *v1.Pod {
 	return in.Pod
 }
 
-// granted are the resources that the node has granted to a container.
-// Ephemeral containers cannot ask for resources: they have those of the spec,
-// none.
+// granted returns the allocated resources of a container. Ephemeral containers have none.
 func (in *Input) granted(c *v1.Container) *v1.ResourceRequirements {
 	if in.Allocated != nil {
 		for _, list := range [][]v1.Container{in.Allocated.Spec.Containers, in.Allocated.Spec.InitContainers} {
@@ -48,27 +46,25 @@ func (in *Input) granted(c *v1.Container) *v1.ResourceRequirements {
 	return &c.Resources
 }
 
-// resizing reports whether what the node has granted is still being put into
-// force.
+// resizing reports whether a resize is in progress.
 func (in *Input) resizing() bool {
 	return slices.ContainsFunc(in.Resize, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodResizeInProgress && c.Status == v1.ConditionTrue
 	})
 }
 
-// podResources fills in what was granted to the pod as a whole, and what is in
-// force of what it asks for as a whole. No runtime shows the latter, so while
-// a resize is in progress that is what it was before.
+// podResources sets the pod's allocated resources, and its effective pod-level resources.
+// Runtimes do not report the latter: during a resize the former values are kept.
 func podResources(in *Input, prev, st *v1.PodStatus) {
-	// A shallow copy: overhead is taken out of it, and the pod is the caller's.
+	// A shallow copy, since the overhead is removed.
 	alone := v1.Pod{Spec: in.allocated().Spec}
-	alone.Spec.Overhead = nil // is not the pod's to ask for
+	alone.Spec.Overhead = nil // allocatedResources do not contain it
 	if requests := podmeta.Requests(&alone); len(requests) > 0 {
 		st.AllocatedResources = requests
 	}
 	switch r := alone.Spec.Resources; {
 	case r == nil:
-	// A pod that is over is not resized any more.
+	// A pod in a terminal phase is not resized.
 	case in.resizing() && prev.Resources != nil && !podmeta.IsTerminal(st.Phase):
 		st.Resources = prev.Resources.DeepCopy()
 	default:
@@ -76,23 +72,22 @@ func podResources(in *Input, prev, st *v1.PodStatus) {
 	}
 }
 
-// effectiveResources is what is in force: of a running container what the
-// runtime shows, else what was granted. From a runtime that is silent, what it
-// showed of the same container before. Single values that it does not show,
-// and it never does the memory request, are as before while the node resizes
-// the pod.
+// effectiveResources returns the resources that are in effect. For a running container
+// they are the values that the runtime reports, or reported before for the same instance
+// if it reports none now; otherwise the granted ones. During a resize, single values that
+// the runtime does not report keep their former value; it never reports the memory
+// request.
 //
-// A container without limits of its own in a pod that has some (inPool) runs under the
-// pod's, and shows none.
+// inPool means that the pod has pod-level resources: a container without limits is limited
+// by the pod, and shows no limits.
 func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container, before *v1.ContainerStatus, resizing, inPool bool) *v1.ResourceRequirements {
-	// The grant is the base: what the runtime shows replaces single values of it.
+	// Values that the runtime reports replace single granted values.
 	res := granted.DeepCopy()
 	if o.State != observed.Running {
 		return res
 	}
 	var shown *v1.ResourceRequirements
-	// Another instance was made with other resources, and its values say nothing
-	// about this one.
+	// Only from the same instance: another one may have had other resources.
 	if before != nil && before.State.Running != nil && BareID(before.ContainerID) == BareID(o.ID) {
 		shown = before.Resources
 	}
@@ -103,8 +98,8 @@ func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container,
 		}
 		return res
 	}
-	// Outside of a resize the grant is in force, as far as the runtime does not
-	// contradict it.
+	// Without a resize, the granted values are in effect where the runtime reports no
+	// others.
 	if shown == nil || !resizing {
 		shown = res
 	}
@@ -117,32 +112,32 @@ func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container,
 	return res
 }
 
-// effectiveRequest is the CPU request that shares stand for. A request that
-// the container has not stays out.
-// Amounts are in milli-CPUs: 1000 of them are sharesPerCPU shares.
+// effectiveRequest sets the CPU request in res that corresponds to shares. 1000 milli-CPUs
+// are sharesPerCPU shares. It adds no request to a container without one.
 func effectiveRequest(res, shown *v1.ResourceRequirements, shares int64) {
 	if shares <= 0 {
 		keep(&res.Requests, shown.Requests, v1.ResourceCPU)
 		return
 	}
 	have, ok := res.Requests[v1.ResourceCPU]
-	// Bounded, as a larger one would overflow, and is never set.
+	// Limited to the largest shares, since the product could overflow.
 	asked := min(have.MilliValue(), maxShares*1000/sharesPerCPU)
-	// Rounded up, as the way from milli-CPUs to shares rounds down.
+	// Rounded up, since the conversion from milli-CPUs to shares rounds down.
 	milli := (shares*1000 + sharesPerCPU - 1) / sharesPerCPU
-	// Shares are coarser than milli-CPUs: what they came from stays.
+	// Several values in milli-CPUs have the same shares: a request with these shares
+	// is kept.
 	if ok && max(asked, milli) > minSharesMilli && max(asked*sharesPerCPU/1000, minShares) != shares {
 		res.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
 	}
 }
 
-// effectiveLimits lays the limits that the runtime shows over res; what it does
-// not show is that of shown.
+// effectiveLimits sets the limits in res that the runtime reports; the others are those
+// of shown.
 func effectiveLimits(res, shown *v1.ResourceRequirements, r *observed.Resources) {
 	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
 		milli := r.CPUQuota * 1000 / r.CPUPeriod
-		// Where both are at the minimum or below, the quota was raised to what the
-		// kernel takes.
+		// If both are at most the minimum, the quota was only raised to the kernel's
+		// minimum.
 		if max(milli, res.Limits.Cpu().MilliValue()) > minQuotaMilli {
 			set(&res.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
 		}
@@ -157,7 +152,7 @@ func effectiveLimits(res, shown *v1.ResourceRequirements, r *observed.Resources)
 	}
 }
 
-// set makes an amount part of a list, which is made if it is nil.
+// set sets an amount in a list, which it creates if it is nil.
 func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	if *list == nil {
 		*list = v1.ResourceList{}
@@ -165,7 +160,7 @@ func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	(*list)[name] = q
 }
 
-// keep makes one amount what it is in from, none if there is none.
+// keep copies one amount from from to list, or removes it if from has none.
 func keep(list *v1.ResourceList, from v1.ResourceList, name v1.ResourceName) {
 	if q, ok := from[name]; ok {
 		set(list, name, q.DeepCopy())

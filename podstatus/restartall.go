@@ -18,22 +18,22 @@ const (
 	reasonRestartAllContainersNotRequired = "RestartAllContainersNotRequired"
 )
 
-// Messages of a container that was removed for the sake of a restart of all.
+// Messages of containers that were removed for a restart of all containers.
 const (
 	messageRemoved = "The container was removed because all containers of the pod are restarted"
 	messageWaits   = "The container was removed, and starts again with all containers of the pod"
 )
 
-// restartingAll reports whether containers that are not there were taken away to
-// be made anew.
+// restartingAll reports whether missing containers were removed for a restart of all
+// containers.
 func (in *Input) restartingAll() bool {
-	// A pod that ends does not wait for containers to come back.
+	// The containers of a pod that is ending are not created again.
 	return !in.Terminal && in.Pod.DeletionTimestamp == nil && (in.RestartAll || in.restartGoesOn())
 }
 
-// restartGoesOn reports whether a restart of all that was under way has removed
-// containers that are not there again yet. The container that wanted it may be gone by
-// then, and others started already.
+// restartGoesOn reports whether a restart of all containers is unfinished: containers that
+// it has removed were not created again yet. The container that triggered it may be
+// missing, and others may have started already.
 func (in *Input) restartGoesOn() bool {
 	prev := in.previous()
 	if !podmeta.CanRestartAll(in.Pod) || !slices.ContainsFunc(prev.Conditions, func(c v1.PodCondition) bool {
@@ -41,19 +41,18 @@ func (in *Input) restartGoesOn() bool {
 	}) {
 		return false
 	}
-	// A waiting one is known to be removed already; any other state is of before.
+	// A waiting container has been removed; any other state is from before the restart.
 	gone := func(s v1.ContainerStatus) bool {
 		return s.State.Waiting == nil && in.Observed.Newest(s.Name) == nil
 	}
 	return slices.ContainsFunc(prev.InitContainerStatuses, gone) || slices.ContainsFunc(prev.ContainerStatuses, gone)
 }
 
-// takenAway is the status of a container that was removed so that all start
-// from scratch. One that was not there to be removed just waits on.
+// takenAway returns the status of a container that was removed for a restart of all
+// containers. A container that did not exist keeps its waiting state.
 func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := in.waitingFor(c, before)
-	// It waited before, for its first start or since an earlier look: it must not
-	// be counted as one more restart.
+	// It was waiting before: this is not one more restart.
 	if before == nil || before.State.Running == nil && before.State.Terminated == nil {
 		return st
 	}
@@ -63,15 +62,15 @@ func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.Conta
 	return st
 }
 
-// takenEnd is the end of a container that ran or had ended, and was removed so that all
-// start from scratch.
+// takenEnd returns the terminated state of a container that was removed for a restart of
+// all containers.
 func takenEnd(before *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	end := &v1.ContainerStateTerminated{
 		Reason: ReasonRestartingAllContainers, ExitCode: unknownExitCode, ContainerID: before.ContainerID,
 		Message: messageRemoved,
 	}
 	if r := before.State.Running; r != nil {
-		// It was killed for the restart, at a time that nobody noted.
+		// It was killed for the restart; the time is not known.
 		end.StartedAt = r.StartedAt
 	} else {
 		end.StartedAt, end.FinishedAt = before.State.Terminated.StartedAt, before.State.Terminated.FinishedAt
@@ -79,11 +78,11 @@ func takenEnd(before *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	return end
 }
 
-// restartingAll is the condition that reports it; of pods that have no such
-// rule, none.
+// restartingAll returns the condition about a restart of all containers; an empty one for
+// a pod without such a rule.
 func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	if !podmeta.CanRestartAll(in.Pod) {
-		// Most pods: the condition would only be noise there.
+		// Most pods have no such rule, and no condition.
 		return v1.PodCondition{}
 	}
 	c := v1.PodCondition{
@@ -98,15 +97,15 @@ func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 		c.Message = "All containers of the pod are removed and started again" + triggerOf(in.Pod, st)
 	case i >= 0 && prev[i].Status == v1.ConditionTrue:
 		c.Reason, c.Message = reasonRestartAllContainersCompleted, "All containers of the pod were removed for a restart"
-	// What the last restart said stays readable until the next one.
+	// The result of the last restart is shown until the next one.
 	case i >= 0 && prev[i].Reason != "":
 		c.Reason, c.Message = prev[i].Reason, prev[i].Message
 	}
 	return c
 }
 
-// triggerOf names the container that wants all to restart, while its status
-// shows it.
+// triggerOf returns the name of the container whose exit triggered a restart of all
+// containers, as long as its status shows that exit; "" otherwise.
 func triggerOf(pod *v1.Pod, st *v1.PodStatus) string {
 	for _, g := range []Group{RegularContainers, InitContainers} {
 		specs, statuses := g.of(pod, st)

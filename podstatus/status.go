@@ -15,64 +15,60 @@ import (
 
 // Reasons and codes that the kubelet gives where the runtime gives none.
 const (
-	// The first two are reasons to wait, of pods with and without init
-	// containers; the others are reasons of ends.
+	// The first two are waiting reasons, of pods with and without init containers. The
+	// others are reasons of terminated states.
 	ReasonPodInitializing        = "PodInitializing"
 	ReasonContainerCreating      = "ContainerCreating"
 	ReasonContainerStatusUnknown = "ContainerStatusUnknown"
 	ReasonCompleted              = "Completed"
 	ReasonError                  = "Error"
 
-	// unknownExitCode is 128 + SIGKILL: what a container that vanished is
-	// taken to have ended with.
+	// unknownExitCode is 128 + SIGKILL, the exit code of a container whose end was not
+	// seen.
 	unknownExitCode = 137
 )
 
-// Input is what a status is computed from. Only Pod is required.
+// Input has the facts from which a status is computed. Only Pod is required.
 type Input struct {
-	// Pod is the spec to follow, with the status as others know it: the API
-	// server's, or that of a file.
+	// Pod is the pod as its source has it: the wanted spec and, from an API server, the
+	// published status.
 	Pod *v1.Pod
-	// Allocated is the pod with the resources that the node has granted it,
-	// which differ from those it asks for until a resize is decided on; nil
-	// means Pod.
+	// Allocated is the pod with its allocated resources, which differ from the spec's
+	// until the node has accepted a resize; nil means Pod.
 	Allocated *v1.Pod
-	// Observed is what the runtime shows; nil means nothing.
+	// Observed is the pod's state in the runtime; nil means that it has nothing.
 	Observed *observed.Pod
-	// Runtime is the runtime's name, which container IDs begin with;
-	// containerd.
+	// Runtime is the runtime's name, the type in container IDs; containerd.
 	Runtime string
 	// Previous is the last status that was computed; nil means Pod.Status.
 	Previous *v1.PodStatus
-	// StartErrors has, by container name, why containers wait whose last start failed: Reason
-	// and Message are those of their waiting states.
+	// StartErrors has, by container name, why the last start failed: Reason and Message are those
+	// of the container's waiting state.
 	StartErrors map[string]podlife.Cause
 	// Terminal reports that no container will be started any more.
 	Terminal bool
-	// SandboxNotReady is why the pod has no usable sandbox at the moment, "" if it has
-	// one: see podlife.SandboxOf.
+	// SandboxNotReady is the reason why the pod has no usable sandbox; "" if it has one.
+	// See podlife.SandboxOf.
 	SandboxNotReady string
-	// Resize are the conditions PodResizePending and PodResizeInProgress, each
-	// at most once, as whoever decides on resizes holds them; without the
-	// latter, what was granted is in force. Of one without a generation it is
-	// the pod's; transition times are filled in.
+	// Resize has the conditions PodResizePending and PodResizeInProgress, each at most
+	// once. Without the latter, the allocated resources are in effect. A missing
+	// generation is the pod's; transition times are set here.
 	Resize []v1.PodCondition
-	// RestartAll reports that all containers are being restarted by a rule of
-	// one of them (KEP-5532): what the runtime has no more is coming back.
+	// RestartAll reports that all containers are being restarted by a rule of one of
+	// them (KEP-5532): missing containers will be created again.
 	RestartAll bool
 	// HostIPs are the node's addresses, primary first.
 	HostIPs []string
-	// Ready and Started tell of a running container's probes, by container
-	// ID; nil means that there are none, and that running is enough.
+	// Ready and Started return the results of a running container's probes, by
+	// container ID; nil: a running container is ready and started.
 	Ready, Started func(containerID string) bool
-	// Now is when conditions change that do; zero: when the runtime was asked
-	// (Observed.ObservedAt), or else when the pod was created. If that is zero
-	// too, what would have this time has none.
+	// Now is the transition time of changed conditions. If it is zero, it is
+	// Observed.ObservedAt, or else the pod's creation time. If all are zero, the
+	// transition times are zero.
 	Now time.Time
 }
 
-// now is the time of all transitions in one status. Without it conditions that
-// change together would seem to have changed one after the other.
+// now returns the one transition time for all changes in a status.
 func (in *Input) now() time.Time {
 	switch {
 	case !in.Now.IsZero():
@@ -83,9 +79,8 @@ func (in *Input) now() time.Time {
 	return in.Pod.CreationTimestamp.Time
 }
 
-// moment is a time as statuses have it, in whole seconds; of no time none.
-// The API has no fractions: with them a status read back would differ from the
-// one written.
+// moment converts a time for a status. It is cut to whole seconds, as in the API:
+// otherwise a status that was read back would differ. A zero time stays zero.
 func moment(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -93,7 +88,7 @@ func moment(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
-// previous is the status to continue. It is read only.
+// previous returns Previous, or else the pod's status. Do not change it.
 func (in *Input) previous() *v1.PodStatus {
 	if in.Previous != nil {
 		return in.Previous
@@ -103,15 +98,14 @@ func (in *Input) previous() *v1.PodStatus {
 
 // Of computes the whole status.
 func Of(in Input) v1.PodStatus {
-	// Abandoned starts count as containers that were never started, as in
-	// podruntime's plans.
+	// Containers whose start was abandoned count as never started, as in podruntime's
+	// plans.
 	in.Observed, in.Now = in.Observed.Settled(), in.now()
 	prev := in.previous()
 	status := v1.PodStatus{
 		QOSClass:  podmeta.QOS(in.Pod),
 		StartTime: startTime(prev, in.Now),
-		// An older version of the pod may be looked at once more; the generation
-		// never falls.
+		// The pod may be an older version: the generation never decreases.
 		ObservedGeneration:         max(in.Pod.Generation, prev.ObservedGeneration),
 		NominatedNodeName:          prev.NominatedNodeName,
 		InitContainerStatuses:      ContainerStatuses(in, InitContainers),
@@ -119,8 +113,7 @@ func Of(in Input) v1.PodStatus {
 		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
 	}
 	t := tally{pod: in.Pod, restarting: in.restartingAll(), stranded: in.stranded()}
-	// The phase is computed from the statuses just made, and the conditions from
-	// all of it: the order matters.
+	// The phase depends on the container statuses, and the conditions on both.
 	status.Phase = t.phase(&status, in.Terminal, in.sandboxActive())
 	keepPhase(&in.Pod.Status, prev, &status)
 	claims(&in.Pod.Status, &status)
@@ -130,10 +123,9 @@ func Of(in Input) v1.PodStatus {
 	return status
 }
 
-// keepPhase keeps a terminal phase, first the one that the world knows of, and
-// the reason and the message of a phase that stays.
-// A terminal phase is final: controllers may have made another pod in this
-// one's place.
+// keepPhase keeps a terminal phase: that of known, the published status, or else that of
+// prev. A controller may have replaced the pod already. If the phase is unchanged, reason
+// and message are kept.
 func keepPhase(known, prev, st *v1.PodStatus) {
 	switch {
 	case podmeta.IsTerminal(known.Phase):
@@ -141,8 +133,7 @@ func keepPhase(known, prev, st *v1.PodStatus) {
 	case podmeta.IsTerminal(prev.Phase):
 		st.Phase = prev.Phase
 	}
-	// Reason and message belong to a phase: those of another one would be wrong
-	// by now.
+	// Reason and message are kept only for the same phase.
 	for _, old := range []*v1.PodStatus{prev, known} {
 		if st.Phase != old.Phase {
 			continue
@@ -151,9 +142,8 @@ func keepPhase(known, prev, st *v1.PodStatus) {
 	}
 }
 
-// claims copies what others say of the pod's resource claims.
-// They are the scheduler's and the controllers', and would be removed if they
-// were left out.
+// claims copies the statuses of the pod's resource claims, which the scheduler and
+// controllers write. If they were missing here, publishing the status would remove them.
 func claims(known, st *v1.PodStatus) {
 	for i := range known.ResourceClaimStatuses {
 		st.ResourceClaimStatuses = append(st.ResourceClaimStatuses, *known.ResourceClaimStatuses[i].DeepCopy())
@@ -165,8 +155,7 @@ func claims(known, st *v1.PodStatus) {
 	st.ExtendedResourceClaimStatus = known.ExtendedResourceClaimStatus.DeepCopy()
 }
 
-// startTime is when the node took over the pod: the first time ever given, or
-// now.
+// startTime returns the time at which the node first saw the pod: that of prev, or now.
 func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
 	if prev.StartTime != nil && !prev.StartTime.IsZero() {
 		return prev.StartTime.DeepCopy()
@@ -186,8 +175,8 @@ func (in *Input) sandboxActive() bool {
 		return false
 	}
 	for i := range in.Pod.Spec.Containers {
-		// A runtime that does not say which sandbox a container is in gets the
-		// benefit of the doubt.
+		// If the runtime does not report the container's sandbox, it counts as the
+		// current one.
 		if c := in.Observed.Newest(in.Pod.Spec.Containers[i].Name); c != nil && (c.SandboxID == "" || c.SandboxID == s.ID) {
 			return true
 		}
