@@ -13,26 +13,25 @@ import (
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// Limits of what a plugin may say.
+// Limits of a plugin's answers.
 const (
-	// maxMessage is how many bytes of an answer and of its headers are taken.
+	// maxMessage limits the bytes of an answer, and those of its headers.
 	maxMessage = 64 << 10
-	// maxName is how many bytes a type and a name may have; names are DNS
-	// subdomains or those of resources.
+	// maxName limits the bytes of a type and of a name. Names are DNS subdomains or
+	// names of resources.
 	maxName = 1 + 253 + 63
-	// maxVersions is how many versions a plugin may have, and maxVersion how many
-	// bytes one.
+	// maxVersions limits the versions of a plugin, and maxVersion the bytes of one.
 	maxVersions = 64
 	maxVersion  = 128
-	// maxPath is the longest of a file (PATH_MAX of limits.h).
+	// maxPath limits the path of a socket (PATH_MAX of limits.h).
 	maxPath = 4096
-	// maxText is how many bytes of an error are kept and told: some of it is the
-	// plugin's.
+	// maxText limits the bytes of an error that are kept: a part of it comes from the
+	// plugin.
 	maxText = 1 << 10
 )
 
-// check returns what is wrong with what a plugin says of itself, beside what its
-// handler wants.
+// check returns an error if an Info exceeds the limits or misses a field. The handler
+// checks the rest.
 func (i Info) check() error {
 	var errs []error
 	if i.Type == "" || len(i.Type) > maxName {
@@ -56,7 +55,7 @@ func (i Info) check() error {
 	return errors.Join(errs...)
 }
 
-// briefError is an error whose text is cut.
+// briefError is an error whose text is cut to maxText bytes.
 type briefError struct {
 	text string
 	err  error
@@ -64,7 +63,7 @@ type briefError struct {
 
 func (e *briefError) Error() string { return e.text }
 
-// Unwrap returns the error as it was.
+// Unwrap returns the original error.
 func (e *briefError) Unwrap() error { return e.err }
 
 func brief(err error) error {
@@ -80,7 +79,7 @@ type remote struct {
 	client api.RegistrationClient
 }
 
-// connect uses the plugin registration API, v1.
+// connect returns the plugin behind a socket, by the plugin registration API v1.
 func connect(_ context.Context, socket string) (Plugin, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

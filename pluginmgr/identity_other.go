@@ -4,8 +4,8 @@ package pluginmgr
 
 import "os"
 
-// identify goes by the time of the last change, which for a socket is when it
-// was made.
+// identify returns the identity of a socket: the time of its last change, which is that of
+// its creation.
 func identify(path string) (identity, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

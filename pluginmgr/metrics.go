@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics has the kubelet's metric of plugins.
 type metrics struct{ total *prometheus.GaugeVec }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Types of plugins, as they name them.
+// Types of plugins, as plugins report them.
 const (
 	DevicePlugin = "DevicePlugin"
 	CSIPlugin    = "CSIPlugin"
@@ -29,25 +29,27 @@ const (
 	infoTimeout = 10 * time.Second
 	// notifyTimeout is the kubelet's.
 	notifyTimeout = 5 * time.Second
-	// handlerTimeout bounds a handler: a CSI driver's node has 2 minutes.
+	// handlerTimeout limits a call of a handler. The registration of a CSI driver
+	// makes a call with a deadline of 2 minutes.
 	handlerTimeout = 3 * time.Minute
 	// firstRetry and lastRetry are the kubelet's.
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 2*time.Minute + 2*time.Second
 )
 
-// Handler uses the plugins of one type. Calls for different sockets overlap.
+// Handler uses the plugins of one type. Calls for different sockets may overlap.
 type Handler interface {
-	// Validate reports whether a plugin could be used, by its versions foremost.
+	// Validate returns an error if a plugin cannot be used, for example because of its
+	// versions.
 	Validate(name, endpoint string, versions []string) error
-	// Register starts its use. ctx has a deadline.
+	// Register starts the use of a plugin. ctx has a deadline.
 	Register(ctx context.Context, name, endpoint string, versions []string) error
-	// Deregister ends its use. It is called for each plugin for which
-	// Register was called and succeeded, and must not wait for the plugin.
+	// Deregister ends the use of a plugin. It is called once for each plugin whose
+	// Register succeeded, and must not wait for the plugin.
 	Deregister(name, endpoint string)
 }
 
-// Plugin is one behind its registration socket. Calls end when their ctx does.
+// Plugin is a plugin behind its registration socket. Calls end when their ctx ends.
 type Plugin interface {
 	Info(ctx context.Context) (Info, error)
 	// Notify informs the plugin whether it is registered and, if not, why.
@@ -55,10 +57,11 @@ type Plugin interface {
 	Close() error
 }
 
-// Info is what a plugin says of itself.
+// Info is a plugin's description of itself.
 type Info struct {
 	Type, Name string
-	// Endpoint is the socket that it serves at; "" means the same one.
+	// Endpoint is the socket at which the plugin serves; "" is the registration
+	// socket.
 	Endpoint string
 	Versions []string
 }
@@ -66,25 +69,26 @@ type Info struct {
 // Config holds what a Manager needs. Dir is required; the zero value of every
 // other field means the default named beside it.
 type Config struct {
-	// Dir is where plugins put their sockets, also in directories below: the
-	// kubelet's is /var/lib/kubelet/plugins_registry. It is made if it is not
-	// there, and nothing in it is ever removed.
+	// Dir is the directory in which plugins create their sockets, subdirectories
+	// included; the kubelet's is /var/lib/kubelet/plugins_registry. It is created if it
+	// is missing. Nothing in it is removed.
 	Dir string
-	// Handlers are those of each type, in the order in which they are asked.
+	// Handlers has the handlers of each type. The first one that accepts a plugin gets
+	// it.
 	Handlers map[string][]Handler
-	// Rescan is how often the directory is looked at unasked; 1m.
+	// Rescan is the interval between scans without a notification of the kernel; 1m.
 	Rescan time.Duration
-	// Connect connects to a socket; by gRPC.
+	// Connect connects to a socket. Default: by gRPC.
 	Connect func(ctx context.Context, socket string) (Plugin, error)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 
-	look func(dir string) (map[string]identity, error) // tests look elsewhere
+	look func(dir string) (map[string]identity, error) // replaced in tests
 	wake <-chan struct{}
 }
 
-// Manager watches the directory.
+// Manager registers the plugins whose sockets are in a directory.
 type Manager struct {
 	cfg Config
 	met *metrics
@@ -129,9 +133,8 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, met: met, sockets: map[string]*socket{}}, nil
 }
 
-// Run finds plugins until ctx ends, and returns nil when no call is under way.
-// Plugins stay registered then: their handlers end by themselves. It may be
-// called once.
+// Run registers plugins until ctx ends, and returns nil when all calls have returned. It
+// deregisters no plugin at its end. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wake, rescan := m.cfg.wake, m.cfg.Rescan
@@ -169,9 +172,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// update acts on what was found. If it is not all that there is, a plugin whose
-// socket was not found is gone only if its socket is, and no more than maxSockets
-// are taken.
+// update starts the registration of new sockets, and the deregistration of missing ones.
+// partial means that the scan reached a limit: a known socket that is not in found counts
+// as missing only if its file does not exist.
 func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[string]identity, partial bool) {
 	if partial {
 		m.addKnown(found)
@@ -197,7 +200,7 @@ func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[stri
 	}
 }
 
-// addKnown adds the sockets that are known and still there.
+// addKnown adds known sockets that still exist to found.
 func (m *Manager) addKnown(found map[string]identity) {
 	m.mu.Lock()
 	paths := slices.Collect(maps.Keys(m.sockets))
@@ -212,18 +215,19 @@ func (m *Manager) addKnown(found map[string]identity) {
 	}
 }
 
-// State is how it stands with one socket.
+// State is the state of one socket.
 type State struct {
 	Socket string
 	Info   Info
 	// Registered reports that a handler uses the plugin.
 	Registered bool
-	// Trouble says why not, and Retry when it is tried again.
+	// Trouble is the error of the last attempt, "" if it succeeded. Retry is the time of
+	// the next attempt.
 	Trouble string
 	Retry   time.Time
 }
 
-// Plugins reports each socket, sorted by path.
+// Plugins returns the state of each socket, sorted by path.
 func (m *Manager) Plugins() []State {
 	m.mu.Lock()
 	defer m.mu.Unlock()

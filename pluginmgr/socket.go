@@ -12,29 +12,29 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// socket is one socket's life: a goroutine that makes what is registered what
-// there is.
+// socket is the state of one socket. Its goroutine (run) registers and deregisters the
+// plugin until actual equals desired.
 type socket struct {
 	m       *Manager
 	path    string
 	changed chan struct{}
 
 	mu      sync.Mutex
-	desired *identity // nil: it is gone
-	actual  *identity // that is registered; nil: none
-	used    use       // by whom, while actual
+	desired *identity // the socket that exists; nil: none
+	actual  *identity // the socket whose plugin is registered; nil: none
+	used    use       // of the registered plugin
 	info    Info
 	trouble string
 	retry   time.Time
 }
 
-// use is a plugin that a handler has.
+// use is the registration of a plugin with a handler.
 type use struct {
 	handler Handler
 	info    Info
 }
 
-// want notes what there is now.
+// want sets the socket that exists now; nil means that it is gone.
 func (s *socket) want(id *identity) {
 	s.mu.Lock()
 	same := s.desired == id || s.desired != nil && id != nil && *s.desired == *id
@@ -55,7 +55,8 @@ func (s *socket) state() State {
 	return State{Socket: s.path, Info: s.info, Registered: s.actual != nil, Trouble: s.trouble, Retry: s.retry}
 }
 
-// run ends with ctx, or when the socket is gone and nothing is registered.
+// run registers and deregisters the plugin until ctx ends, or until the socket is gone and
+// its plugin is deregistered.
 func (s *socket) run(ctx context.Context) {
 	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
@@ -71,7 +72,7 @@ func (s *socket) run(ctx context.Context) {
 			if s.leave() {
 				return
 			}
-			continue // it came back just now
+			continue // the socket exists again
 		}
 		var again <-chan time.Time
 		stop := func() bool { return false }
@@ -100,7 +101,7 @@ func (s *socket) run(ctx context.Context) {
 	}
 }
 
-// leave forgets the socket, unless it is back.
+// leave removes the record of the socket, unless the socket exists again.
 func (s *socket) leave() bool {
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -114,7 +115,7 @@ func (s *socket) leave() bool {
 	return true
 }
 
-// note keeps what came of an attempt.
+// note records the result of an attempt, and logs an error if it has changed.
 func (s *socket) note(err error, pause time.Duration) {
 	s.mu.Lock()
 	before := s.trouble
@@ -139,7 +140,8 @@ func (s *socket) deregister() {
 	u.handler.Deregister(u.info.Name, u.info.Endpoint)
 }
 
-// register shakes hands. The plugin is registered when it knows so.
+// register performs the handshake. The plugin counts as registered once it was notified of
+// that.
 func (s *socket) register(ctx context.Context, id identity) error {
 	call, done := context.WithTimeout(ctx, infoTimeout)
 	defer done()
@@ -163,12 +165,12 @@ func (s *socket) register(ctx context.Context, id identity) error {
 		h, err = s.m.accept(ctx, info)
 	}
 	if err = brief(err); err != nil {
-		// It is told; if it cannot be, it is asked again anyway.
+		// An error of the notification has no effect: the handshake is tried again anyway.
 		_ = notify(ctx, p, false, err.Error())
 		return err
 	}
 	if err := notify(ctx, p, true, ""); err != nil {
-		h.Deregister(info.Name, info.Endpoint) // both have to agree
+		h.Deregister(info.Name, info.Endpoint) // the plugin does not know that it is registered
 		return fmt.Errorf("NotifyRegistrationStatus: %w", err)
 	}
 	s.mu.Lock()
@@ -185,7 +187,7 @@ func notify(ctx context.Context, p Plugin, registered bool, why string) error {
 	return p.Notify(ctx, registered, why)
 }
 
-// accept finds the handler of a plugin, and has it registered there.
+// accept registers a plugin with the first handler that accepts it.
 func (m *Manager) accept(ctx context.Context, info Info) (Handler, error) {
 	handlers := m.cfg.Handlers[info.Type]
 	if len(handlers) == 0 {

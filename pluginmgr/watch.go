@@ -17,32 +17,31 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// identity distinguishes one socket from another that was made later at the same path.
+// identity distinguishes a socket from a later one at the same path.
 type identity struct {
 	device, inode uint64
-	born          int64 // nanoseconds; what the filesystem knows of it
+	born          int64 // birth time in Unix nanoseconds, with the precision of the file system
 }
 
 // Limits of the directory.
 const (
-	// maxSockets is how many sockets are plugins, maxEntries how many entries
-	// are looked at, and maxDepth how far below the directory.
+	// maxSockets limits the sockets, maxEntries the directory entries of a scan, and
+	// maxDepth the depth of directories.
 	maxSockets = 1024
 	maxEntries = 1 << 14
 	maxDepth   = 8
-	// maxErrors is how many directories are named that cannot be watched.
+	// maxErrors limits the directories in an error about those that cannot be watched.
 	maxErrors = 4
-	// settle is the time between two looks that the kernel asks for.
+	// settle is the shortest time between two scans because of notifications.
 	settle = 100 * time.Millisecond
 )
 
-// errTooMuch means that the directory was not looked at wholly.
+// errTooMuch means that a scan reached a limit before its end.
 var errTooMuch = errors.New("directory has too many entries; the rest are ignored")
 
-// look finds the sockets in a directory and those below. Names that begin with
-// a dot, and links, are passed over; so is what disappears meanwhile. What there
-// is beyond the limits is not found: the error is an errTooMuch then, beside
-// what was found.
+// look returns the sockets in a directory and in its subdirectories, except links and names
+// that begin with a dot. If a limit is reached, it returns the sockets found so far and an
+// errTooMuch.
 func look(dir string) (map[string]identity, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -67,8 +66,8 @@ func look(dir string) (map[string]identity, error) {
 	return found, err
 }
 
-// walk visits what is in a directory and below, by name, as far as the bounds
-// go. Directories below that cannot be read are passed over.
+// walk calls visit for the entries of a directory and of its subdirectories, in the order
+// of names, up to the limits. Subdirectories that cannot be read are left out.
 func walk(dir string, visit func(path string, e fs.DirEntry)) error {
 	w := walker{visit: visit, left: maxEntries}
 	if err := w.walk(dir, 0); err != nil {
@@ -82,8 +81,8 @@ func walk(dir string, visit func(path string, e fs.DirEntry)) error {
 
 type walker struct {
 	visit  func(path string, e fs.DirEntry)
-	left   int  // entries that may be looked at
-	missed bool // something was passed over for its number or depth
+	left   int  // entries until the limit
+	missed bool // entries beyond a limit were left out
 }
 
 func (w *walker) walk(dir string, depth int) error {
@@ -107,14 +106,14 @@ func (w *walker) walk(dir string, depth int) error {
 		case depth == maxDepth:
 			w.missed = true
 		default:
-			_ = w.walk(path, depth+1) // a part that cannot be read is no reason to forget the others
+			_ = w.walk(path, depth+1) // continue if a subdirectory cannot be read
 		}
 	}
 	return nil
 }
 
-// watcher has the kernel tell of changes in a directory and below. It says only
-// that there are some: what they are is found by looking.
+// watcher reports that something has changed in a directory or below it, by the kernel's
+// notifications. A scan finds out what has changed.
 type watcher struct {
 	fs   *fsnotify.Watcher
 	wake chan struct{}
@@ -157,8 +156,8 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 			case w.wake <- struct{}{}:
 			default:
 			}
-			// Whoever changes the directory all the time has it looked at so often,
-			// and no more; the kernel keeps the events, or says that it has not.
+			// Limits the rate of scans for a directory that changes all the time. Events
+			// wait in the kernel's queue, which reports an overflow.
 			select {
 			case <-w.done:
 			case <-time.After(settle):
@@ -168,7 +167,7 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 	return w, nil
 }
 
-// add watches a directory and those below. Watching one twice is no harm.
+// add watches a directory and its subdirectories. Watching one of them again does no harm.
 func (w *watcher) add(dir string) error {
 	var errs []error
 	add := func(path string) {
@@ -183,7 +182,7 @@ func (w *watcher) add(dir string) error {
 		}
 	})
 	if errors.Is(err, errTooMuch) {
-		err = nil // whoever looks says so
+		err = nil // look returns this error
 	}
 	return errors.Join(append(errs, err)...)
 }
