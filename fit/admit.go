@@ -10,9 +10,9 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// Admit is the node's whole admission of a pod beside others: everything that
-// [Node.Admit] checks, and where [Node.Placement] and [Node.Devices] would place it. The
-// Rejection is nil if the pod may run, and has the kubelet's reason and message if not.
+// Admit decides whether a pod may run on the node beside others: it makes the checks of
+// [Node.Admit], and places the pod by [Node.Placement] and [Node.Devices]. The Rejection is
+// nil if the pod may run; otherwise it has the kubelet's reason and message.
 //
 // Nothing is taken: [Node.After] is the node with the pod on it, which is then one of the
 // others, and [Node.Without] the node after the pod has ended. The order is the kubelet's: a
@@ -26,7 +26,7 @@ func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 		return Result{}, nil
 	}
 	asks := Pod(pod)
-	// Without devices there is nothing to take off in the Result.
+	// Without devices, the Result has none.
 	if len(n.Devices) == 0 {
 		result, err := n.Placement.Place(asks)
 		return result, RejectionOf(err)
@@ -42,8 +42,8 @@ func Admit(n *Node, pod *v1.Pod, others []*v1.Pod) (Result, *Rejection) {
 	return result, nil
 }
 
-// After is the node with a pod on it, where [Admit] of this node and pod placed it. p does not
-// change.
+// After returns the node after adding a pod; r is the result of [Admit] for this node and
+// pod. p does not change.
 func (p *Node) After(pod *v1.Pod, r Result) *Node {
 	next := *p
 	if p.Placement != nil {
@@ -61,8 +61,8 @@ func (p *Node) After(pod *v1.Pod, r Result) *Node {
 	return &next
 }
 
-// Without is the node after a pod gave back what [Node.After] gave it: CPUs, memory and
-// devices. A pod that has nothing changes nothing. p does not change.
+// Without returns the node without a pod that [Node.After] has added: its CPUs, memory and
+// devices are free again. For an unknown pod it returns an equal node. p does not change.
 func (p *Node) Without(uid types.UID) *Node {
 	next := *p
 	if p.Placement != nil {
@@ -77,9 +77,9 @@ func (p *Node) Without(uid types.UID) *Node {
 	return &next
 }
 
-// RejectionOf is the Rejection for an error of [Fit] and [Placement.Place], nil for nil.
-// A provider's own Rejection comes first. What is neither is reported as unexpected, with
-// the error's text.
+// RejectionOf returns the Rejection for an error of [Fit] or [Placement.Place]; nil for
+// nil. If the error wraps a Rejection of this package or of topology, that is the result.
+// Any other error becomes an UnexpectedAdmissionError with the error's text.
 func RejectionOf(err error) *Rejection {
 	var own *Rejection
 	var misplaced *topology.Rejection

@@ -7,22 +7,23 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Running is what is known of a pod's containers that run, or of what they had,
-// by name.
+// Running has the CPUs and memory nodes of a pod's running containers, by name: those that
+// the kernel shows, or the recorded ones.
 type Running struct {
 	CPUs  map[string]numa.CPUSet  // see cpumgr.Rebuild
 	Nodes map[string]numa.NodeSet // see memmgr.Static.Rebuild; of live containers alone
 }
 
-// rebuilder is a memory policy that can tell from what runs what was given. Policy None
-// has nothing to tell, and custom policies need not.
+// rebuilder is a memory policy that can compute its state from running containers. Policy
+// None and custom policies need not implement it.
 type rebuilder interface {
 	Rebuild(s memmgr.State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (memmgr.State, []memmgr.Problem)
 }
 
-// Adopt is the state with pods on it that run already, by UID: they keep what
-// they have. Where two have the same, the first of pods keeps it. The problems
-// are what could not be kept; those containers share.
+// Adopt returns the state after adding pods that run already, with what their containers
+// have (running, by UID of the pod). If two pods have the same CPU, the first one in pods
+// keeps it. The errors name the containers that could not keep theirs: they use the shared
+// CPUs.
 func (n Placement) Adopt(pods []numa.Pod, running map[string]Running) (State, []error) {
 	s := n.State
 	var problems []error

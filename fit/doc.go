@@ -14,23 +14,22 @@
 //	}
 //	result, rejection := fit.Admit(node, pod, others) // a dry run
 //
-// [Admit] is all of it. [Node.Admit] is what can be said without a machine: requests
-// against what is allocatable, selectors, taints, host ports, sysctls and so on. [Fit] is
-// placement alone, which joins the packages cpumgr, memmgr and topology for pods as
-// Kubernetes has them:
+// [Admit] makes all checks. [Node.Admit] makes those that need no hardware: requests
+// against allocatable resources, selectors, taints, host ports, sysctls and so on. [Fit]
+// only places a pod, with the packages cpumgr, memmgr and topology:
 //
 //	result, err := fit.Fit(placement, pod)
 //	placement.State = result.State // the pod is there
 //
-// A Placement is a value. Nothing is read, written, started or locked, and nothing that
-// is passed in changes, so any number of goroutines may ask, and a scheduler may keep a
-// Placement for each machine it knows. An agent keeps one, and makes its decisions true.
+// A Placement is a value. No function does I/O, locks, or changes its arguments: all may be
+// called from any goroutine. A scheduler may have a Placement for each machine; an agent
+// has one, and applies its results.
 //
 // # Faults
 //
-// A pod that does not fit has taken nothing. [Placement.Adopt] makes a state of what is
-// known of running containers: what does not fit together is told and shares; there is
-// nothing with which it would fail.
+// A pod that does not fit has taken nothing. [Placement.Adopt] computes a state from running
+// containers. It never fails: contradictions are returned as errors, and the containers
+// concerned use the shared CPUs.
 //
 // Tier: stable.
 package fit

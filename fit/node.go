@@ -12,41 +12,41 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Node is what a node is and has, as far as its admission of pods asks. All functions
-// answer from memory and may be nil. The zero value has neither CPU nor memory for pods.
+// Node has the facts about a node that the admission of pods needs. Functions must not
+// block, and may be nil. The zero value has no CPU and no memory for pods.
 type Node struct {
 	Name string
-	// Labels are matched against selectors, LiveLabels laid over them. It may
-	// return nil.
+	// Labels are matched against selectors. LiveLabels, which may return nil, override
+	// them.
 	Labels     map[string]string
 	LiveLabels func() map[string]string
-	// Allocatable bounds what pods request; resources that are not in it are
-	// not bounded, but for CPU and memory, of which there are none then.
+	// Allocatable limits the requests of pods. Resources that are not in it have no
+	// limit, except CPU and memory, whose limit is 0 then.
 	Allocatable v1.ResourceList
 	// Extended counts the resources that plugins offer; nil where there are no
 	// plugins.
 	Extended func() map[v1.ResourceName]Count
-	// Declared are resources that others say the node has: those that no plugin
-	// offers count for pods of the API server.
+	// Declared returns extended resources in the Node's status that other programs have
+	// set. Those that no plugin offers count for pods of the API server.
 	Declared func() v1.ResourceList
 	// UnsafeSysctls are those that pods may set beside the safe ones: whole
 	// names, or prefixes with a * (allowedUnsafeSysctls).
 	UnsafeSysctls []string
-	// AppArmor reports whether the kernel enforces AppArmor profiles; nil does
-	// not ask.
+	// AppArmor reports whether the kernel enforces AppArmor profiles; nil: not checked.
 	AppArmor func() bool
-	// GroupsPolicy reports whether the runtime obeys supplementalGroupsPolicy, as
-	// far as that is known; nil does not ask.
+	// GroupsPolicy reports whether the runtime obeys supplementalGroupsPolicy, if that
+	// is known; nil: not checked.
 	GroupsPolicy func() (supported, known bool)
-	// Taints are the node's of this moment; nil: there are none.
+	// Taints returns the node's current taints; nil: there are none.
 	Taints func() []v1.Taint
-	// Features are those that the node declares (KEP-5328): a pod that needs another is
-	// rejected. nil does not ask.
+	// Features are the features that the node declares (KEP-5328): a pod that needs
+	// another one is rejected. Nil: not checked.
 	Features []string
 
 	// Placement places CPUs, memory and huge pages for [Admit]; nil places none.
 	Placement *Placement
-	// Devices are placed with them, on the Machine's NUMA nodes; none are not looked at.
+	// Devices are placed with them, on the Machine's NUMA nodes. If it is empty, devices are
+	// not checked.
 	Devices Devices
 	Machine numa.Machine
 
