@@ -53,8 +53,8 @@ func (d devices) Hints(container int) []numa.Hints {
 	return out
 }
 
-// wants are the devices that a container asks for, or that those of the pod have at the
-// same time: side by side, or an init container and the sidecars before it.
+// wants returns the numbers of devices that a container requests, by resource. For the
+// whole pod, they are those that its containers use at the same time, at most.
 func (d devices) wants(container int) map[string]int {
 	wants := map[string]int{}
 	if container != topology.WholePod {
@@ -85,14 +85,14 @@ func (d devices) wants(container int) map[string]int {
 	return wants
 }
 
-// free is how many of a resource the pod may still take on a node.
+// free returns the number of devices of a resource that the pod can still take on a node.
 func (d devices) free(name string, node int) int {
 	return d.all[name][node].Free - d.given[name][node] + d.spare[name][node]
 }
 
-// hints returns the sets of nodes that have enough free devices of a resource. Those with
-// as few nodes as the machine could ever do with are preferred, even if others have the
-// devices now: topology then knows that a better placement would be possible.
+// hints returns the sets of nodes with enough free devices of a resource. Preferred are
+// those with as few nodes as an idle machine would need: on a busy machine there may be no
+// preferred one.
 func (d devices) hints(name string, want int) numa.Hints {
 	h := numa.Hints{Resource: name}
 	nodes := d.all[name]
@@ -101,7 +101,7 @@ func (d devices) hints(name string, want int) numa.Hints {
 		h.Any = true
 		return h
 	}
-	least := 0 // the fewest nodes that have enough, whoever has them now
+	least := 0 // the fewest nodes with enough devices, allocated ones included
 	for _, set := range d.candidates {
 		total, free := 0, 0
 		for node, c := range nodes {
@@ -155,11 +155,11 @@ func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, err
 	return d, nil
 }
 
-// left returns the devices without those that the pod has taken, for its whole life: what
-// is spare is its own still.
+// left returns the devices without those that the pod has taken. Spare devices still belong
+// to the pod.
 func (d devices) left() Devices { return d.all.less(d.given, 1) }
 
-// less returns the devices with times as many free ones less as are given.
+// less returns the devices with given, multiplied by times, subtracted from the free ones.
 func (d Devices) less(given map[string]map[int]int, times int) Devices {
 	out := maps.Clone(d)
 	for name, nodes := range given {

@@ -70,8 +70,8 @@ func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	return nil
 }
 
-// NodeLabels are the node's of this moment. The map is shared and not changed. Without
-// live labels it is Labels itself.
+// NodeLabels returns the current labels of the node. Do not change the map: without live
+// labels it is Labels itself.
 func (p *Node) NodeLabels() map[string]string {
 	if p.LiveLabels == nil {
 		return p.Labels
@@ -167,14 +167,14 @@ func hostPorts(pod *v1.Pod) []hostPort {
 	return ports
 }
 
-// portTable are host ports by which a clash is found at once: pods may have many,
-// and a node many pods.
+// portTable has the host ports of a pod, indexed to find clashes fast: a pod may have many
+// ports, and a node many pods.
 type portTable struct {
 	exact map[hostPort]bool // with an address, or without one for all of them
-	any   map[hostPort]bool // whatever the address, which is left out
+	any   map[hostPort]bool // all ports, without their addresses
 }
 
-// tableOf makes a table of ports, once for all the pods to compare with.
+// tableOf returns a table of ports.
 func tableOf(ports []hostPort) portTable {
 	t := portTable{map[hostPort]bool{}, map[hostPort]bool{}}
 	for _, p := range ports {
@@ -183,8 +183,8 @@ func tableOf(ports []hostPort) portTable {
 	return t
 }
 
-// normal has no address for all of them. 0.0.0.0 and :: are both taken for all addresses
-// of both families.
+// normal returns the port with an empty ip for 0.0.0.0 and ::, which both stand for all
+// addresses of both families.
 func (h hostPort) normal() hostPort {
 	if h.ip == "0.0.0.0" || h.ip == "::" {
 		h.ip = ""
@@ -192,10 +192,10 @@ func (h hostPort) normal() hostPort {
 	return h
 }
 
-// everywhere is the port without its address.
+// everywhere returns the port without its address.
 func (h hostPort) everywhere() hostPort { return hostPort{"", h.protocol, h.port} }
 
-// clashes reports whether a port cannot be had beside those of the table.
+// clashes reports whether a port conflicts with one of the table.
 func (t portTable) clashes(h hostPort) bool {
 	if h = h.normal(); h.ip == "" {
 		return t.any[h]
@@ -203,8 +203,8 @@ func (t portTable) clashes(h hostPort) bool {
 	return t.exact[h] || t.exact[h.everywhere()]
 }
 
-// ports rejects pods whose host ports other pods have. It looks at pods alone: a port
-// that a process of the node holds shows when the container starts.
+// ports rejects pods with host ports that other pods have. A port that a process of the
+// node has is found out only when the container starts.
 func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	ports := hostPorts(pod)
 	if len(ports) == 0 {

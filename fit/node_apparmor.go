@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// appArmor rejects pods that want a profile where nothing would enforce it,
-// and those that name a profile without a name. Whether a profile of that name is loaded
-// shows when the runtime applies it.
+// appArmor rejects pods that request an AppArmor profile on a machine without AppArmor, and
+// pods with a localhost profile without a name. Whether the profile is loaded is found out
+// when the runtime applies it.
 func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.AppArmor == nil || !wantsAppArmor(pod) {
 		return nil
@@ -24,9 +24,8 @@ func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// wantsAppArmor reports whether a pod asks for a profile, by field or by the
-// annotations that were before (KEP-24). An unconfined pod wants nothing of the kernel,
-// and runs without AppArmor too.
+// wantsAppArmor reports whether a pod requests a profile, by a field or by the older
+// annotations (KEP-24). An unconfined pod does not: it runs without AppArmor, too.
 func wantsAppArmor(pod *v1.Pod) bool {
 	for profile := range appArmorProfiles(pod) {
 		if profile.Type != v1.AppArmorProfileTypeUnconfined {
@@ -41,8 +40,8 @@ func wantsAppArmor(pod *v1.Pod) bool {
 	return false
 }
 
-// appArmorProfiles yields the profiles that the fields of a pod name. Ephemeral
-// containers have them too.
+// appArmorProfiles yields the profiles in the fields of a pod, ephemeral containers
+// included.
 func appArmorProfiles(pod *v1.Pod) func(yield func(*v1.AppArmorProfile) bool) {
 	return func(yield func(*v1.AppArmorProfile) bool) {
 		if sc := pod.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil && !yield(sc.AppArmorProfile) {

@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Undeclared are those of names that the node does not declare. The names of the argument
-// are not changed. Without Features nothing is undeclared.
+// Undeclared returns those of names that the node does not declare; none if Node.Features
+// is nil. names is not changed.
 func (p *Node) Undeclared(names []string) []string {
 	if p.Features == nil {
 		return nil
@@ -18,7 +18,7 @@ func (p *Node) Undeclared(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(p.Features, n) })
 }
 
-// features rejects pods that need what the node does not declare.
+// features rejects pods that need a feature that the node does not declare.
 func (p *Node) features(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.Features == nil {
 		return nil

@@ -4,9 +4,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// groups rejects pods whose processes are to have no group of the image's own, where
-// the runtime would give it to them all the same (KEP-3619). A runtime that has not
-// answered yet is not held against the pod.
+// groups rejects pods with supplementalGroupsPolicy Strict if the runtime does not support
+// it (KEP-3619). As long as that is not known, they are not rejected.
 func (p *Node) groups(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	sc := pod.Spec.SecurityContext
 	if p.GroupsPolicy == nil || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {

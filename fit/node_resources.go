@@ -14,9 +14,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Fits checks resources alone: what pod requests beside others, against what the
-// node has. With several short resources, the first is named. The words are the
-// kubelet's, which controllers and people look for.
+// Fits checks only resources: the requests of pod and others against those of the node. The
+// Rejection names the first resource of which there is too little. The text is the
+// kubelet's, since controllers and tools search for it.
 func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	short, r := p.short(pod, others, true)
 	if r != nil || len(short) == 0 {
@@ -31,7 +31,7 @@ func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 		s.name, amount(s.name, s.asked), amount(s.name, s.used), amount(s.name, s.have))}
 }
 
-// amount is a quantity as the kubelet's messages have it: CPUs in thousandths.
+// amount converts a quantity for the kubelet's messages: CPUs in thousandths.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return q.MilliValue()
@@ -39,10 +39,9 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	return q.Value()
 }
 
-// Missing is how much the node lacks, by resource, for pod to fit beside others;
-// pods count as 1 of the resource "pods". It is empty if the pod fits, or waits for
-// a plugin instead. Preemption of less important pods asks with it how much has to be
-// freed.
+// Missing returns the amounts, by resource, that have to be freed so that pod fits beside
+// others; each pod counts as 1 of the resource "pods". It is empty if the pod fits, or if
+// it waits for a plugin. It is for preemption.
 func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	short, r := p.short(pod, others, false)
 	if r != nil {
@@ -58,16 +57,16 @@ func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	return out
 }
 
-// shortage is a resource of which the node has less than is asked for. asked is what the
-// pod requests, used what the others request, have what there is for all.
+// shortage is a resource of which the node has too little: asked is the pod's request, used
+// the requests of the others, and have the amount for all pods.
 type shortage struct {
 	name              v1.ResourceName
 	asked, used, have resource.Quantity
 }
 
-// short lists the resources that are short, pods first and then by name; the first
-// alone, if that is enough. The Rejection is that of a resource that has to be waited
-// for.
+// short returns the resources of which there is too little, "pods" first and then by name;
+// only the first one if first is true. The Rejection is for a resource for which the pod
+// has to wait.
 func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *Rejection) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	// Every pod counts as one, whatever it requests.
@@ -101,16 +100,16 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage
 	return list, nil
 }
 
-// bound is what pods may request of a resource together, if there is a limit to it. The
-// Rejection is for a resource that a plugin may yet offer.
+// bound returns the limit of a resource for all pods together; bounded is false without a
+// limit. The Rejection is for a resource that a plugin may offer later.
 func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]Count) (have resource.Quantity, bounded bool, r *Rejection) {
 	have, known := p.Allocatable[name]
 	if c, ok := offered[name]; ok {
 		if c.Away {
-			return have, false, nil // whether to wait for it is said with the devices
+			return have, false, nil // the device manager decides whether the pod waits
 		}
-		// Free and used ones, and not the allocatable ones: devices that became unhealthy in
-		// use still serve their pods, which are among the others.
+		// Free and used devices, not the allocatable ones: a device that became unhealthy in
+		// use still belongs to its pod, which is one of the others.
 		have, known = *resource.NewQuantity(int64(c.Free+c.Used), resource.DecimalSI), true
 	} else if !known && extended(name) && isScheduled(pod) {
 		if have, known = p.declared(name); !known {

@@ -10,10 +10,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// safeSysctls are those that every pod may set: the kernel keeps them for each
-// namespace, and no other pod feels them (documentation of Kubernetes, Using
-// sysctls in a Kubernetes Cluster). The kernels that keep them so are older
-// than what the agent runs on, or refuse them.
+// safeSysctls are the sysctls that every pod may set: the kernel has them per namespace, so
+// that they do not affect other pods (Kubernetes' page "Using sysctls in a Kubernetes
+// Cluster"). All kernels that the agent supports have them per namespace, or refuse them.
 var safeSysctls = []string{
 	"kernel.shm_rmid_forced",
 	"net.ipv4.ip_local_port_range",
@@ -29,9 +28,9 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// sysctls rejects pods that set what concerns other pods, or the machine. Sysctls of a
-// namespace that the pod shares with the machine are refused even if they are safe: they
-// would be the machine's.
+// sysctls rejects pods that set sysctls which are neither safe nor allowed. Sysctls of a
+// namespace that the pod shares with the host are refused even if they are safe: they would
+// change the host.
 func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.SecurityContext == nil {
 		return nil
@@ -59,8 +58,8 @@ func allowsSysctl(allowed, name string) bool {
 	return allowed == name
 }
 
-// hostNamespace is the namespace of the machine that a pod would change, "" if
-// it has its own.
+// hostNamespace returns the kind of the sysctl's namespace if the pod uses the host's; ""
+// if the pod has its own.
 func hostNamespace(pod *v1.Pod, name string) string {
 	switch of := podmeta.SysctlNamespace(name); {
 	case of == "net" && pod.Spec.HostNetwork, of == "ipc" && pod.Spec.HostIPC:

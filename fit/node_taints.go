@@ -9,9 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// taints rejects pods that the node's taints of effect NoExecute would end at
-// once. Static pods are meant for this node, whatever its taints say. Taints of other
-// effects are for schedulers.
+// taints rejects pods that do not tolerate a taint of the node with the effect NoExecute.
+// Static pods are not rejected. Taints with other effects are for schedulers.
 func (p *Node) taints(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.Taints == nil || podmeta.IsStatic(pod) {
 		return nil
@@ -24,8 +23,8 @@ func (p *Node) taints(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
-// tolerates reports whether a toleration is for a taint. Those that compare
-// numbers (Lt, Gt) are for none: that is an alpha feature of schedulers.
+// tolerates reports whether a toleration matches a taint. The operators Lt and Gt, an alpha
+// feature of schedulers, match no taint.
 func tolerates(o *v1.Toleration, t *v1.Taint) bool {
 	if o.Effect != "" && o.Effect != t.Effect || o.Key != "" && o.Key != t.Key {
 		return false

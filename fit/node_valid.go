@@ -8,17 +8,16 @@ import (
 	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
-// reasonInvalid is why a pod is rejected that no node should take. Kubernetes has
-// no word for it: there, such a pod does not come past the API server.
+// reasonInvalid is the reason for rejecting an invalid pod. Kubernetes has no such
+// reason: its API server refuses the pod.
 const reasonInvalid = "InvalidPod"
 
-// maxTold is how many mistakes a rejection reports. The message is part of the pod's
-// status, which is read by people.
+// maxTold limits the mistakes in a rejection's message.
 const maxTold = 3
 
-// valid rejects pods with names that would lead out of the pod's directories, and
-// with words that the API does not have: sources other than readers of manifests
-// check nothing, and a newer API server may know words that this node does not.
+// valid rejects pods with names that would lead out of the pod's directories, and with
+// unknown values of enumerations: custom sources may not validate their pods, and a newer
+// API server may have values that this node does not know.
 func (p *Node) valid(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	errs := podcheck.Pod(pod)
 	if len(errs) == 0 {

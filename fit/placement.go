@@ -19,11 +19,11 @@ const (
 	CPUStatic = "static"
 )
 
-// PlacementConfig defines how a machine's resources are placed. The zero value places
-// nothing: every container runs anywhere. It is made of values; NewPlacement checks them
-// together with the policies.
+// PlacementConfig defines how a machine's resources are placed. With the zero value,
+// containers may use all CPUs and memory. NewPlacement checks it.
 type PlacementConfig struct {
-	// Machine is what there is. It matters as soon as a policy does.
+	// Machine has the CPUs and memory of the machine. It is required by every policy
+	// except none.
 	Machine numa.Machine
 
 	CPUPolicy  string // CPUNone
@@ -39,13 +39,13 @@ type PlacementConfig struct {
 	TopologyScope   topology.Scope // topology.ContainerScope
 	TopologyOptions topology.Options
 
-	// PodLevel lets pods with resources of their own take part (the kubelet's
-	// feature gate PodLevelResourceManagers, alpha).
+	// PodLevel places pods with pod-level resources, too (the kubelet's feature gate
+	// PodLevelResourceManagers, alpha).
 	PodLevel bool
 }
 
-// Idle reports that nothing is placed: no machine is needed then, and Fit says yes to
-// every pod. A topology policy alone has nothing to align.
+// Idle reports whether nothing is placed: Machine is not needed, and every pod fits. A
+// topology policy alone places nothing.
 func (c PlacementConfig) Idle() bool {
 	return !c.placesCPUs() && !c.placesMemory()
 }
@@ -72,14 +72,13 @@ type Placement struct {
 	State    State
 }
 
-// NewPlacement makes a Placement on which nothing is given yet. It reports all mistakes of cfg
-// at once.
+// NewPlacement returns a Placement without pods. The error names every mistake in cfg.
 func NewPlacement(cfg PlacementConfig) (Placement, error) {
 	var n Placement
 	var errs [3]error
 	cfg.CPUOptions.PodLevel = cfg.CPUOptions.PodLevel || cfg.PodLevel
 	switch cfg.CPUPolicy {
-	// Policy none gives no CPUs, so that a pod's own resources do not matter to it.
+	// Policy none assigns no CPUs, so that PodLevel has no effect on it.
 	case "", CPUNone:
 		cfg.CPUOptions.PodLevel = false
 		n.CPU, errs[0] = cpumgr.NewNone(cfg.CPUOptions)
@@ -97,13 +96,14 @@ func NewPlacement(cfg PlacementConfig) (Placement, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return Placement{}, err
 	}
-	// The zero memmgr.State is a start already; that of CPUs depends on the reserved ones.
+	// The zero memmgr.State has no pods; the first state of the CPUs depends on the reserved
+	// ones.
 	n.State.CPU = n.CPU.Start()
 	return n, nil
 }
 
-// static makes the static CPU policy and checks that its options go with the topology
-// policy. It keeps a nil *cpumgr.Static out of the interface.
+// static returns the static CPU policy, after checking that the topology policy allows its
+// options. It never returns a nil *cpumgr.Static in the interface.
 func static(cfg PlacementConfig) (cpumgr.Policy, error) {
 	p, err := cpumgr.NewStatic(cfg.Machine, cfg.ReservedCPUs, cfg.CPUOptions)
 	if err != nil {
@@ -112,7 +112,7 @@ func static(cfg PlacementConfig) (cpumgr.Policy, error) {
 	return p, cfg.CPUOptions.Conflicts(cfg.TopologyPolicy)
 }
 
-// newTopology makes the topology manager; an empty policy is none, as in the kubelet.
+// newTopology returns the topology manager. An empty policy means none, as in the kubelet.
 func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 	name := cfg.TopologyPolicy
 	if name == "" {
@@ -125,31 +125,31 @@ func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 	return topology.New(topology.Config{Policy: policy, Scope: cfg.TopologyScope, PodLevel: cfg.PodLevel})
 }
 
-// Container is where one container goes.
+// Container is the placement of one container.
 type Container struct {
 	Name string
-	// CPUs are those it may run on; Own reports that no other container does.
-	// None mean any.
+	// CPUs are the CPUs on which it may run; empty means all. Own means that they are
+	// exclusive.
 	CPUs numa.CPUSet
 	Own  bool
-	// Nodes are those its memory comes from; 0 means any. Memory is how much
-	// of what it was given there.
+	// Nodes are the NUMA nodes of its memory; 0 means any. Memory has the amounts that
+	// it was assigned there.
 	Nodes  numa.NodeSet
 	Memory []memmgr.Block
-	// Hint is what it was placed by.
+	// Hint is the topology hint by which it was placed.
 	Hint numa.Hint
 }
 
-// Result is where a pod goes.
+// Result is the placement of a pod.
 type Result struct {
 	// Containers are in the order of numa.Pod.Containers; none if the pod does
 	// not fit.
 	Containers []Container
-	// Others are the providers that were passed in, with what the pod takes.
+	// Others are the passed providers after the allocations for the pod.
 	Others []topology.Provider
-	// Steps are what was weighed, see topology.Decision.
+	// Steps are the steps of the decision; see topology.Decision.
 	Steps []topology.Step
-	// State has the pod on it, or is the Placement's own if it does not fit.
+	// State is the state with the pod; the Placement's own if the pod does not fit.
 	State State
 	// Devices are those of the Node without those that the pod takes; of [Admit] alone.
 	Devices Devices
@@ -188,14 +188,13 @@ func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error
 	return r, nil
 }
 
-// Without is the state after a pod gave back all it held. A pod that holds nothing
-// changes nothing.
+// Without returns the state without a pod. An unknown pod changes nothing.
 func (n Placement) Without(podUID string) State {
 	return State{CPU: n.CPU.Release(n.State.CPU, podUID, ""), Memory: n.State.Memory.WithoutPod(podUID)}
 }
 
-// cpus lets topology ask a CPU policy. It is a value: Allocate returns another one with
-// the state after it.
+// cpus is a topology.Provider for a CPU policy. It is a value: Allocate returns another one
+// with the new state.
 type cpus struct {
 	policy cpumgr.Policy
 	state  cpumgr.State
@@ -212,7 +211,7 @@ func (c cpus) Allocate(container int, hint numa.Hint) (topology.Provider, error)
 	return c, err
 }
 
-// memory lets topology ask a memory policy, as cpus does.
+// memory is a topology.Provider for a memory policy, like cpus.
 type memory struct {
 	policy memmgr.Policy
 	state  memmgr.State

@@ -12,8 +12,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Pod is what a pod asks of a machine: its init containers and sidecars in their
-// order, and the regular ones after them. A request that is left out equals the
+// Pod converts a pod for package numa: its init containers and sidecars in their order, then
+// the regular containers, with their requests and limits. A missing request equals the
 // limit. The pod is not changed.
 func Pod(pod *v1.Pod) numa.Pod {
 	out := numa.Pod{UID: string(pod.UID), Guaranteed: podmeta.QOS(pod) == v1.PodQOSGuaranteed}
@@ -82,7 +82,7 @@ func Resources(r v1.ResourceRequirements) numa.Resources {
 	return out
 }
 
-// milli is a quantity in thousandths, or the most that an int64 holds.
+// milli returns a quantity in thousandths, at most the largest int64.
 func milli(q resource.Quantity) int64 {
 	if q.CmpInt64(math.MaxInt64/1000) > 0 {
 		return math.MaxInt64
@@ -90,5 +90,5 @@ func milli(q resource.Quantity) int64 {
 	return max(q.MilliValue(), 0)
 }
 
-// bytes is a quantity as a number of bytes; a negative one is 0.
+// bytes converts a quantity to a number of bytes; a negative one is 0.
 func bytes(q resource.Quantity) uint64 { return uint64(max(q.Value(), 0)) }
