@@ -294,8 +294,7 @@ func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	return m.call(ctx, d, src.handle, "NodeExpandVolume", req, &spec.NodeExpandVolumeResponse{}, secrets)
 }
 
-// here notes that a volume is mounted for a pod, or no longer. With is false, s may
-// be nil.
+// here records whether a volume is mounted for a pod. If is is false, s may be nil.
 func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -75,7 +75,7 @@ type driver struct {
 	version        version
 	client         *client
 	can            abilities
-	attaches       bool // its controller has to attach volumes, as far as it says; only alone
+	attaches       bool // its controller has to attach volumes; known only without a cluster
 	info           nodeInfo
 	// calls counts the holders of the driver and the running calls. One is added
 	// under Manager.mu while the driver is listed, or by a holder, so that
@@ -194,9 +194,9 @@ func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 	return slices.Sorted(maps.Keys(m.inUse))
 }
 
-// use notes that pods use an attached volume, or no longer do. With the end of the
-// use, everything that was learnt about this attachment is forgotten: the next one
-// may have another context and another size.
+// use records whether pods use an attached volume. When the use ends, everything recorded
+// about the attachment is dropped: the next one may have another context and another
+// size.
 func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	m.mu.Lock()
 	was := m.inUse[volume]

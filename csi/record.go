@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// vol_data.json, the memory of a volume beside its mount. It is enough to take a
-// volume down without any object of an API server.
+// vol_data.json, the record beside the mount of a volume. With it a volume can be
+// unmounted without any object of an API server.
 
 // record is the stored description of a volume: the kubelet's vol_data.json.
 type record struct {

@@ -47,7 +47,7 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 			m.callUnprepare(ctx, p, o, claims)
 		}
 	})
-	if err != nil { // it has ended just now
+	if err != nil { // Run has ended just now
 		p.calls.Done()
 		return nil, err
 	}
@@ -138,9 +138,9 @@ func known[T any](answer map[types.UID]T, claims []*claim) error {
 	return nil
 }
 
-// finish notes the result of a call: err is for all of its claims, and accept returns
-// that of one and changes its part. finish takes Manager.mu; accept is called with it
-// held.
+// finish records the result of a call. err is the error of the whole call; without one,
+// accept is called for each claim, changes its part, and returns its error. finish locks
+// Manager.mu; accept is called with it held.
 func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err error, accept func(*claim, *part) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -90,7 +90,7 @@ func (c *claim) alone(uid types.UID) bool { return len(c.pods) == 1 && c.pods[ui
 // same order at each attempt. Manager.mu is held.
 func (c *claim) drivers() []string { return slices.Sorted(maps.Keys(c.parts)) }
 
-// refer notes that a pod uses a claim. The change is stored by the next save.
+// refer records that a pod uses a claim. The change is stored by the next save.
 // Manager.mu is held.
 func (m *Manager) refer(c *claim, r *podRef) {
 	// An equal reference is kept, so that a repeated Prepare writes nothing.
@@ -105,8 +105,8 @@ func (m *Manager) refer(c *claim, r *podRef) {
 	m.byPod[r.UID][c] = true
 }
 
-// unrefer notes that a pod does not use a claim any more. A claim without pods goes
-// with the next save. Manager.mu is held.
+// unrefer records that a pod no longer uses a claim. The record of a claim without pods is
+// removed by the next save. Manager.mu is held.
 func (m *Manager) unrefer(c *claim, uid types.UID) {
 	if c.pods[uid] == nil {
 		return
