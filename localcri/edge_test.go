@@ -646,6 +646,9 @@ func TestVerboseStatus(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(st.GetInfo()["info"]), &info) != nil || info.PID == 0 || len(info.RuntimeSpec.Process.Args) == 0 {
 		t.Errorf("container: %v, %s", err, st.GetInfo())
 	}
+	if strings.Contains(st.GetInfo()["info"], `"state":`) { // scripts look for the one of the status
+		t.Errorf("a second state: %s", st.GetInfo())
+	}
 	pid := info.PID
 	pod, err := n.rt.PodSandboxStatus(t.Context(), sb, true)
 	if err != nil || json.Unmarshal([]byte(pod.GetInfo()["info"]), &info) != nil || info.PID != pid {

@@ -78,7 +78,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool)
 		p.mu.Lock()
 		record := p.recordLocked()
 		m := p.monitor
-		info := map[string]any{"netns": record.Netns, "state": record.State, "boot": record.Boot, "infra": record.Infra}
+		info := map[string]any{"netns": record.Netns, "phase": record.State, "boot": record.Boot, "infra": record.Infra}
 		if pid := p.pidLocked(); pid > 0 {
 			info["pid"] = pid
 		}
@@ -154,7 +154,7 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) 
 	if verbose {
 		r := c.recordLocked()
 		info := map[string]any{
-			"sandboxID": c.pod.id, "state": r.State, "cgroup": r.Cgroup, "bundle": c.bundle(), "lostLogBytes": max(c.lost, r.LostLog),
+			"sandboxID": c.pod.id, "phase": r.State, "cgroup": r.Cgroup, "bundle": c.bundle(), "lostLogBytes": max(c.lost, r.LostLog),
 		}
 		if r.Process != nil {
 			info["pid"] = r.Process.PID
