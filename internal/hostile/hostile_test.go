@@ -3,6 +3,7 @@
 package hostile
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -32,7 +33,7 @@ func TestAttacks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped with -short: each attack takes 10 s")
 	}
-	for _, a := range append(attacks(), viewers()...) {
+	for _, a := range slices.Concat(attacks(), viewers(), plugins()) {
 		t.Run(a.name, func(t *testing.T) {
 			t.Parallel()
 			m := newMachine(t)
