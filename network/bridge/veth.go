@@ -66,15 +66,28 @@ func (l *links) setPort(name string, mac net.HardwareAddr) error {
 	if _, err := set.Execute(unix.NETLINK_ROUTE, 0); err != nil {
 		return err
 	}
-	link, err := l.h.LinkByName(name)
+	index, err := indexOf(l.sockets[unix.NETLINK_ROUTE].Socket.GetFd(), name)
 	if err != nil {
 		return err
 	}
 	// Sticky, as frames at other ports would move a static entry (Linux 5.0; earlier
 	// kernels ignore the flag).
 	return l.h.NeighSet(&netlink.Neigh{
-		LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | ntfSticky, HardwareAddr: mac,
+		LinkIndex: index, Family: unix.AF_BRIDGE, State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER | ntfSticky, HardwareAddr: mac,
 	})
+}
+
+// indexOf returns the index of an interface in the network namespace of a socket, without
+// asking for all that the kernel knows of the interface.
+func indexOf(fd int, name string) (int, error) {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request); err != nil {
+		return 0, fmt.Errorf("index of %s: %w", name, err)
+	}
+	return int(request.Uint32()), nil
 }
 
 // ntfSticky is NTF_STICKY of linux/neighbour.h.
@@ -125,10 +138,16 @@ func setUpPod(pod *os.File, p plan) error {
 		if err := h.SetSocketTimeout(linkTimeout); err != nil {
 			return err
 		}
-		link, err := h.LinkByName(podIfname)
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
+		defer func() { _ = unix.Close(fd) }()
+		index, err := indexOf(fd, podIfname)
+		if err != nil {
+			return err
+		}
+		link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
 		if err := h.AddrAdd(link, addrOf(p.IPv4)); err != nil {
 			return fmt.Errorf("add address %s: %w", p.IPv4, err)
 		}
@@ -147,10 +166,10 @@ func setUpPod(pod *os.File, p plan) error {
 			}
 			gw := gateway(addr)
 			// Permanent: no answer of another pod replaces the node.
-			if err := h.NeighSet(neighbour(link.Attrs().Index, gw, macOf(gateway(p.IPv4)))); err != nil {
+			if err := h.NeighSet(neighbour(index, gw, macOf(gateway(p.IPv4)))); err != nil {
 				return fmt.Errorf("add neighbour %s: %w", gw, err)
 			}
-			if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: everywhere(gw)}); err != nil {
+			if err := h.RouteAdd(&netlink.Route{LinkIndex: index, Gw: gw.AsSlice(), Dst: everywhere(gw)}); err != nil {
 				return fmt.Errorf("add default route by %s: %w", gw, err)
 			}
 		}
