@@ -631,6 +631,23 @@ func FuzzState(f *testing.F) {
 	})
 }
 
+// What is read of the node's configuration names ports that there are, and whole addresses.
+func FuzzConfig(f *testing.F) {
+	f.Add("tcp/53,udp/53")
+	f.Add("!tcp/22,!udp/69")
+	f.Add("nameserver 192.0.2.1\nnameserver fe80::1%eth0\nnameserver ::ffff:192.0.2.2\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if r, err := ParseReach(text); err == nil && r.validate() != nil {
+			t.Errorf("%q is %+v: %v", text, r, r.validate())
+		}
+		for _, one := range parseResolvConf(text) {
+			if a := one.prefix.Addr(); !one.prefix.IsSingleIP() || a.Zone() != "" || a.Is4In6() {
+				t.Errorf("%q has %v", text, one.prefix)
+			}
+		}
+	})
+}
+
 func FuzzEvents(f *testing.F) {
 	f.Add(uint16(unix.RTM_NEWROUTE), []byte{2, 24, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0, 8, 0, 1, 0, 10, 214, 0, 0})
 	f.Add(uint16(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE), []byte{1, 0, 0, 0, 15, 0, 1, 0, 'n', 'o', 'd', 'e', 'w', 'r', 'i', 'g', 'h', 't', 0, 0})
