@@ -42,7 +42,8 @@ func ownCgroups(t *testing.T) (name, pids string) {
 		}
 	}
 	t.Cleanup(func() {
-		for _, d := range dirs {
+		made, _ := filepath.Glob("/sys/fs/cgroup/*/" + name) // the runtime makes some beside v1's
+		for _, d := range append(made, "/sys/fs/cgroup/"+name) {
 			var below []string
 			_ = filepath.WalkDir(d, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && e.IsDir() {
