@@ -86,6 +86,9 @@ func (s *Server) deleted(ctx context.Context, k *kind, q *query, name key, opts 
 	defer t.End()
 	ch := change{Kind: k, Key: name, Verb: objects.Delete, Grace: opts.GracePeriodSeconds, By: q.author(), DryRun: q.dryRun}
 	if p := opts.Preconditions; p != nil {
+		if p.UID != nil && *p.UID == "" || p.ResourceVersion != nil && *p.ResourceVersion == "" {
+			return nil, false, conflict(k, name.Name, "Precondition failed: no object has an empty UID or resourceVersion")
+		}
 		ch.UID, ch.Version = deref(p.UID), deref(p.ResourceVersion)
 	}
 	ch.Policy = deref(opts.PropagationPolicy)
@@ -155,6 +158,9 @@ func (s *Server) evict(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	if deref(opts.IgnoreStoreReadErrorWithClusterBreakingPotential) {
 		return apierrors.NewBadRequest("ignoreStoreReadErrorWithClusterBreakingPotential is not for evictions")
+	}
+	if q.dryRun && len(opts.DryRun) > 1 {
+		return apierrors.NewBadRequest(fmt.Sprintf("dryRun of the Eviction is %.100q; that of the request is All", opts.DryRun))
 	}
 	if err := checkDeleteOptions(opts, q); err != nil {
 		return err

@@ -194,6 +194,9 @@ func TestEvictionOfAnother(t *testing.T) {
 	for _, m := range []string{`{"name":"other"}`, `{}`, `{"name":"web","namespace":"other"}`} {
 		a.refused("POST", pods+"/web/eviction", asJSON, `{"apiVersion":"policy/v1","kind":"Eviction","metadata":`+m+`}`, 400, metav1.StatusReasonBadRequest, "of the path")
 	}
+	const eviction = `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"web"},"deleteOptions":`
+	a.refused("POST", pods+"/web/eviction", asJSON, eviction+`{"preconditions":{"uid":""}}}`, 409, metav1.StatusReasonConflict, "Precondition failed")
+	a.refused("POST", pods+"/web/eviction?dryRun=All", asJSON, eviction+`{"dryRun":["All","All"]}}`, 400, metav1.StatusReasonBadRequest, "dryRun")
 	if p := must[v1.Pod](a, "GET", pods+"/web", "", nil); p.DeletionTimestamp != nil {
 		t.Errorf("%+v", p.ObjectMeta)
 	}
