@@ -112,12 +112,15 @@ clients: tools build cluster ## Helm, a controller of controller-runtime and Pyt
 
 # Two hours; root; nothing but packages of Debian.
 PEERS ?=
-peers: tools build ## others' tests: CRI-O's and containerd's, of checkouts below PEERS=dir (cri-o, bats-core, containerd), kubectl's, critest, and those of `clients`
+peers: tools build ## others' tests: CRI-O's and containerd's, of checkouts below PEERS=dir (cri-o, bats-core, containerd), kubectl's, critest, Helm 4, stern and the JavaScript client, and those of `clients`
 	@for p in bash-static busybox-static jq netcat-openbsd; do dpkg -s $$p >/dev/null 2>&1 || { apt-get update -qq && apt-get install -qq -y --no-install-recommends $$p; }; done
 	$(GO) build -o $(BIN)/peers-crio ./internal/peers/crio
 	if [ -d '$(PEERS)/containerd' ]; then cd '$(PEERS)/containerd' && go test -c -o $(BIN)/containerd-integration ./integration; fi
 	release=$$(go -C e2e list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${release#v1.} && version=k8s.io/component-base/version && \
 	  $(GO) -C e2e build -ldflags "-s -w -X $$version.gitVersion=$$release -X $$version.gitMajor=1 -X $$version.gitMinor=$${minor%%.*}" -o $(BIN)/peers-kubectl k8s.io/kubernetes/cmd/kubectl
+	$(GO) -C tools/helm4 build -ldflags '-s -w' -o $(BIN)/helm4 helm.sh/helm/v4/cmd/helm
+	$(GO) -C tools/stern build -ldflags '-s -w' -o $(BIN)/stern github.com/stern/stern
+	@if command -v npm >/dev/null; then npm install --silent --no-save --prefix build/peers-js @kubernetes/client-node@1.4.0; fi
 	PEERS='$(if $(PEERS),$(abspath $(PEERS)))' go test -count=1 -timeout 2h -v ./internal/peers $(ARGS)
 	$(MAKE) critest clients
 

@@ -3,8 +3,8 @@
 //
 // A checkout of each peer is below the directory that PEERS names: cri-o and bats-core for
 // [CRI-O's tests], containerd for its integration tests. kubectl's tests are of the module of
-// Kubernetes that e2e builds with. What is not there is skipped with the reason. `make peers`
-// runs all of them.
+// Kubernetes that e2e builds with; Helm 4, stern and the JavaScript client are packages. What is
+// not there is skipped with the reason. `make peers` runs all of them.
 //
 // Each test of a peer that fails has a line in verdicts.txt, which says whose matter it is: of
 // the peer, if it asks for the peer's own files, options, words or annotations, or of the

@@ -265,7 +265,7 @@ func alone(t *testing.T, kubectl string) (config string) {
 	}
 	root, manifests, settings, config := filepath.Join(dir, "root"), filepath.Join(dir, "manifests"), filepath.Join(dir, "config.yaml"), filepath.Join(dir, "kubeconfig")
 	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\ncgroupsPerQOS: false\n" +
-		"podLogsDir: " + filepath.Join(dir, "logs") + "\nhealthzPort: 0\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n"
+		"podLogsDir: " + filepath.Join(dir, "logs") + "\nhealthzPort: 0\nevictionHard: {memory.available: 1Mi}\nimageGCHighThresholdPercent: 100\n"
 	port, err := net.Listen("tcp", "127.0.0.1:0")
 	if err = errors.Join(err, os.Mkdir(manifests, 0o755), os.WriteFile(settings, []byte(text), 0o600), port.Close()); err != nil {
 		t.Fatal(err)
