@@ -70,6 +70,9 @@ func (a *Agent) AllEvents() []v1.Event { return a.query.AllEvents() }
 // NodeEvents returns the remembered events of the node, oldest first.
 func (a *Agent) NodeEvents() []v1.Event { return a.query.NodeEvents() }
 
+// Resync has a pod looked at now, and reports whether it is worked on. A back-off after an error ends.
+func (a *Agent) Resync(uid types.UID) bool { return a.workers.Resync(uid) }
+
 // Problems returns the manifests that are not in effect, each with the reason.
 func (a *Agent) Problems() []local.Problem { return a.query.Problems() }
 

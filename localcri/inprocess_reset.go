@@ -17,12 +17,20 @@ import (
 // resetAtATime is how many sandboxes are removed at a time.
 const resetAtATime = 4
 
+// ResetOptions says what [Reset] removes.
+type ResetOptions struct {
+	// Images says to remove images, too.
+	Images bool
+	// Removed is called for each pod that is gone, as namespace/name, with the number of its
+	// containers; nil for nobody. Calls do not overlap.
+	Removed func(pod string, containers int)
+}
+
 // Reset ends all containers of a runtime, at once, and takes back what it has made:
-// sandboxes, networks, mounts, and its directories, that of images only if images is
-// set. The runtime must not run: the error says which process has it then.
+// sandboxes, networks, mounts, and its directories. The runtime must not run: the error says which process has it then.
 // Volumes of pods stay where they are. What fails does not keep the rest from being
 // taken back.
-func Reset(ctx context.Context, cfg InProcessConfig, images bool) error {
+func Reset(ctx context.Context, cfg InProcessConfig, o ResetOptions) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return err
@@ -36,15 +44,15 @@ func Reset(ctx context.Context, cfg InProcessConfig, images bool) error {
 	if err != nil {
 		return err
 	}
-	err = r.empty(ctx)
+	err = r.empty(ctx, o.Removed)
 	if held := (*ownerlock.HeldError)(nil); errors.As(err, &held) { // by one that has begun since
 		return err
 	}
-	return errors.Join(err, m.remove(ctx, images))
+	return errors.Join(err, m.remove(ctx, o.Images))
 }
 
 // empty runs the runtime until it has no sandbox any more.
-func (r *InProcess) empty(ctx context.Context) error {
+func (r *InProcess) empty(ctx context.Context, removed func(pod string, containers int)) error {
 	r.keep = nil
 	running, end := context.WithCancel(ctx)
 	defer end()
@@ -52,7 +60,7 @@ func (r *InProcess) empty(ctx context.Context) error {
 	r.bridge = nil // it is needed after the end of run
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(running) }()
-	err := r.removeAll(ctx)
+	err := r.removeAll(ctx, removed)
 	for _, a := range r.network.List() {
 		if derr := r.network.Detach(ctx, a.ID); derr != nil {
 			err = errors.Join(err, fmt.Errorf("network of %s: %w", a.ID, derr))
@@ -68,10 +76,18 @@ func (r *InProcess) empty(ctx context.Context) error {
 }
 
 // removeAll removes all sandboxes with their containers.
-func (r *InProcess) removeAll(ctx context.Context) error {
+func (r *InProcess) removeAll(ctx context.Context, removed func(pod string, containers int)) error {
 	list, err := r.runtime.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return err
+	}
+	containers, err := r.runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return err
+	}
+	of := map[string]int{} // by sandbox
+	for _, c := range containers {
+		of[c.GetPodSandboxId()]++
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -85,10 +101,14 @@ func (r *InProcess) removeAll(ctx context.Context) error {
 			if err == nil {
 				err = r.runtime.RemovePodSandbox(ctx, s.GetId())
 			}
-			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("sandbox of pod %s/%s: %w", s.GetMetadata().GetNamespace(), s.GetMetadata().GetName(), err))
+			mu.Lock()
+			defer mu.Unlock()
+			pod := s.GetMetadata().GetNamespace() + "/" + s.GetMetadata().GetName()
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("sandbox of pod %s: %w", pod, err))
+			case removed != nil:
+				removed(pod, of[s.GetId()])
 			}
 		})
 	}

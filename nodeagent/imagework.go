@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 var _ local.ImageKeeper = (*Node)(nil)
@@ -32,6 +33,7 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	for _, auth := range append(auths, nil) {
 		id, err := n.builder.Images.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, auth, nil)
 		if err == nil {
+			n.wakeForImages()
 			return id, nil
 		}
 		if status.Code(err) == codes.NotFound {
@@ -52,7 +54,20 @@ func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) (
 	if n.local == nil || n.local.Import == nil {
 		return nil, unsupported("the container runtime takes no archives of images over the CRI; use its own program, such as \"ctr -n k8s.io images import\"")
 	}
-	return n.local.Import(ctx, archive, name)
+	ids, err := n.local.Import(ctx, archive, name)
+	if len(ids) > 0 {
+		n.wakeForImages()
+	}
+	return ids, err
+}
+
+// wakeForImages has pods that wait for an image looked at now.
+func (n *Node) wakeForImages() {
+	for _, p := range n.Pods() {
+		if len(podmeta.MissingImages(p)) > 0 {
+			n.Resync(p.UID)
+		}
+	}
 }
 
 // RemoveImage removes an image with all its names. Unless force is set, an image in

@@ -73,7 +73,7 @@ func execArguments(args []string, dash int) (name string, command []string, err 
 }
 
 func (c *clientFlags) exec(ctx context.Context, std stdio, name string, req local.ExecRequest) error {
-	if f, ok := std.in.(*os.File); ok && req.TTY && req.Stdin && !term.IsTerminal(int(f.Fd())) {
+	if _, ok := std.in.(*os.File); ok && req.TTY && req.Stdin && !isTerminal(std.in) {
 		fmt.Fprintln(std.err, "standard input is no terminal: going on without -t")
 		req.TTY = false
 	}
@@ -254,6 +254,12 @@ func outcome(data []byte) error {
 		return codedError{errors.New(strings.TrimSpace(why)), code}
 	}
 	return fmt.Errorf("exec: %s", st.Message)
+}
+
+// isTerminal reports whether a reader or a writer is a terminal.
+func isTerminal(of any) bool {
+	f, ok := of.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // terminal puts f into raw mode and sends its size, also after changes, to resize. restore

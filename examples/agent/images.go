@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/distribution/reference"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // newImages lists the images, and has commands that bring or remove some.
@@ -49,11 +52,13 @@ func newImages(std stdio) *cobra.Command {
 		Example: "  agent images pull registry.k8s.io/pause:3.10",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return eachImage(args, "IMAGE", func(image string) error {
+				fmt.Fprintf(std.err, "pulling %s\n", oneLine(image))
+				waiting := podsWithoutImage(cmd.Context(), c.client())
 				id, err := c.client().PullImage(cmd.Context(), image)
-				if err == nil {
-					fmt.Fprintln(std.out, oneLine(id))
+				if err != nil {
+					return err
 				}
-				return err
+				return loaded(cmd.Context(), std, c.client(), []string{id}, waiting)
 			})
 		},
 	}
@@ -61,7 +66,13 @@ func newImages(std stdio) *cobra.Command {
 		Use: "rm IMAGE...", Short: "Remove images", ValidArgsFunction: c.from(c.images),
 		Example: "  agent images rm docker.io/library/old:1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return eachImage(args, "IMAGE", func(image string) error { return c.client().RemoveImage(cmd.Context(), image, force) })
+			return eachImage(args, "IMAGE", func(image string) error {
+				err := c.client().RemoveImage(cmd.Context(), image, force)
+				if err == nil {
+					fmt.Fprintln(std.out, "removed "+oneLine(image))
+				}
+				return err
+			})
 		},
 	}
 	remove.Flags().BoolVar(&force, "force", false, "remove an image that a container uses")
@@ -88,23 +99,117 @@ func eachImage(words []string, what string, do func(string) error) error {
 
 // loadImage sends an archive, or what is written to the command for "-".
 func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name string) error {
-	in := std.in
+	in, size := std.in, int64(0)
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = f.Close() }()
+		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() {
+			size = fi.Size()
+		}
 		in = f
 	}
-	ids, err := cl.LoadImages(ctx, in, name)
-	for _, id := range ids {
-		fmt.Fprintln(std.out, oneLine(id))
+	bar := &progress{in: in, size: size, what: file}
+	if isTerminal(std.err) {
+		bar.out = std.err
 	}
+	waiting := podsWithoutImage(ctx, cl)
+	ids, err := cl.LoadImages(ctx, bar, name)
+	bar.end()
 	if err != nil {
 		return fmt.Errorf("load %s: %w", file, err)
 	}
+	return loaded(ctx, std, cl, ids, waiting)
+}
+
+// loaded says which images are there now, and who waited for them.
+func loaded(ctx context.Context, std stdio, cl *local.Client, ids []string, waiting map[string]int) error {
+	list, err := cl.Images(ctx)
+	if err != nil { // of an agent that knows no images by name
+		list = &local.Images{}
+	}
+	for _, id := range ids {
+		text, pods := oneLine(id), 0
+		for i := range list.Images {
+			if img := &list.Images[i]; img.ID == id {
+				text = fmt.Sprintf("%s (%s)", oneLine(img.Name), humanBytes(img.Size))
+				pods = waiting[fullName(img.Name)]
+			}
+		}
+		if pods > 0 {
+			text += "; " + counted(pods, "pod") + " waited for it"
+		}
+		fmt.Fprintln(std.out, "loaded "+text)
+	}
 	return nil
+}
+
+// podsWithoutImage counts the pods that wait for an image, by its name.
+func podsWithoutImage(ctx context.Context, cl *local.Client) map[string]int {
+	out := map[string]int{}
+	list, err := cl.Pods(ctx)
+	if err != nil {
+		return out
+	}
+	for i := range list.Items {
+		for _, name := range podmeta.MissingImages(&list.Items[i]) {
+			out[fullName(name)]++
+		}
+	}
+	return out
+}
+
+// fullName returns the name of an image with its registry and tag.
+func fullName(image string) string {
+	ref, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return image
+	}
+	return ref.String()
+}
+
+// progress draws how much of an archive was read, if it has somewhere to draw.
+type progress struct {
+	in   io.Reader
+	out  io.Writer // nil: nowhere
+	what string
+	size int64 // 0 is not known
+	read int64
+	at   time.Time
+}
+
+// progressInterval is the shortest time between two drawings.
+const progressInterval = 100 * time.Millisecond
+
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.in.Read(b)
+	p.read += int64(n)
+	if now := time.Now(); p.out != nil && now.Sub(p.at) >= progressInterval {
+		p.at = now
+		p.draw()
+	}
+	return n, err
+}
+
+// progressWidth is the number of cells of a bar.
+const progressWidth = 30
+
+func (p *progress) draw() {
+	if p.size <= 0 {
+		fmt.Fprintf(p.out, "\r%s: %s\x1b[K", oneLine(p.what), humanBytes(p.read))
+		return
+	}
+	done := int(min(p.read, p.size) * progressWidth / p.size)
+	fmt.Fprintf(p.out, "\r%s [%s%s] %s of %s\x1b[K", oneLine(p.what), strings.Repeat("=", done), strings.Repeat(" ", progressWidth-done), humanBytes(p.read), humanBytes(p.size))
+}
+
+// end takes the bar away.
+func (p *progress) end() {
+	if p.out != nil {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
 }
 
 func listImages(ctx context.Context, std stdio, cl *local.Client, output string) error {

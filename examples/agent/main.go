@@ -80,7 +80,7 @@ func newRoot(std stdio) *cobra.Command {
 		group   string
 		command *cobra.Command
 	}{
-		{running, run}, {running, newReset()}, {running, newKubeconfig(std)},
+		{running, run}, {running, newReset(std)}, {running, newKubeconfig(std)},
 		{looking, newGet(std)}, {looking, newDescribe(std)}, {looking, newWhy(std)}, {looking, newTop(std)}, {looking, newUI(std)},
 		{working, newLogs(std)}, {working, newExec(std)}, {working, newImages(std)},
 		{planning, newFit(std)},

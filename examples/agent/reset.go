@@ -1,6 +1,13 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
 	"github.com/spf13/cobra"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
@@ -9,22 +16,72 @@ import (
 )
 
 // newReset ends what runs on the agent's own container runtime.
-func newReset() *cobra.Command {
+func newReset(std stdio) *cobra.Command {
 	o := localcri.ResetOptions{}
+	var yes bool
 	cmd := &cobra.Command{
 		Use: "reset", Short: "End all pods of the agent's own container runtime, and remove what they have",
-		Long: "End all pods of the agent's own container runtime, unmount their volumes, and remove its files, networks and cgroups.\nData of volumes is kept without --all.",
+		Long: "End all pods of the agent's own container runtime, unmount their volumes, and remove its files, networks and cgroups.\nData of volumes is kept without --all. On a terminal it asks before.",
 		Args: noArguments, ValidArgsFunction: cobra.NoFileCompletions,
-		Example: "  agent reset\n  agent reset --images\n  agent reset --all --root-dir /var/lib/second",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return localcri.Reset(cmd.Context(), o, runtime.InProcessConfig{})
-		},
+		Example: "  agent reset\n  agent reset --images --yes\n  agent reset --all --root-dir /var/lib/second",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return reset(cmd.Context(), std, o, yes) },
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&o.RootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent, which must not run")
 	fs.BoolVar(&o.Images, "images", false, "remove the images, too")
 	fs.BoolVar(&o.All, "all", false, "remove everything below the state directory: images, volumes of pods, cached objects of a cluster, certificates")
 	fs.StringVar(&o.CgroupDriver, "cgroup-driver", "cgroupfs", "the `driver` of the agent's configuration: cgroupfs or systemd")
+	fs.BoolVarP(&yes, "yes", "y", false, "do not ask")
 	completeFlag(cmd, "cgroup-driver", oneOf("cgroupfs", "systemd"))
 	return cmd
+}
+
+// reset asks on a terminal, resets, and says what is gone.
+func reset(ctx context.Context, std stdio, o localcri.ResetOptions, yes bool) error {
+	if !yes && isTerminal(std.in) {
+		fmt.Fprintf(std.out, "End all pods of %s and remove %s? [y/N] ", o.RootDir, resetExtent(o))
+		if !confirmed(std) {
+			return errors.New("nothing was removed")
+		}
+	}
+	begun, pods, containers := time.Now(), 0, 0
+	o.Removed = func(pod string, n int) {
+		pods, containers = pods+1, containers+n
+		fmt.Fprintf(std.out, "removed pod %s\n", oneLine(pod))
+	}
+	err := localcri.Reset(ctx, o, runtime.InProcessConfig{})
+	kept := ""
+	if !o.Images && !o.All {
+		kept = "; images stay (--images), and data of volumes (--all)"
+	} else if !o.All {
+		kept = "; data of volumes stays (--all)"
+	}
+	fmt.Fprintf(std.out, "removed %s and %s in %v%s\n", counted(pods, "pod"), counted(containers, "container"), time.Since(begun).Round(time.Millisecond), kept)
+	return err
+}
+
+// resetExtent says what else a reset removes.
+func resetExtent(o localcri.ResetOptions) string {
+	switch {
+	case o.All:
+		return "everything below it, data of volumes too"
+	case o.Images:
+		return "their containers, networks and images"
+	}
+	return "their containers and networks"
+}
+
+// confirmed reads an answer, of which only a yes is one.
+func confirmed(std stdio) bool {
+	line, err := bufio.NewReader(std.in).ReadString('\n')
+	answer := strings.ToLower(strings.TrimSpace(line))
+	return err == nil && (answer == "y" || answer == "yes")
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }

@@ -46,7 +46,7 @@ func newNodeAlone(t *testing.T) *lab {
 		if l.cmd != nil {
 			l.kill()
 		}
-		if err := localcri.Reset(context.Background(), localcri.InProcessConfig{RootDir: filepath.Join(l.root, "localcri"), Log: zaptest.NewLogger(t)}, true); err != nil {
+		if err := localcri.Reset(context.Background(), localcri.InProcessConfig{RootDir: filepath.Join(l.root, "localcri"), Log: zaptest.NewLogger(t)}, localcri.ResetOptions{Images: true}); err != nil {
 			t.Errorf("reset: %v", err)
 		}
 	})

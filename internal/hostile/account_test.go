@@ -50,7 +50,7 @@ func newOwnMachine(t *testing.T) *machine {
 	t.Cleanup(func() {
 		_ = m.cmd.Process.Kill()
 		_ = m.cmd.Wait()
-		if err := localcri.Reset(context.Background(), localcri.InProcessConfig{RootDir: m.path("root", "localcri"), Log: zaptest.NewLogger(t)}, true); err != nil {
+		if err := localcri.Reset(context.Background(), localcri.InProcessConfig{RootDir: m.path("root", "localcri"), Log: zaptest.NewLogger(t)}, localcri.ResetOptions{Images: true}); err != nil {
 			t.Errorf("reset: %v", err)
 		}
 	})

@@ -35,7 +35,9 @@ type ResetOptions struct {
 	All bool
 	// ClaimsDir is the node's Settings.ClaimsDir; node.ClaimsDir.
 	ClaimsDir string
-	Log       *zap.Logger // silent
+	// Removed is that of localcri.ResetOptions.
+	Removed func(pod string, containers int)
+	Log     *zap.Logger // silent
 }
 
 // Reset is [localcri.Reset] for the runtime of a node. It also unmounts everything
@@ -65,7 +67,7 @@ func Reset(ctx context.Context, o ResetOptions, cfg localcri.InProcessConfig) er
 		return err
 	}
 	defer lock.Release()
-	err = localcri.Reset(ctx, cfg, o.Images || o.All)
+	err = localcri.Reset(ctx, cfg, localcri.ResetOptions{Images: o.Images || o.All, Removed: o.Removed})
 	// After the containers, which have the mounts in use.
 	err = errors.Join(err, mount.UnmountBelow(ctx, &mount.Kernel{}, o.RootDir, mount.Network))
 	if err == nil && o.ClaimsDir != nodeagent.NoClaims { // nothing of it runs any more

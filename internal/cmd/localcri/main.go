@@ -73,7 +73,7 @@ func run(ctx context.Context, o options) error {
 	}
 	cfg.Log = log
 	if o.reset {
-		return localcri.Reset(ctx, cfg, true)
+		return localcri.Reset(ctx, cfg, localcri.ResetOptions{Images: true})
 	}
 	r, err := localcri.NewInProcess(ctx, cfg)
 	if err != nil {
