@@ -68,7 +68,7 @@ func (a *Agent) buildBlocks() error {
 	reader := cri.NewReaderWith(c.Runtime, cri.ReaderConfig{NodeIP: c.Node.PrimaryIP(), Log: log("cri")})
 	a.pleg, err = pleg.New(pleg.Config{Runtime: reader, Log: log("pleg"), Metrics: c.Metrics})
 	note(err)
-	a.pods, err = podmgr.New(podmgr.Config{Sources: a.guard.Sources(c.Sources), Refused: a.refused, Log: log("podmgr"), Metrics: c.Metrics})
+	a.pods, err = podmgr.New(podmgr.Config{Sources: a.guard.Sources(c.Sources), Refused: a.refused, Mistakes: a.mistakes, Log: log("podmgr"), Metrics: c.Metrics})
 	note(err)
 	i := c.Images
 	a.images, err = images.New(images.Config{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -24,6 +25,12 @@ const (
 	reasonResolvConf = "CheckLimitsForResolvConf"
 )
 
+// Reasons of events of manifests, which the kubelet does not report.
+const (
+	reasonManifest      = "ManifestRefused"
+	reasonManifestValid = "ManifestValid"
+)
+
 // event reports why a pod ends, is rejected or waits.
 func (a *Agent) event(pod *v1.Pod, why podlife.Cause) {
 	if eventType, reason, message := why.Event(); eventType != "" {
@@ -34,6 +41,23 @@ func (a *Agent) event(pod *v1.Pod, why podlife.Cause) {
 // refused reports a pod that is not in effect since another has its name or its UID.
 func (a *Agent) refused(pod *v1.Pod, why string) {
 	a.events.Event(pod, v1.EventTypeWarning, reasonValidation, why)
+}
+
+// mistakes reports the problems of a manifest as one event of the node, and that it is in order
+// again.
+func (a *Agent) mistakes(file string, problems []podmgr.Problem) {
+	if len(problems) == 0 {
+		a.events.Node(v1.EventTypeNormal, reasonManifestValid, file+" is in order again")
+		return
+	}
+	text := problems[0].Error()
+	if more := len(problems) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	if problems[0].Kept {
+		text += "; its last good version stays in effect"
+	}
+	a.events.Node(v1.EventTypeWarning, reasonManifest, text)
 }
 
 // observe is what the runtime shows of a pod, and reports an event if that cannot be had.

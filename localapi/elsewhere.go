@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/nodewright/nodewright/internal/manifestwords"
 	"github.com/nodewright/nodewright/internal/podtext"
 )
 
@@ -18,10 +19,10 @@ import (
 // there are none: a list is empty, and objects are refused in words that say what to use.
 // Clients take discovery for whole: kubectl prunes nothing, and describes no cluster, where
 // one of the kinds of its own list is not in it.
-func elsewhere(gvk schema.GroupVersionKind, resource, short, instead string) computed {
+func elsewhere(gvk schema.GroupVersionKind, resource, short string) computed {
 	c := computed{
 		GroupVersionKind: gvk, resource: resource, singular: strings.ToLower(gvk.Kind), namespaced: true, verbs: metav1.Verbs{"create", "list"},
-		instead: "a single node has no " + gvk.Kind + " controller; " + instead,
+		instead: manifestwords.Instead(gvk.Kind),
 	}
 	if short != "" {
 		c.short = []string{short}
@@ -34,24 +35,18 @@ func elsewhere(gvk schema.GroupVersionKind, resource, short, instead string) com
 
 // newElsewhere lists them; what kubectl's own lists name is among them.
 func newElsewhere() []computed {
-	const (
-		podItself   = "apply the pod itself"
-		podsThere   = podItself + ": spec.template with kind Pod and a name"
-		eachCopy    = podsThere + ", once for each replica"
-		fromOutside = podItself + ", with hostPort or hostNetwork"
-	)
 	apps, batch := schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "batch", Version: "v1"}
 	return []computed{
-		elsewhere(apps.WithKind("DaemonSet"), "daemonsets", "ds", podsThere+"; on one node it is all that a DaemonSet makes"),
-		elsewhere(apps.WithKind("Deployment"), "deployments", "deploy", eachCopy+"; restartPolicy Always keeps it running"),
-		elsewhere(apps.WithKind("ReplicaSet"), "replicasets", "rs", eachCopy),
-		elsewhere(apps.WithKind("StatefulSet"), "statefulsets", "sts", podsThere+", and PersistentVolumes for its claims"),
-		elsewhere(batch.WithKind("CronJob"), "cronjobs", "cj", podItself+" from a systemd timer, with restartPolicy OnFailure or Never"),
-		elsewhere(batch.WithKind("Job"), "jobs", "", podsThere+", and restartPolicy OnFailure or Never"),
-		elsewhere(coreV1.WithKind("Endpoints"), "endpoints", "ep", fromOutside+": there are no Services on one node"),
-		elsewhere(coreV1.WithKind("ReplicationController"), "replicationcontrollers", "rc", eachCopy),
-		elsewhere(coreV1.WithKind("Service"), "services", "svc", fromOutside+": nothing balances load on one node"),
-		elsewhere(schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"}, "ingresses", "ing", fromOutside+", or a proxy as a pod"),
+		elsewhere(apps.WithKind("DaemonSet"), "daemonsets", "ds"),
+		elsewhere(apps.WithKind("Deployment"), "deployments", "deploy"),
+		elsewhere(apps.WithKind("ReplicaSet"), "replicasets", "rs"),
+		elsewhere(apps.WithKind("StatefulSet"), "statefulsets", "sts"),
+		elsewhere(batch.WithKind("CronJob"), "cronjobs", "cj"),
+		elsewhere(batch.WithKind("Job"), "jobs", ""),
+		elsewhere(coreV1.WithKind("Endpoints"), "endpoints", "ep"),
+		elsewhere(coreV1.WithKind("ReplicationController"), "replicationcontrollers", "rc"),
+		elsewhere(coreV1.WithKind("Service"), "services", "svc"),
+		elsewhere(schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"}, "ingresses", "ing"),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/internal/manifestwords"
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
@@ -43,6 +44,11 @@ const (
 // problem records why an object is not in effect. document counts from 1; 0 means the whole
 // file. pod is namespace/name, as far as it could be read.
 func (d *decoded) problem(o origin, document int, pod, field, reason string) {
+	d.problemAt(o, document, 0, pod, field, reason)
+}
+
+// problemAt is problem with the line in the document, or 0 for that of the field.
+func (d *decoded) problemAt(o origin, document, line int, pod, field, reason string) {
 	if d.broken == nil {
 		d.broken = map[string]bool{}
 	}
@@ -53,8 +59,18 @@ func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 		d.unnamed++
 		return
 	}
+	if line == 0 && field != "" {
+		if d.tree == nil {
+			tree := manifestwords.Parse(d.doc)
+			d.tree = &tree
+		}
+		line = d.tree.Line(field)
+	}
+	if line > 0 {
+		line += d.before
+	}
 	d.problems = append(d.problems, Problem{
-		File: o.shown(), Document: document, Pod: inOneLine(pod), Field: inOneLine(field), Reason: inOneLine(reason),
+		File: o.shown(), Document: document, Line: line, Pod: inOneLine(pod), Field: inOneLine(field), Reason: inOneLine(reason),
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,6 +21,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/apicheck"
 	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/internal/manifestwords"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -56,7 +59,12 @@ type decoded struct {
 	// unnamed counts the problems beyond the first.
 	unnamed int
 	things  int // documents, and items of lists
-	size    int // of the objects in memory, in bytes
+	// doc is the document that is decoded, tree its fields, nil until they are asked for, before
+	// the lines of the file before it.
+	doc    []byte
+	tree   *manifestwords.Document
+	before int
+	size   int // of the objects in memory, in bytes
 }
 
 // objects returns the number of objects other than pods.
@@ -80,8 +88,11 @@ func decode(data []byte, o origin) decoded {
 	out := decoded{numbers: map[*v1.Pod]int{}}
 	docs, all := documents(data, maxThings)
 	for i, doc := range docs {
+		out.doc, out.tree = doc, nil
 		out.document(doc, o, i+1)
+		out.before += bytes.Count(doc, []byte("\n"))
 	}
+	out.doc, out.tree = nil, nil
 	if !all {
 		// Document 0: the problem is that of the whole file.
 		out.problem(o, 0, "", "", fmt.Sprintf("has more than %d documents; the others are not read", maxThings))
@@ -138,9 +149,10 @@ func blank(doc []byte) bool {
 const (
 	kindClaim  = "PersistentVolumeClaim"
 	kindVolume = "PersistentVolume"
-	// kinds lists the kinds that a manifest may contain, for messages.
-	kinds = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, ResourceClaim or List"
 )
+
+// knownKinds are the kinds that a manifest may contain.
+var knownKinds = []string{"Pod", "ConfigMap", "Secret", kindVolume, kindClaim, "ResourceClaim", "List"}
 
 // header has the fields that all objects share. It is decoded before the type is known, and
 // ignores unknown fields; these are found when the object is decoded into its type.
@@ -165,7 +177,8 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 	}
 	raw, twice, err := manifestguard.JSON(doc)
 	if err != nil {
-		d.problem(o, n, "", "", strings.TrimPrefix(err.Error(), "yaml: "))
+		line, words := manifestwords.YAML(doc, err)
+		d.problemAt(o, n, line, "", "", words)
 		return
 	}
 	// A key that is there twice is a mistake, where otherwise the last one would count.
@@ -213,6 +226,19 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	version := "v1"
 	if h.Kind == "ResourceClaim" {
 		version = claimVersion
+	}
+	switch instead := manifestwords.Instead(h.Kind); {
+	case instead != "":
+		d.problem(o, n, name, "kind", instead)
+		return
+	case h.APIVersion == "" && h.Kind == "":
+		var all map[string]json.RawMessage
+		if json.Unmarshal(raw, &all) == nil {
+			if words := manifestwords.Foreign(slices.Collect(maps.Keys(all))); words != "" {
+				d.problem(o, n, name, "", words)
+				return
+			}
+		}
 	}
 	if h.APIVersion != version {
 		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%.100q is not supported; want %s", h.APIVersion, version))
@@ -263,9 +289,9 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 			d.object(withKind(item, h.Kind), o, n)
 		}
 	case "":
-		d.problem(o, n, name, "kind", "is missing; want "+kinds)
+		d.problem(o, n, name, "kind", "is missing; "+manifestwords.Kind("", knownKinds))
 	default:
-		d.problem(o, n, name, "kind", fmt.Sprintf("%.100q is not supported; want %s", h.Kind, kinds))
+		d.problem(o, n, name, "kind", fmt.Sprintf("%.100q is not supported; %s", h.Kind, manifestwords.Kind(h.Kind, knownKinds)))
 	}
 }
 
@@ -326,7 +352,11 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	}
 	unknown, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
-		d.problem(o, n, name, "", plainJSON(err))
+		if path, words, ok := manifestwords.Decoding(raw, err); ok {
+			d.problem(o, n, name, path, words)
+		} else {
+			d.problem(o, n, name, "", plainJSON(err))
+		}
 		return false
 	}
 	for _, u := range unknown {
@@ -336,6 +366,9 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 		if f := kjson.FieldError(nil); errors.As(u, &f) {
 			field = f.FieldPath()
 			reason = strings.TrimSpace(strings.ReplaceAll(reason, fmt.Sprintf("%q", field), ""))
+			if meant := manifestwords.Meant(reflect.TypeOf(into), field); meant != "" {
+				reason += "; did you mean " + meant + "?"
+			}
 		}
 		d.problem(o, n, name, field, reason)
 	}
@@ -379,7 +412,7 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	}
 	if len(errs) > 0 {
 		for _, e := range errs {
-			d.problem(o, n, name, e.Field, e.ErrorBody())
+			d.problem(o, n, name, e.Field, d.mistake(e, p, o))
 		}
 		return
 	}
@@ -387,6 +420,45 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	// For problems that snapshot finds later, such
 	// as a name that another file has already.
 	d.numbers[p] = n
+}
+
+// mistake returns a mistake of validation in words.
+func (d *decoded) mistake(e *field.Error, p *v1.Pod, o origin) string {
+	switch {
+	case e.Field == "metadata.name" && p.Name == "":
+		return "is missing"
+	case e.Field == "metadata.name" && e.Type == field.ErrorTypeInvalid && !o.plain:
+		// As it is written, without the node's name, which nobody wrote.
+		written := strings.TrimSuffix(p.Name, "-"+strings.ToLower(o.nodeName))
+		return fmt.Sprintf("%q: want small letters, digits, - and ., such as %q", written, dnsName(written))
+	case e.Type == field.ErrorTypeNotFound && strings.HasSuffix(e.Field, "].name") && strings.Contains(e.Field, "volumeMounts"):
+		names := make([]string, 0, len(p.Spec.Volumes))
+		for i := range p.Spec.Volumes {
+			names = append(names, p.Spec.Volumes[i].Name)
+		}
+		if len(names) == 0 {
+			return fmt.Sprintf("%q is no volume of spec.volumes, which has none", e.BadValue)
+		}
+		words := fmt.Sprintf("%q is no volume of spec.volumes, which has %s", e.BadValue, strings.Join(names, ", "))
+		if near := manifestwords.Nearest(fmt.Sprint(e.BadValue), names); near != "" {
+			words += "; did you mean " + near + "?"
+		}
+		return words
+	default:
+		return e.ErrorBody()
+	}
+}
+
+// dnsName is the nearest name that a pod may have.
+func dnsName(s string) string {
+	return cmp.Or(strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '.':
+			return r
+		default:
+			return '-'
+		}
+	}, strings.ToLower(s)), "-."), "web")
 }
 
 // makeStatic sets the name, UID and annotations of a pod from a manifest, as the kubelet does.

@@ -23,8 +23,8 @@ func TestDecode(t *testing.T) {
 		{"List", `{"apiVersion":"v1","kind":"List","items":[` + podJSON + `]}`, []string{"a-n1"}, nil},
 		{"PodList", "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}]", []string{"a-n1"}, nil},
 		{"nothing", "# a comment\n---\n\n---\nnull\n", nil, nil},
-		{"one bad of two", podYAML("a", ", bogus: 1") + podYAML("b", ""), []string{"b-n1"}, []string{"document 1 (default/a): metadata.bogus: unknown field"}},
-		{"no YAML", "{ bad", nil, []string{"document 1: "}},
+		{"one bad of two", podYAML("a", ", bogus: 1") + podYAML("b", ""), []string{"b-n1"}, []string{":4 (default/a): metadata.bogus: unknown field"}},
+		{"no YAML", "{ bad", nil, []string{":1: a { is not closed"}},
 		{"array", "[]", nil, []string{"document 1: is an array; want an object"}},
 		{"scalar", "text", nil, []string{"is a string; want an object"}},
 		{"number", "12", nil, []string{"is a number; want an object"}},
@@ -32,8 +32,8 @@ func TestDecode(t *testing.T) {
 		{"no version", "kind: Pod\nmetadata: {name: a}", nil, []string{`apiVersion: "" is not supported`}},
 		{"unknown version", "apiVersion: v2\nkind: Pod", nil, []string{`"v2" is not supported`}},
 		{"no kind", "apiVersion: v1", nil, []string{"kind: is missing"}},
-		{"other kind", "apiVersion: v1\nkind: Service", nil, []string{`"Service" is not supported`}},
-		{"wrong type", specYAML("{containers: 1}"), nil, []string{"want []v1.Container"}},
+		{"other kind", "apiVersion: v1\nkind: Service", nil, []string{"/m/a.yaml:2: kind: a single node has no Service controller; "}},
+		{"wrong type", specYAML("{containers: 1}"), nil, []string{"spec.containers: 1 is no list"}},
 		{"duplicate key", "apiVersion: v1\napiVersion: v1\nmetadata: {name: a, name: b}", nil, []string{"apiVersion: is set twice", "metadata.name: is set twice"}},
 		{"duplicate key behind a merge", "x: &a {image: i}\nz: [{<<: *a, name: b, image: j, name: c}]", nil, []string{"z[0].name: is set twice"}},
 		{"merge with an override", specYAML("{containers: [&c {name: a, image: i}, {<<: *c, name: b}]}"), []string{"a-n1"}, nil},
@@ -265,10 +265,10 @@ spec: {volumename: disk}
 		got = append(got, p.Error())
 	}
 	want := []string{
-		"m document 3 (none): spec: has 0 sources; want one, such as local or nfs",
-		"m document 4 (two): spec: has 2 sources; want one, such as local or nfs",
+		"m:14 (none): spec: has 0 sources; want one, such as local or nfs",
+		"m:19 (two): spec: has 2 sources; want one, such as local or nfs",
 		"m document 5: metadata.name: is missing",
-		"m document 6 (default/typo): spec.volumename: unknown field",
+		"m:28 (default/typo): spec.volumename: unknown field; did you mean volumeName?",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("problems %q, want %q", got, want)

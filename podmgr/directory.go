@@ -133,7 +133,7 @@ type signature struct {
 }
 
 // Directory returns the source named "file". It reads all files of a directory in the order of
-// their names, except names that begin with a dot and subdirectories. Links are followed, to
+// their names, except names that begin with a dot, backups of editors and package managers such as web.yaml~, web.yaml.bak and web.yaml.dpkg-old, and subdirectories. Links are followed, to
 // regular files only, and not to files of the kernel such as those in /proc. It returns an error
 // for an invalid cfg. Nothing is opened before Run.
 func Directory(cfg DirectoryConfig) (Source, error) {
@@ -311,12 +311,22 @@ func manifestsIn(path string) ([]string, error) {
 	for _, name := range names {
 		// Dots begin the names of editors' files, and of the
 		// directories in volumes that are written atomically.
-		if !strings.HasPrefix(name, ".") {
+		if !strings.HasPrefix(name, ".") && !isBackup(name) {
 			// Links are not resolved: paths are part of the pods' UIDs.
 			out = append(out, filepath.Join(path, name))
 		}
 	}
 	return out, nil
+}
+
+// isBackup reports whether an editor or a package manager left a file beside the one that counts.
+func isBackup(name string) bool {
+	for _, end := range []string{"~", ".bak", ".orig", ".rej", ".swp", ".swo", ".rpmsave", ".rpmnew", ".rpmorig"} {
+		if strings.HasSuffix(name, end) {
+			return true
+		}
+	}
+	return strings.HasPrefix(name, "#") && strings.HasSuffix(name, "#") || strings.Contains(name, ".dpkg-")
 }
 
 // linkedNames is safefile.Names for a link to a directory; safefile.Names does not follow links.

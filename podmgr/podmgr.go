@@ -80,6 +80,8 @@ type Problem struct {
 	// it, from 1 on; 0 means the whole file.
 	File     string
 	Document int
+	// Line is the line in the file, from 1; 0 is not known.
+	Line int
 	// Pod is namespace/name of the object, as far as it could be read.
 	Pod string
 	// Field is its path within the object, "" for the object as a whole.
@@ -92,10 +94,15 @@ type Problem struct {
 // Error reports everything in one line.
 func (p Problem) Error() string {
 	var where []string
-	if p.File != "" {
+	switch {
+	case p.File != "" && p.Line > 0:
+		where = append(where, fmt.Sprintf("%s:%d", p.File, p.Line))
+	case p.File != "":
 		where = append(where, p.File)
+	case p.Line > 0:
+		where = append(where, fmt.Sprintf("line %d", p.Line))
 	}
-	if p.Document > 0 {
+	if p.Document > 0 && p.Line == 0 {
 		where = append(where, fmt.Sprintf("document %d", p.Document))
 	}
 	if p.Pod != "" {
@@ -128,6 +135,9 @@ type Config struct {
 	// Refused is called for each pod that is not in effect because another pod has its name or
 	// UID, once until that ends. It must not block. May be nil.
 	Refused func(pod *v1.Pod, why string)
+	// Mistakes is called when the problems of a file have changed, with none when the file is in
+	// order again. It is called by one goroutine of each source, without locks.
+	Mistakes func(file string, problems []Problem)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported

@@ -90,10 +90,16 @@ func (m *Manager) logProblems(old, now []Problem) {
 		}
 		m.cfg.Log.Warn("manifest is not in effect", zap.String("source", list[0].Source), zap.String("file", file),
 			zap.Strings("problems", texts), zap.Bool("lastGoodKept", kept))
+		if m.cfg.Mistakes != nil {
+			m.cfg.Mistakes(file, slices.Clone(list))
+		}
 	}
 	for _, file := range slices.Sorted(maps.Keys(were)) {
 		if are[file] == nil {
 			m.cfg.Log.Info("manifest is valid again", zap.String("source", were[file][0].Source), zap.String("file", file))
+			if m.cfg.Mistakes != nil {
+				m.cfg.Mistakes(file, nil)
+			}
 		}
 	}
 }

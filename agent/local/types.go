@@ -140,11 +140,24 @@ type Problem struct {
 	Source   string `json:"source"`
 	File     string `json:"file,omitempty"`
 	Document int    `json:"document,omitempty"` // counted from 1
+	Line     int    `json:"line,omitempty"`     // in the file, counted from 1
 	Pod      string `json:"pod,omitempty"`      // namespace/name, if it could be read
 	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`
 	// Kept reports that an earlier, good version stays in effect.
 	Kept bool `json:"kept,omitempty"`
+}
+
+// Place is the file, with the line if that is known, as editors take it; or else the source.
+func (p *Problem) Place() string {
+	switch {
+	case p.File == "":
+		return p.Source
+	case p.Line > 0:
+		return fmt.Sprintf("%s:%d", p.File, p.Line)
+	default:
+		return p.File
+	}
 }
 
 // Text is the mistake without its place in files.

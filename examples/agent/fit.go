@@ -104,7 +104,7 @@ func readPods(in io.Reader, file string) ([]*v1.Pod, error) {
 	pods, problems := podmgr.Decode(file, b)
 	var wrong []error
 	for _, p := range problems {
-		wrong = append(wrong, errors.New(problemLine(local.Problem{File: p.File, Document: p.Document, Pod: p.Pod, Field: p.Field, Reason: p.Reason})))
+		wrong = append(wrong, errors.New(problemLine(local.Problem{File: p.File, Document: p.Document, Line: p.Line, Pod: p.Pod, Field: p.Field, Reason: p.Reason})))
 	}
 	if len(problems) == 0 && len(pods) == 0 {
 		wrong = append(wrong, fmt.Errorf("%s: has no pod; want at least one", file))

@@ -64,8 +64,8 @@ func TestManifestsOfFit(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}":                             "-: has no pod; want at least one",
-		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}\n---\nkind: Job":             `- document 2: apiVersion: "" is not supported; want v1`,
-		"kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec: {containers: [], hosts: 1}": `- document 1 (default/p): spec.hosts: unknown field`,
+		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}\n---\nkind: Job":             `-:5: kind: a single node has no Job controller; apply the pod itself: spec.template with kind Pod and a name, and restartPolicy OnFailure or Never`,
+		"kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec: {containers: [], hosts: 1}": `-:4 (default/p): spec.hosts: unknown field`,
 	} {
 		_, err := readPods(strings.NewReader(text), "-")
 		if err == nil || err.Error() != want {

@@ -475,21 +475,14 @@ func printProblems(w io.Writer, problems []local.Problem) {
 }
 func problemLine(p local.Problem) string {
 	var b strings.Builder
-	b.WriteString(p.File)
-	if p.File == "" {
-		b.WriteString(p.Source)
-	}
-	if p.Document > 0 {
+	b.WriteString(p.Place())
+	if p.Document > 0 && p.Line == 0 {
 		fmt.Fprintf(&b, " document %d", p.Document)
 	}
 	if p.Pod != "" {
 		fmt.Fprintf(&b, " (%s)", p.Pod)
 	}
-	b.WriteString(": ")
-	if p.Field != "" {
-		b.WriteString(p.Field + ": ")
-	}
-	b.WriteString(p.Reason)
+	b.WriteString(": " + p.Text())
 	if p.Kept {
 		b.WriteString("; its last good version stays in effect")
 	}

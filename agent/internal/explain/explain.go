@@ -365,8 +365,8 @@ func (e *explanation) conditions() bool {
 // manifest explains a pod of which an earlier version runs than the file has.
 func (e *explanation) manifest() bool {
 	for _, p := range e.Problems {
-		e.because(runs, "%s has a mistake, so that the version before it runs: %s", cmp.Or(p.File, p.Source), p.Text())
-		e.do("correct %s", cmp.Or(p.File, p.Source))
+		e.because(runs, "%s has a mistake, so that the version before it runs: %s", p.Place(), p.Text())
+		e.do("correct %s (agent fit -f FILE checks it)", p.Place())
 		e.why.NextAt = time.Time{} // its next look has nothing to do with the file
 		return true
 	}

@@ -180,8 +180,8 @@ var faults = []struct {
 		f.Pod.Status.InitContainerStatuses = []v1.ContainerStatus{st}
 	}), []string{"init container migrate has ended 5 times", "exit code 9", "-c migrate"}},
 	{"13 the new manifest has a mistake", do(well(), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
-		f.Problems = []local.Problem{{Source: "file", File: "/srv/m/p.yaml", Document: 1, Reason: "line 11: a mapping is not closed", Kept: true}}
-	}), []string{"/srv/m/p.yaml has a mistake, so that the version before it runs: line 11", "correct /srv/m/p.yaml"}},
+		f.Problems = []local.Problem{{Source: "file", File: "/srv/m/p.yaml", Document: 1, Line: 11, Reason: "a [ is not closed", Kept: true}}
+	}), []string{"/srv/m/p.yaml:11 has a mistake, so that the version before it runs: a [ is not closed", "correct /srv/m/p.yaml:11"}},
 	{"14 it is being ended", do(well(), func(f *facts, _ *v1.Container, _ *v1.ContainerStatus) {
 		f.Pod.DeletionTimestamp = &metav1.Time{Time: now}
 		f.Worker.Kind, f.Worker.Doing = podworker.Terminating, "stopping its containers"

@@ -1,0 +1,61 @@
+package manifestwords
+
+import "strings"
+
+const (
+	podItself   = "apply the pod itself"
+	podsThere   = podItself + ": spec.template with kind Pod and a name"
+	eachCopy    = podsThere + ", once for each replica"
+	fromOutside = podItself + ", with hostPort or hostNetwork"
+)
+
+// instead says what to use in place of the kinds that a cluster's controllers work on.
+var instead = map[string]string{
+	"DaemonSet":             podsThere + "; on one node it is all that a DaemonSet makes",
+	"Deployment":            eachCopy + "; restartPolicy Always keeps it running",
+	"ReplicaSet":            eachCopy,
+	"StatefulSet":           podsThere + ", and PersistentVolumes for its claims",
+	"CronJob":               podItself + " from a systemd timer, with restartPolicy OnFailure or Never",
+	"Job":                   podsThere + ", and restartPolicy OnFailure or Never",
+	"Endpoints":             fromOutside + ": there are no Services on one node",
+	"ReplicationController": eachCopy,
+	"Service":               fromOutside + ": nothing balances load on one node",
+	"Ingress":               fromOutside + ", or a proxy as a pod",
+}
+
+// Instead says of a kind that a cluster's controllers work on what to use on a single node; "" for
+// other kinds.
+func Instead(kind string) string {
+	if words := instead[kind]; words != "" {
+		return "a single node has no " + kind + " controller; " + words
+	}
+	return ""
+}
+
+// Kind returns what is wrong with a kind that a manifest cannot have, given those that it can.
+func Kind(kind string, known []string) string {
+	if words := Instead(kind); words != "" {
+		return words
+	}
+	if near := Nearest(kind, append([]string(nil), known...)); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "want " + strings.Join(known[:len(known)-1], ", ") + " or " + known[len(known)-1]
+}
+
+// Foreign says what a document without apiVersion and kind seems to be, by its keys; "" if it is
+// like nothing that is known.
+func Foreign(keys []string) string {
+	has := map[string]bool{}
+	for _, k := range keys {
+		has[k] = true
+	}
+	switch {
+	case has["services"]:
+		return "is no manifest of Kubernetes (no apiVersion, no kind); it looks like one of docker compose: want a Pod for each service"
+	case has["spec"] || has["metadata"] || has["containers"]:
+		return ""
+	default:
+		return "is no manifest of Kubernetes (no apiVersion, no kind)"
+	}
+}

@@ -1,0 +1,151 @@
+package manifestwords
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+var atLine = regexp.MustCompile(`line (\d+): `)
+
+// plain are the parser's errors in plain words.
+var plain = []struct{ has, words string }{
+	{"mapping values are not allowed", `a second ": " stands in this line: put the value in quotes, or begin a new line`},
+	{"could not find expected ':'", `want "key: value"; a ":" is missing here or in the line before`},
+	{"found unexpected end of stream", "a quote is not closed"},
+	{"did not find expected ',' or ']'", "a [ is not closed, or a comma is missing"},
+	{"did not find expected ',' or '}'", "a { is not closed, or a comma is missing"},
+	{"did not find expected node content", "a value is missing, or a [ or { is not closed"},
+	{"block sequence entries are not allowed", `a list's "- " stands where a value has begun: begin a new line`},
+	{"unknown anchor", "an alias (*) has no anchor (&) before it"},
+}
+
+// YAML returns the line of a document, from 1, in which its parser found a mistake, and the
+// mistake in plain words. The line is 0 if it is not known.
+func YAML(doc []byte, err error) (line int, words string) {
+	words = strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := atLine.FindStringSubmatch(words); m != nil {
+		line, _ = strconv.Atoi(m[1])
+		words = strings.Replace(words, m[0], "", 1)
+	}
+	lines := strings.Split(string(doc), "\n")
+	for i, l := range lines {
+		if before := l[:len(l)-len(strings.TrimLeft(l, " \t"))]; strings.Contains(before, "\t") && strings.TrimSpace(l) != "" {
+			return i + 1, "begins with a tab; YAML wants spaces"
+		}
+	}
+	// The parser names the line before the one that it could not read, where a block ends too soon.
+	if strings.Contains(words, "did not find expected key") || strings.Contains(words, "did not find expected '-' indicator") {
+		if at, text := indentation(lines, line); text != "" {
+			return at, text
+		}
+	}
+	for _, p := range plain {
+		if strings.Contains(words, p.has) {
+			return line, p.words
+		}
+	}
+	return line, words
+}
+
+// indentation finds the first line from about a line on that stands beside all keys before it.
+func indentation(lines []string, about int) (line int, words string) {
+	type block struct {
+		column int
+		key    string
+	}
+	var open []block
+	for i, l := range lines {
+		text := strings.TrimLeft(l, " ")
+		if text == "" || text[0] == '#' {
+			continue
+		}
+		column := len(l) - len(text)
+		var was block // the outermost one that ends here
+		for len(open) > 0 && open[len(open)-1].column > column {
+			was, open = open[len(open)-1], open[:len(open)-1]
+		}
+		if was.key != "" && (len(open) == 0 || open[len(open)-1].column != column) && i+1 >= about-1 {
+			return i + 1, fmt.Sprintf("%q is %s left of %q: keys of one object stand below each other", keyOf(text), columns(was.column-column), was.key)
+		}
+		add := func(column int, key string) {
+			if len(open) == 0 || open[len(open)-1].column != column {
+				open = append(open, block{column, key})
+			} else {
+				open[len(open)-1].key = key
+			}
+		}
+		for strings.HasPrefix(text, "- ") { // a list's entry, and what stands in it
+			add(column, "-")
+			rest := strings.TrimLeft(text[1:], " ")
+			column += len(text) - len(rest)
+			text = rest
+		}
+		add(column, keyOf(text))
+	}
+	return 0, ""
+}
+
+func columns(n int) string {
+	if n == 1 {
+		return "one column"
+	}
+	return fmt.Sprintf("%d columns", n)
+}
+
+// keyOf is the key of a line.
+func keyOf(text string) string {
+	key, _, _ := strings.Cut(strings.TrimPrefix(text, "- "), ":")
+	return strings.TrimSpace(key)
+}
+
+// Document is a document whose fields have lines. The zero value has no fields.
+type Document struct{ root *yaml.Node }
+
+// Parse returns a document of YAML; one without fields if it is no YAML.
+func Parse(doc []byte) Document {
+	var root yaml.Node
+	if yaml.Unmarshal(doc, &root) != nil || len(root.Content) == 0 {
+		return Document{}
+	}
+	return Document{root.Content[0]}
+}
+
+// Line returns the line, from 1, that has the field of a path such as spec.containers[0].image,
+// or else the one above it that is there; 0 if nothing of it is there.
+func (d Document) Line(path string) int {
+	if d.root == nil {
+		return 0
+	}
+	at, line := d.root, 0
+	for _, step := range steps(path) {
+		for at.Kind == yaml.AliasNode {
+			at = at.Alias
+		}
+		next := (*yaml.Node)(nil)
+		switch n, err := strconv.Atoi(strings.Trim(step, "[]")); {
+		case at.Kind == yaml.SequenceNode && err == nil && n >= 0 && n < len(at.Content):
+			next = at.Content[n]
+			line = next.Line
+		case at.Kind == yaml.MappingNode:
+			for i := 0; i+1 < len(at.Content); i += 2 {
+				if at.Content[i].Value == strings.Trim(step, "[]") {
+					next, line = at.Content[i+1], at.Content[i].Line
+				}
+			}
+		}
+		if next == nil {
+			return line
+		}
+		at = next
+	}
+	return line
+}
+
+// steps splits a path into names of fields and indices in brackets.
+func steps(path string) []string {
+	return strings.FieldsFunc(strings.ReplaceAll(path, "[", ".["), func(r rune) bool { return r == '.' })
+}
