@@ -69,6 +69,11 @@ func (a *Agent) show(pod *v1.Pod, r statusmgr.Report) {
 	}
 	r.Life = max(r.Life, a.life(pod).N)
 	guess := probing.Refresh(a.probes, a.published, pod, &r.Status)
+	if last, has := a.statuses.Last(pod.UID); has {
+		a.logLife(pod, &last.Status, &r.Status)
+	} else if pod.Status.Phase == "" || pod.Status.Phase == v1.PodPending {
+		a.logLife(pod, &pod.Status, &r.Status)
+	}
 	r.Shown = a.shown(pod)
 	if !podmeta.IsStatic(pod) {
 		if !guess {

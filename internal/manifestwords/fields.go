@@ -175,12 +175,12 @@ func wrongType(value string, want reflect.Type) string {
 func valueAt(raw []byte, offset int64) (path, value string) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
-	find(dec, raw, "", offset, &path, &value)
+	find(dec, "", offset, &path, &value)
 	return strings.TrimPrefix(path, "."), value
 }
 
 // find reads one value, and reports whether it has found the offset.
-func find(dec *json.Decoder, raw []byte, at string, offset int64, path, value *string) bool {
+func find(dec *json.Decoder, at string, offset int64, path, value *string) bool {
 	token, err := dec.Token()
 	if err != nil {
 		return true
@@ -194,7 +194,7 @@ func find(dec *json.Decoder, raw []byte, at string, offset int64, path, value *s
 		}
 		for dec.More() {
 			key, err := dec.Token()
-			if err != nil || find(dec, raw, fmt.Sprintf("%s.%v", at, key), offset, path, value) {
+			if err != nil || find(dec, fmt.Sprintf("%s.%v", at, key), offset, path, value) {
 				return true
 			}
 		}
@@ -204,7 +204,7 @@ func find(dec *json.Decoder, raw []byte, at string, offset int64, path, value *s
 			return true
 		}
 		for i := 0; dec.More(); i++ {
-			if find(dec, raw, fmt.Sprintf("%s[%d]", at, i), offset, path, value) {
+			if find(dec, fmt.Sprintf("%s[%d]", at, i), offset, path, value) {
 				return true
 			}
 		}

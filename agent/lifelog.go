@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// lifeLine is a fact of a pod's life for the log.
+type lifeLine struct {
+	message string
+	fields  []zap.Field
+}
+
+// logLife logs what has happened to a pod between two statuses, a line a fact.
+func (a *Agent) logLife(pod *v1.Pod, before, now *v1.PodStatus) {
+	for _, l := range lifeLines(before, now, time.Now()) {
+		a.log.Info(l.message, append([]zap.Field{zap.String("pod", pod.Namespace+"/"+pod.Name)}, l.fields...)...)
+	}
+}
+
+// lifeLines returns what has happened between two statuses of a pod: containers that have started
+// or ended, and that it became ready or not, or ended.
+func lifeLines(before, now *v1.PodStatus, at time.Time) []lifeLine {
+	var out []lifeLine
+	old := slices.Concat(before.InitContainerStatuses, before.ContainerStatuses)
+	for _, c := range slices.Concat(now.InitContainerStatuses, now.ContainerStatuses) {
+		var was v1.ContainerStatus
+		if i := slices.IndexFunc(old, func(s v1.ContainerStatus) bool { return s.Name == c.Name }); i >= 0 {
+			was = old[i]
+		}
+		name := zap.String("container", c.Name)
+		if t := ended(&c); t != nil && !equality.Semantic.DeepEqual(t, ended(&was)) && (t.ContainerID == "" || t.ContainerID != endedID(&was)) {
+			fields := []zap.Field{name, zap.Int32("exit", t.ExitCode), zap.String("reason", t.Reason), zap.Int32("restarts", c.RestartCount)}
+			if !t.StartedAt.IsZero() {
+				fields = append(fields, zap.String("after", max(0, t.FinishedAt.Sub(t.StartedAt.Time)).Round(100*time.Millisecond).String()))
+			}
+			out = append(out, lifeLine{"container ended", fields})
+		}
+		if c.State.Running != nil && (was.State.Running == nil || was.ContainerID != c.ContainerID) {
+			out = append(out, lifeLine{"container started", []zap.Field{name, zap.Int32("restarts", c.RestartCount)}})
+		}
+	}
+	switch is := isReady(now); {
+	case is == isReady(before):
+	case is:
+		fields := []zap.Field(nil)
+		if now.StartTime != nil {
+			fields = append(fields, zap.String("took", max(0, at.Sub(now.StartTime.Time)).Round(100*time.Millisecond).String()))
+		}
+		out = append(out, lifeLine{"pod ready", fields})
+	default:
+		out = append(out, lifeLine{"pod not ready", nil})
+	}
+	if now.Phase != before.Phase && (now.Phase == v1.PodSucceeded || now.Phase == v1.PodFailed) {
+		fields := []zap.Field{zap.String("phase", string(now.Phase))}
+		if now.Reason != "" {
+			fields = append(fields, zap.String("reason", now.Reason))
+		}
+		out = append(out, lifeLine{"pod ended", fields})
+	}
+	return out
+}
+
+// ended returns the last end of a container, nil if it never ended.
+func ended(c *v1.ContainerStatus) *v1.ContainerStateTerminated {
+	if c.State.Terminated != nil {
+		return c.State.Terminated
+	}
+	return c.LastTerminationState.Terminated
+}
+
+func endedID(c *v1.ContainerStatus) string {
+	if t := ended(c); t != nil {
+		return t.ContainerID
+	}
+	return ""
+}
+
+func isReady(st *v1.PodStatus) bool {
+	return slices.ContainsFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+}
