@@ -9,16 +9,39 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
+// lifeFact is what can happen in a pod's life.
+type lifeFact uint8
+
+const (
+	containerStarted lifeFact = iota
+	containerEnded
+	podReady
+	podNotReady
+	podEnded
+)
+
 // lifeLine is a fact of a pod's life for the log.
 type lifeLine struct {
-	message string
-	fields  []zap.Field
+	fact   lifeFact
+	fields []zap.Field
 }
 
 // logLife logs what has happened to a pod between two statuses, a line a fact.
 func (a *Agent) logLife(pod *v1.Pod, before, now *v1.PodStatus) {
 	for _, l := range lifeLines(before, now, time.Now()) {
-		a.log.Info(l.message, append([]zap.Field{zap.String("pod", pod.Namespace+"/"+pod.Name)}, l.fields...)...)
+		log := a.log.With(zap.String("pod", pod.Namespace+"/"+pod.Name))
+		switch l.fact {
+		case containerStarted:
+			log.Info("container started", l.fields...)
+		case containerEnded:
+			log.Info("container ended", l.fields...)
+		case podReady:
+			log.Info("pod ready", l.fields...)
+		case podNotReady:
+			log.Info("pod not ready", l.fields...)
+		case podEnded:
+			log.Info("pod ended", l.fields...)
+		}
 	}
 }
 
@@ -38,10 +61,10 @@ func lifeLines(before, now *v1.PodStatus, at time.Time) []lifeLine {
 			if !t.StartedAt.IsZero() {
 				fields = append(fields, zap.String("after", max(0, t.FinishedAt.Sub(t.StartedAt.Time)).Round(100*time.Millisecond).String()))
 			}
-			out = append(out, lifeLine{"container ended", fields})
+			out = append(out, lifeLine{containerEnded, fields})
 		}
 		if c.State.Running != nil && (was.State.Running == nil || was.ContainerID != c.ContainerID) {
-			out = append(out, lifeLine{"container started", []zap.Field{name, zap.Int32("restarts", c.RestartCount)}})
+			out = append(out, lifeLine{containerStarted, []zap.Field{name, zap.Int32("restarts", c.RestartCount)}})
 		}
 	}
 	switch is := isReady(now); {
@@ -51,16 +74,16 @@ func lifeLines(before, now *v1.PodStatus, at time.Time) []lifeLine {
 		if now.StartTime != nil {
 			fields = append(fields, zap.String("took", max(0, at.Sub(now.StartTime.Time)).Round(100*time.Millisecond).String()))
 		}
-		out = append(out, lifeLine{"pod ready", fields})
+		out = append(out, lifeLine{podReady, fields})
 	default:
-		out = append(out, lifeLine{"pod not ready", nil})
+		out = append(out, lifeLine{podNotReady, nil})
 	}
 	if now.Phase != before.Phase && (now.Phase == v1.PodSucceeded || now.Phase == v1.PodFailed) {
 		fields := []zap.Field{zap.String("phase", string(now.Phase))}
 		if now.Reason != "" {
 			fields = append(fields, zap.String("reason", now.Reason))
 		}
-		out = append(out, lifeLine{"pod ended", fields})
+		out = append(out, lifeLine{podEnded, fields})
 	}
 	return out
 }

@@ -43,7 +43,7 @@ func TestLifeLines(t *testing.T) {
 			for _, f := range l.fields {
 				f.AddTo(enc)
 			}
-			got = append(got, l.message+fieldsOf(enc.Fields))
+			got = append(got, []string{"container started", "container ended", "pod ready", "pod not ready", "pod ended"}[l.fact]+fieldsOf(enc.Fields))
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)

@@ -76,7 +76,7 @@ func (v victim) message(k *oom.Kill) string {
 		of = "container " + v.container + " of " + of
 	}
 	why := "a memory limit was reached" + v.limit()
-	if rss := k.AnonRSS + k.FileRSS + k.ShmemRSS; rss > 0 {
+	if rss := k.AnonRSS + k.FileRSS + k.ShmemRSS; rss >= 1<<20 {
 		// Rounded, for the same reason.
 		why += fmt.Sprintf("; the process had %dMi", (rss+1<<19)>>20)
 	}
