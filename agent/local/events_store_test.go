@@ -58,6 +58,12 @@ func (m *memory) Keys() ([]string, error) {
 	return slices.Sorted(maps.Keys(m.values)), m.err
 }
 
+func (m *memory) written() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes
+}
+
 func podOf(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 }
@@ -85,8 +91,9 @@ func TestKeepContinuesEvents(t *testing.T) {
 			l.ContainerEvent(podOf("a"), "c", "Warning", "Failed", "x")
 			l.Node("Normal", "Ready", "y")
 			time.Sleep(storeDelay + time.Second)
-			if store.writes != 2 {
-				t.Errorf("%d writes after the delay, want one for the pod and one for the node", store.writes)
+			synctest.Wait()
+			if n := store.written(); n != 2 {
+				t.Errorf("%d writes after the delay, want one for the pod and one for the node", n)
 			}
 			l.Event(podOf("a"), "Warning", "Failed", "x") // stored at the end
 		})
