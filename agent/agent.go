@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/internal/admit"
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/keep"
@@ -59,10 +60,12 @@ type Agent struct {
 	node       *fit.Node
 	facts      facts
 	// book has the stage of each pod's admission; only the loop decides by it.
-	book  *book.Book
-	keep  *keep.Keeper
-	boots boots
-	run   running
+	book *book.Book
+	keep *keep.Keeper
+	// admission answers whether pods may run.
+	admission *admit.Admission
+	boots     boots
+	run       running
 }
 
 // running is what there is of one Run.

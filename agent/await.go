@@ -14,12 +14,8 @@ import (
 
 // Pods that are not decided on yet: nobody is asked about them, and their status is left alone.
 
-const (
-	// reasonUnconfirmed is why a pod waits that is only remembered: it may be over.
-	reasonUnconfirmed = "AwaitingAPIServer"
-	// reasonEnding is why a pod waits that came back under its UID while it was ended.
-	reasonEnding = "AwaitingEnd"
-)
+// reasonUnconfirmed is why a pod waits that is only remembered: it may be over.
+const reasonUnconfirmed = "AwaitingAPIServer"
 
 // awaits has a pod wait if it cannot be decided on yet, and reports whether it does. What it waited
 // for may be there when the wait has been noted: nobody would end the wait then.
@@ -32,7 +28,7 @@ func (a *Agent) awaits(pod *v1.Pod) bool {
 			noted = e.Why.Reason
 		}
 		switch {
-		case reason == "" && noted == reasonEnding:
+		case reason == "" && noted == book.AwaitingEnd:
 			a.log.Info("pod restarted", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("uid", string(pod.UID)))
 			a.metrics.Restarted.Inc()
 			fallthrough
@@ -55,7 +51,7 @@ func (a *Agent) awaits(pod *v1.Pod) bool {
 func (a *Agent) lacks(pod *v1.Pod) (reason, message string) {
 	switch w, works := a.workers.State(pod.UID); {
 	case works && w.Kind != podworker.Sync && !w.Finished:
-		return reasonEnding, "the pod came back while it was ended: it begins when that is over"
+		return book.AwaitingEnd, "the pod came back while it was ended: it begins when that is over"
 	case a.mayHaveEnded(pod):
 		return reasonUnconfirmed, "the pod is only remembered, and the runtime has nothing of it: it may have ended"
 	default:
@@ -65,7 +61,7 @@ func (a *Agent) lacks(pod *v1.Pod) (reason, message string) {
 
 // ended has the loop decide on a pod that came back while it was ended. It is called by the workers.
 func (a *Agent) ended(uid types.UID) {
-	if why := a.book.Get(uid).Why; why != nil && why.Reason == reasonEnding {
+	if why := a.book.Get(uid).Why; why != nil && why.Reason == book.AwaitingEnd {
 		host{a}.Readmit()
 	}
 }

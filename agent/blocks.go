@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
 
+	"github.com/nodewright/nodewright/agent/internal/admit"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/probeperiod"
@@ -126,10 +127,16 @@ func (a *Agent) buildBlocks() error {
 		HostIP: c.Node.PrimaryIP(), Log: log("probe"), Metrics: c.Metrics,
 	})
 	note(err)
-	if all := errors.Join(errs...); all != nil || c.Metrics == nil {
-		return all
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
-	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
+	a.admission = &admit.Admission{
+		Node: a.node, Hooks: a.hooks, Guard: a.guard, Book: a.book, Pods: a.pods, Workers: a.workers, Phase: a.statuses.Phase,
+	}
+	if c.Metrics == nil {
+		return nil
+	}
+	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.admission.Active("") }, Desired: a.pods.Pods, Workers: a.workers.List})
 }
 
 // mayRun says whether containers of a pod that is rejected may run. Before all sources

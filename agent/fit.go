@@ -5,6 +5,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/agent/internal/admit"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
 )
@@ -39,12 +40,12 @@ func (a *Agent) Fit(pod *v1.Pod) local.Fit {
 	for i := range pod.Spec.Containers {
 		out.Containers = append(out.Containers, local.FitContainer{Name: pod.Spec.Containers[i].Name})
 	}
-	others := a.activePods(pod.UID)
-	r := a.admit(pod, others)
+	others := a.admission.Active(pod.UID)
+	r := a.admission.Ask(pod, others)
 	if r == nil {
 		// Whoever asks has no context to give; this bound is that of a real
 		// reservation.
-		ctx, cancel := context.WithTimeout(context.Background(), reserveTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), admit.ReserveTimeout)
 		defer cancel()
 		var held []part.Reservation
 		held, r = a.hooks.Rehearse(ctx, a.guard, pod)
@@ -54,7 +55,7 @@ func (a *Agent) Fit(pod *v1.Pod) local.Fit {
 			}
 		}
 	}
-	if r = a.orLater(pod, others, r); r != nil {
+	if r = a.admission.Later(pod, others, r); r != nil {
 		out.Fits, out.Containers = false, nil
 		out.Reason, out.Message, out.RetryUntil = r.Reason, r.Message, r.RetryUntil
 	}

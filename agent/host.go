@@ -37,7 +37,7 @@ var (
 
 func (h host) Pods() []*v1.Pod                               { return h.a.pods.Pods() }
 func (h host) Pod(uid types.UID) (*v1.Pod, bool)             { return h.a.pods.Pod(uid) }
-func (h host) ActivePods() []*v1.Pod                         { return h.a.activePods("") }
+func (h host) ActivePods() []*v1.Pod                         { return h.a.admission.Active("") }
 func (h host) Status(uid types.UID) (v1.PodStatus, bool)     { return h.a.statuses.Get(uid) }
 func (h host) Phase(uid types.UID) (v1.PodPhase, bool)       { return h.a.statuses.Phase(uid) }
 func (h host) Worker(uid types.UID) (podworker.Status, bool) { return h.a.workers.State(uid) }

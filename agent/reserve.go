@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/internal/admit"
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/part"
@@ -19,14 +20,9 @@ import (
 // admitted meanwhile; the book has its stage, and the loop concludes when it is
 // over.
 
-const (
-	// reserveTimeout bounds the reservation of a pod that has to wait for
-	// somebody; each call to a plugin has a shorter one.
-	reserveTimeout = 2 * time.Minute
-	// reservePause is between a reservation that failed and the next for the
-	// same pod, whatever changes meanwhile.
-	reservePause = time.Second
-)
+// reservePause is between a reservation that failed and the next for the
+// same pod, whatever changes meanwhile.
+const reservePause = time.Second
 
 // reserve has the parts reserve what the pod needs for itself: at once, if no
 // part has to wait for anybody, and else beside the loop.
@@ -42,9 +38,9 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 	}
 	if !a.waits(pod) {
 		_, r := a.hooks.Reserve(ctx, a.guard, pod)
-		return a.orLater(pod, others, r), true
+		return a.admission.Later(pod, others, r), true
 	}
-	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
+	ctx, cancel := context.WithTimeout(ctx, admit.ReserveTimeout)
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) {
 		e.Stage, e.Verdict, e.Since, e.Cancel, e.Asked = book.Reserving, nil, time.Now(), cancel, false
 	})
@@ -137,7 +133,7 @@ func (a *Agent) conclude(ctx context.Context) {
 					e.Quiet = time.Now().Add(reservePause)
 				}
 			})
-			a.settle(pod, a.orLater(a.hooks.Allocated(a.guard, pod), a.activePods(uid), e.Verdict))
+			a.settle(pod, a.admission.Later(a.hooks.Allocated(a.guard, pod), a.admission.Active(uid), e.Verdict))
 		}
 	}
 	// Cleared before the pods are asked about: a change that comes meanwhile has

@@ -138,7 +138,7 @@ func (a *Agent) checkResize(has, asks *v1.Pod) (reason, message, detail string) 
 	if r := a.node.Fits(asks, nil); r != nil {
 		return v1.PodReasonInfeasible, r.Message, "insufficient_node_allocatable"
 	}
-	if r := a.admit(asks, a.activePods(asks.UID)); r != nil {
+	if r := a.admission.Ask(asks, a.admission.Active(asks.UID)); r != nil {
 		return v1.PodReasonDeferred, r.Message, ""
 	}
 	return "", "", ""

@@ -33,6 +33,9 @@ func (s Stage) String() string {
 	return [...]string{"unknown", "waiting", "reserving", "reserved", "undoing", "undone", "admitted", "rejected"}[s]
 }
 
+// AwaitingEnd is why a pod waits that came back under its UID while it was ended.
+const AwaitingEnd = "AwaitingEnd"
+
 // Grants is what became of that which parts gave a pod for itself.
 type Grants uint8
 

@@ -1,0 +1,74 @@
+package admit
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+// Margin is what a pod may take to end beyond its grace period. After that nobody waits
+// for what it has.
+const Margin = 30 * time.Second
+
+// leaving are pods that are ending, or may not come at all.
+type leaving struct {
+	uids  []types.UID
+	names []string  // by namespace and name
+	until time.Time // when all should be gone
+}
+
+// add adds a pod that should have gone at a time.
+func (l *leaving) add(uid types.UID, name string, end time.Time) {
+	l.uids, l.names = append(l.uids, uid), append(l.names, name)
+	if end.After(l.until) {
+		l.until = end
+	}
+}
+
+// without returns the others when those that leave have gone.
+func (l *leaving) without(others []*v1.Pod) []*v1.Pod {
+	return slices.DeleteFunc(slices.Clone(others), func(o *v1.Pod) bool { return slices.Contains(l.uids, o.UID) })
+}
+
+// goneBy is when a pod that is ending should have ended.
+func goneBy(w podworker.Status) time.Time {
+	by := w.EndsBy
+	if by.IsZero() {
+		if by = w.TerminatingAt; by.IsZero() {
+			by = time.Now()
+		}
+		by = by.Add(podlife.Grace(w.Pod, nil, podlife.Cause{}))
+	}
+	return by.Add(Margin)
+}
+
+// ends lists the workers of pods that are ending, but for one. A worker that syncs a pod
+// nobody wants is about to end it.
+func (a *Admission) ends(except types.UID) []podworker.Status {
+	return slices.DeleteFunc(a.Workers.List(), func(w podworker.Status) bool {
+		if w.Pod == nil || w.Finished || w.UID == except {
+			return true
+		}
+		_, wanted := a.Pods.Pod(w.UID)
+		return w.Kind == podworker.Sync && wanted
+	})
+}
+
+// leave returns the pods that leave, but for one, and those that may not come.
+func (a *Admission) leave(except types.UID) (l leaving) {
+	for _, w := range a.ends(except) {
+		l.add(w.UID, w.Namespace+"/"+w.Name, goneBy(w))
+	}
+	for uid, e := range a.Book.At(book.Reserving, book.Reserved) {
+		if uid != except {
+			l.add(uid, e.Ref.Namespace+"/"+e.Ref.Name+" (or its admission)", e.Since.Add(ReserveTimeout+Margin))
+		}
+	}
+	return l
+}
