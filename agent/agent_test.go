@@ -744,7 +744,7 @@ func TestReturningPodIsReservedForAgain(t *testing.T) {
 		n.want = []*v1.Pod{pod}
 		l.tell()
 		settle()
-		if w := l.Why(l.pod("p")).WaitingFor; !strings.Contains(w, "came back while it was ended") {
+		if w := l.Why(l.pod("p")).WaitingFor; w != "stopping its containers" {
 			t.Errorf("it waits for %q", w)
 		}
 		p.say(&part.Rejection{Reason: "NotYet", Message: "somebody else has it", RetryUntil: time.Now().Add(time.Hour), Outside: true})
