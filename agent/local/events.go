@@ -182,8 +182,9 @@ func (l *EventLog) Node(eventType, reason, message string) {
 	message = cut(message)
 	l.log.Info("node event", zap.String("type", eventType), zap.String("reason", reason), zap.String("message", message))
 	l.mu.Lock()
-	l.events = add(l.events, v1.Event{InvolvedObject: l.node, Source: v1.EventSource{Host: l.node.Name}, Type: eventType, Reason: reason, Message: message}, time.Now())
-	l.note(nodeKey)
+	all, again := add(l.events, v1.Event{InvolvedObject: l.node, Source: v1.EventSource{Host: l.node.Name}, Type: eventType, Reason: reason, Message: message}, time.Now())
+	l.events = all
+	l.note(nodeKey, again)
 	l.mu.Unlock()
 	l.guard(func() { l.next.NodeEvent(eventType, reason, message) })
 }
@@ -221,43 +222,47 @@ func (l *EventLog) guard(record func()) {
 func (l *EventLog) remember(pod *v1.Pod, path, eventType, reason, message string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pods[pod.UID] = add(l.pods[pod.UID], v1.Event{
+	all, again := add(l.pods[pod.UID], v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace},
 		InvolvedObject: v1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, FieldPath: path,
 		},
 		Source: v1.EventSource{Host: l.node.Name}, Type: eventType, Reason: reason, Message: message,
 	}, now)
-	l.note(podPrefix + string(pod.UID))
+	l.pods[pod.UID] = all
+	l.note(podPrefix+string(pod.UID), again)
 }
 
-// note has the events of an object stored. l.mu is held.
-func (l *EventLog) note(key string) {
+// note has the events of an object stored. A repetition waits for the next event that is new:
+// a probe that fails for ever, for one, does not wear the disk. l.mu is held.
+func (l *EventLog) note(key string, repetition bool) {
 	l.changes[key] = true
+	if repetition {
+		return
+	}
 	select {
 	case l.changed <- struct{}{}:
 	default:
 	}
 }
 
-// add adds an event to those of one object, oldest first, which it may change:
-// one that is there already is counted once more, and the oldest goes when there
-// are too many.
-func add(evs []v1.Event, ev v1.Event, now time.Time) []v1.Event {
+// add adds an event to those of one object, oldest first, which it may change. One that is there
+// already is counted once more, and again is true. The oldest goes when there are too many.
+func add(evs []v1.Event, ev v1.Event, now time.Time) (all []v1.Event, again bool) {
 	for i := range evs {
 		if was := evs[i]; sameEvent(&was, &ev) {
 			was.Count++
 			was.LastTimestamp = metav1.NewTime(now)
 			copy(evs[i:], evs[i+1:])
 			evs[len(evs)-1] = was
-			return evs
+			return evs, true
 		}
 	}
 	if len(evs) >= perObject {
 		evs = slices.Delete(evs, 0, 1)
 	}
 	ev.Count, ev.FirstTimestamp, ev.LastTimestamp = 1, metav1.NewTime(now), metav1.NewTime(now)
-	return append(evs, ev)
+	return append(evs, ev), false
 }
 
 // sameEvent reports whether two events of one object differ in their times and counts alone.
@@ -312,7 +317,7 @@ func (l *EventLog) Retain(keep func(types.UID) bool) {
 	for i, uid := range gone {
 		if i >= maxGone || time.Since(l.last(uid)) > lasts {
 			delete(l.pods, uid)
-			l.note(podPrefix + string(uid))
+			l.note(podPrefix + string(uid), false)
 		}
 	}
 }

@@ -22,7 +22,7 @@ const (
 	podPrefix = "pod-"
 )
 
-// storeDelay is how long changes of events are collected before they are stored.
+// storeDelay is how long events are collected before they are stored.
 const storeDelay = 10 * time.Second
 
 // EventStore stores the events of a pod, or of the node, under a key. The stores of package
@@ -42,8 +42,8 @@ type storedEvents struct {
 }
 
 // Keep remembers the events that an earlier process stored, and stores those of this one until
-// ctx ends, when it stores the last ones. Changes within ten seconds are stored together: a crash
-// may lose those. Errors of the store are logged.
+// ctx ends, when it stores the last ones. Events within ten seconds are stored together, and
+// repetitions with the next event that is new: a crash may lose those. Errors of the store are logged.
 func (l *EventLog) Keep(ctx context.Context, store EventStore) error {
 	l.restore(store)
 	for {
@@ -123,6 +123,10 @@ func (l *EventLog) store(store EventStore) {
 	l.mu.Lock()
 	keys := slices.Sorted(maps.Keys(l.changes))
 	clear(l.changes)
+	select {
+	case <-l.changed: // it is stored now
+	default:
+	}
 	l.mu.Unlock()
 	for _, key := range keys {
 		events := l.OfNode()

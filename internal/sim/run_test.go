@@ -28,9 +28,10 @@ const (
 	// convergeBound is how long everything may take when all troubles are over: the
 	// longest back-offs, of a container and of a sync.
 	convergeBound = 20 * time.Minute
-	// restAfter and restFor are the time in which the agent may still tidy up, with one more
-	// look at all pods, and the time in which then nothing happens.
-	restAfter, restFor = 20 * time.Minute, 2 * time.Hour
+	// restAfter is the time in which the agent may still tidy up, with one more look at all pods:
+	// events of a pod that is gone go after an hour. restFor is the time in which then nothing
+	// happens.
+	restAfter, restFor = 80 * time.Minute, 2 * time.Hour
 )
 
 // result is what came of a schedule.
