@@ -317,7 +317,7 @@ func (l *EventLog) Retain(keep func(types.UID) bool) {
 	for i, uid := range gone {
 		if i >= maxGone || time.Since(l.last(uid)) > lasts {
 			delete(l.pods, uid)
-			l.note(podPrefix + string(uid), false)
+			l.note(podPrefix+string(uid), false)
 		}
 	}
 }

@@ -463,10 +463,7 @@ func (g *getFlags) getImages(ctx context.Context, std stdio, names []string) err
 	return printImages(std.out, list, g.format.kind == "json")
 }
 
-var (
-	oneLine  = podtext.OneLine
-	podState = podtext.State
-)
+var oneLine = podtext.OneLine
 
 func printProblems(w io.Writer, problems []local.Problem) {
 	for _, p := range problems {

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -31,7 +32,8 @@ Commands:{{range .Commands}}{{if .IsAvailableCommand}}
 "{{.CommandPath}} help differences" what differs from the kubelet.{{end}}
 `
 
-func init() { cobra.AddTemplateFunc("flagTopics", flagTopics) }
+// addTemplateFuncs adds the functions of usageTemplate to those of the process.
+var addTemplateFuncs = sync.OnceFunc(func() { cobra.AddTemplateFunc("flagTopics", flagTopics) })
 
 // The topics of the flags of an agent that takes the kubelet's.
 const (

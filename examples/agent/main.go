@@ -70,6 +70,7 @@ func newRoot(std stdio) *cobra.Command {
 	root.SetOut(std.out)
 	root.SetErr(std.err)
 	root.SetFlagErrorFunc(flagError)
+	addTemplateFuncs()
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(newMan())
 	for _, title := range []string{running, looking, working, planning, itself} {
