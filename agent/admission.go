@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podlife"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -62,6 +63,10 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, seen observed.View) (r 
 	}
 	if podlife.Ended(last.Status.Phase, last.Why) {
 		return nil, true
+	}
+	// A rejection of before this process may be on its way to an API server, where Failed is final.
+	if last.Why.Kind == podlife.Rejected && !podmeta.IsStatic(pod) {
+		return &part.Rejection{Reason: last.Why.Reason, Message: last.Why.Message}, true
 	}
 	if v := a.admission.Decide(pod, others); v.Why != nil {
 		for _, victim := range v.Victims {

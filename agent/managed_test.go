@@ -111,6 +111,40 @@ func TestRejectedStaysSo(t *testing.T) {
 	})
 }
 
+// brokenSink takes no status.
+type brokenSink struct{}
+
+func (brokenSink) Update(context.Context, *v1.Pod, v1.PodStatus) error { return errors.New("not now") }
+func (brokenSink) Delete(context.Context, *v1.Pod) error               { return errors.New("not now") }
+
+// A pod that others follow and that an earlier process rejected stays so, even if it would be
+// admitted now: the status that says so is sent as soon as the agent starts.
+func TestRejectedStaysSoOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, src, p := newNode(t), newManagedSource(), &reserver{answer: &part.Rejection{Reason: "No"}}
+		n.sink, n.more, n.admitters = brokenSink{}, []podmgr.Source{src}, []part.Part{p}
+		pod := newPod("p", runs("c"))
+		src.tell(pod)
+		l := n.start()
+		settle()
+		l.wantPhase("p", v1.PodFailed)
+		l.stop()
+		p.say(nil)
+		sink, src := &follower{}, newManagedSource()
+		n.sink, n.more = sink, []podmgr.Source{src}
+		src.tell(pod)
+		l = n.start()
+		defer l.stop()
+		settle()
+		if want := []string{"p Failed"}; !slices.Equal(sink.heard, want) {
+			t.Errorf("heard %q, want %q", sink.heard, want)
+		}
+		if all, _ := n.containers(); p.add(0) != 0 || len(all) != 0 {
+			t.Errorf("%d reservations, containers %v", p.add(0), all)
+		}
+	})
+}
+
 // A pod that is rejected before the other sources have spoken is published as
 // failed, and never as running.
 func TestRejectedAtOnceIsFailed(t *testing.T) {
