@@ -98,7 +98,7 @@ func TestFailures(t *testing.T) {
 		pod.Spec.Containers[0].Image = "localhost/missing:1"
 		n.Want(pod)
 		n.Await("a", agenttest.Ready)
-	}, "pod a, after 1m0s: the pod is Pending and not ready", "waits for: ", "container c: waiting", "event: Warning Failed")
+	}, "pod a, after 1m0s: the pod is Pending and not ready", "default/a does not run: image localhost/missing:1 from localhost cannot be pulled: ", "next pull", "event: Warning Failed")
 	fails(func(n *agenttest.Node) {
 		n.Start()
 		n.Want(agenttest.Pod("a", agenttest.Container("c", "sleep", "5s", "exit", "1")))
