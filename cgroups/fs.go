@@ -35,8 +35,9 @@ type calls struct {
 
 	// mu guards stuck. A call's goroutine holds it while it hands over its result.
 	mu sync.Mutex
-	// stuck has only abandoned calls, by target: a file or a unit.
-	stuck map[string]time.Time // target to start time
+	// stuck has the start times of calls that were given up and have not returned, by file or
+	// unit.
+	stuck map[string]time.Time
 }
 
 func newCalls(timeout time.Duration, met *metrics) *calls {

@@ -57,13 +57,13 @@ type NodeConfig struct {
 	Report time.Duration // between two reports without a change; 5m
 
 	// PodCIDR gets the node's pod ranges, joined by commas, when they change; it is
-	// called again until it returns nil. No call.
+	// called again until it returns nil. Nil: nothing is called.
 	PodCIDR func(ctx context.Context, cidrs string) error
 	// Changed gets the Node whenever it changes, and nil when it was deleted. The
 	// Node is shared: do not change it. Calls are serialized and have to return
-	// soon. No call.
+	// soon. Nil: nothing is called.
 	Changed func(*v1.Node)
-	// Reported gets the status that the API server now has; no call.
+	// Reported gets the status that the API server now has. Nil: nothing is called.
 	Reported func(*v1.NodeStatus)
 	// Event gets the node's events; no call.
 	Event func(status.Event)

@@ -61,7 +61,7 @@ func (t *turn) takeNode(d *store.Document, o *v1.Node) error {
 	return err
 }
 
-// over is a map with another's values over it; nil if that is empty.
+// over returns the values of both maps; those of o win. It returns nil if there are none.
 func over(m, o map[string]string) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, m)

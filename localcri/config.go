@@ -47,8 +47,7 @@ type Config struct {
 
 	// CgroupDriver is "cgroupfs" or "systemd"; cgroupfs.
 	CgroupDriver string
-	// Seccomp makes the profile that stands for RuntimeDefault; the usual one of
-	// container runtimes.
+	// Seccomp returns the profile for RuntimeDefault. Nil: moby's default profile.
 	Seccomp func(*specs.Spec) (*specs.LinuxSeccomp, error)
 	// AppArmorProfile is the name of the profile that stands for RuntimeDefault
 	// while it is loaded; none.

@@ -419,8 +419,8 @@ func (p *pod) removed(ctx context.Context) error {
 	return o.wait(ctx)
 }
 
-// withdraw has a sandbox gone for callers, after its containers; what cannot be
-// erased at once goes in the background.
+// withdraw removes the containers of a sandbox and then the sandbox from what callers see.
+// Files that cannot be removed at once are removed in the background.
 func (p *pod) withdraw(ctx context.Context) error {
 	r := p.rt
 	for _, c := range p.list() {

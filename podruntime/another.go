@@ -129,8 +129,9 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	return nil
 }
 
-// struck counts a failure of a container, once for each instance unless must is
-// set.
+// struck counts a failure of a container and returns it as an error with its back-off.
+// Without must, a failure of an instance that was counted before is not counted again, and
+// the error is nil.
 func (s *syncing) struck(c *v1.Container, last *run, must bool, err error) error {
 	if !must && !last.Next.IsZero() {
 		return nil

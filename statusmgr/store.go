@@ -167,9 +167,9 @@ func (m *Manager) runStore() (stop func()) {
 	}
 }
 
-// saveDirty brings all values up to date that may have to change, one after the
-// other. A disk that hangs holds up this loop, and no write to the sink of a pod
-// without a value to store.
+// saveDirty stores all values that may have changed, one after the other. A disk that
+// hangs blocks this loop. It does not block writes to the sink, but for pods whose value
+// has to be stored first.
 func (m *Manager) saveDirty() {
 	m.mu.Lock()
 	dirty := m.store.dirty

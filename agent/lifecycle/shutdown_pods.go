@@ -37,8 +37,8 @@ func (p pods) Kill(ctx context.Context, pod *v1.Pod, why podlife.Cause) error {
 	return p.host.End(ctx, pod, why)
 }
 
-// unmountedEvery is the time between two looks whether volumes are gone, during
-// the seconds in which a machine goes down.
+// unmountedEvery is the time between two checks whether all volumes are unmounted, while
+// the machine shuts down.
 const unmountedEvery = 100 * time.Millisecond
 
 // WaitUnmounted implements block.Volumes: a pod's worker has finished when its

@@ -35,9 +35,9 @@ type file struct {
 	busy  chan struct{} // has a token while the file is being written
 	users int           // that write or are about to. Part.mu guards it
 
-	// Of the writer:
-	saved []byte // what it says; nil if there is none
-	torn  bool   // a write has failed, so that it may say anything
+	// Only the holder of the token in busy uses the next two.
+	saved []byte // the content of the file; nil if there is none
+	torn  bool   // a write has failed: the content is unknown
 }
 
 func newFile(saved []byte) *file { return &file{busy: make(chan struct{}, 1), saved: saved} }

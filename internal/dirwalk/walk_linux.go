@@ -246,7 +246,7 @@ func (w *Walk) drop() {
 	w.frames = w.frames[:len(w.frames)-1]
 }
 
-// open opens a directory that no mount point and no link leads to.
+// open opens a directory. It refuses symbolic links and mount points.
 func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if !w.bare {

@@ -98,8 +98,8 @@ func (d *Dir) Put(doc Document, was string) (string, error) {
 	return rev, nil
 }
 
-// Delete implements Store. The revision was is compared as in Put, but that a missing
-// file is no error.
+// Delete implements Store. It compares the revision was as Put does. A missing file is no
+// error.
 func (d *Dir) Delete(name, was string) error {
 	if err := fileName(name); err != nil {
 		return err

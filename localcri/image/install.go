@@ -247,7 +247,7 @@ func (s *Store) dropStale(ctx context.Context) {
 	// give it.
 	for _, r := range stale {
 		if err := s.write(ctx, r); err != nil {
-			s.cfg.Log.Warn("failed to take name from image", zap.String("image", string(r.ID)), zap.Error(err))
+			s.cfg.Log.Warn("failed to remove name of image", zap.String("image", string(r.ID)), zap.Error(err))
 			continue
 		}
 		s.mu.Lock()

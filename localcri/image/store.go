@@ -543,7 +543,7 @@ func (s *Store) emptyTrash(ctx context.Context) {
 	// Too many names at once are no failure: the rest comes at the next round.
 	names, err := safefile.Names(s.path(trashDir), maxStored)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
-		s.cfg.Log.Warn("failed to list trash", zap.Error(err))
+		s.cfg.Log.Warn("failed to list removed images that are to be erased", zap.Error(err))
 	}
 	for _, n := range names {
 		if ctx.Err() != nil {

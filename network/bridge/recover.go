@@ -47,7 +47,7 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 		// result.
 		one, err := parsePlan(k.Saved)
 		if err != nil {
-			p.log.Warn("ignored a damaged plan", zap.String("id", k.Attachment.ID), zap.Error(err))
+			p.log.Warn("ignored the damaged record of a pod's network", zap.String("id", k.Attachment.ID), zap.Error(err))
 			continue
 		}
 		plans[i] = one

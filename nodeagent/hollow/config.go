@@ -30,9 +30,9 @@ type Config struct {
 	// Kubeconfig is the kubeconfig file of the node. Its user needs the permissions of
 	// the node Name: system:node:NAME in the group system:nodes.
 	Kubeconfig string
-	// Transport calls the API server: that of Kubeconfig, which must have no TLS
-	// options then, or one without a name, such as kubeapitest's. Nil: the
-	// transport of Kubeconfig.
+	// Transport makes the requests to the API server, for example to a server of package
+	// kubeapitest. Kubeconfig must then have no TLS options. Nil: requests go to the
+	// server of Kubeconfig.
 	Transport http.RoundTripper
 
 	Labels map[string]string // none

@@ -27,7 +27,7 @@ type release struct {
 	manual     []sampleimage.File
 }
 
-// make makes all of it. A release that was there before goes first.
+// make builds the whole release. It first removes an earlier one from the directory.
 func (r *release) make(ctx context.Context, repository, commit string, archs []string) error {
 	if err := checkArchitectures(archs); err != nil {
 		return err

@@ -210,7 +210,7 @@ func (s *Set) ClientTurn(ctx context.Context) (*Turn, error) {
 	return t, nil
 }
 
-// TryTurn is Turn of who does not wait; nil means that somebody else has it.
+// TryTurn is Turn without waiting: it returns nil if another caller has the right.
 func (s *Set) TryTurn() *Turn {
 	select {
 	case s.turn <- struct{}{}:

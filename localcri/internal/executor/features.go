@@ -51,8 +51,8 @@ type identity struct {
 }
 
 // Features asks the runtime what it can do, once for each executable that is
-// put at its path. Without a features command, as in runtimes older than the
-// specification 1.1 has them, it is a plain one.
+// put at its path. Runtimes older than the runtime specification 1.1 have no features
+// command: their features are then those that --version lists, and Plain is true.
 func (e *Executor) Features(ctx context.Context) (Features, error) {
 	now, err := e.look()
 	if err != nil {
