@@ -35,7 +35,7 @@ e2e: tools shells build cluster ## the agent as a node of a real cluster, in 20 
 	$(GO) -C e2e test -count=1 -timeout 20m -skip 'TestPrometheus$$' . $(ARGS)
 
 ci: export CI = true
-ci: tools shells build lint test ## what must be green before a change goes in: nothing is skipped for want of a program; needs root
+ci: tools shells cluster build lint test ## what must be green before a change goes in: nothing is skipped for want of a program; needs root
 	$(GO) test -count=1 -run TestBudgets .
 	RUN_ONCE=1 $(MAKE) run
 	$(MAKE) parity e2e

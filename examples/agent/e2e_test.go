@@ -58,7 +58,7 @@ func TestPodsRun(t *testing.T) {
 		{"logs clock", "tick"},
 		{"logs web watch --tail 1", "127.0.0.1:8080"},
 		{"exec clock -- /testbox out hello", "hello\n"},
-		{"why web", "Running"},
+		{"why web", "runs, and is as it should be"},
 	} {
 		if got := l.ask(strings.Fields(tc.args)...); !strings.Contains(got, tc.want) {
 			t.Errorf("agent %s: want %q in\n%s", tc.args, tc.want, got)
