@@ -69,7 +69,7 @@ nightly: tools ## what takes hours: 20,000 pods that come and go, 5,000 edits an
 
 # Minutes, most of them compiling; no root; changes nothing.
 parity: ## flags, fields, gates, metrics, events, endpoints, pod fields and admission beside the kubelet's sources
-	$(GO) -C e2e test -count=1 ./parity
+	$(GO) -C e2e test -count=1 -timeout 20m ./parity
 
 # 30 minutes at most; root; nothing: it has mounts and a network of its own.
 takeover: tools shells build cluster kubelet ## a node that the kubelet ran, continued by the agent, and back
