@@ -388,9 +388,10 @@ func (s script) until(args []string) error {
 // mounts prints the mount points below the agent's directories.
 func (s script) mounts([]string) error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
+	out := s.Stdout() // also if there is nothing to print: what an earlier command printed goes
 	for line := range strings.Lines(string(table)) {
 		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], s.node.root()+"/") {
-			fmt.Fprintln(s.Stdout(), f[4])
+			fmt.Fprintln(out, f[4])
 		}
 	}
 	return err
