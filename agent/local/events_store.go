@@ -68,13 +68,13 @@ func (l *EventLog) Keep(ctx context.Context, store EventStore) error {
 func (l *EventLog) restore(store EventStore) {
 	keys, err := store.Keys()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		l.log.Warn("failed to read the events of before the restart", zap.Error(err))
+		l.log.Warn("failed to read stored events", zap.Error(err))
 		return
 	}
 	for _, key := range keys {
 		old, err := readEvents(store, key)
 		if err != nil {
-			l.log.Warn("failed to read the events of before the restart", zap.String("key", key), zap.Error(err))
+			l.log.Warn("failed to read stored events", zap.String("key", key), zap.Error(err))
 			continue
 		}
 		if len(old) == 0 {

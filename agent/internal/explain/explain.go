@@ -83,7 +83,7 @@ type explanation struct {
 func Pod(f *Facts) local.Why {
 	p := f.Pod
 	e := &explanation{Facts: f, why: local.Why{
-		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Phase: string(p.Status.Phase), Stage: "waiting", State: e0(p),
+		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Phase: string(p.Status.Phase), Stage: "waiting", State: stateOf(p),
 	}}
 	if w := f.Worker; w != nil {
 		e.why.Stage, e.why.Doing, e.why.Since = w.Kind.String(), w.Doing, w.Since
@@ -102,8 +102,8 @@ func Pod(f *Facts) local.Why {
 	return e.why
 }
 
-// e0 is the state by the status alone.
-func e0(p *v1.Pod) string {
+// stateOf returns the state that the status alone shows.
+func stateOf(p *v1.Pod) string {
 	switch {
 	case podmeta.IsTerminal(p.Status.Phase):
 		return hasEnded

@@ -137,7 +137,7 @@ func (k *Keeper) sweep(ctx context.Context, known map[types.UID]bool) error {
 	return errors.Join(errs...)
 }
 
-// retain calls a store, and logs its error.
+// retain has a store drop what it has of the pods that keep does not report. It logs and returns the error.
 func (k *Keeper) retain(ctx context.Context, s Store, keep func(types.UID) bool) error {
 	err := s.Retain(ctx, keep)
 	if err != nil && !errors.Is(err, context.Canceled) {
