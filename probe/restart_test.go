@@ -127,6 +127,7 @@ func TestStatusContradictsTheJournal(t *testing.T) {
 			r.wantChanges("c1 Readiness Success")
 			r = r.restarted(d)
 			r.runtime.say("ready", tc.says)
+			r.runtime.slow(time.Millisecond)
 			pod = pod.DeepCopy()
 			pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "a", ContainerID: "containerd://c1", Ready: tc.shown}}
 			if tc.running {
@@ -159,6 +160,7 @@ func TestFailuresThatKillAreNotRestored(t *testing.T) {
 		r.want(probe.Startup, "b1", probe.Failure)
 		r = r.restarted(d)
 		r.runtime.say("fail", nil)
+		r.runtime.slow(time.Millisecond)
 		r.Observe(pod, running("a", "c1", "b", "b1"))
 		if got, _ := r.Result(probe.Liveness, "c1"); got != probe.Success {
 			t.Errorf("liveness = %s, want Success", got)

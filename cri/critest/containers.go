@@ -73,12 +73,15 @@ func (r *rig) ended(id string) (out string, code int32) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	var lines []string
+	var said strings.Builder
 	for line := range strings.Lines(string(b)) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4) // time, stream, tag
-		lines = append(lines, parts[len(parts)-1])
+		head := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 4) // time, stream, tag
+		said.WriteString(head[len(head)-1])
+		if len(head) < 4 || head[2] != "P" { // the next entry goes on with a partial line
+			said.WriteByte('\n')
+		}
 	}
-	return strings.Join(lines, "\n"), st.GetExitCode()
+	return strings.TrimSuffix(said.String(), "\n"), st.GetExitCode()
 }
 
 func testAbsoluteNames(t *testing.T, s Subject) {
