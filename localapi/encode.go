@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -56,12 +57,12 @@ func newCodecs(scheme *runtime.Scheme) *codecs {
 type accepted struct {
 	info runtime.SerializerInfo
 	as   string // Table, PartialObjectMetadata, PartialObjectMetadataList, or "" for the object itself
-	gzip bool   // the client reads it
+	gzip bool   // the client reads it, and a network lies between
 }
 
 // accept reads what a client wants, and takes the first that there is.
 func (c *codecs) accept(r *http.Request) (accepted, error) {
-	header, zip := r.Header.Get("Accept"), takesGzip(r.Header.Get("Accept-Encoding"))
+	header, zip := r.Header.Get("Accept"), isRemote(r.RemoteAddr) && takesGzip(r.Header.Get("Accept-Encoding"))
 	if header == "" {
 		return accepted{info: c.infos[typeJSON], gzip: zip}, nil
 	}
@@ -89,6 +90,13 @@ func (c *codecs) accept(r *http.Request) (accepted, error) {
 	}
 	return accepted{}, generic(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		fmt.Sprintf("Accept is %.200q; want %s, %s or %s", header, typeJSON, typeYAML, typeProtobuf))
+}
+
+// isRemote reports whether a peer is on another machine. For others it costs more to compress
+// an answer than to send it.
+func isRemote(peer string) bool {
+	at, err := netip.ParseAddrPort(peer)
+	return err == nil && !at.Addr().Unmap().IsLoopback() // a Unix socket has no such address
 }
 
 // takesGzip reports whether a header Accept-Encoding has gzip (RFC 9110, 12.5.3).
