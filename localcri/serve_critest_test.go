@@ -53,8 +53,10 @@ var (
 //	go test -v -timeout 1h -run TestCritest ./localcri -args -critest $PWD/build/bin/critest
 //
 // The images that it pulls come from a registry of this test, since their own may
-// be out of reach: busybox of this machine under their names. That one of them is
-// pinned by its digest cannot be helped.
+// be out of reach: busybox of this machine under their names. Two specs fail. "public image with
+// digest" pins an image that is out of reach. "image digest in ContainerStatus mounts" wants the
+// image's ID; the CRI says of image_ref that it is like the imageID of a container's status,
+// which has the name and the digest.
 func TestCritest(t *testing.T) {
 	if *critestPath == "" {
 		t.Skip("needs -critest, the path of the program")
