@@ -53,6 +53,15 @@ func (r *InProcess) Images() criapi.ImageManagerService { return r.images }
 // Network returns in a line how pods get their addresses, and why so.
 func (r *InProcess) Network() string { return r.choice.String() }
 
+// Advice returns sentences about settings of the machine that disturb the pods' network; see
+// [bridge.Plugin.Advice].
+func (r *InProcess) Advice() []string {
+	if r.choice.kind != NetworkBridge {
+		return nil
+	}
+	return r.bridge.Advice()
+}
+
 // Import installs the images of an archive, of docker save or an OCI layout in a tar,
 // and returns their IDs; name is for an image that has none.
 func (r *InProcess) Import(ctx context.Context, archive io.Reader, name string) ([]string, error) {

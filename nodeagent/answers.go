@@ -29,6 +29,9 @@ func (n *Node) WhyNode() local.NodeWhy {
 	}
 	if n.local != nil {
 		why.Network = n.local.Network
+		if n.local.Advice != nil {
+			why.Advice = n.local.Advice()
+		}
 	}
 	return why
 }

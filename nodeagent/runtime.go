@@ -33,6 +33,9 @@ type LocalRuntime struct {
 	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
 	// Network describes in a line the network of pods, and why it was chosen.
 	Network string
+	// Advice returns sentences about settings of the machine that disturb pods, and how to
+	// change them. It answers from memory. Nil: there are none.
+	Advice func() []string
 }
 
 // A LocalMaker makes the runtime of a node whose configuration names none. That of

@@ -67,7 +67,7 @@ func localNode(t *testing.T, run func(context.Context) error) (Options, *critest
 	o.Runtime, o.Images = nil, nil
 	o.LocalRuntime = func(context.Context, *Builder) (*LocalRuntime, error) {
 		return &LocalRuntime{
-			Runtime: rt, Images: rt, Run: run, Network: "none: asked for",
+			Runtime: rt, Images: rt, Run: run, Network: "none: asked for", Advice: func() []string { return []string{"forward"} },
 			Import: func(_ context.Context, archive io.Reader, name string) ([]string, error) {
 				b, err := io.ReadAll(archive)
 				return []string{name + string(b)}, err
@@ -99,8 +99,8 @@ func TestLocalRuntimeRuns(t *testing.T) {
 	go func() { over <- n.Run(ctx) }()
 	<-begun
 	<-n.Up()
-	if why := n.WhyNode(); why.Runtime != InProcess || why.Network != "none: asked for" {
-		t.Errorf("runtime %q, network %q", why.Runtime, why.Network)
+	if why := n.WhyNode(); why.Runtime != InProcess || why.Network != "none: asked for" || !slices.Equal(why.Advice, []string{"forward"}) {
+		t.Errorf("runtime %q, network %q, advice %q", why.Runtime, why.Network, why.Advice)
 	}
 	end()
 	if err := <-over; err != nil {

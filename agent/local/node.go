@@ -24,6 +24,9 @@ type NodeWhy struct {
 	// their addresses, and why so; "" is not known.
 	Runtime string `json:"runtime,omitempty"`
 	Network string `json:"network,omitempty"`
+	// Advice are sentences about settings of the machine that disturb pods, and how to
+	// change them.
+	Advice []string `json:"advice,omitempty"`
 	// ShuttingDown reports that the machine is about to go down.
 	ShuttingDown bool               `json:"shuttingDown,omitempty"`
 	Conditions   []v1.NodeCondition `json:"conditions,omitempty"`

@@ -125,7 +125,7 @@ func TestShutdownConfig(t *testing.T) {
 func TestWriteNodeWhy(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	n := &local.NodeWhy{
-		Name: "edge", ShuttingDown: true,
+		Name: "edge", Advice: []string{"set net.ipv4.ip_forward"}, ShuttingDown: true,
 		Conditions: []v1.NodeCondition{{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue, Message: "kubelet has insufficient memory available"}, {Type: v1.NodeDiskPressure, Status: v1.ConditionFalse}},
 		Figures: []local.NodeFigure{
 			{Signal: "memory.available", Threshold: "100Mi", Available: "50Mi", Capacity: "1Gi", Met: true, Acting: true, Since: now.Add(-time.Minute)},
@@ -143,6 +143,7 @@ func TestWriteNodeWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `node edge
+advice: set net.ipv4.ip_forward
 the machine is going down: no pod may begin
 MemoryPressure: True (kubelet has insufficient memory available)
 DiskPressure: False

@@ -30,6 +30,9 @@ func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
 			fmt.Fprintf(out, "%s: %s\n", f.name, oneLine(f.value))
 		}
 	}
+	for _, s := range n.Advice {
+		fmt.Fprintln(out, "advice: "+oneLine(s))
+	}
 	if n.ShuttingDown {
 		fmt.Fprintln(out, "the machine is going down: no pod may begin")
 	}
