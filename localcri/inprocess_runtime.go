@@ -47,6 +47,10 @@ const streamsSocket = "streams"
 // Runtime is the RuntimeService, with URLs for streams: see [Streaming].
 func (r *InProcess) Runtime() criapi.RuntimeService { return r.service }
 
+// Streams serve exec, attach and port forwarding for a [Server] whose clients do not take
+// URLs of a Unix socket, such as crictl.
+func (r *InProcess) Streams() Streams { return r.runtime.Streams() }
+
 // Images is the ImageManagerService.
 func (r *InProcess) Images() criapi.ImageManagerService { return r.images }
 
@@ -123,7 +127,7 @@ func (m *maker) make(ctx context.Context) (*InProcess, error) {
 		}
 	}
 	r.service, err = NewStreaming(StreamingConfig{
-		Socket: filepath.Join(names.stateDir, streamsSocket), Runtime: r.runtime, Streams: r.runtime.Streams(), Log: m.Log.Named("streams"),
+		Socket: filepath.Join(names.stateDir, streamsSocket), Runtime: r.runtime, Streams: r.Streams(), Log: m.Log.Named("streams"),
 	})
 	return r, err
 }

@@ -79,7 +79,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	server, err := localcri.NewServer(localcri.ServerConfig{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime(), Images: r.Images(), Log: log})
+	server, err := localcri.NewServer(localcri.ServerConfig{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime(), Images: r.Images(), Streams: r.Streams(), Log: log})
 	if err != nil {
 		return err
 	}

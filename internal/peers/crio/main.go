@@ -116,7 +116,7 @@ func serve(conf map[string]string) error {
 	if err != nil {
 		return err
 	}
-	s, err := localcri.NewServer(localcri.ServerConfig{Socket: conf["listen"], Runtime: rt.Runtime(), Images: rt.Images(), Log: log})
+	s, err := localcri.NewServer(localcri.ServerConfig{Socket: conf["listen"], Runtime: rt.Runtime(), Images: rt.Images(), Streams: rt.Streams(), Log: log})
 	if err != nil {
 		return err
 	}
