@@ -352,6 +352,7 @@ func TestReadyAndStarted(t *testing.T) {
 			v1.Container{Name: "pending", StartupProbe: execProbe("error"), ReadinessProbe: execProbe("ok")},
 			v1.Container{Name: "done", StartupProbe: execProbe("ok")},
 		)
+		r.runtime.slow(time.Millisecond)
 		r.fresh(pod, "plain", "1", "good", "2", "bad", "3", "pending", "4", "done", "5")
 		if r.Ready("2") {
 			t.Error("ready before it was asked")
