@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +14,10 @@ import (
 
 // board shows the phases of pods on a terminal. That is a whole sink: the
 // manager sees to order, retries and everything else.
-type board struct{ out io.Writer }
+type board struct {
+	out  io.Writer
+	gone func() // called when a pod is
+}
 
 func (b board) Update(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
 	ready := 0
@@ -30,11 +32,14 @@ func (b board) Update(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
 
 func (b board) Delete(ctx context.Context, pod *v1.Pod) error {
 	_, err := fmt.Fprintf(b.out, "%s/%s is gone\n", pod.Namespace, pod.Name)
+	b.gone()
 	return err
 }
 
 func ExampleSink() {
-	m, err := statusmgr.New(statusmgr.Config{Sink: board{os.Stdout}})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m, err := statusmgr.New(statusmgr.Config{Sink: board{os.Stdout, cancel}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -43,8 +48,6 @@ func ExampleSink() {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1", DeletionTimestamp: &now}}
 	m.Set(pod, v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{Name: "nginx", Ready: true}}})
 	m.Terminate(pod) // before the sink has heard of the first: one write
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
 	fmt.Println(m.Run(ctx))
 	// Output:
 	// default/web Failed 0/1
