@@ -28,8 +28,8 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	col := &collector{reason: ReasonCreateContainerConfig}
 	plan := &ContainerPlan{Config: &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(o.RestartCount)},
-		// By reference, since the name may refer to another image by now. The name in the spec
-		// is only for display.
+		// The reference pins the image that was pulled: the name may refer to another image by
+		// now. The name from the spec is for display only.
 		Image:       &runtimeapi.ImageSpec{Image: o.Image.Ref, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
 		Labels:      podLabels(in.Pod),
 		Annotations: containerAnnotations(in.Pod, c, o.RestartCount),
@@ -40,23 +40,23 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 		Linux:      &runtimeapi.LinuxContainerConfig{Resources: containerResources(in, c, group)},
 	}}
 	conf := plan.Config
-	// The kubelet's labels: tools find containers by them, and so does the agent after a
+	// The labels are the kubelet's. Tools find containers by them, and the agent does after a
 	// restart.
 	conf.Labels[cri.LabelContainerName] = c.Name
-	// Variables come first: arguments and parts of volumes refer to them.
+	// Variables come first, since arguments and subPathExpr refer to them.
 	e := env(in, c, path, col)
 	if !e.full {
-		// Half an environment is worse than none; the problem has been noted.
+		// If the environment is too large, it is left out as a whole; e has recorded the problem.
 		conf.Envs = e.list()
 	}
 	arguments(conf, c.Name, c.Command, c.Args, e, path, col)
 	mounts(in, c, path, e, o, plan, col)
 	conf.Linux.SecurityContext = security(in, c, group, path, o, col)
-	// After the container's own settings, which go before; before mapIDs, which
-	// is for all mounts.
+	// Must come after security, since the container's own settings take precedence, and before
+	// mapIDs, which changes all mounts.
 	attach(conf, in.Attached[c.Name])
 	mapIDs(conf)
-	// The runtime makes the log file, but not its directory.
+	// The runtime creates the log file, but not its directory.
 	plan.Dirs = append([]Dir{{Path: filepath.Join(LogDirectory(in.Node.PodLogsDir, in.Pod), c.Name), Mode: 0o755}}, plan.Dirs...)
 	plan.Warnings = col.warnings
 	return plan, col.err()
@@ -64,8 +64,8 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 
 // attach adds the attachment of plugins to a container. Annotations of the container win.
 func attach(conf *runtimeapi.ContainerConfig, a Attachment) {
-	// Clones: the attachment is shared by all instances of the container, and
-	// mapIDs changes mounts.
+	// Cloned, because all instances of the container share the attachment and mapIDs changes
+	// mounts.
 	for _, m := range a.Mounts {
 		conf.Mounts = append(conf.Mounts, proto.CloneOf(m))
 	}
@@ -92,13 +92,13 @@ func LogPath(container string, restartCount int32) string {
 // containers.
 func Hash(c *v1.Container) string {
 	b, err := json.Marshal(struct {
-		Image string `json:"image"` // in the order of the names
+		Image string `json:"image"` // the kubelet's order: by field name
 		Name  string `json:"name"`
 	}{c.Image, c.Name})
 	if err != nil {
-		panic(err) // strings always marshal
+		panic(err) // a struct of strings can always be encoded
 	}
-	text := append(make([]byte, 0, 4*len(b)+16), "([]uint8)["...) // the kubelet hashes a dump of the bytes
+	text := append(make([]byte, 0, 4*len(b)+16), "([]uint8)["...) // the kubelet hashes the bytes as fmt prints them
 	for i, x := range b {
 		if i > 0 {
 			text = append(text, ' ')
@@ -110,8 +110,8 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// containerAnnotations returns annotations with everything needed to end and report a container
-// whose pod's spec is gone.
+// containerAnnotations returns the annotations of a container. With them, the agent can stop the
+// container and report its status even when the pod's spec is gone.
 func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[string]string {
 	a := map[string]string{
 		cri.AnnotationHash:                     Hash(c),
@@ -126,7 +126,7 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 		a[cri.AnnotationPodTerminationGracePeriod] = strconv.FormatInt(*g, 10)
 	}
 	asJSON := func(key string, v any) {
-		// A value that cannot be encoded is left out.
+		// A value that cannot be encoded is omitted.
 		if b, err := json.Marshal(v); err == nil {
 			a[key] = string(b)
 		}
@@ -147,8 +147,8 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
 	}
-	// The CRI's names, as SIGNAL_SIGRTMINPLUS1. A signal that it does not know is
-	// the runtime's default.
+	// The CRI names signals like SIGNAL_SIGRTMINPLUS1. An unknown signal becomes the runtime's
+	// default.
 	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
 	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
@@ -157,7 +157,7 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 type Compiled struct {
 	Sandbox    *runtimeapi.PodSandboxConfig
 	Containers []*ContainerPlan // init, regular, ephemeral
-	Warnings   []Problem        // of all of them
+	Warnings   []Problem        // of the sandbox and all containers
 }
 
 // Compile compiles the sandbox and every container, each as if created for the first time. After
@@ -167,9 +167,9 @@ func Compile(in Input) (Compiled, error) {
 		out Compiled
 		all Problems
 	)
-	// Every mistake of every container is of use in a dry run.
+	// note collects mistakes and continues, since a dry run shows those of all containers.
 	note := func(err error) {
-		if p, ok := err.(Problems); ok { //nolint:errorlint // both compilers return it unwrapped
+		if p, ok := err.(Problems); ok { //nolint:errorlint // Sandbox and Container return it unwrapped
 			all = append(all, p...)
 		} else if err != nil {
 			all = append(all, Problem{Path: "spec", Reason: ReasonCreateContainerConfig, Detail: err.Error()})
@@ -207,17 +207,16 @@ func names(pod *v1.Pod) []string {
 // terminationMessageFile returns the path of a container's termination message, below the pod's
 // directory.
 func terminationMessageFile(in Input, c *v1.Container, restarts int32) string {
-	// Each instance has its own file, so that it does not show the message of an earlier
-	// instance.
+	// Each instance has its own file, so that no instance reports the message of an earlier one.
 	return filepath.Join(in.PodDir, "containers", c.Name, fmt.Sprintf("termination-log-%d", restarts))
 }
 
-// mounts adds the volumes of a container and its hosts and termination message files.
+// mounts adds a container's volumes and devices, its hosts file and its termination message file.
 func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o ContainerOptions, plan *ContainerPlan, col *collector) {
 	ownHosts := false
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
-		// A container that brings its own hosts file has it untouched.
+		// The container mounts its own file at /etc/hosts; it must not be replaced.
 		if filepath.Clean(m.MountPath) == "/etc/hosts" {
 			ownHosts = true
 		}
@@ -226,8 +225,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			continue
 		}
 		if sub != "" {
-			// The path in the plan is not final: links in the volume may lead elsewhere. The
-			// code that mounts it resolves them.
+			// The path in the plan is not final, since the volume may contain symbolic links. The
+			// caller resolves them; see ContainerPlan.SubPaths.
 			plan.SubPaths = append(plan.SubPaths, SubPath{
 				Mount: len(plan.Config.Mounts), Index: i, Volume: m.Name, VolumePath: in.Volumes[m.Name], Path: sub,
 			})
@@ -241,7 +240,7 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			col.add(path.Child("volumeDevices").Index(i).Child("name"), "volume %q is not ready", d.Name)
 			continue
 		}
-		// What devices.allow of cgroups knows: mknod, read, write.
+		// The permissions of a device cgroup: mknod, read and write.
 		access := "mrw"
 		if readOnlyVolume(volumeOf(in.Pod, d.Name)) {
 			access = "r"
@@ -250,8 +249,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			ContainerPath: d.DevicePath, HostPath: host, Permissions: access,
 		})
 	}
-	// Without an address there is nothing to write yet. The file is one for the
-	// pod, and is written again with each start.
+	// Without a pod address there is no content yet. The containers of the pod share one file,
+	// which is written again at each start.
 	if !ownHosts && (len(in.PodIPs) > 0 || in.Pod.Spec.HostNetwork) && in.PodDir != "" {
 		host := filepath.Join(in.PodDir, "etc-hosts")
 		plan.Files = append(plan.Files, File{Path: host, Mode: 0o644, Content: hostsFile(in)})
@@ -259,12 +258,12 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			ContainerPath: "/etc/hosts", HostPath: host, SelinuxRelabel: true,
 		})
 	}
-	// A mounted file, so that the message can be read without entering the
-	// container.
+	// The message is written to a mounted file, so that the agent can read it without entering
+	// the container.
 	if c.TerminationMessagePath != "" && in.PodDir != "" {
 		host := terminationMessageFile(in, c, o.RestartCount)
 		plan.Dirs = append(plan.Dirs, Dir{Path: filepath.Dir(host), Mode: 0o750})
-		// The container's user is not known here, so everybody may write.
+		// The container's user is unknown here, so all users may write.
 		plan.Files = append(plan.Files, File{Path: host, Mode: 0o666, Keep: true})
 		plan.Config.Mounts = append(plan.Config.Mounts, &runtimeapi.Mount{
 			ContainerPath: c.TerminationMessagePath, HostPath: host, SelinuxRelabel: true,
@@ -272,11 +271,11 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 	}
 }
 
-// volumeMount compiles one mount of a container. The string is the subpath of the volume; "" for
-// the whole volume.
+// volumeMount compiles one mount of a container. The string is the subpath within the volume; ""
+// means the whole volume.
 func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (*runtimeapi.Mount, string) {
-	// It is checked before the volume is looked for: mistakes of the spec are
-	// reported while the volume is not ready.
+	// Checked before the volume, so that a mistake in the spec is reported even while the volume
+	// is not ready.
 	sub, ok := subPath(m, path, e, col)
 	if !ok {
 		return nil, ""
@@ -287,14 +286,14 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, c
 		SelinuxRelabel:    relabelled(v),
 		RecursiveReadOnly: recursiveReadOnly(in, m, path, col),
 	}
-	// The runtimes want an absolute path; the kubelet takes a relative one as
-	// below the root.
+	// Runtimes require an absolute path. Like the kubelet, take a relative path as relative to
+	// the root.
 	if !filepath.IsAbs(m.MountPath) {
 		out.ContainerPath = "/" + m.MountPath
 	}
 	if v.Image != nil {
-		// The runtime mounts images itself, and finds parts of them (KEP-4639).
-		// Nobody writes to them.
+		// The runtime mounts the image and resolves the subpath in it (KEP-4639). Image volumes
+		// are read-only.
 		out.Image = &runtimeapi.ImageSpec{
 			Image: cmp.Or(in.ImageRefs[m.Name], v.Image.Reference), UserSpecifiedImage: v.Image.Reference,
 			RuntimeHandler: in.RuntimeHandler,
@@ -322,22 +321,22 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 		col.add(path.Child("recursiveReadOnly"), "%q is not supported: want Disabled, IfPossible or Enabled", clip(string(*m.RecursiveReadOnly)))
 		return false
 	case !m.ReadOnly:
-		// Conditions of the API, and last what the runtime can do.
+		// First the conditions of the API, then the capability of the runtime.
 		missing = "readOnly: true"
 	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
 		missing = "mountPropagation: None"
 	case !in.Handler.RecursiveReadOnly:
 		missing = fmt.Sprintf("a runtime handler that can do it, and %q cannot", in.RuntimeHandler)
 	}
-	// IfPossible falls back; Enabled must fail instead.
+	// IfPossible falls back to a plain read-only mount; Enabled is an error.
 	if missing != "" && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
 		col.add(path.Child("recursiveReadOnly"), "Enabled takes %s", missing)
 	}
 	return missing == ""
 }
 
-// subPath returns the subpath of a mount, which must stay inside the volume; "" for the whole
-// volume. ok is false after a problem.
+// subPath returns the subpath of a mount, which must not lead out of the volume; "" means the
+// whole volume. ok is false if a problem was recorded.
 func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (string, bool) {
 	sub, name := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {
@@ -347,7 +346,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 		case !ok:
 			col.add(path.Child(name), "container %q: %q would have more than the %d bytes that a path may have", e.container, clip(m.SubPathExpr), maxPath)
 			return "", false
-		// A reference that stays would be a directory by the name of $(NAME).
+		// An unresolved reference would become a directory with the literal name $(NAME).
 		case len(unknown) > 0:
 			col.add(path.Child(name), "%q refers to %s, which is not set", clip(m.SubPathExpr), strings.Join(unknown[:min(len(unknown), maxNamed)], ", "))
 			return "", false
@@ -361,7 +360,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 	if sub == "" {
 		return "", true
 	}
-	// This is about the text alone: links are for whoever mounts the volume.
+	// Only the text is checked. The code that mounts the volume checks symbolic links.
 	if filepath.IsAbs(sub) || strings.Contains("/"+sub+"/", "/../") {
 		col.add(path.Child(name), "%q must be a relative path without '..'", clip(sub))
 		return "", false
@@ -369,7 +368,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 	return sub, true
 }
 
-// propagation converts the mount propagation to the CRI's; nil means None.
+// propagation converts a mount propagation mode to the CRI's; nil means None.
 func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {
 	if m == nil {
 		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE

@@ -11,8 +11,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The limits that Kubernetes puts on a pod's resolver configuration: three
-// servers as glibc has them, and what validation of dnsConfig allows.
+// Limits for a pod's resolver configuration. glibc uses at most three servers; the other limits
+// are those of the API's validation of dnsConfig.
 const (
 	maxDNSServers    = 3
 	maxDNSSearches   = 32
@@ -20,7 +20,7 @@ const (
 	maxDNSSearchName = 253
 )
 
-// resolver is a resolv.conf(5).
+// resolver is the content of a resolv.conf(5).
 type resolver struct {
 	servers, searches, options []string
 }
@@ -31,8 +31,7 @@ func parseResolvConf(content string) (resolver, error) {
 	var errs []error
 	for line := range strings.Lines(content) {
 		fields := strings.Fields(line)
-		// Only # begins a comment, as with the kubelet; resolv.conf(5) also has the
-		// semicolon.
+		// Only # begins a comment, as in the kubelet. resolv.conf(5) also allows a semicolon.
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
@@ -44,7 +43,7 @@ func parseResolvConf(content string) (resolver, error) {
 			}
 			r.servers = append(r.servers, fields[1])
 		case "search":
-			// The last line counts, even an empty one (resolv.conf(5)).
+			// The last search line replaces earlier ones, even if it is empty (resolv.conf(5)).
 			r.searches = nil
 			for _, s := range fields[1:] {
 				if s = strings.TrimSuffix(s, "."); s != "" {
@@ -52,7 +51,7 @@ func parseResolvConf(content string) (resolver, error) {
 				}
 			}
 		case "options":
-			// Options of several lines add up.
+			// Options of all lines are combined.
 			r.options = mergeOptions(r.options, fields[1:])
 		}
 	}
@@ -61,7 +60,7 @@ func parseResolvConf(content string) (resolver, error) {
 
 // mergeOptions appends options; an option replaces an earlier one with the same name.
 func mergeOptions(have, more []string) []string {
-	// ndots:2 and ndots:5 are the same option.
+	// Options are equal if the text before the colon is: ndots:2 and ndots:5 set the same option.
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.Clone(have)
 	for _, o := range more {
@@ -104,8 +103,7 @@ func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
 		}
 		r.options = mergeOptions(r.options, options)
 	}
-	// After everything has been added: the pod's own entries come last and are
-	// cut first.
+	// Limits apply after the pod's own entries were appended, so these are cut first.
 	r.limit(col)
 	return &runtimeapi.DNSConfig{Servers: slices.Clone(r.servers), Searches: r.searches, Options: r.options}, nil
 }
@@ -113,7 +111,7 @@ func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
 // baseResolver returns the resolver configuration for the dnsPolicy, without the pod's
 // dnsConfig. It parses the node's resolv.conf only for policies that use it.
 func baseResolver(in Input, col *collector) (resolver, error) {
-	// The node's file is not parsed: an error in it must not affect this pod.
+	// With None the node's file is not parsed: an error in it must not affect this pod.
 	if in.Pod.Spec.DNSPolicy == v1.DNSNone {
 		return resolver{}, nil
 	}
@@ -122,7 +120,7 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 		return resolver{}, err
 	}
 	cluster := clusterResolves(&in.Pod.Spec)
-	// Without a cluster domain the node belongs to no cluster, so there is no warning.
+	// A node without a cluster domain belongs to no cluster, so there is no warning.
 	if cluster && len(in.Node.ClusterDNS) == 0 && in.Node.ClusterDomain != "" {
 		col.warn(dnsPath, ReasonMissingClusterDNS,
 			"the node knows no DNS server of the cluster; its own resolver is used instead")
@@ -133,8 +131,8 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 		}
 		return host, nil
 	}
-	// With ndots:5 names such as a.b.svc are looked for in the search domains
-	// first. The node's own options are dropped.
+	// With ndots:5, a name such as a.b.svc is looked up in the search domains first. The node's
+	// own options are dropped.
 	r := resolver{servers: in.Node.ClusterDNS, options: []string{"ndots:5"}}
 	if d := in.Node.ClusterDomain; d != "" {
 		r.searches = []string{in.Pod.Namespace + ".svc." + d, "svc." + d, d}
@@ -160,7 +158,7 @@ func clusterResolves(s *v1.PodSpec) bool {
 // address, which is the default of resolv.conf(5). It is explicit, since a runtime would
 // otherwise use a file of its own.
 func loopbackResolver(nodeIPs []string) resolver {
-	// The root as the only search domain: names are looked up as they are.
+	// With the root as the only search domain, names are looked up unchanged.
 	r := resolver{searches: []string{"."}}
 	for _, ip := range nodeIPs {
 		loopback := "127.0.0.1"
@@ -175,19 +173,19 @@ func loopbackResolver(nodeIPs []string) resolver {
 	return r
 }
 
-// dnsPath is the field in warnings about the resolver.
+// dnsPath is the field that warnings about the resolver name.
 var dnsPath = field.NewPath("spec", "dnsPolicy")
 
 // limit cuts the configuration to the limits, with a warning for each cut.
 func (r *resolver) limit(col *collector) {
 	if len(r.servers) > maxDNSServers {
-		// The slice may be the node's: it is cut, and never written to.
+		// Resliced, not written to: the node's configuration may share the slice.
 		r.servers = r.servers[:maxDNSServers]
 		col.warn(dnsPath, ReasonDNSConfigForming,
 			"more than %d nameservers, some are left out; applied are: %s", maxDNSServers, strings.Join(r.servers, " "))
 	}
-	// In this order, as with the kubelet: the number, the single names, the
-	// length of the line.
+	// The kubelet's order: first the number of domains, then the length of each, then the length
+	// of the line.
 	all := len(r.searches)
 	r.searches = slices.Clone(r.searches[:min(all, maxDNSSearches)])
 	r.searches = slices.DeleteFunc(r.searches, func(s string) bool { return len(s) > maxDNSSearchName })
@@ -200,20 +198,19 @@ func (r *resolver) limit(col *collector) {
 	}
 }
 
-// clusterSearches is the number of the cluster's search domains that a pod gets in addition to
-// the node's, if the cluster has a domain.
+// clusterSearches is the number of search domains that a cluster with a domain adds to the
+// node's.
 const clusterSearches = 3
 
-// CheckResolvConf returns the problems of a node's resolv.conf for pods that get its search
-// domains in addition to those of the cluster; nil if there are none. clusterDomain may be "".
-// The texts are the kubelet's.
+// CheckResolvConf checks a node's resolv.conf for pods that get its search domains in addition to
+// the cluster's. It returns the problems, in the kubelet's words; nil if there are none.
+// clusterDomain may be "".
 func CheckResolvConf(file, content, clusterDomain string) (problems []string) {
 	r, err := parseResolvConf(content)
 	if err != nil {
 		problems = append(problems, err.Error())
 	}
-	// A pod has the cluster's domains before the node's, and both share the
-	// limit.
+	// The cluster's domains come before the node's and share the limit with them.
 	most := maxDNSSearches
 	if clusterDomain != "" {
 		most -= clusterSearches

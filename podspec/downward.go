@@ -13,8 +13,8 @@ import (
 func fieldValue(in Input, path string) (string, error) {
 	pod := in.Pod
 	for of, m := range map[string]map[string]string{"metadata.labels": pod.Labels, "metadata.annotations": pod.Annotations} {
-		// All labels or annotations together are one value: the length is known
-		// before it is made.
+		// All labels or annotations together are one value. Its length is checked before the
+		// value is built.
 		size := 0
 		for k, v := range m {
 			size += len(k) + len(v)
@@ -23,8 +23,7 @@ func fieldValue(in Input, path string) (string, error) {
 			return "", fmt.Errorf("%q has more than the %d bytes that a variable may have", path, maxString)
 		}
 	}
-	// Fields of the object itself are the same for volumes; the others depend on
-	// the node.
+	// Fields of the pod object are the same in volumes; the fields below depend on the node.
 	if value, ok := podmeta.Field(pod, path); ok {
 		return value, nil
 	}
@@ -39,8 +38,7 @@ func fieldValue(in Input, path string) (string, error) {
 		return in.Node.Name, nil
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
-	// From the node, and not from the status, which a pod that starts does not
-	// have yet.
+	// The address comes from the node, since the status of a starting pod has none yet.
 	case "status.hostIP":
 		return first(in.Node.IPs), nil
 	case "status.hostIPs":
@@ -62,7 +60,7 @@ func podIPs(in Input) []string {
 }
 
 // resourceValue returns a container's request or limit in units of the divisor, rounded up. For
-// a limit that is not set it returns the node's allocatable amount.
+// an unset limit it returns the node's allocatable amount.
 func resourceValue(in Input, c *v1.Container, ref *v1.ResourceFieldSelector) (string, error) {
 	if ref.ContainerName != "" && ref.ContainerName != c.Name {
 		other, _, _, err := Find(in.Pod, ref.ContainerName)

@@ -19,8 +19,8 @@ import (
 // environment is an ordered set of variables. A name keeps its first position and its last
 // value.
 type environment struct {
-	// names is in the order of the first set, so that the same input gives the same output. The
-	// kubelet's order is random.
+	// names is in the order in which variables were first set, so that equal inputs give equal
+	// output. The kubelet's order is random.
 	names  []string
 	values map[string]string
 }
@@ -52,19 +52,20 @@ func (e *environment) list() []*runtimeapi.KeyValue {
 // that are not set yet, variables of services and plugins.
 func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEnv {
 	e := &boundedEnv{environment: environment{values: map[string]string{}}, container: c.Name, col: col}
-	// A full environment is a recorded problem; further variables would repeat it.
+	// If the environment is full, the problem is recorded; further variables would only repeat
+	// it.
 	for i := 0; i < len(c.EnvFrom) && !e.full; i++ {
 		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e)
 	}
 	services := serviceEnv(in)
-	// References resolve to variables set so far, and otherwise to those of services.
+	// References resolve to the variables set so far, then to those of services.
 	lookup := func(name string) (string, bool) {
 		if v, ok := e.get(name); ok {
 			return v, true
 		}
 		return services.get(name)
 	}
-	// One for the container, so that a file is read once for all its variables.
+	// Shared by all variables of the container, so that each file is read once.
 	files := &envFiles{volumes: in.Volumes, open: in.ReadFile}
 	for i := 0; i < len(c.Env) && !e.full; i++ {
 		v := &c.Env[i]
@@ -78,13 +79,13 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 		// Unknown references stay unchanged, as the API documents.
 		value, _, ok := podmeta.ExpandWithin(v.Value, maxString, lookup)
 		if !ok {
-			// It records the problem: a value of that length never fits.
+			// fits records the problem, since a value of this length is always too long.
 			e.fits(p.Child("value"), v.Name, maxString)
 			continue
 		}
 		e.put(p.Child("value"), v.Name, value)
 	}
-	// Last, and only for free names: the pod's own variables win.
+	// Set last, and only for names that are still free: the pod's own variables take precedence.
 	for _, name := range services.names {
 		if _, ok := e.get(name); !ok {
 			e.put(field.NewPath("spec", "enableServiceLinks"), name, services.values[name])
@@ -95,27 +96,28 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 			e.put(path.Child("resources"), v.Name, v.Value)
 		}
 	}
-	// A variable ends with a NUL (environ(7)): a program could not be given what follows.
+	// The kernel ends a variable at its first zero byte (environ(7)), so the program would get a
+	// truncated value.
 	for _, name := range e.names {
 		if strings.Contains(e.values[name], "\x00") {
 			col.add(path, "container %q: the value of variable %q has a NUL byte, which no variable can have", c.Name, clip(name))
-			break // one is enough: there may be thousands
+			break // there may be thousands; one problem is enough
 		}
 	}
 	return e
 }
 
-// isOptional returns the optional field of a source; nil means required.
+// isOptional dereferences the optional field of a source; nil means required.
 func isOptional(b *bool) bool { return b != nil && *b }
 
-// envFrom sets a variable for every key of a ConfigMap or Secret. Keys that are no valid names
+// envFrom sets a variable for every key of a ConfigMap or Secret. Keys that are invalid as names
 // are skipped, as in Kubernetes.
 func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 	switch {
 	case src.ConfigMapRef != nil:
 		cm := in.ConfigMaps[src.ConfigMapRef.Name]
 		if cm == nil {
-			// The text is the kubelet's: people and tools search for it in events.
+			// The text is the kubelet's, since people and tools search for it in events.
 			if !isOptional(src.ConfigMapRef.Optional) {
 				e.col.add(path.Child("configMapRef"), "configmap %q not found", src.ConfigMapRef.Name)
 			}
@@ -137,7 +139,7 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 // setAll sets a variable for every key of an object, in order. If a key is in both maps, text
 // wins over raw.
 func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[string]string, raw map[string][]byte) {
-	// Sorted, so that it does not depend on chance which variable exceeds the limit.
+	// Sorted, so that always the same variable exceeds the limit.
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(text)), maps.Keys(raw))
 	slices.Sort(keys)
 	var invalid []string
@@ -152,7 +154,7 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 		}
 		value, ok := text[k]
 		if !ok {
-			// Checked before the bytes become a string, which is a copy.
+			// Checked before the bytes are copied into a string.
 			if !e.fits(path, name, len(raw[k])) {
 				continue
 			}
@@ -160,8 +162,7 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 		}
 		e.put(path, name, value)
 	}
-	// One warning for all keys of the object, as events of each would drown the
-	// others.
+	// One warning for all keys of the object: an event for each would hide others.
 	if len(invalid) == 0 {
 		return
 	}
@@ -172,11 +173,11 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 	e.col.warn(path, ReasonInvalidEnvNames, "keys [%s]%s of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), more, from)
 }
 
-// maxNamed limits the names of a list in a message.
+// maxNamed limits the number of names that a message lists.
 const maxNamed = 20
 
 // valueFrom returns the value of a variable from its source. ok is false if the value is missing
-// and optional, or after a problem.
+// and optional, or if a problem was recorded.
 func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, path *field.Path, e *boundedEnv) (value string, ok bool) {
 	src, col := variable.ValueFrom, e.col
 	switch {
@@ -202,7 +203,7 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 				return v, true
 			}
 		}
-		// The messages distinguish a missing key from a missing object.
+		// The message tells a missing key from a missing object.
 		missing(path.Child("configMapKeyRef"), "configmap", ref.Name, ref.Key, cm != nil, ref.Optional, col)
 	case src.SecretKeyRef != nil:
 		ref := src.SecretKeyRef
@@ -227,7 +228,7 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 	return "", false
 }
 
-// missing records the problem that a value is missing, unless it is optional. The text is the
+// missing records a problem for a missing value, unless the value is optional. The text is the
 // kubelet's.
 func missing(path *field.Path, kind, name, key string, there bool, optional *bool, col *collector) {
 	switch {
@@ -239,8 +240,8 @@ func missing(path *field.Path, kind, name, key string, there bool, optional *boo
 	}
 }
 
-// serviceEnv returns the variables of services that have an address: always those of
-// default/kubernetes, and those of the pod's namespace if enableServiceLinks is set.
+// serviceEnv returns the variables of services that have an address: those of default/kubernetes,
+// and those of the pod's namespace if enableServiceLinks is set.
 func serviceEnv(in Input) *environment {
 	e := &environment{values: map[string]string{}}
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
@@ -251,25 +252,26 @@ func serviceEnv(in Input) *environment {
 			continue
 		}
 		switch {
-		// A neighbour by the name of kubernetes replaces the API server's.
+		// A service named kubernetes in the pod's own namespace takes the place of the API
+		// server's.
 		case s.Namespace == in.Pod.Namespace && links:
 			chosen[s.Name] = s
 		case s.Namespace == metaDefault && s.Name == "kubernetes" && chosen[s.Name] == nil:
 			chosen[s.Name] = s
 		}
 	}
-	// Two names may give the same variable, as a-b and a_b: the order decides
-	// which one counts.
+	// Two services may set the same variable, as a-b and a_b do. Sorting decides which of them
+	// wins.
 	for _, name := range slices.Sorted(maps.Keys(chosen)) {
 		oneService(e, chosen[name])
 	}
 	return e
 }
 
-// metaDefault is the namespace of the service of the API server.
+// metaDefault is the namespace of the API server's service.
 const metaDefault = "default"
 
-// oneService sets the variables of one service, in the form of Docker's links.
+// oneService sets the variables of one service, named like those of Docker links.
 func oneService(e *environment, s *v1.Service) {
 	if len(s.Spec.Ports) == 0 {
 		return
@@ -279,7 +281,7 @@ func oneService(e *environment, s *v1.Service) {
 	ip := s.Spec.ClusterIP
 	port := func(p int32) string { return strconv.Itoa(int(p)) }
 	e.set(prefix+"_SERVICE_HOST", ip)
-	// The first port stands for the service, where somebody asks for one.
+	// SERVICE_PORT without a port name is the first port.
 	e.set(prefix+"_SERVICE_PORT", port(s.Spec.Ports[0].Port))
 	for _, p := range s.Spec.Ports {
 		if p.Name != "" {

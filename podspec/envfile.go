@@ -26,15 +26,14 @@ const maxEnvFile = 64 << 10
 // literal and may contain line ends, but no quote. A mistake anywhere makes the whole file
 // invalid. Errors show only the names of quoted values, since the rest may be secret.
 func parseEnvFile(data []byte) (map[string]string, error) {
-	// Readers have limits too; this one is part of the format.
+	// ReadFile may have its own limit; this limit is part of the format.
 	if len(data) > maxEnvFile {
 		return nil, fmt.Errorf("has %d bytes; it may have %d", len(data), maxEnvFile)
 	}
 	content := string(data)
 	const blanks = " \t\r"
 	vars, at := map[string]string{}, map[string]int{}
-	// A value may have several lines, so that the text is not cut into lines
-	// beforehand.
+	// A value may span several lines, so the content cannot be split into lines first.
 	for line, rest := 1, content; rest != ""; {
 		here := line
 		fail := func(format string, args ...any) (map[string]string, error) {
@@ -50,7 +49,7 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 		if !found {
 			return fail("want KEY='value', there is no =")
 		}
-		// A shell would take the name for a command.
+		// A shell would run the name as a command.
 		if strings.TrimRight(name, blanks) != name {
 			return fail("there is a blank before the =")
 		}
@@ -65,7 +64,7 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 			if value, after, closed = strings.Cut(rest[1:], "'"); !closed {
 				return fail("the quote of the value of %s is not closed", name)
 			}
-			// The rest of the line that the value ends in is for a comment alone.
+			// After the value, its last line may contain only a comment.
 			tail, after, _ = strings.Cut(after, "\n")
 		case emptyValue(rest, blanks):
 		default:
@@ -78,7 +77,7 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 			return fail("the value of %s has a zero byte, which no variable can have", name)
 		case !utf8.ValidString(value):
 			return fail("the value of %s is not UTF-8", name)
-		// Which one counts would depend on the reader.
+		// Rejected, since readers differ in which of the two they use.
 		case at[name] > 0:
 			return fail("%s is set in line %d already", name, at[name])
 		}
@@ -88,15 +87,15 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 	return vars, nil
 }
 
-// emptyValue reports whether the text after an equals sign is an empty value: a blank, not
-// followed by an unquoted value.
+// emptyValue reports whether the text after an equals sign is an empty value: white space that no
+// unquoted value follows.
 func emptyValue(rest, blanks string) bool {
 	line, _, _ := strings.Cut(rest, "\n")
 	after := strings.Trim(line, blanks)
 	return line != "" && strings.ContainsRune(" \t", rune(line[0])) && (after == "" || after[0] == '\'' || after[0] == '#')
 }
 
-// comment reports whether the rest of a line after a value is empty or a comment.
+// comment reports whether text, the rest of a line after a value, is white space and a comment.
 func comment(tail, blanks string) bool {
 	text := strings.TrimLeft(tail, blanks)
 	return len(text) < len(tail) && strings.HasPrefix(text, "#")
@@ -109,7 +108,7 @@ type envFiles struct {
 	volumes map[string]string
 	open    func(dir, path string) ([]byte, error)
 	read    map[string]envFile
-	size    int // of what was read
+	size    int // bytes read so far
 }
 
 // envFile has the variables of a file, or the error of reading it.
@@ -118,14 +117,14 @@ type envFile struct {
 	err  error
 }
 
-// file returns the variables of a file. It reads each file once; errors are kept too.
+// file returns the variables of a file, or the error of reading it. Each file is read once.
 func (f *envFiles) file(dir, path string) envFile {
 	key := filepath.Join(dir, path)
 	if have, ok := f.read[key]; ok {
 		return have
 	}
 	var out envFile
-	// Each variable may name another file of 64 KiB.
+	// Each variable may name a different file of up to 64 KiB, so their sum is limited.
 	if f.size > maxStrings {
 		out.err = fmt.Errorf("is not read: the files of a container's variables have more than %d bytes in all", maxStrings)
 		return out
@@ -144,9 +143,9 @@ func (f *envFiles) file(dir, path string) envFile {
 }
 
 // value returns the value of a key in a file. ok is false if the value is missing and optional,
-// or after a problem.
+// or if a problem was recorded.
 func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collector) (value string, ok bool) {
-	// All mistakes of the reference are reported before a file is touched.
+	// All mistakes of the reference are reported before the file is read.
 	before := len(col.problems)
 	dir, there := f.volumes[ref.VolumeName]
 	if !there {
@@ -168,8 +167,7 @@ func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collect
 	switch value, ok = file.vars[ref.Key]; {
 	case ok:
 		return value, true
-	// Only a file or a key that is missing can be optional; a file that is wrong
-	// cannot.
+	// optional covers a missing file or key, but not an invalid file.
 	case errors.Is(file.err, fs.ErrNotExist):
 		if !isOptional(ref.Optional) {
 			col.add(path.Child("path"), "file %q not found in volume %q", ref.Path, ref.VolumeName)

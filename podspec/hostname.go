@@ -12,7 +12,7 @@ type nameError struct{ field, text string }
 
 func (e *nameError) Error() string { return e.text }
 
-// wrongName returns an error with the first message of a validation; nil without messages.
+// wrongName returns an error with the first of the validation messages; nil if there are none.
 func wrongName(field, name string, msgs []string) error {
 	if len(msgs) == 0 {
 		return nil
@@ -24,7 +24,7 @@ func wrongName(field, name string, msgs []string) error {
 // *nameError.
 func hostname(in Input) (host, domain string, err error) {
 	pod := in.Pod
-	// It is the name as it is: no domain is added to it (KEP-4762).
+	// hostnameOverride is used unchanged: no domain is added to it (KEP-4762).
 	if o := pod.Spec.HostnameOverride; o != nil && *o != "" {
 		if err := wrongName("hostnameOverride", *o, validation.IsDNS1123Subdomain(*o)); err != nil {
 			return "", "", err
@@ -32,8 +32,7 @@ func hostname(in Input) (host, domain string, err error) {
 		host, err = truncateHostname("hostnameOverride", *o)
 		return host, "", err
 	}
-	// The pod's name is a valid one, as the API server checked it; it may be too
-	// long for a label.
+	// The API server has validated the pod's name, but it may be too long for a label.
 	host = pod.Name
 	if pod.Spec.Hostname != "" {
 		if err := wrongName("hostname", pod.Spec.Hostname, validation.IsDNS1123Label(pod.Spec.Hostname)); err != nil {
@@ -48,7 +47,7 @@ func hostname(in Input) (host, domain string, err error) {
 		if err := wrongName("subdomain", s, validation.IsDNS1123Label(s)); err != nil {
 			return "", "", err
 		}
-		domain = s + "." + pod.Namespace + ".svc." + in.Node.ClusterDomain // of a cluster without a domain it ends in a dot
+		domain = s + "." + pod.Namespace + ".svc." + in.Node.ClusterDomain // ends in a dot if the cluster has no domain
 	}
 	return host, domain, nil
 }
@@ -66,7 +65,7 @@ func truncateHostname(field, name string) (string, error) {
 	return name, nil
 }
 
-// loopbackHosts is the kubelet's text, byte for byte.
+// loopbackHosts is the same text as the kubelet's, byte for byte.
 const loopbackHosts = `127.0.0.1	localhost
 ::1	localhost ip6-localhost ip6-loopback
 fe00::0	ip6-localnet
@@ -79,14 +78,14 @@ fe00::2	ip6-allrouters
 func hostsFile(in Input) string {
 	var b strings.Builder
 	if in.Pod.Spec.HostNetwork {
-		// The node's own entries, and the pod's aliases after them.
+		// The node's own entries, followed by the pod's aliases.
 		b.WriteString("# Kubernetes-managed hosts file (host network).\n" + in.Node.HostsFile)
 	} else {
 		b.WriteString("# Kubernetes-managed hosts file.\n" + loopbackHosts)
 		host, domain, err := hostname(in)
-		if err == nil { // the sandbox's compiler reports it
+		if err == nil { // Sandbox reports the error
 			for _, ip := range in.PodIPs {
-				// The full name comes first, which makes it the canonical one
+				// The fully qualified name comes first, which makes it the canonical name
 				// (hosts(5)).
 				b.WriteString(ip + "\t")
 				if domain != "" {

@@ -12,30 +12,32 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Input has everything that the compiled requests depend on. Only Pod is required. The compiler
-// changes nothing in it.
+// Input is everything that the compiled requests depend on. Only Pod is required. The compiler
+// does not modify it.
 type Input struct {
-	// Life is the number of the pod's life, which the sandbox has as an annotation; 0: none.
+	// Life counts the lives of a pod with this UID; the sandbox gets it as an annotation. 0 adds
+	// none.
 	Life uint32
 	Pod  *v1.Pod
 	Node Node
-	// ConfigMaps and Secrets are those of the pod's namespace, by name.
+	// ConfigMaps and Secrets are the objects in the pod's namespace, by name.
 	ConfigMaps map[string]*v1.ConfigMap
 	Secrets    map[string]*v1.Secret
-	// Services become variables: the services of the pod's namespace, and default/kubernetes.
+	// Services are the services whose addresses become variables: those of the pod's namespace,
+	// and default/kubernetes.
 	Services []*v1.Service
 	// PodIPs has the sandbox's addresses, primary first; empty before there is a sandbox.
 	PodIPs []string
 	// Volumes has the paths of the pod's volumes on the node, by name.
 	Volumes map[string]string
-	// ImageRefs has the references by which image volumes are mounted, by the volume's
-	// name. A volume without one is mounted by the reference in the spec.
+	// ImageRefs has the resolved references of image volumes, by the volume's name. A volume
+	// without an entry uses the reference in the spec.
 	ImageRefs map[string]string
 	// ReadFile returns the content of a file in a volume, for variables from files (KEP-3721).
-	// dir is the path of the volume on the node, path that of the file within it. For a missing
-	// file it returns [io/fs.ErrNotExist]. It must not follow symbolic links out of dir, since
-	// pods can write there. If it is nil, variables from files are a problem. podruntime sets
-	// it.
+	// dir is the path of the volume on the node, path that of the file within it. It returns
+	// [io/fs.ErrNotExist] if the file is missing. It must not follow symbolic links out of dir,
+	// since pods can write there. If ReadFile is nil, a variable from a file is a problem.
+	// podruntime sets it.
 	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
 	PodDir string
@@ -43,48 +45,49 @@ type Input struct {
 	// features.
 	RuntimeHandler string
 	Handler        HandlerFeatures
-	// UserNamespace is the range of the node's IDs for a pod with hostUsers: false.
+	// UserNamespace is the range of user and group IDs of the node that a pod with hostUsers:
+	// false gets.
 	UserNamespace *IDRange
-	// VolumeGroups are groups that the files of the pod's volumes belong to.
+	// VolumeGroups are the group IDs of the files in the pod's volumes. The containers get them
+	// as supplemental groups.
 	VolumeGroups []int64
-	// Pinned has the CPUs and memory nodes of containers, by name. A container without an
-	// entry runs on any.
+	// Pinned has the CPUs and memory nodes of containers, by the container's name. A container
+	// without an entry may use all.
 	Pinned map[string]Pinning
-	// Attached has the additions of plugins to containers, by the container's name.
+	// Attached has what plugins add to containers, by the container's name.
 	Attached map[string]Attachment
 }
 
-// HandlerFeatures has the features that the runtime reports for a handler.
+// HandlerFeatures are the features that the runtime reports for a handler.
 type HandlerFeatures struct {
 	UserNamespaces, RecursiveReadOnly bool
-	// SupplementalGroupsPolicy reports whether the runtime obeys that field, with
-	// every handler.
+	// SupplementalGroupsPolicy reports whether the runtime supports that field. It holds for all
+	// handlers.
 	SupplementalGroupsPolicy bool
 }
 
-// IDRange is a range of user and group IDs of the node. They are mapped to the pod's IDs from 0
-// on.
+// IDRange is a range of user and group IDs of the node. The pod's IDs from 0 on map to it.
 type IDRange struct {
 	First, Length uint32
 }
 
 // Pinning has the CPUs and memory nodes of a container.
 type Pinning struct {
-	// CPUs and MemoryNodes are lists as the kernel has them (cpuset(7)), such
-	// as "0-3,8"; "" means any.
+	// CPUs and MemoryNodes are lists in the kernel's format (cpuset(7)), such as "0-3,8"; ""
+	// means all.
 	CPUs, MemoryNodes string
-	// NoQuota leaves out the CPU quota, for exclusive CPUs: a quota would only throttle
-	// the container (the kubelet's DisableCPUQuotaWithExclusiveCPUs).
+	// NoQuota omits the CPU quota. With exclusive CPUs a quota would only throttle the container
+	// (the kubelet's DisableCPUQuotaWithExclusiveCPUs).
 	NoQuota bool
 }
 
-// Attachment has the additions of plugins to a container: devices, and the settings to use them.
-// Variables and annotations of the container itself override those of the Attachment.
+// Attachment is what plugins add to a container: devices, and the settings to use them. Variables
+// and annotations of the container itself take precedence.
 type Attachment struct {
 	Env         []v1.EnvVar // literal values
 	Mounts      []*runtimeapi.Mount
 	Devices     []*runtimeapi.Device
-	CDI         []string // fully qualified names
+	CDI         []string // fully qualified CDI device names
 	Annotations map[string]string
 }
 
@@ -94,8 +97,8 @@ type Node struct {
 	Name string
 	// IPs are the node's addresses, primary first.
 	IPs []string
-	// Capacity is the node's capacity: OOM scores, swap and huge page sizes depend on
-	// it. Allocatable replaces limits that are not set.
+	// Capacity is the node's capacity; OOM scores, swap and huge page sizes depend on it.
+	// Allocatable replaces unset limits in the downward API.
 	Capacity, Allocatable v1.ResourceList
 	CgroupV2              bool
 	// NoCPUQuota turns off the CPU quota of CPU limits. CPUPeriod is the period of the
@@ -105,7 +108,7 @@ type Node struct {
 	// SingleProcessOOMKill makes the kernel kill one process of a container that is out of
 	// memory, instead of all. It has an effect on cgroup v2 only.
 	SingleProcessOOMKill bool
-	// CgroupParent is the pod's cgroup; "" leaves it to the runtime.
+	// CgroupParent is the pod's cgroup; with "" the runtime chooses one.
 	CgroupParent string
 	// ResolvConf and HostsFile are the contents of the node's own files. Without ResolvConf, the
 	// DNS server is the loopback address.
@@ -114,14 +117,14 @@ type Node struct {
 	// the addresses of the DNS servers for it. A standalone node has neither.
 	ClusterDomain string
 	ClusterDNS    []string
-	// PodLogsDir holds one directory for each pod.
+	// PodLogsDir is the directory that contains one log directory for each pod.
 	PodLogsDir string
-	// SeccompDefault makes RuntimeDefault the profile of containers that
-	// name none, and SeccompDir is where localhost profiles are.
+	// SeccompDefault gives containers without a seccomp profile the profile RuntimeDefault.
+	// SeccompDir is the directory of localhost profiles.
 	SeccompDefault bool
 	SeccompDir     string
-	// DefaultSysctls has the values, by name, of sysctls that a pod does not set. A pod
-	// gets those of its own namespaces (KEP-5996).
+	// DefaultSysctls has the values of sysctls that a pod does not set, by name. A pod gets those
+	// that belong to its own namespaces (KEP-5996).
 	DefaultSysctls map[string]string
 	// Swap limits the swap of containers; nil if cgroups do not account for swap.
 	Swap *Swap
@@ -132,7 +135,7 @@ type Node struct {
 
 // Swap is the node's swap (KEP-2400).
 type Swap struct {
-	// Limited gives containers of Burstable pods a share in proportion to their memory requests.
+	// Limited gives each container of a Burstable pod swap in proportion to its memory request.
 	// Otherwise no container has swap.
 	Limited  bool
 	Capacity int64 // bytes
@@ -140,28 +143,28 @@ type Swap struct {
 
 // MemoryQoS defines how memory requests and limits become cgroup v2 values.
 type MemoryQoS struct {
-	// Throttling is the fraction of the way from request to limit at which a container
-	// is throttled; 0 turns it off.
+	// Throttling is the position between request and limit, from 0 to 1, at which a container is
+	// throttled; 0 turns throttling off.
 	Throttling float64
-	// Reserve protects what containers request.
+	// Reserve protects the requested memory from reclaim.
 	Reserve bool
-	// PageSize is the kernel's, in bytes; 0 means 4096.
+	// PageSize is the kernel's page size in bytes; 0 means 4096.
 	PageSize int64
 }
 
 // ContainerOptions has the input that is known only right before a container is created.
 type ContainerOptions struct {
-	// RestartCount counts the instances before this one. It names the log file.
+	// RestartCount is the number of earlier instances of the container. The log file is named
+	// after it.
 	RestartCount int32
 	Image        ImageFacts
-	// TargetID is the container whose process namespace an ephemeral
-	// container joins.
+	// TargetID is the ID of the container whose process namespace an ephemeral container joins.
 	TargetID string
 }
 
 // ImageFacts describes an image on the node, as the image service reports it.
 type ImageFacts struct {
-	// Ref is the reference that containers of the image are created with.
+	// Ref is the reference to create containers with.
 	Ref string
 	// UID is the image's user if it is a number, User its name if not.
 	UID  *int64
@@ -170,7 +173,7 @@ type ImageFacts struct {
 
 // ContainerPlan holds everything needed to create a container.
 type ContainerPlan struct {
-	// Config belongs to the caller, who may change it.
+	// Config is owned by the caller, who may modify it.
 	Config *runtimeapi.ContainerConfig
 	// Dirs and Files must be created first, in this order.
 	Dirs  []Dir
@@ -179,14 +182,14 @@ type ContainerPlan struct {
 	// paths by links at any moment. So the caller opens each path safely and replaces
 	// Config.Mounts[Mount].HostPath. podruntime does this.
 	SubPaths []SubPath
-	// Warnings are what was left out or changed, for events.
+	// Warnings are the settings that were ignored or changed, for events.
 	Warnings []Problem
 }
 
 // SandboxPlan holds everything needed to create a sandbox.
 type SandboxPlan struct {
 	Config *runtimeapi.PodSandboxConfig
-	// Warnings are what was left out or changed, for events.
+	// Warnings are the settings that were ignored or changed, for events.
 	Warnings []Problem
 }
 
@@ -212,18 +215,18 @@ type File struct {
 	// Mode is the mode of the file; the umask does not apply.
 	Mode    fs.FileMode
 	Content string
-	// Keep means that an existing file is not changed.
+	// Keep leaves an existing file unchanged.
 	Keep bool
 }
 
-// Reasons of problems, for the waiting state of a container.
+// Reasons of problems. They become the reason of the container's waiting state.
 const (
 	ReasonCreateContainerConfig = "CreateContainerConfigError"
 	ReasonRunContainer          = "RunContainerError"
 	ReasonCreateSandbox         = "CreatePodSandboxError"
 )
 
-// Reasons of warnings, as events show them.
+// Reasons of warnings. Events show them.
 const (
 	ReasonInvalidEnvNames   = "InvalidEnvironmentVariableNames"
 	ReasonDNSConfigForming  = "DNSConfigForming"
@@ -232,14 +235,14 @@ const (
 
 // Problem is a mistake in a pod, or a warning about it.
 type Problem struct {
-	// Path is the field, such as spec.containers[0].env[2].
+	// Path is the path of the field, such as spec.containers[0].env[2].
 	Path string
 	// Reason is the reason that Kubernetes uses, such as CreateContainerConfigError.
 	Reason string
-	// Detail is at most maxDetail bytes long.
+	// Detail describes the mistake in at most maxDetail bytes.
 	Detail string
-	// Known is the beginning of the kubelet's text for this problem, if people and tools search
-	// for it in events; else "".
+	// Known is the start of the kubelet's text for this problem, if people and tools search
+	// events for that text; otherwise "".
 	Known string
 }
 
@@ -251,8 +254,9 @@ func (p Problem) Error() string {
 	return p.Path + ": " + p.Detail
 }
 
-// Problems has all mistakes of a pod or container. As an error it has the reason of the first
-// one. Use [Problems.Err] to convert it, since a nil Problems in an error variable is not nil.
+// Problems are all mistakes of a pod or container. As an error it has the reason of the first
+// one. Convert it with [Problems.Err]: a nil Problems stored in an error variable is not a nil
+// error.
 type Problems []Problem
 
 // Err returns p as an error, which is nil if there are no problems.
@@ -263,7 +267,7 @@ func (p Problems) Err() error {
 	return p
 }
 
-// Error reports the first problems, and how many more there are.
+// Error returns the first problems, and the number of the others.
 func (p Problems) Error() string {
 	const most = 10
 	var all []string
@@ -286,14 +290,14 @@ func (p Problems) Reason() string {
 
 // collector gathers problems and warnings.
 type collector struct {
-	// reason is the reason of all problems. Each warning has its own.
+	// reason is the reason of all problems; each warning has its own.
 	reason   string
 	problems Problems
 	warnings []Problem
 }
 
-// add records a mistake: the container or sandbox cannot be created. The compiler continues, to
-// report all mistakes at once.
+// add records a mistake, because of which the container or sandbox cannot be created. The
+// compiler continues, so that all mistakes are reported at once.
 func (c *collector) add(path *field.Path, format string, args ...any) {
 	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
@@ -308,7 +312,7 @@ func (c *collector) err() error {
 	return c.problems.Err()
 }
 
-// ErrNoContainer means that the pod has no container of that name.
+// ErrNoContainer is returned if the pod has no container with the given name.
 var ErrNoContainer = errors.New("no such container")
 
 // Group says which list of the spec contains a container: init, regular or ephemeral.
@@ -337,8 +341,7 @@ func Find(pod *v1.Pod, name string) (*v1.Container, Group, *field.Path, error) {
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name {
-			// A copy, as the type is another one: a change of it would not reach the
-			// pod.
+			// Converting copies the container: a change to it would not reach the pod.
 			c := v1.Container(e.EphemeralContainerCommon)
 			return &c, Ephemeral, spec.Child("ephemeralContainers").Index(i), nil
 		}

@@ -10,18 +10,18 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Limits of execve(2) for arguments and environment. They are needed because nested references
-// to variables let a small pod expand to an environment of any size.
+// Limits of execve(2) for arguments and environment. The compiler enforces them because nested
+// references let a small pod expand to an environment of any size.
 const (
-	// maxString is the longest argument or variable, NAME= and the zero byte
-	// at the end included (MAX_ARG_STRLEN).
+	// maxString is the longest argument or variable (MAX_ARG_STRLEN). It includes NAME= and the
+	// final zero byte.
 	maxString = 128 << 10
 	// maxStrings limits the total size of the arguments, and that of the variables: a quarter of
-	// the usual stack of 8 MiB.
+	// the usual 8 MiB stack.
 	maxStrings = 2 << 20
 	// perString is the overhead of each string: a zero byte and a pointer.
 	perString = 1 + 8
-	// maxPath is the longest path (PATH_MAX, without its zero byte).
+	// maxPath is the longest path (PATH_MAX without the final zero byte).
 	maxPath = 4096 - 1
 )
 
@@ -31,12 +31,13 @@ type boundedEnv struct {
 	container string
 	col       *collector
 	size      int
-	full      bool // it would be too large; the problem is recorded
+	full      bool // the environment would be too large; the problem is recorded
 }
 
-// fits checks the length of a variable before its value is created.
+// fits records a problem and returns false if a variable with a value of this length would be too
+// long.
 func (v *boundedEnv) fits(path *field.Path, name string, length int) bool {
-	// NAME, an equals sign, the value and a zero byte.
+	// A variable consists of NAME, an equals sign, the value and a zero byte.
 	if length > maxString-1-len(name)-1 {
 		v.col.add(path, "container %q: variable %q would have more than the %d bytes that a variable may have, with its name", v.container, clip(name), maxString)
 		return false
@@ -44,12 +45,12 @@ func (v *boundedEnv) fits(path *field.Path, name string, length int) bool {
 	return true
 }
 
-// put sets a variable, or records a problem if the environment becomes too large.
+// put sets a variable. It records a problem if the environment would become too large.
 func (v *boundedEnv) put(path *field.Path, name, value string) {
 	if v.full || !v.fits(path, name, len(value)) {
 		return
 	}
-	// A variable that is set again has its old value's bytes given back.
+	// The value that is replaced no longer counts.
 	size := v.size + len(value)
 	if old, ok := v.get(name); ok {
 		size -= len(old)
@@ -57,8 +58,7 @@ func (v *boundedEnv) put(path *field.Path, name, value string) {
 		size += len(name) + 1 + perString
 	}
 	if size > maxStrings {
-		// It stays full even if later variables are smaller: an incomplete environment is
-		// useless.
+		// Stays full even if later variables would fit: an incomplete environment is useless.
 		v.full = true
 		v.col.add(path, "container %q: with variable %q the environment would have more than the %d bytes that it may have", v.container, clip(name), maxStrings)
 		return
@@ -70,7 +70,7 @@ func (v *boundedEnv) put(path *field.Path, name, value string) {
 // arguments expands a container's command and args.
 func arguments(conf *runtimeapi.ContainerConfig, container string, command, args []string, e *boundedEnv, path *field.Path, col *collector) {
 	size := 0
-	// size is of command and args together: execve has one limit for both.
+	// The size is shared by command and args, as execve has one limit for both.
 	expand := func(path *field.Path, in []string) (out []string, ok bool) {
 		for i, s := range in {
 			v, _, ok := podmeta.ExpandWithin(s, maxString-1, e.get)
@@ -87,21 +87,20 @@ func arguments(conf *runtimeapi.ContainerConfig, container string, command, args
 		return out, true
 	}
 	var ok bool
-	// One problem is enough: with too much of a command there is none to give
-	// arguments to.
+	// If the command is too large, the args are not checked: one problem is enough.
 	if conf.Command, ok = expand(path.Child("command"), command); ok {
 		conf.Args, _ = expand(path.Child("args"), args)
 	}
 }
 
-// maxDetail limits a problem's text, in bytes: a pod's fields may be long, and the text becomes
-// part of events and statuses.
+// maxDetail limits the text of a problem, in bytes. Fields of a pod may be long, and the text
+// becomes part of events and statuses.
 const maxDetail = 1 << 10
 
-// clip cuts a field's value for a message.
+// clip shortens the value of a field for a message.
 func clip(s string) string { return clipTo(s, 100) }
 
-// clipTo cuts a text to about limit bytes, at a character boundary, and adds its original
+// clipTo shortens a text to about limit bytes, at a character boundary, and appends its original
 // length.
 func clipTo(s string, limit int) string {
 	if len(s) <= limit {

@@ -15,21 +15,21 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Limits and steps of cgroup values: cpu.shares and the CFS period and quota
-// of the kernel's sched-bwc and cgroup documents, as the kubelet uses them.
+// Limits and steps of the cgroup values cpu.shares, CFS period and CFS quota, from the kernel's
+// documents sched-bwc and cgroups. The kubelet uses the same.
 const (
 	minShares    = 2
 	maxShares    = 262144
 	sharesPerCPU = 1024
-	quotaPeriod  = 100000 // microseconds, where the node has no other
+	quotaPeriod  = 100000 // microseconds; the default period
 	minQuota     = 1000   // microseconds
 	milliPerCPU  = 1000
-	// The kernel takes -1000 to 1000 (proc(5)). The kubelet gives itself -999,
-	// below every pod.
+	// The kernel's range is -1000 to 1000 (proc(5)). The kubelet itself has -999, below every
+	// pod.
 	oomGuaranteed = -997
 	oomBestEffort = 1000
-	// A node-critical pod has at least this priority
-	// (system-node-critical).
+	// The priority of system-node-critical. Pods with this priority or a higher one are
+	// node-critical.
 	nodeCriticalPriority = 2000001000
 )
 
@@ -43,7 +43,7 @@ func milli(q resource.Quantity) int64 {
 
 // shares converts milli-CPUs to cpu.shares, 1024 per CPU, within the kernel's limits.
 func shares(milli int64) int64 {
-	milli = min(milli, maxShares*milliPerCPU/sharesPerCPU) // as large a product as is of use
+	milli = min(milli, maxShares*milliPerCPU/sharesPerCPU) // values above the maximum would overflow in the product
 	return max(milli*sharesPerCPU/milliPerCPU, minShares)
 }
 
@@ -53,19 +53,18 @@ func quota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
 	}
-	// The product must not overflow: a huge limit would become a small or
-	// negative one.
+	// Limited, so that the product does not overflow to a small or negative quota.
 	milli = min(milli, math.MaxInt64/period)
 	return max(milli*period/milliPerCPU, minQuota)
 }
 
-// cpuLimit sets the quota and period for a CPU limit. A limit of 0 means no limit.
+// cpuLimit sets the CFS quota and period for a CPU limit in milli-CPUs. A limit of 0 means no
+// limit.
 func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 	if n.NoCPUQuota {
 		return
 	}
-	// The period is set without a limit too, as the kubelet does: a resize may
-	// bring one.
+	// Like the kubelet, set the period even without a limit: a resize may add one.
 	r.CpuPeriod = quotaPeriod
 	if us := n.CPUPeriod.Microseconds(); us > 0 {
 		r.CpuPeriod = us
@@ -77,14 +76,14 @@ func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 // (sched-bwc).
 func pinned(p Pinning, r *runtimeapi.LinuxContainerResources) {
 	r.CpusetCpus, r.CpusetMems = p.CPUs, p.MemoryNodes
-	// Without a period no quota is written at all.
+	// Without a period the runtime writes no quota.
 	if p.NoQuota && r.CpuPeriod != 0 {
 		r.CpuQuota = -1
 	}
 }
 
-// limitOf returns a container's limit, or the pod-level limit if it has none (KEP-2837). The
-// second result is false if there is neither.
+// limitOf returns a container's limit, or the pod-level limit if the container has none
+// (KEP-2837). The second result is false without both.
 func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quantity, bool) {
 	if q, ok := c.Resources.Limits[name]; ok {
 		return q, true
@@ -96,12 +95,12 @@ func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quant
 	return resource.Quantity{}, false
 }
 
-// Resources returns the cgroup values of a container with the requirements r in place of its
-// own. It is for planning resizes.
+// Resources returns the cgroup values of a container, with r in place of its own requirements. It
+// is used to plan resizes.
 func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
 	_, group, _, err := Find(in.Pod, c.Name)
 	if err != nil {
-		group = Regular // of no pod: it has no more than its own
+		group = Regular // a container that is not in the spec counts as a regular one
 	}
 	as := *c
 	as.Resources = r
@@ -113,14 +112,14 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{OomScoreAdj: oomScoreAdj(in, c, g)}
 	limit, _ := limitOf(pod, c, v1.ResourceCPU)
-	// A request that is left out equals the limit.
+	// An unset request equals the limit.
 	cpu, hasRequest := c.Resources.Requests[v1.ResourceCPU]
 	if !hasRequest {
 		cpu = limit
 	}
 	r.CpuShares = shares(milli(cpu))
 	cpuLimit(&in.Node, milli(limit), r)
-	// After the quota, which it may lift.
+	// Must come after the quota, which NoQuota removes.
 	pinned(in.Pinned[c.Name], r)
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
@@ -128,8 +127,8 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	r.HugepageLimits = hugepages(in.Node.Capacity, pod, c)
 	if in.Node.CgroupV2 {
 		if !in.Node.SingleProcessOOMKill {
-			// The kernel kills all processes of the container together, and not one
-			// that the others wait for (cgroup-v2, memory.oom.group).
+			// The kernel kills all processes of the container, not only one that others may wait
+			// for (cgroup-v2, memory.oom.group).
 			unifiedOf(r)["memory.oom.group"] = "1"
 		}
 		memoryQoS(in, c, r)
@@ -146,18 +145,19 @@ func unifiedOf(r *runtimeapi.LinuxContainerResources) map[string]string {
 	return r.Unified
 }
 
-// memoryQoS protects a container's memory request and throttles the container before its limit
-// (memory.min, memory.low and memory.high, see the kernel's cgroup-v2 document).
+// memoryQoS protects a container's memory request, and throttles the container before it reaches
+// its limit (memory.min, memory.low and memory.high of the kernel's cgroup-v2 document).
 func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	q := in.Node.MemoryQoS
 	if q == nil {
 		return
 	}
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
-	// Zeros are written too: a container that is resized may have had more.
+	// Zeros are written too, since a resize may lower an earlier value.
 	guarded := map[string]int64{"memory.min": 0, "memory.low": 0}
 	if q.Reserve && request > 0 {
-		// min is never reclaimed, low only if nothing else is left.
+		// Memory below memory.min is never reclaimed; memory below memory.low only if nothing
+		// else is left.
 		if podmeta.QOS(in.Pod) == v1.PodQOSGuaranteed {
 			guarded["memory.min"] = request
 		} else {
@@ -168,7 +168,7 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 		unifiedOf(r)[file] = strconv.FormatInt(bytes, 10)
 	}
 	if request == limit {
-		// There is no room between them to be slowed down in.
+		// Request and limit are equal, so no throttling is possible between them.
 		return
 	}
 	if limit == 0 {
@@ -181,7 +181,7 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 	if page == 0 {
 		page = 4096
 	}
-	// Whole pages, rounded down. The formula is the KEP's.
+	// In whole pages, rounded down: the formula of KEP-2570.
 	high := (request + int64(q.Throttling*float64(limit-request))) / page * page
 	if high > request {
 		unifiedOf(r)["memory.high"] = strconv.FormatInt(high, 10)
@@ -189,25 +189,25 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 }
 
 // swap sets a container's limit of memory plus swap (KEP-2400). It does nothing if Node.Swap is
-// nil: cgroups do not account for swap then.
+// nil, which means that cgroups do not account for swap.
 func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	s := in.Node.Swap
 	switch {
 	case s == nil:
 	case !in.Node.CgroupV2:
-		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // of both together: none
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // the limit covers memory and swap: no swap
 	default:
 		unifiedOf(r)["memory.swap.max"] = strconv.FormatInt(swapShare(in, c), 10)
 	}
 }
 
-// swapShare returns a container's share of the node's swap: the same fraction that it requests
-// of the node's memory. Containers whose memory request equals their limit get none.
+// swapShare returns a container's share of the node's swap, in bytes: the fraction of the node's
+// memory that it requests. A container whose memory request equals its limit gets none.
 func swapShare(in Input, c *v1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	memory := in.Node.Capacity.Memory().Value()
-	// Critical pods must not wait for a disk. BestEffort pods have no request to compute a share
-	// from.
+	// Critical pods must not be slowed down by swap. BestEffort pods have no request to compute a
+	// share from.
 	if !in.Node.Swap.Limited || podmeta.IsCritical(in.Pod) || podmeta.QOS(in.Pod) != v1.PodQOSBurstable ||
 		request == limit || request > memory || memory <= 0 {
 		return 0
@@ -215,17 +215,17 @@ func swapShare(in Input, c *v1.Container) int64 {
 	return int64(float64(request) / float64(memory) * float64(in.Node.Swap.Capacity))
 }
 
-// hugepages returns the limits for every page size of the node, the container and its pod,
-// smallest first. A size without a limit in the container has the pod's limit, or else 0.
+// hugepages returns the limits for all page sizes of the node, the container and its pod,
+// smallest first. A size that the container does not limit has the pod's limit, or 0 without one.
 func hugepages(capacity v1.ResourceList, pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	bySize := map[int64]int64{}
 	for name := range capacity {
 		if size, ok := pageSize(name); ok {
-			// A size without a limit is limited to 0, since the scheduler counts huge pages.
+			// An unset limit is 0, since the scheduler accounts for huge pages.
 			bySize[size] = 0
 		}
 	}
-	// Sizes are compared as numbers, as 2Mi and 2048Ki are the same.
+	// Compared as numbers, since 2Mi and 2048Ki are the same size.
 	own := map[int64]bool{}
 	for name, q := range c.Resources.Limits {
 		if size, ok := pageSize(name); ok {
@@ -247,7 +247,7 @@ func hugepages(capacity v1.ResourceList, pod *v1.Pod, c *v1.Container) []*runtim
 	return out
 }
 
-// pageSize returns the page size in the name of a resource such as hugepages-2Mi.
+// pageSize returns the page size in bytes from a resource name such as hugepages-2Mi.
 func pageSize(name v1.ResourceName) (int64, bool) {
 	s, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -271,7 +271,7 @@ func kernelSize(size int64) string {
 // with higher values first.
 func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	pod := in.Pod
-	// The node does not work without them: they are killed last, whatever they request.
+	// The node does not work without these pods: they are killed last, whatever they request.
 	if pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCriticalPriority {
 		return oomGuaranteed
 	}
@@ -281,8 +281,7 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
-	// Between the two classes: the more of the node's memory a container
-	// requests, the later it is killed.
+	// Burstable: the more memory a container requests, the lower its score.
 	adj := burstableOOM(in, c.Resources.Requests.Memory().Value())
 	if g == Init && podmeta.IsSidecar(c) {
 		// A sidecar must not be killed before the containers that it serves.
@@ -302,12 +301,12 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 func burstableOOM(in Input, request int64) int64 {
 	const least = 1000 + oomGuaranteed
 	capacity := in.Node.Capacity.Memory().Value()
-	// The node's memory is unknown: the highest score of a Burstable container.
+	// Unknown capacity: use the highest score of a Burstable container.
 	if capacity <= 0 {
 		return oomBestEffort - 1
 	}
 	share := shareOfPod(in.Pod)
-	// Compared before the product is made, which would overflow.
+	// Compared first, because the product below would overflow.
 	if request >= capacity-share {
 		return least
 	}
@@ -327,9 +326,9 @@ func shareOfPod(pod *v1.Pod) int64 {
 	return max(rest/n, 0)
 }
 
-// PodResources returns the cgroup values of a whole pod without its overhead: pod-level
-// resources, or the sums of the containers. Sandbox requests have it and the overhead, for
-// runtimes that size a virtual machine (KEP-2625).
+// PodResources returns the cgroup values of a whole pod without its overhead: the pod-level
+// resources, or the sums of its containers. The sandbox request contains these values and the
+// overhead, for runtimes that size a virtual machine (KEP-2625).
 func PodResources(in Input) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	requests, limits := podmeta.Sum(pod, podmeta.RequestsOf), podmeta.Sum(pod, podmeta.LimitsOf)
@@ -340,7 +339,7 @@ func PodResources(in Input) *runtimeapi.LinuxContainerResources {
 	out := &runtimeapi.LinuxContainerResources{
 		CpuShares: shares(milli(*requests.Cpu())), MemoryLimitInBytes: limits.Memory().Value(),
 	}
-	// A container without a limit adds nothing here.
+	// Containers without a limit do not count in the sum.
 	cpuLimit(&in.Node, milli(*limits.Cpu()), out)
 	return out
 }
@@ -350,8 +349,7 @@ func Overhead(in Input) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{}
 	if len(pod.Spec.Overhead) > 0 {
-		// The overhead is both request and limit: it is what a sandbox takes by
-		// itself (KEP-688).
+		// The overhead is both request and limit (KEP-688).
 		cpu := milli(*pod.Spec.Overhead.Cpu())
 		r.CpuShares = shares(cpu)
 		cpuLimit(&in.Node, cpu, r)

@@ -16,7 +16,7 @@ import (
 )
 
 // Sandbox compiles the configuration of the pod's sandbox. attempt is the number of earlier
-// sandboxes of the pod.
+// sandboxes of this pod.
 func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	pod := in.Pod
 	col := &collector{reason: ReasonCreateSandbox}
@@ -36,21 +36,19 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 			conf.Labels[k] = v
 		}
 	}
-	// With the node's network a pod has the node's UTS namespace, and so its
-	// name.
+	// A pod in the host's network also has the host's UTS namespace, and so its host name.
 	if !pod.Spec.HostNetwork {
 		host, domain, err := hostname(in)
 		var wrong *nameError
-		// The problem names the wrong field.
+		// The error tells which field is wrong.
 		if errors.As(err, &wrong) {
 			col.add(spec.Child(wrong.field), "%s", wrong.text)
 		}
 		conf.Hostname = host
-		// Without a subdomain there is no domain to add, and the field has no
-		// effect.
+		// setHostnameAsFQDN needs a subdomain; without one there is no domain to add.
 		if fqdn := pod.Spec.SetHostnameAsFQDN; fqdn != nil && *fqdn && domain != "" {
 			conf.Hostname = host + "." + domain
-			// The kernel's limit, __NEW_UTS_LEN.
+			// The kernel's limit for host names, __NEW_UTS_LEN.
 			if len(conf.Hostname) > 64 {
 				col.add(spec.Child("setHostnameAsFQDN"), "%q has %d characters; a host name may have 64", conf.Hostname, len(conf.Hostname))
 				col.problems[len(col.problems)-1].Known = "failed to construct FQDN from pod hostname and cluster domain, FQDN "
@@ -64,10 +62,9 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	conf.DnsConfig = dns
 	userNamespace(in, col)
 	if sc := pod.Spec.SecurityContext; sc != nil {
-		// The pod's IDs alone: those of containers are checked with each of them.
+		// Only the pod's own IDs; Container checks those of each container.
 		ids(sc, nil, nil, col)
-		// A runtime that ignores the field would add groups of the image
-		// (KEP-3619).
+		// A runtime that ignores the policy would also add the groups of the image (KEP-3619).
 		if p := sc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict && !in.Handler.SupplementalGroupsPolicy {
 			col.add(spec.Child("securityContext", "supplementalGroupsPolicy"), "Strict is not supported by the runtime: want Merge")
 		}
@@ -76,16 +73,16 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	return &SandboxPlan{Config: conf, Warnings: col.warnings}, col.err()
 }
 
-// userNamespace refuses a pod whose user namespace request cannot be met: it must not run with
-// less isolation than requested.
+// userNamespace rejects a pod whose request for a user namespace cannot be met: it must not run
+// with less isolation than requested.
 func userNamespace(in Input, col *collector) {
 	s := &in.Pod.Spec
 	if s.HostUsers == nil || *s.HostUsers {
 		return
 	}
 	path := field.NewPath("spec", "hostUsers")
-	// The kernel ties these to the user namespace that owns them: the pod would
-	// have no rights over the node's.
+	// The host's namespaces belong to the host's user namespace, so a pod with its own user
+	// namespace would have no rights in them.
 	for _, o := range []struct {
 		name string
 		set  bool
@@ -118,7 +115,7 @@ func podLabels(pod *v1.Pod) map[string]string {
 }
 
 // linuxSandbox compiles the Linux part of a sandbox. The sandbox is privileged if one of its
-// containers is: runtimes require that.
+// containers is, because runtimes require it.
 func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	pod := in.Pod
 	sec := &runtimeapi.LinuxSandboxSecurityContext{
@@ -132,7 +129,7 @@ func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	}
 	lx.Sysctls = sysctls(in)
 	sc := pod.Spec.SecurityContext
-	// Without the field the runtime's defaults stand for its own process.
+	// Without a security context, the sandbox process runs with the runtime's defaults.
 	if sc == nil {
 		return lx
 	}
@@ -173,7 +170,7 @@ func anyPrivileged(pod *v1.Pod) bool {
 // container.
 func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 	pod := in.Pod
-	// The zero values of the others are the pod's own, POD.
+	// The other fields keep their zero value, POD: the namespace of the pod.
 	opt := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {
 		opt.Network = runtimeapi.NamespaceMode_NODE
@@ -182,8 +179,8 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 		opt.Ipc = runtimeapi.NamespaceMode_NODE
 	}
 	switch {
-	// The first that applies: a debugger's target matters only where processes
-	// are apart.
+	// Ordered: a target for an ephemeral container only matters if the pod does not share a
+	// process namespace.
 	case pod.Spec.HostPID:
 		opt.Pid = runtimeapi.NamespaceMode_NODE
 	case g == Ephemeral && target != "":
@@ -192,7 +189,7 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 		opt.Pid = runtimeapi.NamespaceMode_POD
 	}
 	if h := pod.Spec.HostUsers; h != nil && !*h && in.UserNamespace != nil {
-		// Each list needs its own messages.
+		// UIDs and GIDs get separate messages, since the caller may modify them.
 		ids := func() []*runtimeapi.IDMapping {
 			return []*runtimeapi.IDMapping{{HostId: in.UserNamespace.First, Length: in.UserNamespace.Length}}
 		}
@@ -210,8 +207,8 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 		c := &pod.Spec.Containers[i]
 		seen := map[string]bool{}
 		for _, p := range c.Ports {
-			// Names are unique in a container, so that they identify a port; the
-			// others go by all they have.
+			// A name is unique in a container, so it identifies a port. Ports without a name are
+			// compared by all their fields.
 			key := "name:" + p.Name
 			if p.Name == "" {
 				family := "any"

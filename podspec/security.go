@@ -12,8 +12,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The masked and read-only paths of /proc and /sys for procMount: Default (the defaults of OCI
-// runtimes).
+// Paths of /proc and /sys that are masked or read-only with procMount: Default. OCI runtimes have
+// the same defaults.
 var (
 	maskedPaths = []string{
 		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -23,8 +23,8 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// security compiles the security context of a container; its fields override the pod's. A
-// setting that cannot be met is a problem: it is never weakened.
+// security compiles the security context of a container, whose fields take precedence over the
+// pod's. A setting that cannot be met is a problem; it is never weakened.
 func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerOptions, col *collector) *runtimeapi.LinuxContainerSecurityContext {
 	psc := in.Pod.Spec.SecurityContext
 	if psc == nil {
@@ -34,7 +34,7 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 	if csc == nil {
 		csc = &v1.SecurityContext{}
 	}
-	// From here on, problems name the container's field, even for a setting of the pod.
+	// From here on, problems name the container's field, even if the value comes from the pod.
 	path = path.Child("securityContext")
 	privileged := isTrue(csc.Privileged)
 	out := &runtimeapi.LinuxContainerSecurityContext{
@@ -43,13 +43,13 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 		ReadonlyRootfs:           isTrue(csc.ReadOnlyRootFilesystem),
 		SupplementalGroups:       supplementalGroups(in, psc),
 		SupplementalGroupsPolicy: groupsPolicy(psc, col),
-		// The API refuses the combination: a privileged container has all privileges.
+		// The API rejects allowPrivilegeEscalation: false in a privileged container.
 		NoNewPrivs:     csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
 		SelinuxOptions: selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
 		Seccomp:        seccomp(in.Node, firstSet(csc.SeccompProfile, psc.SeccompProfile), privileged, path, col),
 		Apparmor:       apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged, path, col),
 	}
-	out.ApparmorProfile = apparmorName(out.Apparmor) //nolint:staticcheck // containerd and CRI-O of old read no other
+	out.ApparmorProfile = apparmorName(out.Apparmor) //nolint:staticcheck // old versions of containerd and CRI-O read only this field
 	if masks(in.Pod, csc.ProcMount, path, col) {
 		out.MaskedPaths, out.ReadonlyPaths = slices.Clone(maskedPaths), slices.Clone(readonlyPaths)
 	}
@@ -62,10 +62,10 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 			out.Capabilities.DropCapabilities = append(out.Capabilities.DropCapabilities, string(n))
 		}
 	}
-	// Before anybody is run as one of them.
+	// Checked before the IDs are used.
 	ids(psc, csc, path, col)
 	user(out, psc, csc, o.Image)
-	// At each start, as the image's user may be another one by now.
+	// Checked at each start, since the image's user may have changed.
 	if isTrue(firstSet(csc.RunAsNonRoot, psc.RunAsNonRoot)) {
 		if err := verifyNonRoot(firstSet(csc.RunAsUser, psc.RunAsUser), o.Image); err != nil {
 			col.add(path.Child("runAsNonRoot"), "%v", err)
@@ -90,7 +90,7 @@ func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityCont
 	case uid != nil:
 		out.RunAsUser = &runtimeapi.Int64Value{Value: *uid}
 	case image.UID != nil:
-		// A number is passed on as such; a name the runtime looks up in the image.
+		// A numeric user is passed on as a number. The runtime looks up a name in the image.
 		out.RunAsUser = &runtimeapi.Int64Value{Value: *image.UID}
 	default:
 		out.RunAsUsername = image.User
@@ -100,14 +100,14 @@ func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityCont
 	}
 }
 
-// maxID is the largest user or group ID that the API allows (documentation of runAsUser).
+// maxID is the largest user or group ID that the API allows.
 const maxID = math.MaxInt32
 
 // validID reports whether the API allows a user or group ID.
 func validID(id int64) bool { return id >= 0 && id <= maxID }
 
-// ids refuses user and group IDs that the API does not allow. A runtime may truncate them to 32
-// bits: 4294967296 would be root.
+// ids rejects user and group IDs that the API does not allow. A runtime may truncate them to 32
+// bits, which turns 4294967296 into root.
 func ids(psc *v1.PodSecurityContext, csc *v1.SecurityContext, path *field.Path, col *collector) {
 	check := func(p *field.Path, id *int64) {
 		if id != nil && !validID(*id) {
@@ -130,7 +130,7 @@ func ids(psc *v1.PodSecurityContext, csc *v1.SecurityContext, path *field.Path, 
 // verifyNonRoot returns an error if a container runs, or may run, as root.
 func verifyNonRoot(uid *int64, image ImageFacts) error {
 	switch {
-	// The API does not check an image's ID. Truncated to 32 bits, it may be root's.
+	// The API does not check the image's user ID. Truncated to 32 bits, it may be 0.
 	case uid == nil && image.UID != nil && !validID(*image.UID):
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id %d, must be 0 to %d", *image.UID, maxID)
 	case uid != nil && *uid == 0:
@@ -139,7 +139,7 @@ func verifyNonRoot(uid *int64, image ImageFacts) error {
 		return nil
 	case image.UID != nil && *image.UID == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root")
-	// The name may belong to UID 0 in the image's /etc/passwd, which is not read here.
+	// The name may have UID 0 in the image's /etc/passwd, which is not read here.
 	case image.UID == nil && image.User != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", image.User)
 	// An image without a user runs as root. In a dry run without an image, the user is unknown.
@@ -158,7 +158,7 @@ func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 		out = append(out, *psc.FSGroup)
 	}
 	out = append(out, psc.SupplementalGroups...)
-	// Volumes may have groups of their own.
+	// Groups of volumes, such as those of the pv.beta.kubernetes.io/gid annotation.
 	for _, g := range in.VolumeGroups {
 		if !slices.Contains(out, g) {
 			out = append(out, g)
@@ -190,7 +190,7 @@ func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) b
 	case *p != v1.UnmaskedProcMount:
 		col.add(path, "%q is not supported: want Default or Unmasked", clip(string(*p)))
 	case !own:
-		// In the host's user namespace the masked files would be those of the host.
+		// In the host's user namespace, the unmasked files would be the host's.
 		col.add(path, "Unmasked needs spec.hostUsers: false")
 	default:
 		return false
@@ -206,13 +206,13 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
-// seccomp returns the seccomp profile of a container. After a problem it returns RuntimeDefault,
-// so that a partial plan shows no weaker profile.
+// seccomp returns the seccomp profile of a container. If there is a problem it returns
+// RuntimeDefault, so that a partial plan shows no weaker profile.
 func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
 	unconfined := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	runtimeDefault := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	switch {
-	// A privileged container is unconfined, and so is any container if the node has no default.
+	// Privileged containers are unconfined, and so are all others if the node has no default.
 	case p == nil && n.SeccompDefault && !privileged:
 		return runtimeDefault
 	case p == nil:
@@ -222,7 +222,7 @@ func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, co
 	case v1.SeccompProfileTypeRuntimeDefault:
 		return runtimeDefault
 	case v1.SeccompProfileTypeLocalhost:
-		// The profile is the node's: a path out of its directory would be any file.
+		// The path must stay below SeccompDir, so that a pod cannot load any file of the node.
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" || filepath.IsAbs(*p.LocalhostProfile) || strings.Contains("/"+*p.LocalhostProfile+"/", "/../") {
 			col.add(path.Child("seccompProfile", "localhostProfile"), "a relative path without '..' is required with type Localhost")
 			return runtimeDefault
@@ -246,7 +246,7 @@ func apparmor(p *v1.AppArmorProfile, privileged bool, path *field.Path, col *col
 	case p == nil && privileged:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	case p == nil:
-		return nil // the runtime's own default
+		return nil // the runtime applies its default
 	}
 	path = path.Child("appArmorProfile")
 	switch p.Type {
@@ -264,7 +264,7 @@ func apparmor(p *v1.AppArmorProfile, privileged bool, path *field.Path, col *col
 	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 }
 
-// apparmorName returns a profile in the CRI's deprecated string field.
+// apparmorName returns the profile in the format of the CRI's deprecated string field.
 func apparmorName(p *runtimeapi.SecurityProfile) string {
 	switch {
 	case p == nil:

@@ -7,18 +7,16 @@ import "github.com/nodewright/nodewright/podmeta"
 func sysctls(in Input) map[string]string {
 	spec := &in.Pod.Spec
 	out := map[string]string{}
-	// Those of a namespace that the pod shares with the node would change the
-	// node itself.
+	// A sysctl of a namespace that the pod shares with the node would change the node.
 	for name, value := range in.Node.DefaultSysctls {
 		name = podmeta.SysctlName(name)
 		own := false
 		switch podmeta.SysctlNamespace(name) {
 		case "ipc":
 			own = !spec.HostIPC
-		case "net", "uts": // a pod has the host's UTS namespace with its network
+		case "net", "uts": // with the host's network, a pod also has the host's UTS namespace
 			own = !spec.HostNetwork
-		// A sysctl of user namespaces is the pod's own only if it has such a
-		// namespace.
+		// Sysctls of user namespaces apply only to a pod that has its own.
 		case "user":
 			own = spec.HostUsers != nil && !*spec.HostUsers
 		}
@@ -26,7 +24,7 @@ func sysctls(in Input) map[string]string {
 			out[name] = value
 		}
 	}
-	// Whether the pod may set these was decided when it was admitted.
+	// Admission has already decided whether the pod may set these.
 	if sc := spec.SecurityContext; sc != nil {
 		for _, s := range sc.Sysctls {
 			out[podmeta.SysctlName(s.Name)] = s.Value

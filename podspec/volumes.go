@@ -5,8 +5,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// volumeOf returns a pointer to a pod's volume by name. If there is none it returns a volume
-// without a source, so that callers need no nil check.
+// volumeOf returns a pod's volume by name. If there is none, it returns a volume without a
+// source, so that callers need no nil check.
 func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
@@ -20,8 +20,8 @@ func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 // its content, or because its source is read-only.
 func readOnlyVolume(v *v1.Volume) bool {
 	switch {
-	// The node replaces their content when the objects change, so a container's writes would be
-	// lost.
+	// The node rewrites the content of these volumes when their objects change, so a container's
+	// writes would be lost.
 	case v.ConfigMap != nil, v.Secret != nil, v.Projected != nil, v.DownwardAPI != nil:
 		return true
 	case v.PersistentVolumeClaim != nil:
@@ -39,14 +39,14 @@ func readOnlyVolume(v *v1.Volume) bool {
 	}
 }
 
-// relabelled reports whether files of a volume may get the container's SELinux label. Files of
-// the node itself and of shared servers may not.
+// relabelled reports whether the files of a volume may be relabelled with the container's SELinux
+// label. hostPath and NFS volumes may not, since others use the files too.
 func relabelled(v *v1.Volume) bool { return v.HostPath == nil && v.NFS == nil }
 
 // mapIDs sets ID mappings on all mounts of a pod with a user namespace, so that files have the
 // pod's IDs (idmapped mounts, mount_setattr(2)).
 func mapIDs(conf *runtimeapi.ContainerConfig) {
-	// Without mappings, the files of a volume would belong to nobody in the container.
+	// Without mappings, the files would belong to the overflow user (nobody) in the container.
 	ns := conf.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 	if ns == nil {
 		return
