@@ -18,8 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// dockerEntry is one registry of a docker configuration file. Auth is
-// user:password in base64, and wins over Username and Password.
+// dockerEntry is the login for one registry in a docker configuration file. Auth is user:password
+// in base64; it takes precedence over Username and Password.
 type dockerEntry struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
@@ -35,14 +35,15 @@ type credential struct {
 	// pattern is host[:port][/path]; see registryPattern.
 	pattern string
 	auth    *runtimeapi.AuthConfig
-	email   string          // not used for pulls, but part of the hash
-	secret  *pullSecret     // the Secret that it comes from, or
+	email   string          // only part of the hash, not used for pulls
+	secret  *pullSecret     // the Secret that contains it, or
 	account *ServiceAccount // the account that it belongs to; both nil for the node's own
 }
 
 // hash returns the kubelet's hash of a credential, so that the kubelet's records are valid here.
-// It depends on the names and order of the fields below, and on the omission of empty ones. The
-// hash is stored on disk; the credential never is. A different hash would only cost a pull.
+// The hash depends on the names and the order of the fields below, and on the omission of empty
+// ones. It is stored on disk; the credential never is. A different hash would only cause another
+// pull.
 func (c credential) hash() string {
 	b, err := json.Marshal(struct {
 		Username      string `json:"username,omitempty"`
@@ -51,15 +52,15 @@ func (c credential) hash() string {
 		IdentityToken string `json:"identitytoken,omitempty"`
 		RegistryToken string `json:"registrytoken,omitempty"`
 	}{c.auth.GetUsername(), c.auth.GetPassword(), c.email, c.auth.GetIdentityToken(), c.auth.GetRegistryToken()})
-	// An empty hash matches no record: decide skips it.
+	// decide skips credentials with an empty hash, which match no record.
 	if err != nil {
-		return "" // equal to no other
+		return "" // matches no record
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }
 
-// errNotForPulls means that a secret is of another kind.
+// errNotForPulls means that a Secret is not a pull secret.
 var errNotForPulls = fmt.Errorf("the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 
 // lookup returns the credentials for an image in secrets, the most specific first. skipped names
@@ -115,7 +116,8 @@ func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
 // parseSecret decodes a pull secret. The key decides between dockerconfigjson and dockercfg, not
 // Secret.Type, as in the kubelet; dockerconfigjson wins if both are set.
 func parseSecret(s *v1.Secret) ([]credential, error) {
-	// A Secret from a manifest may have StringData, which an API server merges into Data.
+	// A Secret from a manifest file may have StringData; an API server would have merged it into
+	// Data.
 	data := func(key string) []byte {
 		if v, ok := s.StringData[key]; ok {
 			return []byte(v)
@@ -131,7 +133,7 @@ func parseSecret(s *v1.Secret) ([]credential, error) {
 	}
 	entries := map[string]dockerEntry{}
 	if err := json.Unmarshal(b, &entries); err != nil {
-		return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigKey) // never show a part of it
+		return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigKey) // the error must not contain a part of it
 	}
 	return credentials(entries)
 }

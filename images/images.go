@@ -52,26 +52,27 @@ type Config struct {
 	// delay others.
 	Backoff    time.Duration // after a first failure, doubled by each further one; 10s
 	MaxBackoff time.Duration // its limit; 5m
-	// QPS and Burst limit the rate of pulls; no limit. Pulls beyond them wait.
+	// QPS and Burst limit the rate of pulls; pulls above the rate wait. Default: no limit.
 	QPS   float64
 	Burst int
-	// Parallel limits the pulls at a time, and ParallelPerRegistry those from one registry; no
-	// limit. Further pulls wait in a queue, first come, first served. Pulls from other
-	// registries pass one whose registry has reached its limit.
+	// Parallel limits the number of concurrent pulls, and ParallelPerRegistry that from one
+	// registry. Further pulls wait in a queue, first come, first served. A pull whose registry
+	// has reached its limit does not block pulls from other registries. Default: no limit.
 	Parallel            int
 	ParallelPerRegistry int
-	// Records is the absolute path of a directory with records of pulls (KEP-2535). A pod may
-	// use a present image only if a record has the pod's credentials; otherwise the image is
-	// pulled again with them, so that the registry decides. The directory is created on demand;
-	// the kubelet's is ROOT/image_manager. An unreadable record leads to a pull. A pull that
-	// cannot be recorded is not made, unless Verify is NeverVerify. Default: no records, and
-	// every pod may use every present image.
+	// Records is the absolute path of a directory with records of pulls (KEP-2535). A pod may use
+	// a present image only if a record has the pod's credentials; otherwise the image is pulled
+	// again with them, so that the registry decides. The directory is created on demand; the
+	// kubelet's is ROOT/image_manager. An unreadable record leads to another pull. If a pull
+	// cannot be recorded, it is not started, unless Verify is NeverVerify. Default: no records,
+	// and every pod may use every present image.
 	Records string
-	// Verify selects the images to which Records applies; NeverVerifyPreloadedImages.
+	// Verify selects the images whose use is verified with Records. Default:
+	// NeverVerifyPreloadedImages.
 	Verify Verify
-	// Allowlist has the images for NeverVerifyAllowlistedImages: repositories without tag and
-	// digest, or prefixes that end in /*. Short names are completed like those of images: team/*
-	// means docker.io/team/*.
+	// Allowlist has the images that NeverVerifyAllowlistedImages exempts: repositories without
+	// tag and digest, or prefixes that end in /*. Short names are expanded like those of images:
+	// team/* means docker.io/team/*.
 	Allowlist []string
 	// Keyrings provide further credentials, which are tried in order after the pod's secrets.
 	Keyrings []Keyring
@@ -95,17 +96,18 @@ type Request struct {
 	Container string
 	Image     string
 	Policy    v1.PullPolicy
-	// Sandbox is the configuration of the pod's sandbox, for runtimes that use it; may be nil.
+	// Sandbox is the configuration of the pod's sandbox, which some runtimes use for the pull;
+	// may be nil.
 	Sandbox *runtimeapi.PodSandboxConfig
-	// Secrets are the pod's pull secrets, in order. An event and the error of a pull that fails
-	// name those of Pod.Spec.ImagePullSecrets that are missing.
+	// Secrets are the pod's pull secrets, in order. If a pull fails, the event and the error name
+	// the missing ones of Pod.Spec.ImagePullSecrets.
 	Secrets []*v1.Secret
 	// RuntimeHandler is the handler of the pod's runtime class, for runtimes with separate
 	// images per handler (KEP-4216); "" is the runtime's default.
 	RuntimeHandler string
-	// ServiceAccount is the pod's service account, if its UID is known; may be nil. The pod may
-	// use images that were pulled with a token of this account. A PodKeyring knows its accounts
-	// by itself.
+	// ServiceAccount is the pod's service account, or nil if its UID is unknown. The pod may use
+	// images that were pulled with a token of this account. A PodKeyring returns the pod's
+	// accounts itself.
 	ServiceAccount *ServiceAccount
 	// Pulling is called when Ensure begins to wait for a pull; done is called when the wait
 	// ends, also after an error. Both may be nil, and must not block.
@@ -148,7 +150,7 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns the image service's error, if that was the cause.
+// Unwrap returns the image service's error if it was the cause, or else nil.
 func (e *Error) Unwrap() error { return e.err }
 
 // Reason returns one of the Reason constants.
@@ -165,16 +167,16 @@ type Manager struct {
 	limit *rate.Limiter
 	queue *queue
 
-	// policy and records decide whether an image that is here may be used.
+	// policy and records decide whether a pod may use an image that is on the node.
 	policy  policy
 	records *records // nil without Config.Records
-	// recovering is a lock for recoverPulls. It guards recoverAt, the earliest time of the next
-	// recovery.
+	// recovering is the lock of recoverPulls, a channel so that ctx can end the wait. It guards
+	// recoverAt, the earliest time of the next recovery.
 	recovering chan struct{}
 	recoverAt  time.Time
 
-	// mu guards the maps and the parts of a flight that are marked. It is taken
-	// before that of the queue, and never held across a call of the runtime.
+	// mu guards the maps and the marked fields of flights. It is locked before the queue's lock,
+	// and never held during a call to the runtime.
 	mu sync.Mutex
 	// Entries of failed stay for twice MaxBackoff after their back-off, so that the delay keeps
 	// growing.
@@ -190,11 +192,11 @@ type backoffKey struct {
 	handler string
 }
 
-// backoff is the back-off of a pod and an image. Manager.mu guards it.
+// backoff is the back-off of one pod and image. Manager.mu guards it.
 type backoff struct {
 	pod      Waiter
-	failures int // in a row
-	// delay is the current delay, until its end, and last the text of the last error.
+	failures int // consecutive
+	// delay is the current delay, which ends at until; last is the text of the last error.
 	delay time.Duration
 	until time.Time
 	last  string
@@ -249,7 +251,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Records != "" {
 		m.records = newRecords(cfg.Records, cfg.Log, met)
 	}
-	// A limiter without a burst would never let anything pass.
+	// A limiter with a burst of 0 would allow no pull at all.
 	if cfg.QPS > 0 {
 		m.limit = rate.NewLimiter(rate.Limit(cfg.QPS), max(cfg.Burst, 1))
 	}
@@ -269,7 +271,8 @@ func normalize(image string) (string, error) {
 	return image, nil
 }
 
-// nobody replaces a nil Request.Pod, to avoid nil checks. It is compared by address.
+// nobody replaces a nil Request.Pod, so that no nil checks are needed. It is recognized by its
+// address.
 var nobody = &v1.Pod{}
 
 // Ensure returns when the image is on the node, or with an error when it cannot be pulled now. It
@@ -286,8 +289,8 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
-	// Before any decision: a pull that a crash interrupted may have left an image without a
-	// record.
+	// Recovery comes first, since a pull that a crash interrupted may have left an image without
+	// a record.
 	if m.records != nil {
 		m.recoverPulls(ctx)
 	}
@@ -295,7 +298,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil && ctx.Err() != nil {
-			return Image{}, ctx.Err() // the caller is gone
+			return Image{}, ctx.Err() // ctx has ended
 		}
 		if err != nil {
 			m.event(r, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
@@ -364,7 +367,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	m.mu.Unlock()
 
-	// Only now: a pod in back-off needs no credentials.
+	// Looked up only now, since a pod in back-off needs no credentials.
 	creds, skipped, err := lookup(name, r.Secrets)
 	missing := strings.Join(r.missingSecrets(), ", ")
 	if missing != "" {
@@ -377,7 +380,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	if err != nil {
 		return Image{}, m.note(r, key, err)
 	}
-	// A failed keyring provides no credentials, but the image may be public.
+	// If a keyring fails, the pull continues without its credentials: the image may be public.
 	for _, k := range m.cfg.Keyrings {
 		more, err := credentialsOf(ctx, k, name, r.Pod)
 		if err != nil && ctx.Err() == nil {
@@ -389,7 +392,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	start := time.Now()
 	got, err := m.joinTold(ctx, spec, creds, r)
 	if err != nil {
-		// A cancelled caller is no failure of the registry, so it is not counted.
+		// A cancelled call is not the registry's failure, so it is not counted.
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
 		}
@@ -401,7 +404,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	m.mu.Lock()
 	delete(m.failed, key)
 	m.mu.Unlock()
-	// The time includes that in the queue.
+	// The time includes the wait in the queue.
 	took := time.Since(start)
 	m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
 	switch {
@@ -421,7 +424,7 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for k, b := range m.failed { // not requested again
+	for k, b := range m.failed { // entries that are no longer requested
 		if now.Sub(b.until) > 2*m.cfg.MaxBackoff {
 			delete(m.failed, k)
 		}

@@ -24,7 +24,7 @@ type Keyring interface {
 	Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error)
 }
 
-// credentialsOf returns the credentials of a keyring; for the pod if it is a PodKeyring.
+// credentialsOf returns the credentials of a keyring; those for the pod if it is a PodKeyring.
 // Credentials of other keyrings belong to the node: they have neither secret nor account.
 func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (out []credential, err error) {
 	pods, ok := k.(PodKeyring)
@@ -35,7 +35,7 @@ func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (o
 		}
 		return out, err
 	}
-	// Keyrings must not see the placeholder.
+	// A keyring gets nil, not the placeholder.
 	if pod == nobody {
 		pod = nil
 	}
@@ -59,7 +59,7 @@ const (
 // MiB, not a regular file, or not read within 5 seconds. It is safe for concurrent use.
 type File struct {
 	path string
-	// read makes one read for all concurrent pulls.
+	// read is the current read of the file, which concurrent pulls share.
 	read detached.Group[credentialFile]
 
 	// mu guards last.
@@ -105,8 +105,7 @@ func (f *File) load() (credentialFile, error) {
 	if fi.ModTime().Equal(last.modified) && fi.Size() == last.size {
 		return last, nil
 	}
-	// Following links: such files are often mounted from a secret, where they are
-	// links.
+	// Symbolic links are followed, since a file that is mounted from a Secret is one.
 	b, err := safefile.ReadLinked(f.path, maxConfig)
 	if err != nil {
 		f.keep(credentialFile{}) // the next call tries again

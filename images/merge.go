@@ -14,14 +14,14 @@ import (
 // secrets add new ones.
 const maxSecrets = 100
 
-// none reports that no credentials are recorded. Each pod needs the registry's permission for
+// none reports whether no credentials are recorded. Each pod needs the registry's permission for
 // such an image.
 func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
 
-// merged returns the union of c and more, and whether it differs from c. It changes neither:
-// records in the index are shared. An image that all pods of the node may use stays so.
+// merged returns the union of c and more, and whether it differs from c. It modifies neither,
+// since the index shares records. An image that all pods of the node may use remains so.
 func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	switch {
 	case c.NodePodsAccessible || more.none():
@@ -31,15 +31,15 @@ func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	}
 	secrets, a := union(c.KubernetesSecrets, more.KubernetesSecrets, comparePullSecrets)
 	accounts, b := union(c.KubernetesServiceAccounts, more.KubernetesServiceAccounts, compareAccounts)
-	// Service accounts are not rotated, and stay.
+	// Only secrets are limited: service accounts are not rotated.
 	if len(secrets) > maxSecrets {
 		secrets = trimmed(secrets, more.KubernetesSecrets)
 	}
 	return pullCredentials{KubernetesSecrets: secrets, KubernetesServiceAccounts: accounts}, a || b
 }
 
-// union returns the sorted union of both lists, and whether it differs from have. It changes
-// neither. Sorting makes equal records equal files.
+// union returns the sorted union of both lists, and whether it differs from have. It modifies
+// neither. The order makes equal records equal files.
 func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 	all := slices.Clone(have)
 	for _, x := range more {

@@ -30,18 +30,17 @@ import (
 type Plugin struct {
 	// Name is the name of its file in PluginsConfig.Dir.
 	Name string
-	// Match has patterns of the images that it is asked about: host[:port][/path]. Labels of the
-	// host may be globs, the port must be equal, the path is a prefix.
+	// Match has patterns of the images that the plugin is called for: host[:port][/path]. Labels
+	// of the host may be globs, the port must be equal, and the path is a prefix.
 	Match []string
-	// CacheDuration is the default for answers without one; 0 disables the cache.
+	// CacheDuration applies to answers without a duration; 0 disables the cache.
 	CacheDuration time.Duration
 	Args          []string
-	Env           []string // NAME=value, beside this process's own
+	Env           []string // NAME=value, in addition to this process's environment
 	// APIVersion is the version of requests and answers, such as
-	// credentialprovider.kubelet.k8s.io/v1beta1; v1.
+	// credentialprovider.kubelet.k8s.io/v1beta1. Default: v1.
 	APIVersion string
-	// Token makes requests contain tokens of service accounts; nil for none. It needs version
-	// v1.
+	// Token adds tokens of service accounts to requests; nil for none. It requires APIVersion v1.
 	Token *PluginToken
 }
 
@@ -49,11 +48,11 @@ type Plugin struct {
 type PluginsConfig struct {
 	Dir     string
 	Plugins []Plugin
-	// Accounts is needed by plugins with a Token. Without it, such plugins are not used for pods
-	// with a service account.
+	// Accounts is required by plugins with a Token. Without it, they are not used for pods with a
+	// service account.
 	Accounts Accounts
-	// Hash is exported as a metric label, as sha256:..., to compare the configuration of nodes;
-	// none.
+	// Hash is exported as a metric label, as sha256:..., to compare the configuration of nodes.
+	// Default: no such metric.
 	Hash    string
 	Metrics prometheus.Registerer // not exported
 }
@@ -63,12 +62,12 @@ type PluginsConfig struct {
 type Plugins struct {
 	cfg PluginsConfig
 	met *pluginMetrics
-	// run is exec, except in tests.
+	// run is exec; tests replace it.
 	run func(ctx context.Context, p *Plugin, stdin []byte) ([]byte, error)
 	// flight merges concurrent equal requests.
 	flight singleflight.Group
 
-	// mu guards cache, which is by cacheKey.
+	// mu guards cache, whose keys are those of cacheKey.
 	mu    sync.Mutex
 	cache map[string]answer
 }
@@ -86,7 +85,7 @@ const (
 	pluginVersion = "credentialprovider.kubelet.k8s.io/v1"
 	// pluginTimeout limits one run, as in the kubelet.
 	pluginTimeout = time.Minute
-	// maxAnswer limits an answer and maxComplaint the standard error, in bytes.
+	// maxAnswer limits the bytes of an answer, and maxComplaint those of the standard error.
 	maxAnswer    = 1 << 20
 	maxComplaint = 4 << 10
 	// maxLasts limits the cache duration of an answer.
@@ -105,7 +104,8 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 			errs = append(errs, errors.New(fmt.Sprintf("Plugins[%d].%s ", i, field)+fmt.Sprintf(format, args...)))
 		}
 		switch {
-		// A path would lead out of Dir; the name is also part of keys and metrics.
+		// A name with a slash could lead out of Dir. The name is also part of cache keys and
+		// metrics.
 		case p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ "):
 			at("Name", "%q: want the name of a file, without a path or blanks", p.Name)
 		case names[p.Name]:
@@ -162,7 +162,7 @@ func (p *Plugins) Credentials(ctx context.Context, image string) ([]*runtimeapi.
 	return all, err
 }
 
-// PodCredentials implements PodKeyring. It asks the plugins one after the other. If one fails,
+// PodCredentials implements PodKeyring. It calls the plugins one after the other. If one fails,
 // the error names it, and the credentials of the others are returned.
 func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod) ([]PodCredential, error) {
 	var all []PodCredential
@@ -184,7 +184,7 @@ func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod)
 	return all, errors.Join(errs...)
 }
 
-// knowing iterates over the plugins that match an image, in order.
+// knowing iterates over the plugins whose patterns match an image, in order.
 func (p *Plugins) knowing(image string) iter.Seq[*Plugin] {
 	return func(yield func(*Plugin) bool) {
 		for i := range p.cfg.Plugins {
@@ -220,9 +220,9 @@ func cacheKey(plugin, kind, image, who string) string {
 	return plugin + "\x00" + kind + "\x00" + image + "\x00" + who
 }
 
-// ask returns the plugin's credentials for an image, from the cache if possible. Concurrent
-// equal requests share a run. A run continues when its caller gives up, for other callers and
-// the cache; pluginTimeout ends it.
+// ask returns the plugin's credentials for an image, from the cache if possible. Concurrent equal
+// requests share a run. The run continues even if the caller gives up, since others may wait for
+// it and its answer is cached. pluginTimeout limits it.
 func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
 	if creds, ok := p.remembered(plugin, image, who); ok {
 		return creds, nil
@@ -258,7 +258,7 @@ func (p *Plugins) remembered(plugin *Plugin, image string, who identity) ([]cred
 // hold no secrets.
 func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
 	question := map[string]any{"apiVersion": plugin.version(), "kind": "CredentialProviderRequest", "image": image}
-	// Left out rather than empty: versions before v1 do not have these fields.
+	// Omitted rather than set to "", since versions before v1 do not have these fields.
 	if who.token != "" {
 		question["serviceAccountToken"] = who.token
 	}
@@ -282,9 +282,9 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 		Auth          map[string]struct{ Username, Password string }
 	}
 	if err := json.Unmarshal(out, &response); err != nil {
-		return nil, errors.New("its answer is not valid JSON") // never show a part of it
+		return nil, errors.New("its answer is not valid JSON") // the error must not contain a part of it
 	}
-	// An answer of another version may mean something else by the same fields.
+	// In another version, the same fields may have another meaning.
 	if response.APIVersion != plugin.version() || response.Kind != "CredentialProviderResponse" {
 		return nil, fmt.Errorf("answers with %.64q of %.64q; want CredentialProviderResponse of %s", response.Kind, response.APIVersion, plugin.version())
 	}
@@ -337,12 +337,12 @@ func (p *Plugins) exec(ctx context.Context, plugin *Plugin, stdin []byte) ([]byt
 	cmd := exec.CommandContext(ctx, filepath.Join(p.cfg.Dir, plugin.Name), plugin.Args...)
 	cmd.Env = append(os.Environ(), plugin.Env...)
 	cmd.Stdin = bytes.NewReader(stdin)
-	// One more byte shows that the limit was exceeded.
+	// One byte above the limit, to detect that it was exceeded.
 	out, complaint := limited{limit: maxAnswer + 1}, limited{limit: maxComplaint}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
-	cmd.WaitDelay = time.Second // for children that hold its output open
+	cmd.WaitDelay = time.Second // for child processes that keep the output open
 	if err := cmd.Run(); err != nil {
-		// More helpful than "signal: killed".
+		// Clearer than the "signal: killed" of err.
 		if ctx.Err() != nil {
 			err = fmt.Errorf("no answer within %v", pluginTimeout)
 		}
@@ -357,20 +357,20 @@ func (p *Plugins) exec(ctx context.Context, plugin *Plugin, stdin []byte) ([]byt
 	return out.Bytes(), nil
 }
 
-// limited keeps the beginning of what is written to it.
+// limited keeps at most limit bytes of what is written to it, and drops the rest.
 type limited struct {
 	bytes.Buffer
 	limit int
 }
 
-// Write never fails: who writes goes on to its end. An error would end the
-// copying, and the program would then hang on a full pipe or die of it.
+// Write never fails. An error would end the copying, and the program would then block on a full
+// pipe or be killed by SIGPIPE.
 func (l *limited) Write(p []byte) (int, error) {
 	_, _ = l.Buffer.Write(p[:min(len(p), l.limit-l.Len())])
 	return len(p), nil
 }
 
-// ReadFrom hides that of the Buffer, which io.Copy would use and which has no limit.
+// ReadFrom hides Buffer.ReadFrom, which io.Copy would prefer and which has no limit.
 func (l *limited) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(writerOnly{l}, r)
 }

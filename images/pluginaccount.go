@@ -15,18 +15,18 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// PluginToken makes requests to a Plugin contain a token of the pod's service account
-// (KEP-4412).
+// PluginToken adds a token of the pod's service account to the requests to a Plugin (KEP-4412).
 type PluginToken struct {
 	Audience string
 	// ByAccount caches answers for all pods of a service account. Otherwise an answer is valid
 	// for one token only.
 	ByAccount bool
-	// Required skips the plugin for pods without a service account. Otherwise it is asked
-	// without a token.
+	// Required skips the plugin for pods without a service account. Otherwise such pods are
+	// served without a token.
 	Required bool
-	// RequiredAnnotations and OptionalAnnotations are keys of the account's annotations that
-	// requests contain. If an account lacks a required one, the plugin is skipped.
+	// RequiredAnnotations and OptionalAnnotations are keys of annotations of the service account.
+	// Requests contain these annotations. A plugin is skipped if the account lacks a required
+	// one.
 	RequiredAnnotations, OptionalAnnotations []string
 }
 
@@ -65,20 +65,21 @@ type PodCredential struct {
 	Account *ServiceAccount
 }
 
-// identity is the service account for a plugin's request. The zero value stands for the node.
+// identity is the service account that a request to a plugin is made for. The zero value stands
+// for the node.
 type identity struct {
 	account     *ServiceAccount
 	annotations map[string]string
-	// token is never stored or logged; keys contain only its hash.
+	// token is never stored or logged. Cache keys contain only its hash.
 	token string
 
 	remembered string // part of cache keys; "" for the node
-	asked      string // equal for requests that share a run
+	asked      string // equal in requests that can share a run
 }
 
 // whose returns the identity for a plugin's request for a pod, without a token. use is false if
-// the plugin is not for the pod. It requests no token, so that a check of the records needs
-// none.
+// the plugin is not used for this pod. A check of the records needs no token, so none is
+// requested.
 func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	t := plugin.Token
 	switch {
@@ -95,13 +96,13 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 		return identity{}, false, fmt.Errorf("service account %s/%s: %w", ns, name, err)
 	}
 	who = identity{account: &ServiceAccount{UID: a.UID, Namespace: ns, Name: name}, annotations: map[string]string{}}
-	// No error: accounts opt in by the annotation.
+	// Not an error: service accounts opt in by having the annotation.
 	for _, k := range t.RequiredAnnotations {
 		if _, has := a.Annotations[k]; !has {
 			return identity{}, false, nil
 		}
 	}
-	// The plugin gets only the configured annotations.
+	// The plugin gets only the annotations that its configuration names.
 	for _, k := range slices.Concat(t.RequiredAnnotations, t.OptionalAnnotations) {
 		if v, has := a.Annotations[k]; has {
 			who.annotations[k] = v
@@ -110,7 +111,8 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 	return who, true, nil
 }
 
-// identify is whose plus a token. It blocks until the API server has created the token.
+// identify returns the identity of whose, with a token. It blocks until the API server has
+// created the token.
 func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	who, use, err = p.whose(ctx, plugin, pod)
 	if who.account == nil || !use || err != nil {
@@ -119,8 +121,8 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	if who.token, err = p.cfg.Accounts.Token(ctx, pod, plugin.Token.Audience); err != nil {
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: %w", who.account.Namespace, who.account.Name, err)
 	}
-	// The account was deleted and created again between both requests: records of the old one
-	// must not count for the new one.
+	// The account was deleted and created again between the two requests. Records of the old
+	// account must not count for the new one.
 	if uid := accountOf(who.token); uid != "" && uid != who.account.UID {
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
 	}
@@ -133,9 +135,9 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	return who, true, nil
 }
 
-// digest returns a hash of parts, so that keys do not grow with annotations.
+// digest returns a hash of parts, so that the length of keys does not depend on annotations.
 func digest(parts ...any) string {
-	b, err := json.Marshal(parts) // its maps are sorted
+	b, err := json.Marshal(parts) // sorts the keys of maps
 	if err != nil {
 		return ""
 	}
@@ -144,7 +146,7 @@ func digest(parts ...any) string {
 }
 
 // accountOf returns the UID of the service account in a token; "" if there is none. It does not
-// verify the token, which just came from the API server; the UID can only lead to a refusal.
+// verify the token, which came from the API server: a wrong UID can only cause a refusal.
 func accountOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -167,8 +169,8 @@ func accountOf(token string) string {
 	return claims.Kubernetes.ServiceAccount.UID
 }
 
-// PodAccounts implements PodKeyring. A plugin whose account cannot be read is skipped, which
-// costs at most a pull.
+// PodAccounts implements PodKeyring. A plugin whose account cannot be read is skipped, which at
+// worst causes another pull.
 func (p *Plugins) PodAccounts(ctx context.Context, image string, pod *v1.Pod) (out []ServiceAccount) {
 	for plugin := range p.knowing(image) {
 		if who, use, err := p.whose(ctx, plugin, pod); err == nil && use && who.account != nil && !slices.Contains(out, *who.account) {

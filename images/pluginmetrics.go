@@ -15,11 +15,11 @@ type pluginMetrics struct {
 	duration *prometheus.HistogramVec
 }
 
-// newPluginMetrics returns nil without a registerer. With a hash it adds a metric with the hash
+// newPluginMetrics returns nil without a registerer. If hash is not "", a further metric has it
 // as a label.
 func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, error) {
 	if reg == nil {
-		return nil, nil //nolint:nilnil // which counts nothing
+		return nil, nil //nolint:nilnil // a nil *pluginMetrics counts nothing
 	}
 	m := &pluginMetrics{
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -16,8 +16,8 @@ type PullState string
 // The states of a pull.
 const (
 	Queued    PullState = "Queued"    // waits for one of Config.Parallel or ParallelPerRegistry
-	Throttled PullState = "Throttled" // has a slot, waits for Config.QPS
-	Pulling   PullState = "Pulling"   // the runtime pulls
+	Throttled PullState = "Throttled" // has a slot, and waits for Config.QPS
+	Pulling   PullState = "Pulling"   // the runtime is pulling
 	HeldBack  PullState = "HeldBack"  // failed, and waits until RetryAt
 )
 
@@ -30,22 +30,22 @@ type Pull struct {
 	RuntimeHandler string
 
 	State PullState
-	Asked time.Time // time of the first request; zero when HeldBack
-	Since time.Time // when State began
-	// Position is the position in the queue, from 1; 0 when not Queued. The pull may pass others
-	// whose registry has reached its limit.
+	Asked time.Time // time of the first request; zero if State is HeldBack
+	Since time.Time // time when State began
+	// Position is the position in the queue, from 1; 0 unless State is Queued. Pulls from other
+	// registries may start earlier while this pull's registry has reached its limit.
 	Position int
-	// Credential is the number of the credential that is tried, from 1 to Credentials. Both are
-	// 0 before Pulling, and for a pull without credentials.
+	// Credential is the number of the credential in use, from 1 to Credentials. Both are 0 before
+	// Pulling, and for a pull without credentials.
 	Credential, Credentials int
-	// Try is the number of the attempt, from 1; the highest one of all Pods. When HeldBack, it
-	// is the number of the next attempt.
+	// Try is the number of the attempt, from 1; among several Pods, the highest. If State is
+	// HeldBack, it is the number of the next attempt.
 	Try int
 	// Pods has the pods that wait for the pull.
 	Pods []Waiter
 
 	// RetryAt is the time of the next attempt and LastError the text of the last error. Both are
-	// set only when HeldBack.
+	// set only if State is HeldBack.
 	RetryAt   time.Time
 	LastError string
 }
@@ -119,7 +119,7 @@ func (m *Manager) describe(f *flight, places map[*ticket]int) Pull {
 	case p.Position > 0:
 	case f.began.IsZero() && m.limit != nil:
 		p.State, p.Since = Throttled, f.place.since
-	case f.began.IsZero(): // about to
+	case f.began.IsZero(): // PullImage is about to be called
 		p.State, p.Since = Pulling, f.place.since
 	default:
 		p.State, p.Since = Pulling, f.began

@@ -13,13 +13,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// flight is one pull that any number of callers wait for. Its goroutine owns it; the fields up
-// to done never change.
+// flight is one pull that any number of callers wait for. Its goroutine owns it. The fields up to
+// done never change.
 type flight struct {
 	key   string // in Manager.flights
 	spec  *runtimeapi.ImageSpec
 	creds []credential
-	// sandbox is that of the first caller.
+	// sandbox is the sandbox of the first caller.
 	sandbox *runtimeapi.PodSandboxConfig
 	place   *ticket
 	asked   time.Time
@@ -28,10 +28,10 @@ type flight struct {
 
 	// Guarded by Manager.mu.
 	waiters map[*waiter]struct{}
-	began   time.Time // when the runtime was first asked; zero before
+	began   time.Time // time of the first PullImage call; zero before
 	trying  int       // index of creds, from 1; 0 for none
 
-	// The result, to be read after done.
+	// The result; valid once done is closed.
 	got pulled
 	err error
 }
@@ -39,18 +39,19 @@ type flight struct {
 // waiter is one caller of Ensure. A pod may have several.
 type waiter struct {
 	pod   *v1.Pod
-	creds []credential // the flight's credentials, from this pod's sources
+	creds []credential // the flight's credentials, as found in this pod's sources
 }
 
 // pulled is the result of a successful pull.
 type pulled struct {
 	ref    string // the runtime's reference
 	used   int    // number of the credential, from 1; 0 for none
-	image  *Image // nil if it is not present, or unseen is set
+	image  *Image // nil if the image is not present, or if unseen is set
 	unseen error  // error of the status call after the pull
 }
 
-// joinTold is join with the calls of Request.Pulling around it.
+// joinTold is join, and calls Request.Pulling when the wait begins and its result when the wait
+// ends.
 func (m *Manager) joinTold(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
 	if r.Pulling != nil {
 		if done := r.Pulling(); done != nil {
@@ -64,7 +65,7 @@ func (m *Manager) joinTold(ctx context.Context, spec *runtimeapi.ImageSpec, cred
 // pull is cancelled when its last caller gives up. Callers with other credentials get their own
 // pull, since the registry may refuse them.
 func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
-	// The key contains credentials, and stays in memory.
+	// The key contains credentials, so it must not leave the process.
 	key := spec.GetImage() + "\x00" + spec.GetRuntimeHandler()
 	for _, c := range creds {
 		key += "\x00" + c.auth.String()
@@ -74,7 +75,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	f := m.flights[key]
 	if f == nil {
 		// The pull keeps the values of the first caller's ctx, such as a trace, but not its
-		// cancellation: others may still wait.
+		// cancellation, since others may still wait.
 		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &flight{
 			key: key, spec: spec, creds: creds, sandbox: r.Sandbox, place: m.queue.enter(registryOf(spec.GetImage())),
@@ -84,7 +85,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 		go func() {
 			f.got, f.err = m.fetch(pctx, f)
 			cancel()
-			// Before done is closed, so that no caller joins a finished pull.
+			// Called before done is closed, so that no caller joins a finished pull.
 			m.landed(f)
 			close(f.done)
 		}()
@@ -97,7 +98,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		// No caller is left: cancel the pull.
+		// The last caller has left: cancel the pull.
 		if delete(f.waiters, w); len(f.waiters) == 0 {
 			f.cancel()
 			m.forget(f)
@@ -106,22 +107,22 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	}
 }
 
-// forget removes the flight from the list, unless another flight has its key by now. It is
-// called with mu held.
+// forget removes the flight from Manager.flights, unless a newer flight has its key. mu must be
+// held.
 func (m *Manager) forget(f *flight) {
 	if m.flights[f.key] == f {
 		delete(m.flights, f.key)
 	}
 }
 
-// landed closes the flight for new callers. It is called before the status of the image is read,
-// so that no later caller gets a result that is out of date. It returns the credentials of all
-// waiters and of the first caller.
+// landed closes the flight for new callers. It returns the credentials of all waiters and of the
+// first caller. It must be called before the status of the image is read: a caller that joins
+// later could get an outdated result.
 func (m *Manager) landed(f *flight) [][]credential {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.forget(f)
-	// The first caller may have given up, but the registry accepted its credentials.
+	// The first caller may have given up, but the registry has accepted its credentials.
 	all := [][]credential{f.creds}
 	for w := range f.waiters {
 		all = append(all, w.creds)
@@ -144,7 +145,7 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 			return pulled{}, err
 		}
 	}
-	// The last caller may have given up at the end of the wait.
+	// The last caller may have given up just when the wait ended.
 	if err := ctx.Err(); err != nil {
 		return pulled{}, err
 	}
@@ -153,7 +154,7 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 			return m.try(ctx, f, 0)
 		}
 		var errs []error
-		// Any error leads to the next credential: registries refuse access with all kinds of
+		// Any error leads to the next credential, since registries deny access with all kinds of
 		// errors.
 		for n := range f.creds {
 			got, err := m.try(ctx, f, n+1)
@@ -182,7 +183,7 @@ func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 // in unseen: the pull did not fail.
 func (m *Manager) ask(ctx context.Context, f *flight, n int) (pulled, error) {
 	start := time.Now()
-	// These two show in Pulls.
+	// Pulls reports these two fields.
 	m.mu.Lock()
 	if f.began.IsZero() {
 		f.began = start
@@ -223,7 +224,7 @@ func pullReason(err error) string {
 		return ReasonPull
 	}
 	text := err.Error()
-	// Not status.FromError, which adds the text of wrapping errors to the message.
+	// status.FromError would add the text of wrapping errors to the message.
 	var answer interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &answer) {
 		text = answer.GRPCStatus().Message()

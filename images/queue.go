@@ -8,18 +8,17 @@ import (
 	"github.com/distribution/reference"
 )
 
-// queue limits running pulls, in total and for each registry. It is first come, first served,
-// except that a pull whose registry has reached its limit is passed by pulls from other
-// registries; they take no slot that it could use. Methods do not block, and may be called with
-// the Manager's lock held.
+// queue limits running pulls, in total and for each registry. Pulls get slots in the order in
+// which they came. A pull whose registry has reached its limit does not block those behind it
+// from other registries. Methods do not block, and may be called with the Manager's lock held.
 type queue struct {
-	all, each int // 0 is no bound
+	all, each int // limits in total and per registry; 0 means none
 
-	// mu guards all below, and the closing of tickets.
+	// mu guards the fields below, and the closing of tickets.
 	mu      sync.Mutex
 	taken   int
 	takenOf map[string]int // by registry
-	waiting []*ticket      // in the order in which they came
+	waiting []*ticket      // in order of arrival
 }
 
 // ticket is a slot, or a position in the queue.
@@ -34,8 +33,8 @@ func newQueue(all, each int) *queue {
 	return &queue{all: all, each: each, takenOf: map[string]int{}}
 }
 
-// enter appends a ticket to the queue, and does not wait: see ticket.ready. Every ticket must be
-// returned with leave.
+// enter appends a ticket to the queue and returns at once; ticket.ready reports the slot. Every
+// ticket must be returned with leave.
 func (q *queue) enter(registry string) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,13 +44,13 @@ func (q *queue) enter(registry string) *ticket {
 	return t
 }
 
-// leave returns a ticket. It must be called once.
+// leave returns a ticket. It must be called exactly once for each ticket.
 func (q *queue) leave(t *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if i := slices.Index(q.waiting, t); i >= 0 {
 		q.waiting = slices.Delete(q.waiting, i, i+1)
-		return // it had no slot
+		return // the ticket had no slot
 	}
 	q.taken--
 	if q.takenOf[t.registry]--; q.takenOf[t.registry] == 0 {
@@ -60,7 +59,7 @@ func (q *queue) leave(t *ticket) {
 	q.serve()
 }
 
-// serve gives free slots to waiting tickets, in order. It is called with mu held.
+// serve gives free slots to waiting tickets, in order. mu must be held.
 func (q *queue) serve() {
 	q.waiting = slices.DeleteFunc(q.waiting, func(t *ticket) bool {
 		if q.all > 0 && q.taken >= q.all || q.each > 0 && q.takenOf[t.registry] >= q.each {

@@ -16,8 +16,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// The files have the kubelet's format (KEP-2535), so that a node can change between both. The
-// kubelet writes v1beta1, or v1alpha1 with the same fields, and reads both.
+// The files have the kubelet's format (KEP-2535), so that a node can change between agent and
+// kubelet. The kubelet writes v1beta1, or v1alpha1 with the same fields, and reads both.
 const (
 	recordVersion    = "kubelet.config.k8s.io/v1beta1"
 	recordVersionOld = "kubelet.config.k8s.io/v1alpha1"
@@ -100,8 +100,8 @@ func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	return r, checkFile(name, r.TypeMeta, recordKind, r.ImageRef)
 }
 
-// checkFile validates kind, version and name of a file. A record that was copied to another
-// image's file name is refused: it would give access to that image.
+// checkFile validates kind, version and name of a file. It rejects a record under the file name
+// of another image, which would give access to that image.
 func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	switch {
 	case t.Kind != kind || t.APIVersion != recordVersion && t.APIVersion != recordVersionOld:
@@ -112,18 +112,18 @@ func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	return nil
 }
 
-// writeRecord replaces a file atomically by the JSON of v. If it returns nil, the new file
-// survives a crash; otherwise the file is either the old or the new one.
+// writeRecord replaces a file atomically by the JSON of v. After success, the new file survives a
+// crash; after an error, the file has either the old or the new content.
 //
-// Package checkpoint is not used here, since the kubelet could not read its header. records.disk
-// must be held: the name of the temporary file is not unique. The content is synced before the
-// rename, and the directory after it.
+// Package checkpoint is not used, since the kubelet could not read its header. The caller must
+// hold records.disk, because the name of the temporary file is not unique. The content is synced
+// before the rename, and the directory after it.
 func writeRecord(dir, name string, v any) (err error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	// Only the agent may read them: the records say which pod may use which image.
+	// Readable only by the agent, since the records decide which pod may use which image.
 	if err := safefile.MakeDirs(dir, 0o700); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func writeRecord(dir, name string, v any) (err error) {
 			_ = held.Remove(temp)
 		}
 	}()
-	// Remove a file from a crash; Create needs a new one.
+	// Remove a file that a crash left: Create fails if the file exists.
 	if err := held.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -159,8 +159,8 @@ func writeRecord(dir, name string, v any) (err error) {
 	return safefile.SyncDir(dir)
 }
 
-// removeRecord removes a file without a sync, so it may exist again after a crash. Then an
-// intent is settled again, and a record pruned again.
+// removeRecord removes a file without a sync, so the file may exist again after a crash. Then an
+// intent is settled again, or a record pruned again.
 func removeRecord(dir, name string) error {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -168,9 +168,9 @@ func removeRecord(dir, name string) error {
 	return nil
 }
 
-// readRecords calls each for every record file of a directory; broken is the error of reading
-// it. It removes temporary files of a crash, and ignores other files. A missing directory counts
-// as empty.
+// readRecords calls each for every record file of a directory. broken is the error of reading
+// that file, or nil. It removes temporary files of a crash and ignores other files. A missing
+// directory counts as empty.
 func readRecords(dir string, each func(name string, b []byte, broken error)) error {
 	held, err := safefile.OpenDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -197,8 +197,7 @@ func readRecords(dir string, each func(name string, b []byte, broken error)) err
 	return nil
 }
 
-// Limits for reading. A node has some hundred images, and a record has some hundred bytes per
-// secret.
+// Limits for reading. A node has some hundred images, and a record some hundred bytes per secret.
 const (
 	maxRecords = 100_000
 	maxRecord  = 16 << 20 // bytes

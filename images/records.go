@@ -13,23 +13,23 @@ import (
 // records has the files of Config.Records and an index of them. Only the first look-up reads the
 // disk.
 //
-// A pull writes its intent to the disk before it calls the runtime, and removes it after its
-// record is written. An intent that is found at the start belongs to a pull that a crash
-// interrupted; it is settled.
+// A pull writes an intent to the disk before it calls the runtime, and removes the intent after
+// its record is written. An intent that exists at the start belongs to a pull that a crash
+// interrupted; settle finds out whether that pull left an image.
 type records struct {
 	dir string
 	log *zap.Logger
 	met *metrics
 
-	// There are two locks, so that a look-up does not wait for the disk once the files are read.
+	// Two locks, so that a look-up does not wait for disk writes once the index is loaded.
 	disk    sync.Mutex // held while files are changed; locked before mu
 	trouble string     // error of the last reading; guarded by disk
 
 	// mu guards the index below.
 	mu      sync.Mutex
 	loaded  bool
-	pulled  map[string]*entry  // by file name, as the files are
-	intents map[string]*intent // likewise
+	pulled  map[string]*entry  // by file name
+	intents map[string]*intent // by file name
 }
 
 // entry is one record. It is immutable, so readers need no lock.
@@ -55,8 +55,8 @@ func newRecords(dir string, log *zap.Logger, met *metrics) *records {
 // path returns a subdirectory of Config.Records.
 func (s *records) path(dir string) string { return filepath.Join(s.dir, dir) }
 
-// load reads the files once. After an error, the next call tries again; meanwhile any image may
-// be a pulled one.
+// load reads the files once. After an error, the next call tries again. Until it succeeds, no
+// image counts as preloaded.
 func (s *records) load() error {
 	s.mu.Lock()
 	loaded := s.loaded
@@ -69,10 +69,10 @@ func (s *records) load() error {
 	return s.loadLocked()
 }
 
-// loadLocked reads all files into the index. disk is held. A file that cannot be read is indexed
-// as unreadable: without an entry, its image would count as preloaded, which every pod may use.
+// loadLocked reads all files into the index. disk must be held. An unreadable file is indexed
+// too: without an entry its image would count as preloaded, and every pod could use it.
 func (s *records) loadLocked() error {
-	if s.loaded { // changed only with disk and mu held
+	if s.loaded { // needs only disk: it changes with both locks held
 		return nil
 	}
 	pulled, intents := map[string]*entry{}, map[string]*intent{}
@@ -91,7 +91,7 @@ func (s *records) loadLocked() error {
 	})
 	if err == nil {
 		err = readRecords(s.path(intentDir), func(name string, b []byte, broken error) {
-			// No pull of this process will end it.
+			// It belongs to no pull of this process, so it has to be settled.
 			i := &intent{unsure: true}
 			var read *pullIntent
 			if broken == nil {
@@ -106,7 +106,7 @@ func (s *records) loadLocked() error {
 		})
 	}
 	if err != nil {
-		// Logged once, although each pod tries again.
+		// Each pod tries again, so only a changed error is logged.
 		if err.Error() != s.trouble {
 			s.trouble = err.Error()
 			s.log.Warn("failed to read records of pulled images; pulling images again on use", zap.Error(err))
@@ -121,14 +121,13 @@ func (s *records) loadLocked() error {
 	return nil
 }
 
-// count updates the gauges. mu is held.
+// count updates the gauges. mu must be held.
 func (s *records) count() {
 	s.met.records.Set(float64(len(s.pulled)))
 	s.met.intents.Set(float64(len(s.intents)))
 }
 
-// look returns the record of an image with that reference. It reads the disk only the first
-// time.
+// look returns the record of the image with a reference. Only the first call reads the disk.
 func (s *records) look(ref, image string) known {
 	if s.load() != nil {
 		return known{unreadable: true}
@@ -140,17 +139,17 @@ func (s *records) look(ref, image string) known {
 		k.record, k.unreadable = e.record, e.record == nil
 	}
 	if i := s.intents[recordName(image)]; i != nil {
-		// An image from before the pull does not come from it.
+		// An image that was present before the pull is not a result of it.
 		k.pulling = i.before != ref
 		if i.image == "" {
-			i.image = image // now it can be settled
+			i.image = image // the name is known now, so that the intent can be settled
 		}
 	}
 	return k
 }
 
-// begin records the intent of a pull. before is the reference of the present image with this
-// name. If begin fails, the pull must not be made: after a crash its image would count as
+// begin writes the intent to pull an image. before is the reference of the image that is present
+// under this name. If begin fails, the image must not be pulled: after a crash it would count as
 // preloaded. Each successful begin needs one end.
 func (s *records) begin(image, before string) error {
 	s.disk.Lock()
@@ -162,7 +161,7 @@ func (s *records) begin(image, before string) error {
 	s.mu.Lock()
 	i := s.intents[name]
 	s.mu.Unlock()
-	// An intent with an unreadable file is written again, now that its image is known.
+	// An unreadable intent is written again, since its image is known now.
 	if i == nil || i.image == "" {
 		file := pullIntent{Image: image}
 		file.APIVersion, file.Kind = recordVersion, intentKind
@@ -182,9 +181,9 @@ func (s *records) begin(image, before string) error {
 	return nil
 }
 
-// end ends one begin. sure means that the result of the pull is recorded. The last end removes
-// the intent; but if one of the pulls was not sure, the intent stays to be settled, and end
-// returns true.
+// end ends one begin. sure means that the result of the pull is recorded. The last end of an
+// image removes the intent, unless one of the pulls was not sure. Then end returns true, and the
+// intent has to be settled.
 func (s *records) end(image string, sure bool) (open bool) {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -195,15 +194,15 @@ func (s *records) end(image string, sure bool) (open bool) {
 	i.unsure = i.unsure || !sure
 	last, open := i.running == 0, i.unsure
 	s.mu.Unlock()
-	// The record is written by now, so after a crash at least one of both exists.
+	// The record has been written by now, so that a crash leaves the record, the intent, or both.
 	if last && !open {
 		s.drop(name)
 	}
 	return last && open
 }
 
-// drop removes an intent. disk is held. If its file cannot be removed, it is settled again after
-// a restart, which is harmless.
+// drop removes an intent. disk must be held. If the file cannot be removed, the intent is settled
+// again after a restart, which is harmless.
 func (s *records) drop(name string) {
 	if err := removeRecord(s.path(intentDir), name); err != nil {
 		s.log.Warn("failed to remove record of unfinished pull", zap.String("file", name), zap.Error(err))
@@ -214,8 +213,8 @@ func (s *records) drop(name string) {
 	s.count()
 }
 
-// unsettled returns the images of intents that have to be settled. Intents with an unknown image
-// wait until it is requested.
+// unsettled returns the images whose intents have to be settled. An intent with an unknown image
+// waits until that image is requested.
 func (s *records) unsettled() (images []string) {
 	if s.load() != nil {
 		return nil
@@ -230,9 +229,10 @@ func (s *records) unsettled() (images []string) {
 	return images
 }
 
-// settle ends an intent of an interrupted pull. ref is the reference of the image that is
+// settle ends the intent of an interrupted pull. ref is the reference of the image that is
 // present now; "" for none. A new image without a record gets a record without credentials, so
-// each pod needs the registry's permission. A pull that begins meanwhile takes over the intent.
+// that each pod needs the registry's permission. If a new pull of the image has begun, that pull
+// ends the intent instead.
 func (s *records) settle(image, ref string) {
 	name := recordName(image)
 	s.mu.Lock()
@@ -244,12 +244,12 @@ func (s *records) settle(image, ref string) {
 		return
 	}
 	if came && s.note(ref, repository(image), pullCredentials{}) != nil {
-		return // logged by note; the intent stays
+		return // note has logged the error; the intent stays
 	}
 	s.disk.Lock()
 	defer s.disk.Unlock()
 	s.mu.Lock()
-	// mu was released for note: check again.
+	// mu was not held during note, so check again.
 	done = s.intents[name] != i || i.running > 0
 	s.mu.Unlock()
 	if !done {
@@ -257,9 +257,9 @@ func (s *records) settle(image, ref string) {
 	}
 }
 
-// note records that a registry accepted creds for an image. Errors are logged; a record that
-// could not be written stays in memory and is written with the next one. An error of load means
-// that nothing was recorded.
+// note records that a registry accepted creds for an image. A record that cannot be written is
+// logged, kept in memory, and written by the next call. If load fails, nothing is recorded and
+// the error is returned.
 func (s *records) note(ref, repository string, creds pullCredentials) error {
 	s.disk.Lock()
 	defer s.disk.Unlock()
@@ -275,7 +275,7 @@ func (s *records) note(ref, repository string, creds pullCredentials) error {
 	s.mu.Unlock()
 	record, changed := e.record.updated(ref, repository, creds, now)
 	var err error
-	// Most calls change nothing, so they write nothing.
+	// Most calls change nothing and write nothing.
 	if changed || e.unsaved {
 		if err = writeRecord(s.path(recordDir), name, record); err != nil {
 			err = fmt.Errorf("record of a pulled image: %w", err)
@@ -304,7 +304,7 @@ func (s *records) prune(present []string, since time.Time) error {
 	var gone []string
 	s.mu.Lock()
 	for name, e := range s.pulled {
-		// A pull that ended after the list began is not in the list.
+		// A pull that ended after the list was requested is not in the list.
 		if !keep[name] && e.touched.Before(since) {
 			gone = append(gone, name)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// settleTimeout limits the delay of a request by interrupted pulls, which are settled first.
+	// settleTimeout limits how long a request waits until interrupted pulls are settled.
 	settleTimeout = 10 * time.Second
 	// settleAgain is the time between two attempts to settle pulls.
 	settleAgain = time.Minute
@@ -25,7 +25,8 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 	if m.records == nil {
 		return nil
 	}
-	// The image of an interrupted pull may be in present, and gets its record first.
+	// An image of an interrupted pull needs its record before Prune compares records with
+	// present.
 	m.recoverPulls(ctx)
 	if err := m.records.prune(present, since); err != nil {
 		return fmt.Errorf("images: prune: %w", err)
@@ -34,13 +35,14 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 }
 
 // mayUse reports whether a pod may use a present image without asking the registry. It reads
-// secrets and accounts only if the records need them: not for preloaded and public images.
+// secrets and accounts only if the decision depends on them, which it does not for preloaded and
+// public images.
 func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image) bool {
 	if m.records == nil {
 		return true
 	}
 	v := m.policy.decide(img.Ref, name, m.records.look(img.Ref, name), func() asker {
-		// An invalid secret gives no access; a pull would report it.
+		// An invalid secret gives no access. A pull would report the error.
 		creds, _, _ := lookup(name, r.Secrets)
 		a := asker{accounts: m.accounts(ctx, r, name)}
 		for _, c := range creds {
@@ -50,13 +52,13 @@ func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image
 	})
 	m.met.checks.WithLabelValues(v.result).Inc()
 	if !v.learn.none() {
-		_ = m.records.note(img.Ref, repository(name), v.learn) // logged by note
+		_ = m.records.note(img.Ref, repository(name), v.learn) // note has logged the error
 	}
 	return v.use
 }
 
-// accounts returns the service accounts of a pod: its own, or those that the keyrings return for
-// it.
+// accounts returns the service accounts of a pod: Request.ServiceAccount, and those that the
+// keyrings return.
 func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []ServiceAccount) {
 	if r.ServiceAccount != nil {
 		out = append(out, *r.ServiceAccount)
@@ -72,10 +74,9 @@ func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []S
 	return out
 }
 
-// usedBy returns the pullCredentials after a pull with the n-th credential, counted from 1; 0
-// means without. All waiters had the same credential, but maybe from different secrets. A pull
-// with the node's own credentials, or without any, makes the image available to every pod of the
-// node.
+// usedBy returns the credentials to record after a pull with the n-th credential, counted from 1;
+// 0 means without. All waiters had this credential, but possibly from different Secrets. If it
+// belongs to the node, or there was none, every pod of the node may use the image.
 func usedBy(n int, all [][]credential) (out pullCredentials) {
 	if n == 0 {
 		return pullCredentials{NodePodsAccessible: true}
@@ -97,23 +98,23 @@ func usedBy(n int, all [][]credential) (out pullCredentials) {
 	return out
 }
 
-// onRecord makes a pull with its records, in this order: intent, pull, record, removal of the
-// intent. So after a crash a pulled image always has an intent or a record.
+// onRecord runs pull with its records: it writes the intent, pulls, writes the record and removes
+// the intent. So a pulled image has an intent or a record even after a crash.
 func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, error)) (pulled, error) {
 	if m.records == nil {
 		return pull()
 	}
-	// A present image may be preloaded, and a failed pull must not make it private.
+	// The present image may be preloaded. If the pull fails, it must not become private.
 	name, before := f.spec.GetImage(), ""
 	if img, err := m.status(ctx, f.spec); err == nil && img != nil {
 		before = img.Ref
 	}
-	// After ctx has ended, the status is unknown.
+	// If ctx has ended, the status above is not reliable.
 	if err := ctx.Err(); err != nil {
 		return pulled{}, err
 	}
 	if err := m.records.begin(name, before); err != nil {
-		// Records have no effect, so an error must not prevent the pull.
+		// With NeverVerify, records have no effect, so an error must not prevent the pull.
 		if m.policy.verify == NeverVerify {
 			m.cfg.Log.Warn("failed to record unfinished pull; pulling without a record", zap.String("image", name), zap.Error(err))
 			return pull()
@@ -123,12 +124,12 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	got, err := pull()
 	sure := false
 	if err == nil && got.ref != "" {
-		// All waiters are recorded; after landed no caller can join.
+		// Records the credentials of all waiters. No caller can join after landed.
 		sure = m.records.note(got.ref, repository(name), usedBy(got.used, m.landed(f))) == nil
 	}
 	if m.records.end(name, sure) {
-		// The image may be present nevertheless, for example if the pull was cancelled at the
-		// last moment. ctx may have ended.
+		// The pull may have succeeded even so, for example if it was cancelled at the last
+		// moment. A new context is needed, since ctx may have ended.
 		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 		defer cancel()
 		m.settle(sctx, f.spec)
@@ -136,11 +137,11 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	return got, err
 }
 
-// settle settles a pull whose result is unknown.
+// settle settles an intent whose pull has an unknown result.
 func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
 	img, err := m.status(ctx, spec)
 	switch {
-	case err != nil: // later
+	case err != nil: // a later request tries again
 	case img == nil:
 		m.records.settle(spec.GetImage(), "")
 	default:
@@ -148,9 +149,9 @@ func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
 	}
 }
 
-// recoverPulls settles pulls that a crash or an unreachable runtime interrupted. One caller does
-// it while others wait, for about settleTimeout at most or until ctx ends. Failures are tried
-// again after settleAgain.
+// recoverPulls settles the intents of pulls that a crash or an unreachable runtime interrupted.
+// One caller does this while others wait, until ctx ends or for about settleTimeout. Failures are
+// tried again after settleAgain.
 func (m *Manager) recoverPulls(ctx context.Context) {
 	if len(m.records.unsettled()) == 0 {
 		return
@@ -161,7 +162,7 @@ func (m *Manager) recoverPulls(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	// Another caller has just tried.
+	// Another caller has tried recently.
 	if time.Now().Before(m.recoverAt) {
 		return
 	}
@@ -170,7 +171,7 @@ func (m *Manager) recoverPulls(ctx context.Context) {
 	for _, image := range m.records.unsettled() {
 		m.settle(sctx, &runtimeapi.ImageSpec{Image: image})
 	}
-	if ctx.Err() == nil { // else the next caller goes on
+	if ctx.Err() == nil { // otherwise the next caller continues
 		m.recoverAt = time.Now().Add(settleAgain)
 	}
 }

@@ -37,12 +37,12 @@ const (
 // policy is a validated Verify with its allow list. It is immutable.
 type policy struct {
 	verify Verify
-	exact  []string // repositories
+	exact  []string // full names of repositories
 	under  []string // prefixes of repositories; each ends in a slash
 }
 
 // newPolicy validates both values; the error has all mistakes. An empty verify means
-// NeverVerifyPreloadedImages, the kubelet's default.
+// NeverVerifyPreloadedImages, as in the kubelet.
 func newPolicy(verify Verify, allowlist []string) (policy, error) {
 	p := policy{verify: verify}
 	var errs []error
@@ -70,7 +70,7 @@ var errPattern = errors.New("want a repository without tag and digest, or whole 
 
 // allow adds a pattern to the allow list. It expands short names, as for images.
 func (p *policy) allow(pattern string) error {
-	// Two elements, since docker.io/x alone would become docker.io/library/x.
+	// Two elements, since docker.io/x would be expanded to docker.io/library/x.
 	const any = "x/x"
 	if begin, ok := strings.CutSuffix(pattern, "/*"); ok {
 		named, err := reference.ParseNormalizedNamed(begin + "/" + any)
@@ -92,7 +92,7 @@ func (p *policy) allow(pattern string) error {
 }
 
 // spares reports whether an image is exempt from verification. ours means that this agent or a
-// kubelet pulled it, or that a pull of it is unfinished.
+// kubelet has pulled it or may be pulling it.
 func (p *policy) spares(image string, ours bool) bool {
 	switch p.verify {
 	case NeverVerify:
@@ -117,8 +117,8 @@ func repository(image string) string {
 	return named.Name()
 }
 
-// asWritten returns an image's name without tag and digest, not expanded. Records may use that
-// name too. A colon before the last slash belongs to the port.
+// asWritten returns an image's name without tag and digest, as written: not expanded. Records may
+// use that name too. A colon before the last slash belongs to the port.
 func asWritten(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
@@ -127,16 +127,16 @@ func asWritten(image string) string {
 	return image
 }
 
-// known has the records of an image.
+// known is what the records say about an image.
 type known struct {
 	record     *pulledRecord // nil if there is none
-	unreadable bool          // there is, or may be, an unreadable record
-	pulling    bool          // a pull of it is unfinished
+	unreadable bool          // a record is, or may be, unreadable
+	pulling    bool          // a pull of the image has not ended
 }
 
 // asker has the credentials and accounts of a pod that wants to use an image.
 type asker struct {
-	secrets  []pullSecret // credentials for the image
+	secrets  []pullSecret // for this image
 	accounts []ServiceAccount
 }
 
@@ -144,25 +144,24 @@ type asker struct {
 type verdict struct {
 	use    bool
 	result string          // for the metric
-	learn  pullCredentials // to be added to the record; usually empty
+	learn  pullCredentials // credentials to add to the record; usually empty
 }
 
-// decide reports whether a pod may use a present image without asking the registry. It is pure.
-// who is called only if the pod's credentials matter.
+// decide reports whether a pod may use a present image without asking the registry. It has no
+// side effects. It calls who only if the pod's credentials matter.
 //
-// The kubelet accepts a Secret with a recorded name even if its content has changed, as long as
+// The kubelet accepts a Secret by its recorded name, even if its content has changed, as long as
 // fewer than a hundred are stored. So a user who may write Secrets could use an image that the
-// registry refuses, and a rotation would not lock anyone out. Here only the content counts:
-// changed content needs one pull, and is recorded then. The cases go from the general to the
-// specific.
+// registry denies, and rotating a Secret would not revoke access. Here only the content counts:
+// changed content needs one pull, and is recorded then.
 func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 	switch {
 	case p.verify == NeverVerify:
 		return verdict{use: true, result: checkPolicy}
-	// Without a reference there is nothing to look up.
+	// Without a reference, no record can be looked up.
 	case ref == "":
 		return verdict{result: checkMustPull}
-	// An unreadable record must not make an image available to all pods.
+	// An unreadable record must not make the image available to all pods.
 	case k.unreadable:
 		return verdict{result: checkUnreadable}
 	case p.spares(image, k.record != nil || k.pulling):
@@ -187,8 +186,8 @@ func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 		}
 		v := verdict{use: true, result: checkRecord}
 		if !slices.Contains(creds.KubernetesSecrets, s) {
-			// The same credential in another Secret: record it too, so that it counts after the
-			// first one is dropped.
+			// The same credential in another Secret is recorded too, so that access remains when
+			// the first Secret is dropped from the record.
 			v.learn.KubernetesSecrets = []pullSecret{s}
 		}
 		return v
