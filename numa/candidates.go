@@ -5,26 +5,24 @@ import (
 	"slices"
 )
 
-// maxAllSubsets is the number of nodes up to which every set of them is a
-// candidate: the most that the kubelet allows by default
-// (max-allowable-numa-nodes), with 255 sets.
+// maxAllSubsets is the number of nodes up to which every subset of them is a candidate. It is the
+// kubelet's default of max-allowable-numa-nodes, and gives 255 sets.
 const maxAllSubsets = 8
 
-// Candidates returns the sets of nodes for which resource managers compute hints,
-// in ascending order of size and lexicographic within a size. Each manager uses
-// those that have enough of its resource.
+// Candidates returns the sets of nodes for which resource managers compute hints, in ascending
+// order of size and lexicographic within a size. Each manager uses the sets that have enough of
+// its resource.
 //
-// A machine of up to 8 nodes has all sets, as in the kubelet. On larger ones that
-// would be too many. There, four groups of nodes are used: nodes with CPUs, with
-// memory, with either, and with both. A group of up to 8 nodes has all its sets. A
-// larger group is sorted so that near nodes are neighbours, and has the runs of
-// that order: single nodes, neighbours, sockets, and so on up to the whole group.
-// Each single node and the set of all nodes are added. With n nodes, that makes at
-// most 2n(n+1) + n + 1 sets from runs, and 765 from small groups.
+// On a machine of up to 8 nodes these are all sets, as in the kubelet. On a larger machine there
+// would be too many. There, Candidates takes four groups of nodes: those with CPUs, with memory,
+// with either, and with both. A group of up to 8 nodes contributes all its sets. A larger group
+// is sorted so that near nodes are neighbours, and contributes the runs of that order: single
+// nodes, neighbours, sockets, and so on up to the whole group. Each single node and the set of
+// all nodes are added. With n nodes, that makes at most 2n(n+1) + n + 1 sets from runs, and 765
+// from small groups.
 //
-// The intersection of two candidates is a candidate or empty, which keeps merging
-// cheap on large machines. The caller may change the returned list. Equal machines
-// give equal lists.
+// The intersection of two candidates is a candidate or empty, so that merging stays cheap on
+// large machines. The caller may modify the returned list. Equal machines give equal lists.
 func Candidates(m Machine) []NodeSet {
 	all := m.AllNodes()
 	var sets []NodeSet
@@ -33,8 +31,8 @@ func Candidates(m Machine) []NodeSet {
 	} else {
 		cpu, memory := m.withCPUs(), m.withMemory()
 		order := m.byNearness()
-		// CPU managers ask for nodes with CPUs, memory managers for those with
-		// memory, and devices may be near either.
+		// CPU managers need nodes with CPUs, memory managers nodes with memory, and devices may
+		// be near either.
 		for _, group := range []NodeSet{cpu, memory, cpu | memory, cpu & memory} {
 			if group.Len() <= maxAllSubsets {
 				sets = subsets(sets, group)
@@ -47,7 +45,7 @@ func Candidates(m Machine) []NodeSet {
 		}
 		sets = append(sets, all)
 	}
-	// Groups overlap: equal sets become neighbours and go.
+	// Groups overlap, so remove duplicates: sorting makes equal sets neighbours.
 	slices.SortFunc(sets, bySize)
 	return slices.Compact(sets)
 }
@@ -72,8 +70,8 @@ func (m Machine) withMemory() NodeSet {
 	return s
 }
 
-// subsets appends every set that is not empty. Subtracting 1 within the bits of the
-// set goes from one subset to the next, in descending order.
+// subsets appends every non-empty subset of a set. Subtracting 1 within the bits of the set leads
+// from one subset to the next, in descending order.
 func subsets(to []NodeSet, of NodeSet) []NodeSet {
 	for s := of; s != 0; s = (s - 1) & of {
 		to = append(to, s)
@@ -81,8 +79,8 @@ func subsets(to []NodeSet, of NodeSet) []NodeSet {
 	return to
 }
 
-// runs appends every run of a group's nodes in an order. Two runs have a run in
-// common, or nothing, as Candidates promises.
+// runs appends every run of consecutive nodes of a group, in the given order. Two runs have a run
+// or nothing in common, as Candidates promises.
 func runs(to []NodeSet, order []int, group NodeSet) []NodeSet {
 	order = slices.DeleteFunc(slices.Clone(order), func(id int) bool { return !group.Has(id) })
 	for first := range order {
@@ -100,7 +98,7 @@ func bySize(s, t NodeSet) int {
 	if c := cmp.Compare(s.Len(), t.Len()); c != 0 {
 		return c
 	}
-	// The first node that only one of them has decides.
+	// The smallest node that is in only one of the two sets decides.
 	differ := s ^ t
 	switch lowest := differ & -differ; {
 	case differ == 0:
@@ -130,7 +128,7 @@ func (m Machine) byNearness() []int {
 			others = append(others, n)
 		}
 	}
-	// The order is total, so that equal machines have equal chains.
+	// The order is total, so that equal machines give equal results.
 	near := func(at Node) func(a, b Node) int {
 		here := socket[at.ID]
 		elsewhere := func(n Node) int {
@@ -155,12 +153,11 @@ func (m Machine) byNearness() []int {
 		chain = append(chain, next)
 		rest = slices.DeleteFunc(rest, func(n Node) bool { return n.ID == next.ID })
 	}
-	// A node of memory alone, such as a CXL device, is used from the CPUs nearest
-	// to it.
+	// A node without CPUs, such as a CXL device, is used from the CPUs nearest to it.
 	behind := map[int][]int{}
 	for _, n := range others {
 		host := n
-		// A machine without CPUs is not valid; it gets an empty order.
+		// A machine without CPUs is invalid; its order is empty.
 		if len(chain) > 0 {
 			host = slices.MinFunc(chain, near(n))
 		}

@@ -16,7 +16,7 @@ const MaxCPUs = 8192
 // value; compare with [CPUSet.Equal]. Bit i%64 of word i/64 stands for CPU i. Words
 // have no trailing zeros, so that equal sets have equal words.
 type CPUSet struct {
-	words []uint64 // never changed after it was made; no zero words at the end
+	words []uint64 // never modified; the last word is not zero
 }
 
 // CPUs returns the set of some CPUs. It panics if an ID is not within 0 and
@@ -36,15 +36,15 @@ func CPUs(ids ...int) CPUSet {
 	return CPUSet{w}
 }
 
-// ParseCPUs reads the kernel's list format (cpuset(7)), such as "0-3,8,10-11".
-// Order, overlaps and surrounding space do not matter; "" is the empty set. The
-// error quotes the part that is wrong.
+// ParseCPUs parses the kernel's list format (cpuset(7)), such as "0-3,8,10-11". Order, overlaps
+// and surrounding space do not matter; "" is the empty set. The error quotes the part that is
+// wrong.
 func ParseCPUs(s string) (CPUSet, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return CPUSet{}, nil
 	}
-	// A fixed array: numbers out of range are refused before they cost memory.
+	// A fixed array: numbers out of range are rejected before memory is allocated for them.
 	var w [MaxCPUs / 64]uint64
 	for part := range strings.SplitSeq(s, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
@@ -69,7 +69,7 @@ func ParseCPUs(s string) (CPUSet, error) {
 	return trimmed(slices.Clone(w[:])), nil
 }
 
-// cpuID reads the number of a CPU. Signs are refused.
+// cpuID parses the number of a CPU, without a sign.
 func cpuID(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= MaxCPUs {
@@ -78,7 +78,7 @@ func cpuID(s string) (int, error) {
 	return int(n), nil
 }
 
-// trimmed takes w over. It restores the rule that the last word is not zero.
+// trimmed returns the set of w without trailing zero words. It takes ownership of w.
 func trimmed(w []uint64) CPUSet {
 	for len(w) > 0 && w[len(w)-1] == 0 {
 		w = w[:len(w)-1]
@@ -188,7 +188,7 @@ func (s *CPUSet) UnmarshalText(text []byte) error {
 	return err
 }
 
-// listFormat writes ascending numbers with their runs joined.
+// listFormat formats ascending numbers, with ranges for consecutive ones.
 func listFormat(ids iter.Seq[int]) string {
 	var b []byte
 	first, last := -1, -1

@@ -1,11 +1,11 @@
 package numa
 
-// Hint says that a request can be served from some NUMA nodes.
+// Hint is a set of NUMA nodes that can serve a request.
 type Hint struct {
 	// Nodes are the nodes; 0 means any.
 	Nodes NodeSet
-	// Preferred reports that fewer nodes of this machine could not serve the
-	// request, even if they were idle.
+	// Preferred reports that no smaller set of nodes could serve the request, even if all nodes
+	// were idle.
 	Preferred bool
 }
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Machine is the CPUs and NUMA nodes of a machine. It is shared and read-only after
-// it was created.
+// Machine describes the CPUs and NUMA nodes of a machine. It is shared, and read-only after its
+// creation.
 type Machine struct {
 	// CPUs are the logical CPUs that are online, in ascending order of ID.
 	CPUs []CPU
@@ -36,13 +36,12 @@ type Node struct {
 	Memory uint64
 	// HugePages is the number of huge pages by page size in bytes.
 	HugePages map[uint64]uint64
-	// Distances are the distances to every node, in the order of Machine.Nodes,
-	// with 10 for the node itself (ACPI, System Locality Information Table). Nil
-	// means that they are not known.
+	// Distances are the distances to all nodes, in the order of Machine.Nodes; that to the node
+	// itself is 10 (ACPI, System Locality Information Table). Nil means that they are unknown.
 	Distances []int
 }
 
-// Validate returns all faults of m. It is for machines made by hand: [ReadSysfs]
+// Validate returns all mistakes in m. Machines that a program builds itself need it; [ReadSysfs]
 // calls it.
 func (m Machine) Validate() error {
 	var errs []error
@@ -58,7 +57,7 @@ func (m Machine) Validate() error {
 		if n.ID < 0 || n.ID >= MaxNodes {
 			bad("Nodes[%d].ID is %d; want 0 to %d", i, n.ID, MaxNodes-1)
 		}
-		// Searches by ID are binary.
+		// Nodes are found by binary search, so they must be sorted.
 		if i > 0 && m.Nodes[i-1].ID >= n.ID {
 			bad("Nodes[%d].ID is %d after %d; want ascending numbers", i, n.ID, m.Nodes[i-1].ID)
 		}

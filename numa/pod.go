@@ -1,6 +1,6 @@
 package numa
 
-// Pod is the requests of a pod, as numbers.
+// Pod has the resource requests of a pod, as numbers.
 type Pod struct {
 	UID string
 	// Guaranteed reports whether the pod's QoS class is Guaranteed: only such pods
@@ -41,7 +41,7 @@ type Resources struct {
 	HugePages map[uint64]uint64
 	// Extended are the requested numbers of devices, by extended resource.
 	Extended map[string]int
-	// Bound reports that CPU and memory have requests and equal limits.
+	// Bound reports that requests of CPU and memory are set and equal the limits.
 	Bound bool
 }
 

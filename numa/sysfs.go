@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// ReadSysfs reads the machine from the root of a host's file system: os.DirFS("/"),
-// or the mount point of the host's root. If CPUs are switched on or off meanwhile,
-// the result may be inconsistent: read again.
+// ReadSysfs reads the machine from the root of a host's file system: os.DirFS("/"), or the mount
+// point of the host's root. If CPUs go online or offline during the call, the result may be
+// inconsistent; read it again.
 func ReadSysfs(root fs.FS) (Machine, error) {
 	r := reader{root}
 	online, err := r.cpus("sys/devices/system/cpu/online")
@@ -43,7 +43,7 @@ func ReadSysfs(root fs.FS) (Machine, error) {
 	return m, nil
 }
 
-// reader reads small files. Its errors name them.
+// reader reads small files. Its errors contain the file's name.
 type reader struct{ root fs.FS }
 
 func (r reader) text(name string) (string, error) {
@@ -54,7 +54,7 @@ func (r reader) text(name string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// named is err with the file's name, once.
+// named adds the file's name to err, unless it is already part of it.
 func named(name string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

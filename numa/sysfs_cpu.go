@@ -12,12 +12,12 @@ import (
 // noCache marks a CPU without a known cache.
 const noCache = -1
 
-// cpu reads one CPU without its node.
+// cpu reads one CPU, except its node.
 func (r reader) cpu(id int) (CPU, error) {
 	dir := path.Join(cpuDir(id), "topology")
 	name := path.Join(dir, "core_cpus_list")
 	siblings, err := r.cpus(name)
-	if errors.Is(err, fs.ErrNotExist) { // before Linux 5.3
+	if errors.Is(err, fs.ErrNotExist) { // the file's name before Linux 5.3
 		name = path.Join(dir, "thread_siblings_list")
 		siblings, err = r.cpus(name)
 	}
@@ -35,12 +35,12 @@ func (r reader) cpu(id int) (CPU, error) {
 	if err != nil {
 		return CPU{}, err
 	}
-	// The kernel writes -1 if the firmware does not number sockets.
+	// The kernel writes -1 if the firmware does not report socket numbers.
 	return CPU{ID: id, Core: first(siblings), Cache: cache, Socket: max(socket, 0)}, nil
 }
 
-// cache returns the first CPU of those that share the last-level cache of a CPU.
-// Attributes that the kernel does not know have no file; a cache without them is
+// cache returns the smallest ID among the CPUs that share the last-level cache of a CPU. The
+// kernel has no files for attributes that it does not know; a cache with a missing attribute is
 // ignored.
 func (r reader) cache(id int) (int, error) {
 	dir := path.Join(cpuDir(id), "cache")
@@ -92,8 +92,8 @@ func first(s CPUSet) int {
 	return -1
 }
 
-// siblingsAgree makes sure that the first CPU of a core says so itself, if it
-// is online. CPUs are sorted.
+// siblingsAgree returns an error if the first CPU of a core does not name itself as the first,
+// provided that it is online. cpus must be sorted by ID.
 func siblingsAgree(cpus []CPU) error {
 	for _, c := range cpus {
 		i, online := slices.BinarySearchFunc(cpus, c.Core, func(c CPU, id int) int { return c.ID - id })
@@ -105,7 +105,7 @@ func siblingsAgree(cpus []CPU) error {
 	return nil
 }
 
-// cacheBySocket treats the CPUs of a socket without known caches as sharing one.
+// cacheBySocket gives all CPUs of a socket the same cache if their caches are unknown.
 func cacheBySocket(cpus []CPU) {
 	lowest := map[int]int{}
 	for i, c := range cpus {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// nodes reads the nodes into m, and reports its CPUs which is theirs.
+// nodes reads the nodes into m, and sets the node of each of its CPUs.
 func (r reader) nodes(m *Machine, online CPUSet) error {
 	const dir = "sys/devices/system/node"
 	ids, err := r.numbered(dir, "node", "")
@@ -67,7 +67,7 @@ func (r reader) node(at string, id, nodes int) (Node, CPUSet, error) {
 	return n, cpus, nil
 }
 
-// onlyNode is for kernels without NUMA.
+// onlyNode reads the single node of a kernel without NUMA.
 func (r reader) onlyNode(m *Machine) error {
 	n := Node{Distances: []int{10}}
 	var err error
@@ -81,7 +81,7 @@ func (r reader) onlyNode(m *Machine) error {
 	return nil
 }
 
-// memory is MemTotal in bytes. A node's lines begin with "Node 0".
+// memory returns MemTotal in bytes. The lines of a node's file begin with "Node 0".
 func (r reader) memory(name string) (uint64, error) {
 	text, err := r.text(name)
 	if err != nil {

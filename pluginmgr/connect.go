@@ -25,13 +25,12 @@ const (
 	maxVersion  = 128
 	// maxPath limits the path of a socket (PATH_MAX of limits.h).
 	maxPath = 4096
-	// maxText limits the bytes of an error that are kept: a part of it comes from the
-	// plugin.
+	// maxText limits the bytes of an error that are kept, since parts of it come from the plugin.
 	maxText = 1 << 10
 )
 
-// check returns an error if an Info exceeds the limits or misses a field. The handler
-// checks the rest.
+// check returns an error if a field of an Info is missing or exceeds its limit. The handler
+// checks everything else.
 func (i Info) check() error {
 	var errs []error
 	if i.Type == "" || len(i.Type) > maxName {

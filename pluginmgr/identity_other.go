@@ -4,8 +4,8 @@ package pluginmgr
 
 import "os"
 
-// identify returns the identity of a socket: the time of its last change, which is that of
-// its creation.
+// identify returns the identity of a socket. It contains the modification time, which for a
+// socket is the time of its creation.
 func identify(path string) (identity, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -24,13 +24,13 @@ const (
 // Defaults and limits.
 const (
 	defaultRescan = time.Minute
-	// infoTimeout is longer than the kubelet's second, which is too short for
-	// a driver on a busy node that has just started.
+	// infoTimeout is longer than the kubelet's one second, which is too short for a driver that
+	// has just started on a busy node.
 	infoTimeout = 10 * time.Second
 	// notifyTimeout is the kubelet's.
 	notifyTimeout = 5 * time.Second
-	// handlerTimeout limits a call of a handler. The registration of a CSI driver
-	// makes a call with a deadline of 2 minutes.
+	// handlerTimeout limits a call of a handler. Registering a CSI driver includes a call with a
+	// deadline of 2 minutes.
 	handlerTimeout = 3 * time.Minute
 	// firstRetry and lastRetry are the kubelet's.
 	firstRetry = 500 * time.Millisecond

@@ -34,7 +34,7 @@ type use struct {
 	info    Info
 }
 
-// want sets the socket that exists now; nil means that it is gone.
+// want sets the identity of the socket that exists now; nil if there is none.
 func (s *socket) want(id *identity) {
 	s.mu.Lock()
 	same := s.desired == id || s.desired != nil && id != nil && *s.desired == *id
@@ -115,7 +115,7 @@ func (s *socket) leave() bool {
 	return true
 }
 
-// note records the result of an attempt, and logs an error if it has changed.
+// note records the result of an attempt, and logs an error that differs from the last one.
 func (s *socket) note(err error, pause time.Duration) {
 	s.mu.Lock()
 	before := s.trouble
@@ -140,8 +140,7 @@ func (s *socket) deregister() {
 	u.handler.Deregister(u.info.Name, u.info.Endpoint)
 }
 
-// register performs the handshake. The plugin counts as registered once it was notified of
-// that.
+// register performs the handshake. The plugin counts as registered only once it was notified.
 func (s *socket) register(ctx context.Context, id identity) error {
 	call, done := context.WithTimeout(ctx, infoTimeout)
 	defer done()
@@ -165,7 +164,7 @@ func (s *socket) register(ctx context.Context, id identity) error {
 		h, err = s.m.accept(ctx, info)
 	}
 	if err = brief(err); err != nil {
-		// An error of the notification has no effect: the handshake is tried again anyway.
+		// If this notification fails too, the retry will tell the plugin.
 		_ = notify(ctx, p, false, err.Error())
 		return err
 	}

@@ -112,8 +112,8 @@ func (w *walker) walk(dir string, depth int) error {
 	return nil
 }
 
-// watcher reports that something has changed in a directory or below it, by the kernel's
-// notifications. A scan finds out what has changed.
+// watcher watches a directory and its subdirectories for changes, with the kernel's
+// notifications. It reports only that something changed; a scan finds out what.
 type watcher struct {
 	fs   *fsnotify.Watcher
 	wake chan struct{}
@@ -143,20 +143,20 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 				if !e.Has(fsnotify.Create) && !e.Has(fsnotify.Remove) && !e.Has(fsnotify.Rename) {
 					continue
 				}
-			case err, ok := <-f.Errors: // an overflow among them
+			case err, ok := <-f.Errors: // including an overflow of the queue
 				if !ok {
 					return
 				}
 				log.Warn("event queue of plugin directory overflowed or failed; reading the directory again", zap.Error(err))
 			}
-			if err := w.add(dir); err != nil { // new directories too
+			if err := w.add(dir); err != nil { // also watches new directories
 				log.Warn("failed to watch directory of plugins", zap.Error(err))
 			}
 			select {
 			case w.wake <- struct{}{}:
 			default:
 			}
-			// Limits the rate of scans for a directory that changes all the time. Events
+			// Limits the rate of scans of a directory that changes permanently. Meanwhile, events
 			// wait in the kernel's queue, which reports an overflow.
 			select {
 			case <-w.done:
@@ -167,7 +167,7 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 	return w, nil
 }
 
-// add watches a directory and its subdirectories. Watching one of them again does no harm.
+// add watches a directory and its subdirectories. Watching a directory again has no effect.
 func (w *watcher) add(dir string) error {
 	var errs []error
 	add := func(path string) {
@@ -182,7 +182,7 @@ func (w *watcher) add(dir string) error {
 		}
 	})
 	if errors.Is(err, errTooMuch) {
-		err = nil // look returns this error
+		err = nil // look returns the same error
 	}
 	return errors.Join(append(errs, err)...)
 }

@@ -6,28 +6,27 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The search for the best common part of hints that are not all preferred. The
-// kubelet tries every combination of one hint each; here only sets are followed
-// that may still be the best.
+// The search for the best set of nodes that hints have in common, if not all of them are
+// preferred. The kubelet tries every combination of one hint each. This search drops sets that
+// can no longer lead to the best one.
 
-// search finds the best set of nodes that one member of each list have in common.
-// Lists are sorted by number and have no duplicates. A search is used for one call
-// by one goroutine.
+// search finds the best set of nodes that one member of each list have in common. Lists are
+// sorted by number and have no duplicates. A search serves one call and one goroutine.
 type search struct {
 	best
 	all   numa.NodeSet
 	lists [][]numa.NodeSet
-	tops  [][]numa.NodeSet // of each list, sets that are within no other
-	steps int              // that may still be taken
+	tops  [][]numa.NodeSet // for each list, its sets that no other of its sets contains
+	steps int              // steps left
 }
 
-// common returns the best set, or 0 if no choice has a node in common.
+// common returns the best set, or 0 if no combination has a node in common.
 //
-// It begins with the sets that need no search: members of one list that have a
-// superset in each other list. One of these is nearly always the best, and
-// often it is plain that nothing surpasses it. Otherwise it searches.
+// It first offers the sets that need no search: members of one list that have a superset in each
+// other list. Nearly always one of these is the best, and often it is certain that none can be
+// better. Otherwise it searches.
 func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.NodeSet {
-	reach := all // the result lies within it
+	reach := all // the result is a subset of it
 	for _, l := range lists {
 		var union numa.NodeSet
 		for _, s := range l {
@@ -35,7 +34,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 		}
 		reach &= union
 	}
-	// A list of nothing but the whole machine restricts no choice.
+	// A list that contains only the whole machine restricts nothing.
 	lists = slices.DeleteFunc(lists, func(l []numa.NodeSet) bool { return len(l) == 1 && l[0] == all })
 	switch {
 	case reach == 0:
@@ -43,13 +42,12 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	case len(lists) == 0:
 		return all
 	}
-	// Short lists first: few sets are reached early, and more of the rest is cut
-	// off.
+	// With short lists first, fewer sets are reached early, so more of the others can be dropped.
 	slices.SortFunc(lists, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
 	s := search{best: best{order: o, want: want}, all: all, lists: lists}
 	s.members()
-	// Which of the two searches is cheaper depends on the lists: the table's cost
-	// on the number of nodes alone.
+	// The cheaper of the two searches depends on the lists; the cost of the table depends on the
+	// number of nodes only.
 	switch n := all.Len(); {
 	case !s.belowPart(reach):
 	case n > maxDense:
@@ -62,10 +60,10 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	return s.nodes
 }
 
-// members offers the members of lists that have supersets in all other lists.
+// members offers the members of each list that have supersets in all other lists.
 func (s *search) members() {
 	s.steps = maxSteps
-	// The widest sets of a list are enough to find a superset.
+	// Only the widest sets of a list are needed to find a superset.
 	for _, l := range s.lists {
 		s.tops = append(s.tops, s.widest(l))
 	}
@@ -78,8 +76,8 @@ func (s *search) members() {
 	}
 }
 
-// widest returns the sets that are not contained in another set of the list. Supersets are
-// larger numbers, so the search starts at the end.
+// widest returns the sets that no other set of the list contains. A superset is the larger
+// number, so the loop runs from the end.
 func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	var top []numa.NodeSet
 	for _, nodes := range slices.Backward(sorted) {
@@ -93,8 +91,7 @@ func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	return top
 }
 
-// completes reports whether the lists from index from on have choices that contain
-// all of nodes.
+// completes reports whether each list from index from on has a set that contains all of nodes.
 func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	for _, top := range s.tops[from:] {
 		if !s.within(nodes, top) {
@@ -104,8 +101,7 @@ func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	return true
 }
 
-// within reports whether one of some sets contains nodes. It returns false once the
-// step limit is reached.
+// within reports whether one of the sets contains nodes. It returns false once no steps are left.
 func (s *search) within(nodes numa.NodeSet, sets []numa.NodeSet) bool {
 	if s.steps < 0 {
 		return false

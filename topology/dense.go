@@ -7,19 +7,19 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The search by counting, for machines of up to maxDense nodes. It is exact, and
-// its time does not depend on the length of the lists.
+// The search by counting, for machines of up to maxDense nodes. It is exact, and its time hardly
+// depends on the length of the lists.
 
 // maxDense is the number of nodes up to which a table of all sets is small:
 // 65,536 entries of 8 bytes.
 const maxDense = 16
 
-// dense finds all sets in common on machines with few nodes, by counting: how
-// many choices have T or more in common is the product of how many members of
-// each list contain T. Sums over all supersets and their inverse (zeta and
-// Möbius transform) take n·2ⁿ steps for n nodes, however long the lists are.
+// dense finds all sets that combinations have in common, by counting. The number of combinations
+// that have at least T in common is a product: for each list, the number of its members that
+// contain T. The sums over supersets and their inverse (zeta and Möbius transform) take n·2ⁿ
+// steps for n nodes, however long the lists are.
 func (s *search) dense() {
-	// IDs may have gaps: the table counts nodes and not IDs.
+	// IDs may have gaps, so the table has an entry for each set of nodes, not of IDs.
 	nodes := s.all.IDs()
 	table := func() []uint64 { return make([]uint64, 1<<len(nodes)) }
 	choices, more := table(), table()
@@ -27,13 +27,13 @@ func (s *search) dense() {
 	supersets(choices)
 	most := uint64(len(s.lists[0])) // the largest possible count
 	for _, l := range s.lists[1:] {
-		// The next product could overflow. A count that wraps to 0 would lose a
-		// set.
+		// The next product could overflow, and a count that wraps to 0 would lose a set.
+		// Reduce each count to 0 or 1: only these two cases matter in the end.
 		if most > math.MaxUint64/uint64(len(l)) {
 			exactly(choices)
 			most = 0
 			for i, n := range choices {
-				choices[i] = min(n, 1) // that there are some will do
+				choices[i] = min(n, 1)
 				most += choices[i]
 			}
 			supersets(choices)
@@ -48,22 +48,22 @@ func (s *search) dense() {
 	}
 	exactly(choices)
 	for i, n := range choices {
-		// 0 is the choice without a node in common.
+		// Set 0 stands for combinations without a common node.
 		if n > 0 && i > 0 {
 			s.offer(spread(uint64(i), nodes))
 		}
 	}
 }
 
-// count sets the table's entries of a list's members to 1.
+// count sets the table's entries for a list's members to 1.
 func count(table []uint64, list []numa.NodeSet, all numa.NodeSet) {
 	for _, s := range list {
 		table[pack(s, all)] = 1
 	}
 }
 
-// supersets replaces each entry by the sum over all its supersets. Each pass
-// handles one node: it adds entries with the bit to those without.
+// supersets replaces each entry by the sum over all its supersets. Each pass handles one node: it
+// adds the entries with the node's bit to those without.
 func supersets(table []uint64) {
 	for bit := 1; bit < len(table); bit <<= 1 {
 		for at := 0; at < len(table); at += 2 * bit {
@@ -87,8 +87,7 @@ func exactly(table []uint64) {
 	}
 }
 
-// pack numbers the nodes of all from 0, in their order, and gives s in these
-// numbers.
+// pack renumbers the nodes of all from 0, in order, and returns s in these numbers.
 func pack(s, all numa.NodeSet) uint64 {
 	var packed uint64
 	for rest := uint64(s); rest != 0; rest &= rest - 1 {

@@ -1,10 +1,10 @@
-// Package topology decides on which NUMA nodes the resources of a pod are placed
-// together, so that its CPUs, memory and devices are near each other.
+// Package topology decides on which NUMA nodes the resources of a pod are placed together, so
+// that its CPUs, memory and devices are near each other.
 //
-// Each resource manager is a [Provider]: a value that returns the nodes from which
-// it can serve a container, and a copy of itself with the resources taken. A
-// [Policy] merges the hints of all providers to one hint and decides whether to
-// admit. A [Manager] does this for a pod, container by container or as a whole:
+// Each resource manager is a [Provider]: a value that returns the sets of nodes from which it can
+// serve a container, and a copy of itself with the resources taken. A [Policy] merges the hints
+// of all providers to one hint and decides whether to admit the pod. A [Manager] does this
+// container by container, or for the pod as a whole:
 //
 //	policy, err := topology.NewPolicy(topology.NameRestricted, machine, topology.Options{})
 //	...
@@ -12,21 +12,19 @@
 //	...
 //	decision, err := m.Admit(pod, []topology.Provider{devices, cpus, memory})
 //	if err != nil {
-//		return err // a *Rejection: reason, message, and what was in the way
+//		return err // a *Rejection: reason, message, and the resources in conflict
 //	}
 //	devices, cpus, memory = decision.Providers[0], ...
 //
-// Decisions are pure: the result is a decision and new provider values. The given
-// providers do not change, so that a dry run is a decision that is dropped, and a
-// rejected pod has taken nothing.
+// Admit has no side effects: it returns a decision and new provider values. The given providers
+// do not change. To try a placement, drop the decision; a rejected pod has taken nothing.
 //
-// The names of policies, scopes, options and reasons are the kubelet's, and so are
-// the results. The kubelet merges hints in a time that is exponential in the number
-// of NUMA nodes and resources, and refuses to run with more than 8 nodes; here
-// merging takes less than a tenth of a millisecond for 8 nodes and about one for
-// 64.
+// The names of policies, scopes, options and reasons are the kubelet's, and so are the results.
+// The time that the kubelet needs to merge hints grows exponentially with the number of NUMA
+// nodes and resources, and it refuses to run with more than 8 nodes. Here, merging takes less
+// than a tenth of a millisecond for 8 nodes and about one millisecond for 64.
 //
-// A scheduler or an NRI plugin can use a [Policy] of its own.
+// A scheduler or an NRI plugin can use a [Policy] by itself.
 //
 // Tier: beta.
 package topology

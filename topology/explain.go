@@ -9,13 +9,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// maxShown limits the sets of nodes that an explanation names.
+// maxShown limits the number of sets and resources that an explanation lists.
 const maxShown = 8
 
-// Explain returns a line for people about how the resources fit together: resources
-// without nodes or without preferred nodes, and otherwise the nodes in question and
-// the resources that do not prefer them. The text is for messages; it may change
-// between releases.
+// Explain returns one line for people about how the resources fit together: resources that no
+// node can serve or that prefer none; otherwise the preferred nodes and the resources that do not
+// prefer them. The text may change between releases; do not parse it.
 func (s Step) Explain() string {
 	var parts []string
 	var lists []numa.Hints // of resources with a preference
@@ -30,8 +29,8 @@ func (s Step) Explain() string {
 			lists = append(lists, h)
 		}
 	}
-	// A single resource with a preference is no conflict beside one that cannot be
-	// served.
+	// If another resource cannot be served, a single resource with a preference is not in
+	// conflict.
 	if len(lists) > 0 && len(parts) == 0 || len(lists) > 1 {
 		parts = append(parts, agreement(lists))
 	}
@@ -75,12 +74,12 @@ func agreement(lists []numa.Hints) string {
 	return "no NUMA nodes are preferred by all: " + shorten(against, ", ")
 }
 
-// preferredBy returns the sets that a resource prefers. 0 among them is any.
+// preferredBy returns the sets that a resource prefers. A 0 among them means any nodes.
 func preferredBy(h numa.Hints) []numa.NodeSet {
 	return nodesOf(slices.DeleteFunc(slices.Clone(h.List), func(h numa.Hint) bool { return !h.Preferred }))
 }
 
-// nodesOf returns the sets of hints, in their order.
+// nodesOf returns the node sets of hints, in the same order.
 func nodesOf(list []numa.Hint) []numa.NodeSet {
 	sets := make([]numa.NodeSet, len(list))
 	for i, h := range list {
@@ -101,7 +100,7 @@ func some(sets []numa.NodeSet) string {
 	return shorten(words, " or ")
 }
 
-// shorten joins words, maxShown of them at most, and says how many more there are.
+// shorten joins at most maxShown words, and appends the number of the others.
 func shorten(words []string, sep string) string {
 	if n := len(words) - maxShown; n > 0 {
 		words = append(slices.Clone(words[:maxShown]), fmt.Sprintf("%d more", n))

@@ -8,8 +8,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// merger finds the hint that serves several resources best. The policies of this
-// package are built on it. It may be used from many goroutines.
+// merger finds the hint that serves several resources best. The policies of this package use it.
+// It is safe for concurrent use.
 type merger struct {
 	all   numa.NodeSet
 	order order
@@ -36,26 +36,25 @@ func newMerger(m numa.Machine, closest bool) (*merger, error) {
 	return &merger{all: m.AllNodes(), order: newOrder(m, closest)}, nil
 }
 
-// Merge tries every combination of one hint of each resource, and computes the
-// nodes that the hints of a combination have in common. The common set is preferred
-// if all the hints are preferred and name the same nodes. The best set wins:
+// Merge tries every combination of one hint of each resource, and computes the nodes that the
+// hints of a combination have in common. The common set is preferred if all the hints are
+// preferred and have the same nodes. The best set wins:
 //
 //   - a preferred set before others;
-//   - among preferred ones the narrower (fewer nodes, then smaller average distance
-//     if distances count, then the smaller number);
-//   - among the others the one whose number of nodes is closest to the needed
-//     number without exceeding it, then the closest above it, and the narrower of
-//     equals. The needed number is the largest minimum over the resources.
+//   - among preferred sets, the narrower one: fewer nodes, then the smaller average distance if
+//     distances count, then the smaller number;
+//   - among the others, the one whose number of nodes is closest to the needed number without
+//     exceeding it, then the closest above it, and the narrower of equals. The needed number is
+//     the largest of the resources' minimums.
 //
-// Combinations without a common node are ignored. If there are no others, the
-// result is all nodes, not preferred.
+// Combinations without a common node are ignored. If there are no others, the result is all
+// nodes, not preferred.
 //
-// The result is the kubelet's. The kubelet tries all combinations; the time of
-// Merge is polynomial in the number of hints. On machines of up to 16 nodes it is
-// exact. On larger ones a search ends after some hundred thousand sets with the
-// best one found, so that the time is bounded: the nodes of a hint that is not
-// preferred may then not be the best. With hints about [numa.Candidates] the limit
-// has not been reached in tests.
+// The result is the kubelet's. The kubelet tries all combinations; the time of Merge is
+// polynomial in the number of hints. It is exact on machines of up to 16 nodes. On larger ones a
+// search ends after some hundred thousand sets with the best set found. Then the nodes of a hint
+// that is not preferred may not be the best. In tests with hints about [numa.Candidates], no
+// search has reached this limit.
 func (m *merger) Merge(hints []numa.Hints) numa.Hint {
 	lists := make([][]numa.Hint, len(hints))
 	for i, h := range hints {
@@ -64,7 +63,8 @@ func (m *merger) Merge(hints []numa.Hints) numa.Hint {
 	return m.merge(lists)
 }
 
-// choices returns the hints that stand for no preference, and for no hint.
+// choices returns the hints of a resource. A resource without a preference, or without hints,
+// gets the hint that the kubelet uses for it.
 func choices(h numa.Hints) []numa.Hint {
 	switch {
 	case h.Any:
@@ -76,8 +76,8 @@ func choices(h numa.Hints) []numa.Hint {
 	}
 }
 
-// merge expects one list for each resource; an empty list leaves no combination.
-// The lists are those of Merge, or the ones that single-numa-node has filtered.
+// merge expects one list for each resource; with an empty list there is no combination.
+// single-numa-node calls it with filtered lists.
 func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 	if slices.ContainsFunc(lists, func(l []numa.Hint) bool { return len(l) == 0 }) {
 		return numa.Hint{Nodes: m.all}
@@ -96,7 +96,7 @@ func (m *merger) merge(lists [][]numa.Hint) numa.Hint {
 // preferred returns the best set that all resources prefer, or 0. A resource without a
 // preference accepts each set.
 func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
-	var picky [][]numa.NodeSet // sorted; of resources with hints that are not preferred
+	var picky [][]numa.NodeSet // sorted; from resources that have hints that are not preferred
 	var named []numa.NodeSet
 	for _, l := range lists {
 		var sets []numa.NodeSet
@@ -122,7 +122,7 @@ func (m *merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 		slices.Sort(sets)
 		picky = append(picky, sets)
 	}
-	// A common set is in every list, so that the shortest one has all candidates.
+	// A common set is in every list, so the shortest list has all candidates.
 	if len(picky) > 0 {
 		named = slices.MinFunc(picky, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
 	} else {
@@ -147,8 +147,8 @@ func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 	return true
 }
 
-// other returns the best common set of nodes of any choice of hints, preferred or not; 0 if
-// there is none.
+// other returns the best common set of any combination of hints, preferred or not; 0 if there is
+// none.
 func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
 	want := 0
 	sets := make([][]numa.NodeSet, 0, len(lists))
@@ -161,7 +161,7 @@ func (m *merger) other(lists [][]numa.Hint) numa.NodeSet {
 				own = append(own, m.all)
 				continue
 			}
-			// Counted before the machine's nodes are applied, as the kubelet does.
+			// Counted before nodes outside the machine are removed, as in the kubelet.
 			if n := nodes.Len(); least == 0 || n < least {
 				least = n
 			}

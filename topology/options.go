@@ -22,17 +22,16 @@ const leastMaxAllowable = 8
 
 // Options configures the built-in policies.
 type Options struct {
-	// PreferClosest prefers, among sets of equal size, the one with the smaller
-	// average distance.
+	// PreferClosest prefers, among sets of equal size, the one with the smaller average distance
+	// between its nodes.
 	PreferClosest bool
-	// MaxNodes is the largest accepted number of NUMA nodes of a machine, at least
-	// 8. 0 means [numa.MaxNodes]. The kubelet's limit of 8 is due to its slower
-	// merging.
+	// MaxNodes is the largest accepted number of NUMA nodes of a machine, at least 8. 0 means
+	// [numa.MaxNodes]. The kubelet limits it to 8 because its merging is slower.
 	MaxNodes int
 }
 
-// ParseOptions reads options in the form of the kubelet's configuration. The error
-// names every mistake.
+// ParseOptions parses options in the form of the kubelet's configuration. The error has all
+// mistakes.
 func ParseOptions(options map[string]string) (Options, error) {
 	var o Options
 	var errs []error
@@ -61,8 +60,8 @@ func ParseOptions(options map[string]string) (Options, error) {
 	return o, nil
 }
 
-// check returns an error if the machine does not fit the options. Policy none does
-// not use it, since the kubelet ignores its options.
+// check returns an error if the machine does not meet the options. Policy none does not call it,
+// since the kubelet ignores its options.
 func (o Options) check(m numa.Machine) error {
 	if o.MaxNodes != 0 && o.MaxNodes < leastMaxAllowable {
 		return fmt.Errorf("Options.MaxNodes is %d; want 0, or at least %d", o.MaxNodes, leastMaxAllowable)

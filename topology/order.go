@@ -7,17 +7,17 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// order describes which of two sets of nodes is the better answer.
+// order decides which of two sets of nodes is better.
 type order struct {
-	// distance has the distances between nodes by ID; nil without
+	// distance has the distances between nodes, by their IDs; nil without
 	// prefer-closest-numa-nodes.
 	distance *[numa.MaxNodes][numa.MaxNodes]int
-	// self and other are the shortest distances within a node and between two.
+	// self is the shortest distance of a node to itself, and other the shortest between two
+	// nodes.
 	self, other int
 }
 
-// newOrder returns the order for a machine. With closest, each node has distances
-// to all.
+// newOrder returns the order for a machine. With closest, each node must have distances to all.
 func newOrder(m numa.Machine, closest bool) order {
 	if !closest {
 		return order{}
@@ -37,9 +37,8 @@ func newOrder(m numa.Machine, closest bool) order {
 	return o
 }
 
-// narrower reports whether a is strictly better than b where fewer nodes are
-// better: a has fewer nodes; or as many, and a smaller distance; or both are equal
-// and a is the smaller number.
+// narrower reports whether a is strictly better than b if fewer nodes are better: a has fewer
+// nodes; or as many, and a smaller distance; or both are equal, and a is the smaller number.
 func (o order) narrower(a, b numa.NodeSet) bool {
 	if o.distance == nil || a.Len() != b.Len() {
 		return a.Narrower(b)
@@ -50,9 +49,9 @@ func (o order) narrower(a, b numa.NodeSet) bool {
 	return a < b
 }
 
-// total adds up the distances of all ordered pairs, those of a node with itself
-// included; 0 if distances do not count. Sets of one size are in the order of their
-// average distance by it. Averages are thus compared without fractions.
+// total returns the sum of the distances of all ordered pairs, including those of a node to
+// itself; 0 if distances do not count. For sets of equal size it gives the same order as the
+// average distance, without fractions.
 func (o order) total(s numa.NodeSet) int {
 	if o.distance == nil {
 		return 0
@@ -76,10 +75,10 @@ type best struct {
 	order
 	want  int
 	nodes numa.NodeSet // 0 for none yet
-	total int          // of nodes
+	total int          // the distance total of nodes
 }
 
-// offer stores s if it is better. The empty set is ignored.
+// offer stores s if it is better than the stored set. It ignores the empty set.
 func (b *best) offer(s numa.NodeSet) {
 	if b.below(s) {
 		b.take(s)
@@ -107,7 +106,7 @@ func (b *best) below(s numa.NodeSet) bool {
 	return s < b.nodes
 }
 
-// rank orders sizes, the best first.
+// rank returns the position of s in the order of sizes; smaller is better.
 func (b *best) rank(s numa.NodeSet) int {
 	if n := s.Len(); n > b.want {
 		return n
@@ -115,20 +114,20 @@ func (b *best) rank(s numa.NodeSet) int {
 	return b.want - s.Len()
 }
 
-// belowPart reports whether a subset of s may be better than the stored set. It may
-// return true wrongly, never false.
+// belowPart reports whether a subset of s may be better than the stored set. It may wrongly
+// return true, but never wrongly false.
 func (b *best) belowPart(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {
 		return s != 0
 	}
-	// The subset that would rank best: want nodes, or all.
+	// The size of the subset that would rank best: want nodes, or all of s if it has fewer.
 	part := lowest(s, b.want)
 	if rp, rb := b.rank(part), b.rank(b.nodes); rp != rb {
 		return rp < rb
 	}
 	if b.distance != nil {
 		n := part.Len()
-		// A bound from below: no part of that size can be closer together.
+		// A lower bound: no subset of that size has a smaller total distance.
 		if shortest := n*b.self + n*(n-1)*b.other; shortest != b.total {
 			return shortest < b.total
 		}
@@ -136,7 +135,7 @@ func (b *best) belowPart(s numa.NodeSet) bool {
 	return part < b.nodes
 }
 
-// lowest returns the n smallest IDs of s, or s if it has no more.
+// lowest returns the n smallest IDs of s, or s if it has fewer.
 func lowest(s numa.NodeSet, n int) numa.NodeSet {
 	rest := s
 	for ; n > 0 && rest != 0; n-- {

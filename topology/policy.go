@@ -6,12 +6,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Policy decides, from the hints of all resources for one request, on which nodes
-// the request is placed, and whether it is admitted. It must not keep or change the
-// hints, and may be called concurrently.
+// Policy decides, from the hints of all resources for one request, on which nodes the request is
+// placed and whether it is admitted. It must neither keep nor modify the hints. It may be called
+// concurrently.
 type Policy interface {
-	// Merge returns the hint that providers allocate by. Hints are in the order of
-	// the providers.
+	// Merge returns the hint that providers allocate by, and whether the request is admitted.
+	// Hints are in the order of the providers.
 	Merge(hints []numa.Hints) (hint numa.Hint, admit bool)
 }
 
@@ -52,8 +52,7 @@ func NewPolicy(name string, m numa.Machine, o Options) (Policy, error) {
 	}
 }
 
-// None admits everything without a hint. A [Manager] with it does not call
-// Provider.Hints.
+// None admits everything, without a hint. A [Manager] with it does not call Provider.Hints.
 type None struct{}
 
 // Merge implements [Policy].
@@ -76,12 +75,12 @@ func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	return h, h.Preferred
 }
 
-// singleNode admits only preferred hints of one node; on a machine with one node,
-// any.
+// singleNode admits only preferred hints of one node; on a machine with one node it admits any
+// hint.
 type singleNode struct{ merger *merger }
 
-// Merge implements [Policy]. It drops hints of several nodes before merging: a
-// combination of them may have one node in common, but is not preferred.
+// Merge implements [Policy]. It drops hints of several nodes before merging: a combination of
+// such hints may have one node in common, but would not be preferred.
 func (p singleNode) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	lists := make([][]numa.Hint, len(hints))
 	for i, h := range hints {
@@ -92,8 +91,8 @@ func (p singleNode) Merge(hints []numa.Hints) (numa.Hint, bool) {
 		}
 	}
 	h := p.merger.merge(lists)
-	// All nodes means any: this is how the kubelet answers when no resource has a
-	// say, and on machines with one node.
+	// All nodes means any nodes. The kubelet returns this if no resource has a preference, and on
+	// machines with one node.
 	if h.Nodes == p.merger.all {
 		h.Nodes = 0
 	}

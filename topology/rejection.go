@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// The reasons for rejecting a pod, as the kubelet shows them. Errors of providers
-// can have others.
+// Reasons for rejecting a pod, as the kubelet shows them. Errors of providers may have other
+// reasons.
 const (
 	ReasonAffinity   = "TopologyAffinityError"
 	ReasonUnexpected = "UnexpectedAdmissionError"
 )
 
-// Rejection says that a pod cannot be placed.
+// Rejection is the error for a pod that cannot be placed.
 type Rejection struct {
 	// Container is the index of the container that could not be placed, or
 	// WholePod.
@@ -20,8 +20,8 @@ type Rejection struct {
 	// Cause and Message are the reason and message in the pod's status, in the
 	// kubelet's words.
 	Cause, Message string
-	// Detail describes for people which resources conflict. It is empty if a
-	// provider failed to allocate: see Err.
+	// Detail says which resources conflict, for people. It is empty if a provider failed to
+	// allocate; then Err is set.
 	Detail string
 	// Err is the provider's error, or nil.
 	Err error
@@ -61,7 +61,7 @@ func (a *admission) misplaced(s Step) error {
 	}
 }
 
-// subject names the container that an explanation is about; "" is the pod.
+// subject returns the name of the container for a message; "" for the pod.
 func (a *admission) subject(container int) string {
 	if container == WholePod {
 		return ""
@@ -69,8 +69,8 @@ func (a *admission) subject(container int) string {
 	return fmt.Sprintf("container %s: ", a.pod.Containers[container].Name)
 }
 
-// refused returns the error for a provider that failed to allocate. An error with a
-// reason of its own, such as SMTAlignmentError, keeps reason and text.
+// refused returns the error for a provider that failed to allocate. If the error has its own
+// reason, such as SMTAlignmentError, reason and text are kept.
 func (a *admission) refused(container int, err error) error {
 	r := &Rejection{
 		Container: container,

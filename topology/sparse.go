@@ -8,21 +8,19 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// The search by lists, for machines with many nodes or lists of few hints. With a
-// bound on its steps it may end early, with the best so far.
+// The search by lists, for machines with many nodes or lists of few hints. The number of steps is
+// limited; at the limit it returns the best set found so far.
 
-// A step is one union or comparison of two sets: some nanoseconds. On machines with
-// more nodes than dense can handle, a search ends after maxSteps with the best set
-// found.
+// A step is one union or comparison of two sets and takes some nanoseconds. On machines with more
+// nodes than dense can handle, a search ends after maxSteps.
 const (
 	maxSteps    = 1 << 18
 	unlimited   = math.MaxInt
 	stepsToKeep = 16 // the cost of storing a new set
 )
 
-// pairs returns an upper bound of the unions that sparse computes. It ignores the
-// sets that promising cuts off, so that sparse is chosen only where it is faster in
-// any case.
+// pairs returns an upper bound of the unions that sparse computes. It does not count what
+// promising drops, so that sparse is chosen only if it is certainly faster.
 func (s *search) pairs() int {
 	reached, pairs := 1, 0
 	for _, l := range s.lists {
@@ -33,9 +31,8 @@ func (s *search) pairs() int {
 	return pairs
 }
 
-// sparse goes from list to list with the sets reached so far, each once, and drops
-// sets without a subset better than the best one. Each list gets an equal share of
-// the steps.
+// sparse goes from list to list with the distinct sets reached so far. It drops sets without a
+// subset that is better than the best one. Each list gets an equal share of the steps.
 func (s *search) sparse(steps int) {
 	reached := []numa.NodeSet{s.all}
 	for i, l := range s.lists {
@@ -62,14 +59,14 @@ func (s *search) sparse(steps int) {
 	}
 }
 
-// promising keeps the sets with a part that may surpass the best one.
+// promising returns the sets that have a subset that may be better than the best one.
 func (s *search) promising(sets []numa.NodeSet) []numa.NodeSet {
 	return slices.DeleteFunc(sets, func(n numa.NodeSet) bool { return !s.belowPart(n) })
 }
 
-// sets is a set of non-empty node sets: a hash table with open addressing.
+// sets is a set of non-empty node sets, stored in a hash table with open addressing.
 type sets struct {
-	slots []numa.NodeSet // a power of two; 0 is free
+	slots []numa.NodeSet // the length is a power of two; 0 marks a free slot
 	used  int
 }
 
@@ -78,7 +75,7 @@ func newSets(size int) *sets {
 	return &sets{slots: make([]numa.NodeSet, 1<<bits.Len(uint(2*size)))}
 }
 
-// add reports whether s is new.
+// add inserts s and reports whether it was new.
 func (t *sets) add(s numa.NodeSet) bool {
 	if 2*t.used >= len(t.slots) {
 		old := t.slots
@@ -89,9 +86,9 @@ func (t *sets) add(s numa.NodeSet) bool {
 			}
 		}
 	}
-	// Multiplication spreads the numbers of sets, which are not random.
+	// The multiplication spreads the sets over the slots, since their numbers are not random.
 	mask := uint64(len(t.slots) - 1)
-	at := uint64(s) * 0x9e3779b97f4a7c15 >> bits.LeadingZeros64(mask) // 2⁶⁴ over the golden ratio (Knuth, TAOCP 6.4)
+	at := uint64(s) * 0x9e3779b97f4a7c15 >> bits.LeadingZeros64(mask) // 2⁶⁴ divided by the golden ratio (Knuth, TAOCP 6.4)
 	for ; ; at = (at + 1) & mask {
 		switch t.slots[at] {
 		case s:

@@ -7,26 +7,25 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Provider is the state of one resource manager as an immutable value, from which
-// one pod can allocate. Methods must not wait for other pods; they may call a
-// plugin, as devices do.
+// Provider is the state of one resource manager, as an immutable value from which one pod can
+// allocate. Its methods must not wait for other pods. They may call a plugin, as the device
+// manager does.
 type Provider interface {
 	// Hints returns the sets of nodes that can serve the requests of a container,
 	// or of the pod as [WholePod]: one entry for each requested resource, none if
 	// nothing is requested.
 	Hints(container int) []numa.Hints
-	// Allocate returns a copy of the provider with the resources of a container
-	// taken, near the nodes of the hint if it names any. The receiver does not
-	// change. If the error has a method Reason() string, the pod is rejected for
-	// that reason.
+	// Allocate returns a copy of the provider in which the resources of a container are taken,
+	// near the nodes of the hint if it has any. The receiver does not change. If the error has a
+	// method Reason() string, the pod is rejected with that reason.
 	Allocate(container int, hint numa.Hint) (Provider, error)
 }
 
-// WholePod stands, in place of the index of a container, for the pod as a whole. Providers
-// get it only in PodScope.
+// WholePod stands for the pod as a whole in place of a container's index. Providers get it only
+// in PodScope.
 const WholePod = -1
 
-// Scope says whether containers are placed one by one or together.
+// Scope says whether containers are placed one by one or all together.
 type Scope string
 
 // The scopes, by their names in the kubelet's configuration
@@ -43,19 +42,18 @@ const (
 type Config struct {
 	Policy Policy // None
 	Scope  Scope  // ContainerScope
-	// PodLevel allocates pod-level resources (numa.Pod.Resources) at once, as
-	// [WholePod], in PodScope. In the kubelet this is the feature gate
-	// PodLevelResourceManagers.
+	// PodLevel allocates pod-level resources (numa.Pod.Resources) together, as [WholePod]. It
+	// applies to PodScope. In the kubelet this is the feature gate PodLevelResourceManagers.
 	PodLevel bool
 }
 
-// Manager decides on the placement of pods. It has no state: allocations are in the
-// providers. It may be used from many goroutines.
+// Manager decides on the placement of pods. It has no state: the providers contain the
+// allocations. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
 }
 
-// New checks cfg. The error names an unknown scope.
+// New validates cfg and returns a Manager.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Policy == nil {
 		cfg.Policy = None{}
@@ -78,8 +76,8 @@ type Decision struct {
 	// Providers are the providers after the pod's allocations, in the given order.
 	// If the pod is rejected they are the given ones.
 	Providers []Provider
-	// Steps are the merges, in order; the last one is that of a rejected container.
-	// None has no steps.
+	// Steps are the merges, in order. If the pod is rejected, the last one belongs to the
+	// rejected container. With policy None there are no steps.
 	Steps []Step
 }
 
@@ -91,11 +89,11 @@ type Step struct {
 	Admitted  bool
 }
 
-// Admit decides whether and where a pod can be placed. It changes nothing: to apply
-// the decision, continue with its Providers; for a dry run, drop it. Providers are
-// called in the given order; the kubelet's order is devices, CPUs, memory.
+// Admit decides whether and where a pod can be placed. It changes nothing: to apply the decision,
+// continue with its Providers; for a dry run, drop it. Providers are called in the given order;
+// the kubelet's order is devices, CPUs, memory.
 //
-// The error is a [*Rejection], or nil. Admit blocks as long as the providers do. It
+// The error is a [*Rejection], or nil. Admit may block only as long as the providers do. It
 // counts no metrics.
 func (m *Manager) Admit(pod numa.Pod, providers []Provider) (Decision, error) {
 	a := admission{cfg: m.cfg, pod: pod}
@@ -107,16 +105,16 @@ func (m *Manager) Admit(pod numa.Pod, providers []Provider) (Decision, error) {
 	return a.Decision, nil
 }
 
-// admission is a decision being made.
+// admission is the state of one Admit call.
 type admission struct {
 	Decision
 	cfg Config
 	pod numa.Pod
 }
 
-// admit places and allocates one container after the other, so that each sees the
-// allocations of those before it; in PodScope, all at once. Policy none has no
-// scope, as in the kubelet.
+// admit places and allocates the containers one after the other, so that each takes the earlier
+// allocations into account; in PodScope, all at once. Policy none ignores the scope, as in the
+// kubelet.
 func (a *admission) admit() error {
 	if _, none := a.cfg.Policy.(None); !none && a.cfg.Scope == PodScope {
 		return a.together()
@@ -132,7 +130,7 @@ func (a *admission) admit() error {
 	return nil
 }
 
-// together finds one hint for the pod, then allocates its containers by it.
+// together finds one hint for the pod, then allocates all containers by it.
 func (a *admission) together() error {
 	hint, err := a.merge(WholePod)
 	if err != nil {
@@ -155,7 +153,7 @@ func (a *admission) together() error {
 // podLevel reports whether the pod-level resources are allocated as a whole.
 func (a *admission) podLevel() bool { return a.cfg.PodLevel && a.pod.Resources != nil }
 
-// place finds the hint of a container.
+// place finds the hint for a container and stores it in Hints.
 func (a *admission) place(container int) error {
 	if _, none := a.cfg.Policy.(None); none {
 		return nil
@@ -165,8 +163,8 @@ func (a *admission) place(container int) error {
 	return err
 }
 
-// merge gets the hints of all providers for a container or the pod, and the
-// policy's result. Each merge is a Step, admitted or not.
+// merge collects the hints of all providers for a container or the pod, and returns the policy's
+// result. It records each merge as a Step, admitted or not.
 func (a *admission) merge(container int) (numa.Hint, error) {
 	step := Step{Container: container}
 	for _, p := range a.Providers {
@@ -180,8 +178,8 @@ func (a *admission) merge(container int) (numa.Hint, error) {
 	return step.Hint, nil
 }
 
-// allocate lets each provider allocate a container's requests. After an error some
-// providers are replaced; Admit drops them all.
+// allocate lets each provider allocate a container's requests. After an error, some providers
+// have been replaced; Admit drops them all.
 func (a *admission) allocate(container int, hint numa.Hint) error {
 	for i, p := range a.Providers {
 		next, err := p.Allocate(container, hint)
