@@ -5,14 +5,12 @@ import (
 	"sync"
 )
 
-// maxInFlight limits the concurrent disk calls: each holds a thread for as long as
-// the disk does not answer.
+// maxInFlight limits the concurrent disk calls. Each occupies a thread until the disk answers.
 const maxInFlight = 64
 
-// calls runs calls of a disk that may not answer. Calls for one key run one after
-// the other, also after their callers have given up; calls for other keys do not
-// wait for them. Without that order, an abandoned write could replace the value of
-// a later one.
+// calls runs disk calls that may never return. Calls for one key run one after the other, even if
+// their callers have given up: otherwise an abandoned write could replace the value of a later
+// one. Calls for different keys do not wait for each other.
 type calls struct {
 	slots chan struct{} // has a token for each running call
 
@@ -20,7 +18,7 @@ type calls struct {
 	lanes map[string]*lane
 }
 
-// lane is the queue of calls for one key.
+// lane is the queue of the calls for one key.
 type lane struct {
 	turn  chan struct{} // has a token during a call
 	users int           // number of running and waiting calls; guarded by calls.mu
@@ -30,16 +28,15 @@ func newCalls() *calls {
 	return &calls{slots: make(chan struct{}, maxInFlight), lanes: map[string]*lane{}}
 }
 
-// do returns the error of call, or the cause of ctx's end if that comes first. In
-// that case call either never starts, or continues and its error is dropped.
+// do returns the error of call, or the cause of ctx's end if ctx ends first. In the latter case,
+// call is either never started, or continues and its error is dropped.
 func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	l := c.join(key)
 	select {
-	// The turn is taken before the slot: calls that wait for their key hold no
-	// slot.
+	// The turn is taken before the slot, so that calls that wait for their key hold no slot.
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
 		c.leave(key, l)
@@ -55,8 +52,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 		end()
 		return context.Cause(ctx)
 	}
-	// Buffered: the goroutine ends without a receiver. It releases slot and turn
-	// itself, as the caller may have returned.
+	// Buffered, so that the goroutine ends even if the caller has returned. It releases slot and
+	// turn itself.
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -73,8 +70,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	}
 }
 
-// join returns the lane of a key and counts one user. Each join needs a leave,
-// which removes the lane after the last user.
+// join returns the lane of a key and adds one user. Each join needs a leave; the leave of the
+// last user removes the lane.
 func (c *calls) join(key string) *lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// MaxValue is the largest size of a value in bytes. Larger files are not read. A
-// value is in memory twice while it is written.
+// MaxValue is the largest size of a value in bytes. Larger files are not read. While it is
+// written, a value is in memory twice.
 const MaxValue = 64 << 20
 
-// defaultTimeout is longer than the syncs of a slow disk take.
+// defaultTimeout is longer than a slow disk needs for a sync.
 const defaultTimeout = 30 * time.Second
 
 // Config holds what a Store needs. Dir is required; the zero value of every other
@@ -26,24 +26,23 @@ type Config struct {
 	Dir string
 	// Timeout limits the calls that take no context; 30s.
 	Timeout time.Duration
-	// OnCorrupt is called for each damaged value, with the name under which the
-	// file was set aside, or "" if the rename failed. It may be called from any
-	// goroutine and for several keys at once. Other calls for the key wait until it
-	// returns, so that it must not call the Store for the same key. Nil drops the
-	// reports.
+	// OnCorrupt is called for each damaged value. setAside is the name to which the file was
+	// renamed, or "" if the rename failed. It may be called from any goroutine and for several
+	// keys at once. Other calls for the key wait until it returns, so it must not call the Store
+	// for the same key. Nil drops the reports.
 	OnCorrupt func(key, setAside string, err error)
-	// NoSync skips all syncs, which on a slow disk makes Write a hundred times
-	// faster. It is for values that need not survive a crash of the machine, such
-	// as facts about running containers. A crash of the process still leaves the
-	// old or the new value. After a crash of the machine a value may be damaged;
-	// that is reported to OnCorrupt, and the value counts as missing.
+	// NoSync skips all syncs, which makes Write about a hundred times faster on a slow disk. It
+	// is for values that need not survive a crash of the machine, such as facts about running
+	// containers. After a crash of the process, the old or the new value is there. After a crash
+	// of the machine, a value may be damaged; it is then reported to OnCorrupt and counts as
+	// missing.
 	NoSync bool
 
-	// files is the operating system; tests replace it.
+	// files accesses the disk; tests replace it.
 	files durable.Disk
 }
 
-// ErrCorrupt is wrapped by the error that Config.OnCorrupt gets.
+// ErrCorrupt is wrapped by the error that Config.OnCorrupt receives.
 var ErrCorrupt = errors.New("checkpoint is damaged")
 
 // Store is a directory of values.
@@ -53,8 +52,8 @@ type Store struct {
 	calls *calls
 }
 
-// Open prepares the directory and removes the temporary files of an interrupted
-// process. It blocks on the disk; [Lazy] does not.
+// Open creates the directory if necessary and removes the temporary files that a crash left. It
+// blocks on the disk; [Lazy] does not.
 func Open(cfg Config) (*Store, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -67,8 +66,8 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// withDefaults checks the configuration and sets every field but OnCorrupt. Files
-// and the directory are readable only by their owner, as values may have secrets.
+// withDefaults validates the configuration and sets defaults. Only the owner may read the files
+// and the directory, since values may contain secrets.
 func (c Config) withDefaults() (Config, error) {
 	if c.Dir == "" {
 		return c, errors.New("checkpoint: Config.Dir is required")
@@ -85,9 +84,9 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// checkKey refuses keys that cannot be file names. 200 bytes leave space for the
-// suffixes of temporary and set-aside files in a name of 255. Names with those
-// suffixes would be removed or hidden.
+// checkKey rejects keys that cannot be file names. Of the 255 bytes of a file name, a key may
+// have 200; the rest is for the suffixes of temporary and set-aside files. A key must not end in
+// one of these suffixes, since its file would be removed or not listed.
 func checkKey(key string) error {
 	ok := key != "" && len(key) <= 200 && key[0] != '.' &&
 		!strings.HasSuffix(key, durable.TempSuffix) && !strings.Contains(key, durable.AsideSuffix)
@@ -101,17 +100,17 @@ func checkKey(key string) error {
 	return nil
 }
 
-// Write stores a value under a key. When it returns nil, the value survives a crash
-// of the machine (with Config.NoSync, only of the process). After an error, Read
-// returns the old or the new value.
+// Write stores a value under a key. After success, the value survives a crash of the machine;
+// with Config.NoSync, only a crash of the process. After an error, Read returns the old or the
+// new value.
 func (s *Store) Write(key string, value []byte) error {
 	ctx, cancel := s.bound()
 	defer cancel()
 	return s.WriteContext(ctx, key, value)
 }
 
-// WriteContext is Write with a context. When ctx ends first, the value may still be
-// written later, but before any later call for its key.
+// WriteContext is Write with a context. If ctx ends first, the value may still be written later,
+// but before any later call for the same key.
 func (s *Store) WriteContext(ctx context.Context, key string, value []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -119,14 +118,14 @@ func (s *Store) WriteContext(ctx context.Context, key string, value []byte) erro
 	if len(value) > MaxValue {
 		return fmt.Errorf("checkpoint: write %s: value has %d bytes; want at most %d", key, len(value), MaxValue)
 	}
-	file := encode(value) // a copy: the caller may change its value after ctx has ended
+	file := encode(value) // a copy, since the caller may modify value after ctx has ended
 	if err := s.calls.do(ctx, key, func() error { return s.dir.Replace(key, file) }); err != nil {
 		return fmt.Errorf("checkpoint: write %s: %w", key, err)
 	}
 	return nil
 }
 
-// Read returns a value. A missing or damaged value gives fs.ErrNotExist.
+// Read returns a value. If it is missing or damaged, the error wraps fs.ErrNotExist.
 func (s *Store) Read(key string) ([]byte, error) {
 	ctx, cancel := s.bound()
 	defer cancel()
@@ -148,8 +147,8 @@ func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
-// read reads a value with the key's turn held: a damaged value is set aside before
-// any other call for its key.
+// read reads a value. The caller holds the key's turn, so that a damaged value is set aside
+// before any other call for the key.
 func (s *Store) read(key string) ([]byte, error) {
 	raw, err := s.dir.Read(key)
 	var value []byte
@@ -166,9 +165,8 @@ func (s *Store) read(key string) ([]byte, error) {
 	return value, err
 }
 
-// setAside renames the file of a damaged value and calls Config.OnCorrupt, with the
-// key's turn held. where is "" if the rename failed; then the next Read reports the
-// value again.
+// setAside renames the file of a damaged value and calls Config.OnCorrupt. The caller holds the
+// key's turn. where is "" if the rename failed; then the next Read reports the value again.
 func (s *Store) setAside(key string, err error) (where string) {
 	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {
@@ -177,8 +175,8 @@ func (s *Store) setAside(key string, err error) (where string) {
 	return where
 }
 
-// SetAside moves a value out of the way that its reader cannot decode, as if it
-// were damaged: Config.OnCorrupt gets the cause.
+// SetAside renames the file of a value that its reader cannot decode, as if the file were
+// damaged. Config.OnCorrupt gets the cause.
 func (s *Store) SetAside(key string, cause error) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -196,15 +194,15 @@ func (s *Store) SetAside(key string, cause error) error {
 	return nil
 }
 
-// Delete removes a value. A missing value is a success.
+// Delete removes a value. A missing value is not an error.
 func (s *Store) Delete(key string) error {
 	ctx, cancel := s.bound()
 	defer cancel()
 	return s.DeleteContext(ctx, key)
 }
 
-// DeleteContext is Delete with a context. When ctx ends first, the value may still
-// be removed later, as with WriteContext.
+// DeleteContext is Delete with a context. If ctx ends first, the value may still be removed
+// later, as with WriteContext.
 func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -215,8 +213,8 @@ func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	return nil
 }
 
-// Keys returns the keys that have a value, sorted. It does not read the values:
-// they may be damaged.
+// Keys returns the keys that have a value, sorted. It does not read the values, which may be
+// damaged.
 func (s *Store) Keys() ([]string, error) {
 	ctx, cancel := s.bound()
 	defer cancel()
@@ -226,7 +224,7 @@ func (s *Store) Keys() ([]string, error) {
 // KeysContext is Keys with a context.
 func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	var names []string
-	if err := s.calls.do(ctx, "", func() (err error) { // the empty key is no valid key
+	if err := s.calls.do(ctx, "", func() (err error) { // no value has the empty key
 		names, err = s.dir.List()
 		return err
 	}); err != nil {
@@ -241,7 +239,7 @@ func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// bound returns the context of calls that take none: it ends after Config.Timeout.
+// bound returns the context for calls without one. It ends after Config.Timeout.
 func (s *Store) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.cfg.Timeout)
 }

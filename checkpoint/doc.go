@@ -1,5 +1,5 @@
-// Package checkpoint keeps small values in files so that a crash at any moment
-// leaves the old value or the new one, and nothing else.
+// Package checkpoint keeps small values in files so that after a crash at any moment, each file
+// has the old value or the new one.
 //
 //	s, err := checkpoint.Open(checkpoint.Config{Dir: "/var/lib/agent/state"})
 //	if err != nil {
@@ -9,27 +9,25 @@
 //	...
 //	value, err := s.Read("pod-123") // fs.ErrNotExist if there is none
 //
-// Each value is a file of its own: a header, a checksum, the value. It is
-// written beside the old one, synced, renamed over it, and the directory is
-// synced. [Store.Write] returns when all that is done.
+// Each value has its own file: a header, a checksum, the value. The new file is written beside
+// the old one, synced, and renamed over it; then the directory is synced. [Store.Write] returns
+// when all that is done.
 //
 // # Faults
 //
-// A file with a wrong checksum is renamed to name.corrupt-N, reported to
-// Config.OnCorrupt, and counts as missing. It is never returned, and never stops
-// the program. Temporary files of an interrupted write are removed when the store
-// is opened.
+// A file with a wrong checksum is renamed to name.corrupt-N, reported to Config.OnCorrupt, and
+// counts as missing. It is never returned, and never stops the program. Opening the store removes
+// temporary files of interrupted writes.
 //
-// Values that need not survive a crash of the machine, such as facts about running
-// containers, can skip the syncs: Config.NoSync.
+// Config.NoSync skips the syncs, for values that need not survive a crash of the machine, such as
+// facts about running containers.
 //
-// A file of more than [MaxValue] bytes, or that is no regular file, counts as
-// damaged and is not read. A disk that does not answer blocks a call no longer than
-// its context or Config.Timeout. Calls for different keys do not wait for each
-// other. Abandoned calls continue, at most 64 at a time and one for each key.
+// A file that has more than [MaxValue] bytes or is not a regular file counts as damaged and is
+// not read. If the disk does not answer, a call returns at the end of its context or after
+// Config.Timeout. Calls for different keys do not wait for each other. Abandoned calls continue,
+// at most 64 at a time and one for each key.
 //
-// A Store may be used from any goroutine. Two stores must not share a
-// directory.
+// A Store is safe for concurrent use. Two stores must not share a directory.
 //
 // Tier: beta.
 package checkpoint

@@ -26,7 +26,8 @@ func encode(value []byte) []byte {
 	return out
 }
 
-// checksum covers the length and the value. The magic is compared as a whole.
+// checksum covers the length and the value. The magic needs no checksum, since decode compares
+// all of it.
 func checksum(file []byte) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = h.Write(file[len(magic) : len(magic)+lengthSize])
@@ -34,9 +35,8 @@ func checksum(file []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// decode returns the value in a file, which shares the file's memory. Every error
-// is an ErrCorrupt. The length is checked before the sum, to detect a truncated
-// file early.
+// decode returns the value in a file; it shares the file's memory. Every error is an ErrCorrupt.
+// The length is checked before the checksum, which reads the whole file.
 func decode(file []byte) ([]byte, error) {
 	if len(file) < headerSize || !bytes.HasPrefix(file, []byte(magic)) {
 		return nil, fmt.Errorf("%w: %d bytes; want at least a header", ErrCorrupt, len(file))

@@ -9,18 +9,18 @@ import (
 	"sync"
 )
 
-// Lazy is a [Store] that creates its directory when the first value is written;
-// until then reads find nothing. Its methods may be called from any goroutine.
+// Lazy is a [Store] that creates its directory when the first value is written; until then, reads
+// find nothing. It is safe for concurrent use.
 type Lazy struct {
 	cfg     Config
 	opening *calls
 
-	mu    sync.Mutex // never held during a call of the disk
+	mu    sync.Mutex // never held during a disk call
 	store *Store
 }
 
-// NewLazy returns a store that is opened by the first call that needs it. That call
-// returns the error if opening fails, and the next call tries again.
+// NewLazy returns a store that is opened by the first call that needs it. If opening fails, that
+// call returns the error, and the next call tries again.
 func NewLazy(cfg Config) *Lazy { return &Lazy{cfg: cfg, opening: newCalls()} }
 
 // Dir returns the directory, which may not exist.
@@ -34,7 +34,7 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 	}
 	var out *Store
 	if err := l.opening.do(ctx, "", func() (err error) {
-		// Another call may have opened it while this one waited.
+		// Another call may have opened the store during the wait.
 		if out = l.opened(); out != nil {
 			return nil
 		}
@@ -43,8 +43,8 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 				return nil
 			}
 		}
-		// An existing directory is opened also for reading, to remove temporary
-		// files. A failure is not stored: the next call tries again.
+		// An existing directory is opened for reads too, to remove temporary files. A failure is
+		// not stored, so the next call tries again.
 		s, err := Open(l.cfg)
 		if err != nil {
 			return err
@@ -59,14 +59,14 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 	return out, nil
 }
 
-// opened returns the store if it is open, without calling the disk.
+// opened returns the store, or nil if it is not open. It makes no disk call.
 func (l *Lazy) opened() *Store {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.store
 }
 
-// bound returns the context of calls that take none.
+// bound returns the context for calls without one.
 func (l *Lazy) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), cmp.Or(max(l.cfg.Timeout, 0), defaultTimeout))
 }

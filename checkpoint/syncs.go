@@ -6,9 +6,8 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
-// sharedSyncs is a disk on which concurrent calls share a sync of a directory: one
-// sync that begins after all their renames serves all of them. It is for one
-// directory.
+// sharedSyncs is a disk on which concurrent writers share the syncs of one directory. A sync that
+// begins after the renames of several writers serves all of them.
 type sharedSyncs struct {
 	durable.Disk
 
@@ -41,7 +40,7 @@ func (s *sharedSyncs) SyncDir(path string) error {
 	}
 	s.mu.Unlock()
 	if before != nil {
-		<-before.done // which has set s.now to this one
+		<-before.done // the running sync has set s.now to this one
 	}
 	mine.err = s.Disk.SyncDir(path)
 	s.mu.Lock()

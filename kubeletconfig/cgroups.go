@@ -11,18 +11,18 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 )
 
-// pid is the resource of process IDs in a capacity.
+// pid is the name of the resource for process IDs in a capacity.
 const pid v1.ResourceName = "pid"
 
-// Cgroups returns the configuration of package cgroups for a machine with that
-// capacity. ok is false if the runtime manages pod cgroups (cgroupsPerQOS: false).
+// Cgroups returns the configuration of package cgroups for a machine with that capacity. ok is
+// false if the runtime manages pod cgroups (cgroupsPerQOS: false).
 //
-// If the capacity names pid, the process IDs that the machine has, all pods together get
-// nineteen twentieths of them, less what is reserved. A pod gets half of that unless
-// podPidsLimit is set: neither a pod nor all of them keep the node from starting processes.
+// If the capacity contains pid, the number of process IDs of the machine, all pods together may
+// use 95% of it, less the reserved amount. One pod may use half of that, unless podPidsLimit is
+// set. So neither a pod nor all pods together prevent the node from starting processes.
 //
-// The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and
-// metrics. If the runtime reports its driver, that one replaces the configured one
+// The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and metrics. If
+// the runtime reports its cgroup driver, the caller uses that instead of the configured one
 // (KEP-4033).
 func (c *Config) Cgroups(capacity v1.ResourceList) (cfg cgroups.Config, ok bool) {
 	if !*c.CgroupsPerQOS {

@@ -11,48 +11,48 @@ import (
 	"github.com/nodewright/nodewright/gc"
 )
 
-// Config is the validated configuration of a node from files, flags and defaults.
-// Pointers with a default in the kubelet are not nil. The caller owns it.
+// Config is the validated configuration of a node, from files, flags and defaults. Pointers are
+// not nil where the kubelet has a default. The caller owns it.
 //
-// Each method converts one concern for one block. The methods expect a Config of
-// [Load], or one whose KubeletConfiguration has been through [SetDefaults] and
-// [Validate].
+// Each method returns the configuration of one block or one value. The methods expect a Config of
+// [Load], or one whose KubeletConfiguration was passed to [SetDefaults] and [Validate].
 type Config struct {
 	v1beta1.KubeletConfiguration
 
-	// RootDir and CertDir, both absolute, are the directories of the node's state
-	// and certificates.
+	// RootDir is the directory of the node's state, and CertDir that of its certificates. Both
+	// are absolute.
 	RootDir, CertDir string
 
-	// Kubeconfig is the file for the API server; "" for a node without a cluster.
-	// BootstrapKubeconfig is used to request the first certificate.
+	// Kubeconfig is the kubeconfig file for the API server; "" for a node without a cluster.
+	// BootstrapKubeconfig is the one to request the first certificate with.
 	Kubeconfig, BootstrapKubeconfig string
 
-	Hostname   string            // in lower case; "" for that of the machine
-	NodeIPs    []string          // none: detect; a single 0.0.0.0 or ::, any address of that family
-	NodeLabels map[string]string // labels that a node may set itself; never nil
+	Hostname   string            // in lower case; "" for the machine's host name
+	NodeIPs    []string          // empty: detect them; only 0.0.0.0 or only ::, any address of that family
+	NodeLabels map[string]string // labels that a node may set on itself; never nil
 
-	// CredentialProviderConfig is a file for [LoadCredentialProviders], and
-	// CredentialProviderDir the directory of its programs; both or neither.
+	// CredentialProviderConfig is a file for [LoadCredentialProviders], and CredentialProviderDir
+	// the directory of the providers' programs. Both are set, or neither.
 	CredentialProviderConfig, CredentialProviderDir string
 
 	// ExternalProvider says that an external cloud provider initializes the node
 	// before it accepts pods, and sets its addresses.
 	ExternalProvider bool
 
-	// LockFile, absolute or "", is locked while the node runs, and waited for
-	// before. ExitOnLockContention ends the node when another program opens it.
+	// LockFile is an absolute path or "". The node waits for a lock on the file, and holds it
+	// while it runs. With ExitOnLockContention, the node exits when another program opens the
+	// file.
 	LockFile             string
 	ExitOnLockContention bool
 
-	RuntimeCgroup  string             // of the runtime; "" for the cgroup of the process behind its socket
-	DeadContainers gc.ContainerPolicy // limits of dead containers
+	RuntimeCgroup  string             // cgroup of the runtime; "" for that of the process that serves its socket
+	DeadContainers gc.ContainerPolicy // limits for dead containers
 
-	verbosity int      // --v
-	used      []string // of Options
+	verbosity int      // of --v
+	used      []string // Options.Used
 }
 
-// DeepCopy returns a copy that shares nothing with c.
+// DeepCopy returns a copy that shares no memory with c.
 func (c *Config) DeepCopy() *Config {
 	out := *c
 	c.KubeletConfiguration.DeepCopyInto(&out.KubeletConfiguration)
@@ -60,28 +60,27 @@ func (c *Config) DeepCopy() *Config {
 	return &out
 }
 
-// Options defines the sources of a configuration. The zero value has neither files
-// nor flags: it gives the defaults.
+// Options names the sources of a configuration. With the zero value there are neither files nor
+// flags, only defaults.
 type Options struct {
-	// File is the main file and Dir the directory of drop-ins, unless Flags names
-	// others; "" for none.
+	// File is the main file and Dir the directory of drop-ins; "" for none. Flags may replace
+	// both.
 	File, Dir string
-	// Flags override the files; nil: none.
+	// Flags take precedence over the files; nil for none.
 	Flags *Flags
 	// Used are fields that the caller implements itself, such as podCIDR or
-	// featureGates.NodeSwap: they cause no warning about a missing effect, and a
-	// gate need not be known to Kubernetes.
+	// featureGates.NodeSwap. They cause no warning that they have no effect, and gates among them
+	// may be unknown to Kubernetes.
 	Used []string
 }
 
-// Load reads the main file, merges the drop-ins over it in lexical order of their
-// paths (JSON merge patch, RFC 7396: a list replaces a list, null removes a value),
-// sets defaults, applies the flags, and validates the result.
+// Load reads the main file and merges the drop-ins over it, in lexical order of their paths. It
+// then sets defaults, applies the flags, and validates the result. Files are merged as JSON merge
+// patches (RFC 7396): a list replaces a list, and null removes a value.
 //
-// The error has all faults of one step, a line each, with the file that set the
-// value last; see [Mistake]. The warnings, a line each, name values without an
-// effect: unsupported or unknown fields, files that were not read, and flags that
-// are meaningless beside others.
+// The error has all mistakes of the step that failed, one per line, with the file that set the
+// value last; see [Mistake]. The warnings, one per line, are about unsupported or unknown fields,
+// files that were not read, and flags that other flags make meaningless.
 func Load(o Options) (*Config, []string, error) {
 	f := o.Flags
 	if f == nil {
@@ -101,7 +100,7 @@ func Load(o Options) (*Config, []string, error) {
 	return cfg, append(warnings, f.withoutEffect(cfg, o.Used)...), nil
 }
 
-// loadFiles loads the files with defaults, and validates them.
+// loadFiles loads and validates the files, with defaults set.
 func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, []string, error) {
 	merged, origin, warnings, err := mergeFiles(path, dir)
 	if err != nil {
@@ -121,8 +120,8 @@ func loadFiles(path, dir string, used []string) (*v1beta1.KubeletConfiguration, 
 	return c, append(warnings, withoutEffect(merged, used)...), err
 }
 
-// mergeFiles returns the merged document of the files. origin has for each field
-// the file that set it last.
+// mergeFiles merges the files into one document. origin names, for each field, the file that set
+// it last.
 func mergeFiles(path, dir string) (merged map[string]any, origin map[string]string, warnings []string, err error) {
 	var files []string
 	if path != "" {
@@ -160,8 +159,7 @@ func mergeFiles(path, dir string) (merged map[string]any, origin map[string]stri
 	return merged, origin, warnings, nil
 }
 
-// ParallelPulls returns how many images may be pulled at a time; 0 means any
-// number.
+// ParallelPulls returns the maximum number of concurrent image pulls; 0 means no limit.
 func (c *Config) ParallelPulls() int {
 	switch {
 	case *c.SerializeImagePulls:
@@ -173,8 +171,8 @@ func (c *Config) ParallelPulls() int {
 	}
 }
 
-// PodLimit returns the maximum number of pods of a machine with that many CPUs
-// (maxPods, podsPerCore).
+// PodLimit returns the maximum number of pods on a machine with that number of CPUs (maxPods,
+// podsPerCore).
 func (c *Config) PodLimit(cpus int) int64 {
 	pods := int64(c.MaxPods)
 	if n := int64(c.PodsPerCore) * int64(cpus); n > 0 && n < pods {

@@ -12,12 +12,12 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// SetDefaults sets the kubelet's defaults (v1beta1) of the supported fields. 0 of a
-// duration, and of a number that is no pointer, means the default. A leading slash
-// is added to names of cgroups. It is idempotent.
+// SetDefaults sets the kubelet's defaults (v1beta1) of the supported fields. A field that is not
+// a pointer counts as unset if it is 0. Names of cgroups get a leading slash. SetDefaults is
+// idempotent.
 //
-// Two defaults differ from the kubelet's: containerRuntimeEndpoint stays empty, so
-// that a runtime can be detected, and failCgroupV1 is false.
+// Two defaults differ from the kubelet's: containerRuntimeEndpoint remains empty, so that the
+// runtime can be detected, and failCgroupV1 is false.
 func SetDefaults(c *v1beta1.KubeletConfiguration) {
 	orDefault(&c.SyncFrequency.Duration, time.Minute)
 	orDefault(&c.FileCheckFrequency.Duration, 20*time.Second)
@@ -75,7 +75,8 @@ func setClusterDefaults(c *v1beta1.KubeletConfiguration) {
 	orDefault(&c.KubeAPIBurst, 100)
 	unsetDefault(&c.EventRecordQPS, 50)
 	orDefault(&c.EventBurst, 100)
-	// With frequent updates, reports are frequent too.
+	// If the status is updated more often than the default of reports, it is also reported that
+	// often.
 	orDefault(&c.NodeStatusReportFrequency, c.NodeStatusUpdateFrequency)
 	orDefault(&c.NodeStatusReportFrequency.Duration, 5*time.Minute)
 	orDefault(&c.NodeStatusUpdateFrequency.Duration, 10*time.Second)
@@ -106,7 +107,7 @@ func setGCDefaults(c *v1beta1.KubeletConfiguration) {
 	unsetDefault(&c.ContainerLogMonitorInterval, metav1.Duration{Duration: 10 * time.Second})
 }
 
-// orDefault sets a field that has its zero value.
+// orDefault sets a field to def if it has its zero value.
 func orDefault[T comparable](p *T, def T) {
 	var zero T
 	if *p == zero {
@@ -114,7 +115,7 @@ func orDefault[T comparable](p *T, def T) {
 	}
 }
 
-// unsetDefault sets a nil pointer to a value; a pointer to a zero value is kept.
+// unsetDefault sets a nil pointer to def; a pointer to a zero value is kept.
 func unsetDefault[T any](p **T, def T) {
 	if *p == nil {
 		*p = &def

@@ -1,6 +1,6 @@
-// Package kubeletconfig loads the kubelet's own configuration for a node agent that
-// is not the kubelet: a KubeletConfiguration file (kubelet.config.k8s.io/v1beta1),
-// a directory of drop-ins, and the kubelet's command-line flags over both.
+// Package kubeletconfig loads the kubelet's own configuration for a node agent that is not the
+// kubelet: a KubeletConfiguration file (kubelet.config.k8s.io/v1beta1), a directory of drop-ins,
+// and the kubelet's command-line flags.
 //
 //	flags := kubeletconfig.NewFlags()
 //	flags.Bind(flag.CommandLine) // beside flags of your own
@@ -16,36 +16,36 @@
 //
 // # Merging
 //
-// Files are merged as the kubelet does it: later drop-ins over earlier ones over the
-// main file (JSON merge patch), flags over all, defaults below. Derived defaults
-// follow from the result, where the kubelet derives them from the main file alone.
-// Relative paths in the main file are relative to it.
+// Values have the kubelet's precedence: flags, then drop-ins (a later file before an earlier
+// one), then the main file, then defaults. Files are merged as JSON merge patches. Defaults that
+// are derived from other fields follow from the result; the kubelet derives them from the main
+// file only. Relative paths in the main file are relative to its directory.
 //
-// Nothing is ignored silently. Invalid values are an error with a line for each: the file
-// that set it last, the field, the value, and what is allowed; see [Mistake]. Fields that are
-// unknown, duplicate, or without effect in a node made of this module's packages are
-// warnings. List the fields that your program implements itself in Options.Used.
+// Nothing is ignored silently. Each invalid value is a line of the error: the file that set it
+// last, the field, the value, and the allowed values; see [Mistake]. Fields that are unknown,
+// duplicate, or without effect in a node made of this module's packages cause warnings. List the
+// fields that your program implements itself in Options.Used.
 //
 // # Use
 //
-// [Config] embeds the KubeletConfiguration and adds the values that the kubelet has as flags
-// only. Each method converts one concern for one block: eviction thresholds, policies of
+// [Config] embeds the KubeletConfiguration and adds the values that the kubelet takes only from
+// flags. Each method returns the configuration of one block: eviction thresholds, policies of
 // garbage collection, reserved resources, options of the CPU, memory and topology managers,
-// cgroups, shutdown. They do not inspect the machine; values that depend on it, such as the
-// capacity, are arguments. The package imports neither the agent nor a client of API servers,
-// so it can configure single blocks. [SetDefaults], [Validate] and [Flags.Apply] are for
-// programs that read files in another way.
+// cgroups, shutdown. The methods do not inspect the machine; values that depend on it, such as
+// the capacity, are arguments. The package imports neither the agent nor an API client, so a
+// program can use it to configure single blocks. [SetDefaults], [Validate] and [Flags.Apply] are
+// for programs that read files in another way.
 //
-// # Faults
+// # Untrusted files
 //
-// Files are treated as hostile. Only regular files are read, and a FIFO never blocks; all
-// files of a configuration together have 1 MiB at most, with at most four YAML aliases, and
-// exponents of quantities have at most two digits, since Kubernetes' parser would compute for
-// hours with larger ones. At most a hundred errors and warnings are listed, each in one line,
-// whatever the files contain.
+// Files may be hostile. Only regular files are read, and a FIFO never blocks. All files of a
+// configuration together may have 1 MiB, with at most four YAML aliases. Exponents of quantities
+// may have two digits, since Kubernetes' parser would compute for hours with larger ones. At most
+// a hundred errors and warnings are listed, each on one line, whatever the files contain.
 //
-// There is no state: all functions are safe for concurrent use unless the Flags or the
-// Config are changed at the same time. Files are not watched; load them again to find changes.
+// There is no global state. All functions are safe for concurrent use, as long as the Flags or
+// the Config are not modified at the same time. Files are not watched; load them again to see
+// changes.
 //
 // Tier: stable.
 package kubeletconfig

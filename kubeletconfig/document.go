@@ -20,8 +20,8 @@ const (
 	apiVersion = "kubelet.config.k8s.io/v1beta1"
 )
 
-// parseDocument parses one YAML or JSON file. An unknown or repeated field is a
-// warning, as in the kubelet; any other fault is an error.
+// parseDocument parses one YAML or JSON file. Unknown and repeated fields are warnings, as in the
+// kubelet; any other mistake is an error.
 func parseDocument(path string, b []byte) (doc map[string]any, warnings []string, err error) {
 	warn := func(format string, args ...any) {
 		warnings = append(warnings, path+": "+fmt.Sprintf(format, args...))
@@ -42,13 +42,13 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 	unknown, err := decode(doc, new(v1beta1.KubeletConfiguration))
 	if err != nil {
 		errs := wrongFields(doc)
-		if len(errs) == 0 { // no field is wrong by itself
+		if len(errs) == 0 { // no single field is invalid
 			errs = []error{err}
 		}
 		return nil, nil, atPath(path, errs)
 	}
 	said := map[string]bool{}
-	for _, u := range unknown { // at most a hundred
+	for _, u := range unknown { // the decoder lists at most a hundred
 		warn("%v; it has no effect", u)
 		said[u.Error()] = true
 	}
@@ -56,7 +56,7 @@ func parseDocument(path string, b []byte) (doc map[string]any, warnings []string
 	return doc, warnings, nil
 }
 
-// atPath joins errs, each with the file that it is in.
+// atPath joins errs and puts the file's path before each.
 func atPath(path string, errs []error) error {
 	for i := range errs {
 		errs[i] = fmt.Errorf("%s: %w", path, errs[i])
@@ -64,8 +64,8 @@ func atPath(path string, errs []error) error {
 	return errors.Join(errs...)
 }
 
-// decodeYAML decodes the first document of b, which must be a KubeletConfiguration.
-// twice names a repeated field.
+// decodeYAML decodes the first document of b, which must be a KubeletConfiguration. twice
+// describes a repeated field.
 func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
 	if err := manifestguard.Aliases(b, maxExpanded); err != nil {
 		return nil, "", err
@@ -117,8 +117,8 @@ func moreDocuments(b []byte) bool {
 	return false
 }
 
-// oneLine replaces line breaks and control characters, so that text from a file cannot break the
-// lines of a log.
+// oneLine replaces line breaks and control characters, so that text from a file stays on one line
+// of a log.
 func oneLine(s string) string {
 	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
 	return strings.Join(strings.FieldsFunc(s, blank), " ")

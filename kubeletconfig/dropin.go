@@ -11,8 +11,7 @@ import (
 // maxDropIns limits the files below a directory of drop-ins.
 const maxDropIns = 1000
 
-// dropIns lists the *.conf files below dir in lexical order, with a warning for
-// each other file.
+// dropIns returns the *.conf files below dir in lexical order, and a warning for each other file.
 func dropIns(dir string) (files, warnings []string, err error) {
 	fi, err := os.Stat(dir)
 	if err != nil {
@@ -22,7 +21,7 @@ func dropIns(dir string) (files, warnings []string, err error) {
 		return nil, nil, fmt.Errorf("--config-dir=%q: want a directory", dir)
 	}
 	n := 0
-	// With the slash at the end, a symbolic link is followed.
+	// The trailing slash makes WalkDir follow dir if it is a symbolic link.
 	err = filepath.WalkDir(filepath.Clean(dir)+"/", func(path string, d fs.DirEntry, err error) error {
 		if n++; n > maxDropIns {
 			return fmt.Errorf("--config-dir=%q: want at most %d files below it", dir, maxDropIns)

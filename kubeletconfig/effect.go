@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// supported are the fields of KubeletConfiguration with an effect in a node made of
+// supported are the fields of KubeletConfiguration that have an effect in a node made of
 // nodewright. Any other field that is set causes a warning.
 var supported = []string{
 	"apiVersion", "kind",
@@ -24,14 +24,14 @@ var supported = []string{
 	"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 	"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "featureGates",
 
-	// For a cluster, and for clients of the node.
+	// The cluster, and clients of the node.
 	"address", "port", "readOnlyPort", "enableServer", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsMinVersion", "tlsCurvePreferences",
 	"rotateCertificates", "serverTLSBootstrap", "authentication", "authorization",
 	"enableDebuggingHandlers", "enableProfilingHandler", "enableContentionProfiling", "volumeStatsAggPeriod", "maxOpenFiles", "enableControllerAttachDetach", "enableSystemLogHandler", "enableSystemLogQuery", "enableDebugFlagsHandler",
 	"kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "registerNode", "registerWithTaints", "providerID",
 	"nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeStatusMaxImages", "nodeLeaseDurationSeconds",
 
-	// The machine below the pods.
+	// The machine.
 	"failSwapOn", "memorySwap", "protectKernelDefaults", "oomScoreAdj", "makeIPTablesUtilChains", "userNamespaces",
 	"memoryThrottlingFactor", "memoryReservationPolicy", "featureGates." + gateMemoryQoS, "featureGates." + gateSysctls, "featureGates." + gateDeclared,
 	"featureGates.InPlacePodLevelResourcesVerticalScaling", "featureGates.InPlacePodVerticalScalingInitContainers",
@@ -44,7 +44,7 @@ var supported = []string{
 	"logging.verbosity", "logging.format", "logging.flushFrequency", "logging.vmodule", "logging.options",
 }
 
-// reasons say why fields have no effect that have one in the kubelet.
+// reasons explain why some fields that have an effect in the kubelet have none here.
 var reasons = map[string]string{
 	"tracing":                   "no spans are exported, as their client would weigh more than the rest of the agent; metrics and logs tell of the same",
 	"contentType":               "the API server is always spoken to in protobuf, and in JSON where it has no other",
@@ -55,8 +55,7 @@ var reasons = map[string]string{
 	"volumePluginDir":                           "there are no FlexVolumes; CSI drivers take their place",
 }
 
-// because returns the reason why a field has no effect; "" if there is no special
-// one.
+// because returns the entry of reasons for a field or its parent; "" if there is none.
 func because(field string) string {
 	if why := reasons[field]; why != "" {
 		return ": " + why
@@ -64,7 +63,7 @@ func because(field string) string {
 	return ""
 }
 
-// noTime is the text of a duration that is not set, as kubeadm writes it.
+// noTime is how kubeadm writes an unset duration.
 const noTime = "0s"
 
 // withoutEffect returns a warning for each set field that is neither supported nor used.

@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// HardEviction returns the hard thresholds that are not disabled (0% or 100%), by
-// signal. They are subtracted from the resources of pods.
+// HardEviction returns the hard thresholds by signal, except disabled ones (0% or 100%). They are
+// subtracted from the node's allocatable resources.
 func (c *Config) HardEviction() map[string]string { return hardEviction(&c.KubeletConfiguration) }
 
 func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
@@ -36,7 +36,7 @@ func (c *Config) Thresholds() ([]rank.Threshold, error) {
 	return list, nil
 }
 
-// evictionSignals are the signals that can have configured thresholds.
+// evictionSignals are the signals for which thresholds can be configured.
 var evictionSignals = []string{
 	string(rank.SignalMemory), string(rank.SignalNodeFs), string(rank.SignalNodeFsInodes),
 	string(rank.SignalImageFs), string(rank.SignalImageFsInodes), string(rank.SignalPIDs),
@@ -64,7 +64,7 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 			} else if !quantity.Cheap(value) {
 				bad(f.field+"."+signal, value, wantQuantity)
 			} else if _, err := rank.Parse(f.text(map[string]string{signal: value})); err != nil {
-				// The error names the value too; only the allowed values are used.
+				// Only the allowed values are used, since the error also contains the value.
 				_, want, _ := strings.Cut(err.Error(), "; want ")
 				bad(f.field+"."+signal, value, want)
 			}
@@ -78,8 +78,8 @@ func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
 	positive(bad, interval{"evictionPressureTransitionPeriod", c.EvictionPressureTransitionPeriod.Duration})
 }
 
-// softAlone adds a grace period for each threshold: a missing one is a separate
-// fault.
+// softAlone returns thresholds with a grace period for each, since a missing grace period is a
+// separate mistake.
 func softAlone(one map[string]string) rank.Text {
 	grace := map[string]string{}
 	for signal := range one {

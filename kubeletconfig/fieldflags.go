@@ -18,19 +18,18 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// fieldFlag is a deprecated flag of the kubelet that stands for a field of its
-// file. It lies over the file as a last drop-in would, but for maps and lists,
-// which it replaces.
+// fieldFlag is a deprecated flag of the kubelet for a field of its file. It is applied like a
+// last drop-in, except that it replaces maps and lists.
 type fieldFlag struct {
 	name string
-	path string // of the field, with dots between
+	path string // path of the field, separated by dots
 	kind flagKind
 }
 
 // flagKind parses the text of a flag into the value of a field.
 type flagKind struct {
-	hint  string                                      // the value's name in the usage
-	parse func(s string, before any) (v any, e error) // before: of the same flag given before, or nil
+	hint  string                                      // name of the value in the usage text
+	parse func(s string, before any) (v any, e error) // before is the value of the same flag given earlier, or nil
 }
 
 var (
@@ -50,7 +49,7 @@ var (
 	theMemory  = flagKind{"node:type=amount,...;...", parseMemory}
 )
 
-// fieldFlags are these flags, by the kubelet's names.
+// fieldFlags are all such flags, by the kubelet's names.
 var fieldFlags = []fieldFlag{
 	{"address", "address", aWord},
 	{"allowed-unsafe-sysctls", "allowedUnsafeSysctls", aList},
@@ -148,8 +147,8 @@ var fieldFlags = []fieldFlag{
 	{"volume-stats-agg-period", "volumeStatsAggPeriod", aPeriod},
 }
 
-// deadFlags have no meaning here: those of cAdvisor and klog, and those that the
-// kubelet itself has deprecated.
+// deadFlags are flags without a meaning here: those of cAdvisor and klog, and those that the
+// kubelet has deprecated.
 var deadFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
 	"event-storage-age-limit", "event-storage-event-limit", "experimental-allocatable-ignore-eviction",
@@ -159,13 +158,13 @@ var deadFlags = []string{
 	"storage-driver-secure", "storage-driver-table", "storage-driver-user",
 }
 
-// deadSwitches are the deadFlags that need no value.
+// deadSwitches are the deadFlags that take no value.
 var deadSwitches = []string{
 	"enable-load-reader", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
 	"storage-driver-secure",
 }
 
-// bindFields defines the flags of fields, and the dead ones.
+// bindFields defines fieldFlags and deadFlags in fs.
 func (f *Flags) bindFields(fs *flag.FlagSet) {
 	f.fields = map[string]any{}
 	for _, l := range fieldFlags {
@@ -193,7 +192,7 @@ func (f *Flags) bindFields(fs *flag.FlagSet) {
 	}
 }
 
-// layFields puts the values of the flags over c.
+// layFields sets the values of the flags in c.
 func (f *Flags) layFields(c *v1beta1.KubeletConfiguration) error {
 	if len(f.fields) == 0 {
 		return nil
@@ -222,7 +221,7 @@ func (f *Flags) layFields(c *v1beta1.KubeletConfiguration) error {
 		}
 		last := names[len(names)-1]
 		if gates, ok := at[last].(map[string]any); ok && l.kind.hint == theGates.hint {
-			maps.Copy(gates, v.(map[string]any)) //nolint:forcetypeassert // parseGates returns nothing else
+			maps.Copy(gates, v.(map[string]any)) //nolint:forcetypeassert // parseGates returns no other type
 			continue
 		}
 		at[last] = v
@@ -235,8 +234,7 @@ func (f *Flags) layFields(c *v1beta1.KubeletConfiguration) error {
 	return nil
 }
 
-// fieldsWithoutEffect returns warnings about flags of unsupported fields, and about
-// dead ones.
+// fieldsWithoutEffect returns warnings about flags of unsupported fields, and about deadFlags.
 func (f *Flags) fieldsWithoutEffect(used []string) (warnings []string) {
 	effective := func(field string) bool { return slices.Contains(supported, field) || slices.Contains(used, field) }
 	for _, l := range fieldFlags {
@@ -296,7 +294,7 @@ func parsePeriod(s string, _ any) (any, error) {
 	return s, nil
 }
 
-// parts splits a list and drops empty elements.
+// parts splits a list at a separator, without empty elements.
 func parts(s, between string) (out []string) {
 	for p := range strings.SplitSeq(s, between) {
 		if p = strings.TrimSpace(p); p != "" {
@@ -315,7 +313,7 @@ func parseList(s string, before any) (any, error) {
 	return out, nil
 }
 
-// named adds the pairs in s to the map before.
+// named parses the pairs in s and adds them to the map before.
 func named[V any](s, between string, before any, value func(string) (V, error)) (any, error) {
 	out := map[string]any{}
 	if m, ok := before.(map[string]any); ok {
@@ -359,14 +357,14 @@ func parseHeaders(s string, before any) (any, error) {
 	for _, p := range parts(s, ",") {
 		name, value, ok := strings.Cut(p, ":")
 		if name = strings.TrimSpace(name); !ok || name == "" {
-			return nil, errors.New("want name:value, with commas between") // without the value, which may be a secret
+			return nil, errors.New("want name:value, with commas between") // the value may be a secret
 		}
 		out[name] = append(slices.Clip(out[name]), strings.TrimSpace(value))
 	}
 	return out, nil
 }
 
-// parseTaints reads taints as kubectl writes them.
+// parseTaints parses taints in kubectl's format.
 func parseTaints(s string, before any) (any, error) {
 	out, _ := before.([]v1.Taint)
 	for _, p := range parts(s, ",") {
@@ -380,7 +378,7 @@ func parseTaints(s string, before any) (any, error) {
 	return out, nil
 }
 
-// parseModules reads the verbosities of files.
+// parseModules parses the verbosity of each source file (--vmodule).
 func parseModules(s string, before any) (any, error) {
 	type module struct {
 		Pattern   string `json:"filePattern"`

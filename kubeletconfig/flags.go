@@ -14,18 +14,18 @@ import (
 // DefaultRootDir is the default of the kubelet's --root-dir.
 const DefaultRootDir = "/var/lib/kubelet"
 
-// Flags are the kubelet's command-line flags by the kubelet's names. The exported
-// fields are the flags without a field in the file; the others override a field.
-// Create them with [NewFlags]; a field that is changed before [Flags.Bind] is a new
+// Flags has the values of the kubelet's command-line flags, under the kubelet's names. The
+// exported fields are the flags that have no field in the file; the others override a field of
+// it. Create them with [NewFlags]. A value that is set before [Flags.Bind] becomes the flag's
 // default.
 type Flags struct {
 	ConfigFile, ConfigDir           string // --config, --config-dir
 	Kubeconfig, BootstrapKubeconfig string
-	RootDir, CertDir                string // CertDir: ROOT_DIR/pki
+	RootDir, CertDir                string // default of CertDir: ROOT_DIR/pki
 
 	Hostname   string // --hostname-override
-	NodeIP     string // one address, or one of each family separated by a comma
-	NodeLabels string // key=value separated by commas
+	NodeIP     string // one address, or one of each family, separated by a comma
+	NodeLabels string // key=value, separated by commas
 
 	CredentialProviderConfig, CredentialProviderDir string // --image-credential-provider-config and -bin-dir
 
@@ -38,9 +38,9 @@ type Flags struct {
 	Verbosity      int    // --v
 	DeadContainers gc.ContainerPolicy
 
-	over   v1beta1.KubeletConfiguration // values of the flags for fields
-	fields map[string]any               // values of other such flags, by name
-	bound  *flag.FlagSet                // nil: no flag of a field is set
+	over   v1beta1.KubeletConfiguration // values of the flags that override fields
+	fields map[string]any               // values of fieldFlags, by name
+	bound  *flag.FlagSet                // nil: no flag overrides a field
 }
 
 // externalProvider is the only cloud provider that the kubelet still supports.
@@ -54,8 +54,8 @@ func NewFlags() *Flags {
 	}
 }
 
-// Bind defines the flags in fs, which stores values in f until it has been parsed.
-// fs may have other flags as well.
+// Bind defines the flags in fs, which stores their values in f when it is parsed. fs may have
+// other flags too.
 func (f *Flags) Bind(fs *flag.FlagSet) {
 	f.bound = fs
 	for _, t := range []struct {
@@ -94,7 +94,7 @@ func (f *Flags) Bind(fs *flag.FlagSet) {
 	f.bindFields(fs)
 }
 
-// given returns the names of the flags on the command line.
+// given returns the names of the flags that were on the command line.
 func (f *Flags) given() map[string]bool {
 	names := map[string]bool{}
 	if f.bound != nil {
@@ -103,8 +103,8 @@ func (f *Flags) given() map[string]bool {
 	return names
 }
 
-// Validate returns all faults, except those that depend on other fields of the
-// configuration, which [Flags.Apply] returns.
+// Validate returns all mistakes, except those that depend on other fields of the configuration;
+// [Flags.Apply] returns these.
 func (f *Flags) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -141,9 +141,8 @@ func (f *Flags) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Apply applies the flags to c, whose KubeletConfiguration must be valid, and
-// returns the faults that the flags caused. Relative paths are relative to the
-// working directory.
+// Apply applies the flags to c, whose KubeletConfiguration must be valid, and returns the
+// mistakes that the flags caused. Relative paths are relative to the working directory.
 func (f *Flags) Apply(c *Config) error {
 	if err := f.layFields(&c.KubeletConfiguration); err != nil {
 		return err
@@ -180,8 +179,8 @@ func (f *Flags) Apply(c *Config) error {
 	return errors.Join(hostErr, ipErr, labelErr, wrong)
 }
 
-// withoutEffect returns warnings about flags without an effect, or with an effect
-// only in a cluster. c is the result of files and flags. used is that of [Options].
+// withoutEffect returns warnings about flags that have no effect, or have one only in a cluster.
+// c is the result of files and flags; used is [Options.Used].
 func (f *Flags) withoutEffect(c *Config, used []string) (warnings []string) {
 	warnings = f.fieldsWithoutEffect(used)
 	if c.Kubeconfig != "" {

@@ -12,8 +12,9 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// A setting is a flag that overrides a field of KubeletConfiguration. Its value is
-// stored in a separate configuration until it is known whether the flag was given.
+// A setting is a flag that overrides a field of KubeletConfiguration. The flag's value is first
+// stored in a configuration of its own, since only after parsing it is known which flags were
+// given.
 type setting struct {
 	name string
 	bind func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration)
@@ -84,7 +85,7 @@ func pairs(name, between, usage string, at func(*v1beta1.KubeletConfiguration) *
 	}
 }
 
-// countValue reads a whole number of 32 bits.
+// countValue is a flag with an integer of 32 bits.
 type countValue int32
 
 func (n *countValue) String() string { return strconv.Itoa(int(*n)) }
@@ -100,13 +101,13 @@ func (n *countValue) Set(s string) error {
 	return err
 }
 
-// pairsValue reads names and values with commas between.
+// pairsValue is a flag with a list of name and value pairs, separated by commas.
 type pairsValue struct {
 	between string
 	pairs   *map[string]string
 }
 
-// String returns the pairs sorted. Package flag calls it on a zero value, too.
+// String returns the pairs, sorted. Package flag also calls it on a zero value.
 func (p *pairsValue) String() string {
 	if p.pairs == nil {
 		return ""
@@ -118,8 +119,7 @@ func (p *pairsValue) String() string {
 	return strings.Join(out, ",")
 }
 
-// Set adds pairs; the flag may be given more than once. An empty value gives an
-// empty map.
+// Set adds the pairs in s. The flag may be given more than once. An empty s gives an empty map.
 func (p *pairsValue) Set(s string) error {
 	if *p.pairs == nil {
 		*p.pairs = map[string]string{}

@@ -12,32 +12,31 @@ import (
 // knownGate is a feature gate of the kubelet.
 type knownGate struct {
 	name  string
-	stage string // ALPHA, BETA or DEPRECATED; "" if it is generally available
+	stage string // ALPHA, BETA or DEPRECATED; "" if generally available
 	is    gateFlags
 }
 
 type gateFlags uint8
 
 const (
-	isOn      gateFlags = 1 << iota // unless it is set
-	isLocked                        // it cannot be set otherwise
-	ofKubelet                       // the kubelet's own code uses it
+	isOn      gateFlags = 1 << iota // the default is on
+	isLocked                        // it cannot be changed
+	ofKubelet                       // the kubelet's own code uses the gate
 )
 
-// gatesWithEffect are the gates that nodewright implements in both states.
+// gatesWithEffect are the gates for which nodewright implements both on and off.
 var gatesWithEffect = []string{
 	gateCPUAlpha, gateCPUBeta, gatePodLevel, "ContainerCheckpoint", "ExtendWebSocketsToKubelet", "PodLogsQuerySplitStreams",
 	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls, gatePodCertificates,
 }
 
-// gatesDone are the gates of the kubelet whose default differs from nodewright's
-// behaviour.
+// gatesDone has the behaviour of nodewright for kubelet gates whose default differs from it.
 var gatesDone = map[string]bool{
 	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
 	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
 }
 
-// allOfAStage are gates that stand for all of a stage.
+// allOfAStage are the gates that set all gates of a stage.
 var allOfAStage = []string{"AllAlpha", "AllBeta"}
 
 func gateNamed(name string) (knownGate, bool) {
@@ -51,10 +50,10 @@ func gateNamed(name string) (knownGate, bool) {
 // Gate is a feature gate with its resulting state.
 type Gate struct {
 	Name string
-	// Stage is ALPHA, BETA or DEPRECATED, and "" if it is generally available.
+	// Stage is ALPHA, BETA or DEPRECATED, or "" if the gate is generally available.
 	Stage string
-	// Enabled is the actual behaviour. For gates without an effect here it may
-	// differ from the configuration.
+	// Enabled reports the actual behaviour. For a gate without an effect here it may differ from
+	// the configured value.
 	Enabled bool
 }
 
@@ -71,7 +70,7 @@ func (c *Config) Gates() []Gate {
 	return out
 }
 
-// done returns the behaviour unless a gate with an effect is set.
+// done returns the behaviour of nodewright while the gate is at its default.
 func (g knownGate) done() bool {
 	if v, ok := gatesDone[g.name]; ok {
 		return v
@@ -79,8 +78,8 @@ func (g knownGate) done() bool {
 	return g.is&isOn != 0
 }
 
-// validateGates reports faults as the kubelet does: unknown gates, and other values
-// than a locked one.
+// validateGates reports the mistakes that the kubelet rejects: unknown gates, and changed locked
+// gates.
 func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 	unknown := 0
 	for _, name := range slices.Sorted(maps.Keys(c.FeatureGates)) {
@@ -89,7 +88,7 @@ func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 		case slices.Contains(allOfAStage, name):
 		case !known:
 			hint := ""
-			if unknown++; unknown <= maxMistakes { // no more are listed
+			if unknown++; unknown <= maxMistakes { // further ones are counted, not listed
 				hint = near(name)
 			}
 			bad("featureGates."+name, c.FeatureGates[name], "a feature gate of Kubernetes 1.37"+hint)
@@ -99,14 +98,14 @@ func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// withoutOwn removes faults of gates that the caller implements.
+// withoutOwn removes mistakes about gates that the caller implements.
 func withoutOwn(found []Mistake, used []string) []Mistake {
 	return slices.DeleteFunc(found, func(m Mistake) bool {
 		return strings.HasPrefix(m.Field, "featureGates.") && slices.Contains(used, m.Field)
 	})
 }
 
-// near returns gates with similar names.
+// near suggests known gates with a similar name.
 func near(name string) string {
 	type candidate struct {
 		name string
@@ -132,7 +131,7 @@ func near(name string) string {
 	return ", such as " + strings.Join(names, ", ")
 }
 
-// distance returns the Levenshtein distance of two words.
+// distance returns the Levenshtein distance between two words.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -153,8 +152,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// gateWithoutEffect returns a warning about a gate whose value differs from the
-// behaviour; "" for any other.
+// gateWithoutEffect returns a warning if a gate's value differs from the behaviour, and ""
+// otherwise.
 func gateWithoutEffect(name string, value any) string {
 	on, _ := value.(bool)
 	if slices.Contains(allOfAStage, name) {

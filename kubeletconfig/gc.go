@@ -18,8 +18,8 @@ func (c *Config) ImageGC() gc.ImagePolicy {
 	}
 }
 
-// LogRotation returns the configuration of log rotation: sizes, numbers and
-// periods. ok is false if logs are not rotated (a negative containerLogMaxSize).
+// LogRotation returns the sizes, numbers and intervals of log rotation. ok is false if logs are
+// not rotated (containerLogMaxSize is negative).
 func (c *Config) LogRotation() (cfg logrotate.Config, ok bool) {
 	size, err := Bytes(c.ContainerLogMaxSize)
 	return logrotate.Config{
@@ -28,7 +28,7 @@ func (c *Config) LogRotation() (cfg logrotate.Config, ok bool) {
 	}, err == nil && size > 0
 }
 
-// leastLogInterval is the kubelet's least containerLogMonitorInterval.
+// leastLogInterval is the kubelet's minimum for containerLogMonitorInterval.
 const leastLogInterval = 3 * time.Second
 
 func validateGC(c *v1beta1.KubeletConfiguration, bad reporter) {

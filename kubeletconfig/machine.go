@@ -12,18 +12,17 @@ const (
 	limitedSwap = "LimitedSwap"
 )
 
-// gateMemoryQoS is the gate of memoryThrottlingFactor and memoryReservationPolicy.
+// gateMemoryQoS is the feature gate for memoryThrottlingFactor and memoryReservationPolicy.
 const gateMemoryQoS = "MemoryQoS"
 
-// idsBlock is the smallest number of user IDs of a pod; any number must be a
-// multiple of it.
+// idsBlock is the minimum number of user IDs per pod. The number must be a multiple of it.
 const idsBlock int64 = 1 << 16
 
 // setMachineDefaults sets the defaults of fields about the machine.
 func setMachineDefaults(c *v1beta1.KubeletConfiguration) {
 	for _, cgroup := range []*string{&c.CgroupRoot, &c.SystemReservedCgroup, &c.KubeReservedCgroup, &c.KubeletCgroups, &c.SystemCgroups} {
 		if *cgroup != "" && !strings.HasPrefix(*cgroup, "/") {
-			*cgroup = "/" + *cgroup // the kubelet takes such names to be below the root
+			*cgroup = "/" + *cgroup // the kubelet treats such names as relative to the root cgroup
 		}
 	}
 	unsetDefault(&c.FailSwapOn, true)
@@ -57,8 +56,8 @@ func validateMachine(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// formerThrottling was the default of memoryThrottlingFactor up to Kubernetes 1.36. The
-// kubelet takes it from old files whatever the gate says.
+// formerThrottling was the default of memoryThrottlingFactor up to Kubernetes 1.36. Files from
+// such versions contain it, and the kubelet accepts it whether the gate is on or off.
 const formerThrottling = 0.9
 
 // memoryQoS reports whether the gate is on, as it is by default.
@@ -67,10 +66,9 @@ func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
 	return on || !set
 }
 
-// MemoryQoS returns the settings of memory QoS (KEP-2570): the throttling factor
-// between request and limit, 0 for none, and whether requests are protected
-// (memoryReservationPolicy: TieredReservation). on is false if the gate is off or
-// neither is configured.
+// MemoryQoS returns the settings of memory QoS (KEP-2570). throttling is memoryThrottlingFactor,
+// 0 for none. reserve reports whether requests are protected (memoryReservationPolicy:
+// TieredReservation). on is false if the gate is off or neither is configured.
 func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	if !memoryQoS(&c.KubeletConfiguration) {
 		return 0, false, false
@@ -82,12 +80,12 @@ func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
 	return throttling, reserve, throttling != 0 || reserve
 }
 
-// gateDeclared is the feature gate of declarations by nodes; each declared feature
-// has the name of its gate.
+// gateDeclared is the feature gate for declared features of nodes. Each declared feature has the
+// name of its own gate.
 const gateDeclared = "NodeDeclaredFeatures"
 
-// Declares reports whether the node may declare a feature (KEP-5328): neither its
-// own gate nor gateDeclared is off.
+// Declares reports whether the node may declare a feature (KEP-5328). It may unless the feature's
+// gate or gateDeclared is off.
 func (c *Config) Declares(feature string) bool {
 	for _, gate := range []string{gateDeclared, feature} {
 		if on, set := c.FeatureGates[gate]; set && !on {
@@ -97,10 +95,10 @@ func (c *Config) Declares(feature string) bool {
 	return true
 }
 
-// IDsPerPod returns the number of user IDs of a pod with a user namespace
+// IDsPerPod returns the number of user IDs that a pod with a user namespace gets
 // (userNamespaces.idsPerPod).
 func (c *Config) IDsPerPod() uint32 { return uint32(*c.UserNamespaces.IDsPerPod) }
 
 // LimitedSwap reports whether containers of Burstable pods may use swap
-// (memorySwap.swapBehavior); others never do.
+// (memorySwap.swapBehavior). Other containers never do.
 func (c *Config) LimitedSwap() bool { return c.MemorySwap.SwapBehavior == limitedSwap }

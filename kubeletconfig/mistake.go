@@ -16,7 +16,7 @@ import (
 // first.
 type Mistake struct {
 	Field string // path in the file, such as evictionHard.memory.available
-	Value any    // in JSON's types, or as a string
+	Value any    // as decoded from JSON, or a string
 	Want  string // the allowed values, in words
 }
 
@@ -32,10 +32,10 @@ func (m Mistake) top() string {
 	return m.Field
 }
 
-// maxMistakes limits the mistakes in an error.
+// maxMistakes limits the mistakes that an error lists.
 const maxMistakes = 100
 
-// joined returns one error of all mistakes, each after the result of prefix.
+// joined returns one error with all mistakes, each preceded by the result of prefix.
 func joined(mistakes []Mistake, prefix func(Mistake) string) error {
 	var errs []error
 	for i, m := range mistakes {
@@ -63,7 +63,7 @@ func show(v any) string {
 	return shortened(string(b), 100)
 }
 
-// shortened returns the first bytes of s, at most most.
+// shortened returns at most the first most bytes of s.
 func shortened(s string, most int) string {
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "..."
@@ -71,8 +71,8 @@ func shortened(s string, most int) string {
 	return s
 }
 
-// wrongFields finds each value of doc that cannot be decoded, by trial: the
-// decoder names only the first one, and no field.
+// wrongFields finds the values of doc that cannot be decoded, by decoding each alone. The decoder
+// itself reports only the first one, without its field.
 func wrongFields(doc map[string]any) (errs []error) {
 	var walk func(path string, v any, within func(any) any) (wrong bool)
 	walk = func(path string, v any, within func(any) any) bool {
@@ -117,7 +117,7 @@ func wrongFields(doc map[string]any) (errs []error) {
 	return errs
 }
 
-// allowed determines by trial which values a field accepts.
+// allowed describes the values that a field accepts, found by trying some.
 func allowed(accepts func(any) bool) string {
 	for _, t := range []struct {
 		sample any

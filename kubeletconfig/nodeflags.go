@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// hostname reads --hostname-override.
+// hostname parses --hostname-override.
 func (f *Flags) hostname() (string, error) {
 	if f.Hostname == "" {
 		return "", nil
@@ -47,9 +47,9 @@ func (f *Flags) nodeIPs() ([]string, error) {
 	return ips, nil
 }
 
-// labelsAllowed are the labels of the kubernetes.io and k8s.io domains that a node
-// may set itself, besides those of kubelet.kubernetes.io and node.kubernetes.io
-// (KEP-279, NodeRestriction).
+// labelsAllowed are the labels of the kubernetes.io and k8s.io domains that a node may set on
+// itself, in addition to those of kubelet.kubernetes.io and node.kubernetes.io (KEP-279,
+// NodeRestriction).
 var labelsAllowed = []string{
 	v1.LabelHostname, v1.LabelInstanceType, v1.LabelInstanceTypeStable, v1.LabelOSStable, v1.LabelArchStable,
 	"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
@@ -68,7 +68,7 @@ func labelAllowed(key string) bool {
 	return !in("kubernetes.io") && !in("k8s.io")
 }
 
-// nodeLabels reads --node-labels.
+// nodeLabels parses --node-labels.
 func (f *Flags) nodeLabels() (map[string]string, error) {
 	all := map[string]string{}
 	for s := range strings.SplitSeq(f.NodeLabels, ",") {

@@ -15,34 +15,33 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// The policies of cpuManagerPolicy.
+// The values of cpuManagerPolicy.
 const (
 	cpuNone   = "none"
 	cpuStatic = "static"
 )
 
-// The feature gates that change how containers are placed.
+// Feature gates about the placement of containers.
 const (
 	gateCPUAlpha = "CPUManagerPolicyAlphaOptions"
 	gateCPUBeta  = "CPUManagerPolicyBetaOptions"
 	gatePodLevel = "PodLevelResourceManagers"
 )
 
-// PlacesNothing reports whether no placement policy is set for CPUs, memory or the
-// NUMA nodes of devices.
+// PlacesNothing reports whether no policy places CPUs, memory or devices on NUMA nodes.
 func (c *Config) PlacesNothing() bool {
 	return c.CPUManagerPolicy == cpuNone && c.MemoryManagerPolicy == memmgr.NoneName && c.TopologyManagerPolicy == topology.NameNone
 }
 
-// PodLevelResources reports whether the placement policies apply to pod-level
-// resources (feature gate PodLevelResourceManagers, alpha).
+// PodLevelResources reports whether placement applies to pod-level resources (feature gate
+// PodLevelResourceManagers, alpha).
 func (c *Config) PodLevelResources() bool { return c.FeatureGates[gatePodLevel] }
 
 // gatePodCertificates is the gate of podCertificate in projected volumes (KEP-4317).
 const gatePodCertificates = "PodCertificateRequest"
 
-// PodCertificates reports whether pods may use certificates of an API server's
-// signers; beta, and off by default.
+// PodCertificates reports whether pods may get certificates from signers of the API server. The
+// gate is beta, and off by default.
 func (c *Config) PodCertificates() bool { return c.FeatureGates[gatePodCertificates] }
 
 // CPUOptions returns cpuManagerPolicyOptions.
@@ -64,10 +63,9 @@ func (c *Config) CPUReservation() cpumgr.Reservation {
 	return cpumgr.Reservation{MilliCPU: cpu.MilliValue()}
 }
 
-// MemoryReservation returns the reserved memory of each NUMA node of a machine with
-// that capacity in bytes. Its sum must be that of systemReserved, kubeReserved and
-// evictionHard, or else it is an error; without reservedMemory the sum is spread
-// over the nodes.
+// MemoryReservation returns the reserved memory of each NUMA node of a machine with that memory
+// capacity in bytes. The sum of reservedMemory must equal that of systemReserved, kubeReserved
+// and evictionHard. Without reservedMemory, the sum is spread over the nodes.
 func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reserved, error) {
 	keep, err := c.memoryKeptFree(capacity)
 	if err != nil {
@@ -89,10 +87,10 @@ func (c *Config) MemoryReservation(m numa.Machine, capacity int64) (memmgr.Reser
 	return r, nil
 }
 
-// quiet ignores mistakes: the values were validated before.
+// quiet is a reporter that drops mistakes, for values that were validated before.
 func quiet(string, any, string) {}
 
-// validatePlacement reports each mistake that shows without the machine.
+// validatePlacement reports the mistakes that can be found without knowing the machine.
 func validatePlacement(c *v1beta1.KubeletConfiguration, bad reporter) {
 	oneOf(bad, "cpuManagerPolicy", c.CPUManagerPolicy, cpuNone, cpuStatic)
 	oneOf(bad, "memoryManagerPolicy", c.MemoryManagerPolicy, memmgr.NoneName, memmgr.StaticName)
@@ -132,7 +130,7 @@ func cpuOptions(c *v1beta1.KubeletConfiguration, bad reporter) cpumgr.Options {
 	case err == nil:
 		err = o.Conflicts(c.TopologyManagerPolicy)
 	case !each:
-		err = nil // it is reported already
+		err = nil // reported above
 	}
 	if err == nil && c.CPUManagerPolicy == cpuNone && o != (cpumgr.Options{}) {
 		err = errors.New("policy none has no options")

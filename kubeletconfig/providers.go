@@ -25,23 +25,22 @@ const (
 	providerVersion = "credentialprovider.kubelet.k8s.io/v1"
 )
 
-// versions are the versions of both API groups. Their fields are the same, except
-// that older versions lack some.
+// versions are the API versions of both groups. They have the same fields, except that older
+// versions lack some.
 var versions = []string{"v1", "v1beta1", "v1alpha1"}
 
-// CredentialProviders are programs that return credentials for images.
+// CredentialProviders are programs that return credentials for images, as configured.
 type CredentialProviders struct {
 	Providers []credentials.CredentialProvider
-	// Hash is the hash of the files' content, as sha256:... in hexadecimal, like in
-	// the kubelet's kubelet_credential_provider_config_info.
+	// Hash is a hash of the files' content, as sha256:... in hexadecimal. It is the label of the
+	// kubelet's metric kubelet_credential_provider_config_info.
 	Hash string
 }
 
-// LoadCredentialProviders reads a CredentialProviderConfig, or all of a directory
-// (*.json, *.yaml and *.yml, by name), of version v1, v1beta1 or v1alpha1. The
-// error names every fault. Each provider must have a DefaultCacheDuration and a
-// unique name; with TokenAttributes it must say whether it requires service
-// accounts.
+// LoadCredentialProviders reads a CredentialProviderConfig of version v1, v1beta1 or v1alpha1.
+// path is a file, or a directory whose *.json, *.yaml and *.yml files are read in the order of
+// their names. The error has all mistakes. Each provider must have a unique name and a
+// DefaultCacheDuration; with TokenAttributes it must say whether it requires service accounts.
 func LoadCredentialProviders(path string) (CredentialProviders, error) {
 	files, err := providerFiles(path)
 	if err != nil {
@@ -55,7 +54,7 @@ func LoadCredentialProviders(path string) (CredentialProviders, error) {
 		if err != nil {
 			return CredentialProviders{}, err
 		}
-		_ = binary.Write(sum, binary.BigEndian, uint64(len(raw))) // a hash takes all
+		_ = binary.Write(sum, binary.BigEndian, uint64(len(raw))) // writing to a hash does not fail
 		sum.Write(raw)
 		list, err := parseProviders(raw)
 		if err != nil && len(files) > 1 {
@@ -77,10 +76,10 @@ func LoadCredentialProviders(path string) (CredentialProviders, error) {
 	return all, nil
 }
 
-// providerFiles returns path itself, or the configuration files in it if it is a directory.
+// providerFiles returns path itself or, if it is a directory, the configuration files in it.
 func providerFiles(path string) ([]string, error) {
 	if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
-		return []string{path}, nil //nolint:nilerr // reading complains of it
+		return []string{path}, nil //nolint:nilerr // reading the file returns the error
 	}
 	dir, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -141,7 +140,7 @@ func parseProviders(raw []byte) ([]credentials.CredentialProvider, error) {
 	return conf.Providers, errors.Join(errs...)
 }
 
-// wrongTokens returns the faults of a provider's token attributes.
+// wrongTokens returns the mistakes in a provider's token attributes.
 func wrongTokens(t *credentials.ServiceAccountTokenAttributes) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if t.ServiceAccountTokenAudience == "" {

@@ -10,17 +10,17 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// wantQuantity is the text about allowed quantities in a mistake.
+// wantQuantity says which quantities are allowed, for a mistake.
 var wantQuantity = strings.TrimPrefix(quantity.ErrTooCostly.Error(), "want ")
 
-// quantityFields are the fields whose values are quantities, or hold some.
+// quantityFields are the fields whose values are quantities or contain some.
 var quantityFields = []string{
 	"systemReserved", "kubeReserved", "reservedMemory", "containerLogMaxSize",
 	"evictionHard", "evictionSoft", "evictionMinimumReclaim",
 }
 
-// costlyQuantities finds quantities that must not be parsed. It is called before
-// anything is decoded.
+// costlyQuantities returns an error for each quantity that would take too long to parse. It must
+// be called before anything is decoded.
 func costlyQuantities(doc map[string]any) (errs []error) {
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
@@ -45,7 +45,7 @@ func costlyQuantities(doc map[string]any) (errs []error) {
 	return errs
 }
 
-// Bytes parses a quantity that is a whole number, such as 10Mi.
+// Bytes parses a quantity that is a whole number of bytes, such as 10Mi.
 func Bytes(s string) (int64, error) {
 	q, err := quantity.Parse(s)
 	if err != nil {

@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// maxBytes limits the bytes of all files of a configuration together. Real ones
-	// have some ten kilobytes.
+	// maxBytes limits the bytes of all files of a configuration together. Usual ones have some
+	// ten kilobytes.
 	maxBytes = 1 << 20
 	// maxExpanded limits the size of a file after its YAML aliases are expanded.
 	maxExpanded = 4 * maxBytes
 )
 
-// readFile reads a regular file of at most *left bytes and subtracts its size from
-// *left. A FIFO or a device is refused without opening it, which could block
-// forever or have effects.
+// readFile reads a regular file of at most *left bytes and subtracts its size from *left. It
+// rejects a FIFO or a device without opening it: opening could block forever or have side
+// effects.
 func readFile(path string, left *int64) ([]byte, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		var stat *fs.PathError
 		if errors.As(err, &stat) {
-			stat.Op = "open" // the reader's operation
+			stat.Op = "open" // name the operation that was asked for
 		}
 		return nil, err
 	}
 	if err := regular(path, fi); err != nil {
 		return nil, err
 	}
-	// It may have become another since.
+	// The file may have been replaced since the check, so the open must not block either.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

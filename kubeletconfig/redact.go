@@ -11,8 +11,8 @@ import (
 // masked replaces a possible secret.
 const masked = "<masked>"
 
-// Redacted returns a copy for display (the kubelet's /configz), without possible
-// credentials: headers, and the password and the query of a URL.
+// Redacted returns a copy without possible credentials, for display in the kubelet's /configz. It
+// masks headers, and the password and the query of URLs.
 func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
 	out := c.KubeletConfiguration.DeepCopy()
 	out.APIVersion, out.Kind = apiVersion, kind
@@ -23,16 +23,16 @@ func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
 	return out
 }
 
-// FlagValues returns all flags of fs with their values for display (the kubelet's
-// /flagz), without passwords and queries of URLs.
+// FlagValues returns all flags of fs with their values, for display in the kubelet's /flagz. It
+// masks passwords and queries of URLs.
 func FlagValues(fs *flag.FlagSet) map[string]string {
 	out := map[string]string{}
 	fs.VisitAll(func(f *flag.Flag) { out[f.Name] = withoutPassword(f.Value.String()) })
 	return out
 }
 
-// withoutPassword masks the password and the query of a URL. Other texts are not
-// changed, except malformed URLs.
+// withoutPassword masks the password and the query of a URL, and a malformed URL as a whole. It
+// does not change other texts.
 func withoutPassword(v string) string {
 	u, err := url.Parse(v)
 	switch {

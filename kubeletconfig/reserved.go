@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Node divides a machine's capacity into the parts for pods and the reservations.
-// The values of the configuration must be valid, like those of [Load].
+// Node divides a machine's capacity into the reservations and the part for pods. The
+// configuration must be valid, as Load returns it.
 func (c *Config) Node(capacity v1.ResourceList) cgroups.Node {
 	system, kube := c.reservedLists()
 	return cgroups.Node{Capacity: capacity, SystemReserved: quantities(system), KubeReserved: quantities(kube), HardEviction: c.HardEviction()}
@@ -27,14 +27,14 @@ func (c *Config) Reserved(name v1.ResourceName) resource.Quantity {
 	system, kube := c.reservedLists()
 	for _, list := range []map[string]string{system, kube} {
 		if s, ok := list[string(name)]; ok {
-			sum.Add(resource.MustParse(s)) // checked with the configuration
+			sum.Add(resource.MustParse(s)) // the configuration was validated
 		}
 	}
 	return sum
 }
 
-// reservedLists returns the reservations. As in the kubelet, reservedSystemCPUs
-// replaces the reserved CPU amounts.
+// reservedLists returns systemReserved and kubeReserved. As in the kubelet, reservedSystemCPUs
+// replaces their CPU amounts.
 func (c *Config) reservedLists() (system, kube map[string]string) {
 	system, kube = maps.Clone(c.SystemReserved), maps.Clone(c.KubeReserved)
 	if cpus, err := numa.ParseCPUs(c.ReservedSystemCPUs); err == nil && !cpus.Empty() {
@@ -47,7 +47,7 @@ func (c *Config) reservedLists() (system, kube map[string]string) {
 	return system, kube
 }
 
-// quantities parses a list of quantities, which were validated with the configuration.
+// quantities parses a list of quantities, which were validated before.
 func quantities(list map[string]string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range list {
@@ -56,9 +56,8 @@ func quantities(list map[string]string) v1.ResourceList {
 	return out
 }
 
-// memoryKeptFree returns the memory of the hard eviction threshold, which
-// reservedMemory has to include, as in the kubelet (evictionHard, memory.available;
-// 100Mi).
+// memoryKeptFree returns the memory of the hard eviction threshold (evictionHard,
+// memory.available; default 100Mi), in bytes. As in the kubelet, reservedMemory must include it.
 func (c *Config) memoryKeptFree(capacity int64) (int64, error) {
 	const signal = "memory.available"
 	s, ok := c.HardEviction()[signal]

@@ -10,9 +10,8 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// Shutdown returns the configuration of pod termination at a shutdown: Requested
-// and Critical, or Groups. With neither, shutdowns are not handled, and
-// ShutdownTime is 0.
+// Shutdown returns the configuration of a graceful node shutdown: either Requested and Critical,
+// or Groups. Without both, shutdowns are not handled and ShutdownTime returns 0.
 func (c *Config) Shutdown() shutdown.Config {
 	s := shutdown.Config{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, g := range c.ShutdownGracePeriodByPodPriority {
@@ -21,7 +20,7 @@ func (c *Config) Shutdown() shutdown.Config {
 	return s
 }
 
-// ShutdownTime returns the longest duration of a graceful shutdown.
+// ShutdownTime returns the maximum duration of a graceful shutdown.
 func (c *Config) ShutdownTime() time.Duration {
 	s := c.Shutdown()
 	sum := s.Requested

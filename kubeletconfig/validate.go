@@ -15,16 +15,15 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// Validate returns every fault of the supported fields, one [Mistake] each and
-// always in the same order. Unset fields count as their defaults; c is not changed.
-// At most a hundred faults are listed.
+// Validate returns all mistakes of the supported fields, one [Mistake] each, in a fixed order.
+// Unset fields count as their defaults; c is not modified. At most a hundred mistakes are listed.
 func Validate(c *v1beta1.KubeletConfiguration) error {
 	c = c.DeepCopy()
 	SetDefaults(c)
 	return joined(mistakes(c), func(Mistake) string { return "invalid configuration: " })
 }
 
-// mistakes returns the faults of a configuration with its defaults set.
+// mistakes returns the mistakes of a configuration whose defaults are set.
 func mistakes(c *v1beta1.KubeletConfiguration) (found []Mistake) {
 	bad := func(field string, value any, want string) { found = append(found, Mistake{field, value, want}) }
 	for _, validate := range []func(*v1beta1.KubeletConfiguration, reporter){
@@ -37,7 +36,7 @@ func mistakes(c *v1beta1.KubeletConfiguration) (found []Mistake) {
 	return found
 }
 
-// number, interval and text hold the name and the value of a field.
+// A number, an interval or a text is a field: its name and its value.
 type (
 	number struct {
 		field string
@@ -58,7 +57,7 @@ func notNegative(bad reporter, fields ...number) {
 	}
 }
 
-// positive reports negative durations: 0 is the default.
+// positive reports negative durations; 0 is allowed and means the default.
 func positive(bad reporter, fields ...interval) {
 	for _, f := range fields {
 		if f.d < 0 {
@@ -128,10 +127,10 @@ func validatePaths(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// InProcess is the containerRuntimeEndpoint of a node with localcri as its runtime.
+// InProcess is the containerRuntimeEndpoint of a node that uses localcri as its runtime.
 const InProcess = "localcri"
 
-// wantEndpoint returns the allowed values if e is no endpoint, and "" if it is one.
+// wantEndpoint returns "" if e is a valid endpoint, and otherwise the allowed values.
 func wantEndpoint(e text) string {
 	const socket = "unix:///path or an absolute path"
 	runtime := strings.HasPrefix(e.field, "container")
@@ -152,7 +151,7 @@ func isWebURL(s string) bool {
 }
 
 func validatePods(c *v1beta1.KubeletConfiguration, bad reporter) {
-	// cfs_period_us of the kernel's sched-bwc document.
+	// The kernel's limits for cfs_period_us (sched-bwc).
 	if d := c.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
 		bad("cpuCFSQuotaPeriod", d.String(), "1ms to 1s")
 	}
@@ -166,7 +165,7 @@ func validatePods(c *v1beta1.KubeletConfiguration, bad reporter) {
 	}
 }
 
-// reservable are the resources that can be set aside for the system.
+// reservable are the resources that can be reserved for the system.
 var reservable = []string{"cpu", "memory", "ephemeral-storage", "pid"}
 
 func validateReserved(c *v1beta1.KubeletConfiguration, bad reporter) {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 )
 
-// maxLogBuffer limits the bytes of a log that are buffered before they are written.
+// maxLogBuffer limits the bytes that a log may buffer.
 const maxLogBuffer = 64 << 20
 
 func validateLogging(c *v1beta1.KubeletConfiguration, bad reporter) {
