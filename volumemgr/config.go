@@ -12,19 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The configuration, with its defaults and checks.
+// The configuration, with its defaults and validation.
 
-// Claims returns the volumes to which claims are bound.
+// Claims resolves claims to their volumes.
 type Claims interface {
-	// Resolve returns the spec of pod's volume vol, which has a
-	// PersistentVolumeClaim or an Ephemeral source. It returns an error that names
-	// the claim if the claim is not bound, is being deleted, or (Ephemeral) belongs
-	// to another pod. It may call a server, and is called without locks, at each
-	// Mount of a pod with such a volume.
+	// Resolve returns the spec of pod's volume vol, which has a PersistentVolumeClaim or an
+	// Ephemeral source. The error names the claim: it may be unbound, being deleted, or
+	// (Ephemeral) owned by another pod. Resolve may call a server. It is called without locks, at
+	// each Mount of a pod with such a volume.
 	Resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*Spec, error)
 }
 
-// Events receives events of pods. It does not block.
+// Events receives events about pods. It must not block.
 type Events interface {
 	// Event may be called with the manager's lock held: it must not call the
 	// manager.
@@ -40,21 +39,21 @@ type Config struct {
 	Plugins []Plugin
 	// Mounter is the node's mount table.
 	Mounter Mounter
-	// Claims resolves claims. Nil: volumes with claims are an error.
+	// Claims resolves claims. Nil: a volume with a claim is an error.
 	Claims Claims
-	// Node returns the node for the affinity of persistent volumes. Nil: every
-	// volume is for this node.
+	// Node returns the node that the affinity of persistent volumes is matched against. Nil:
+	// every volume may be used on this node.
 	Node func() Here
-	// Files is the disk. Nil: the operating system's.
+	// Files accesses the disk. Nil: the operating system's files.
 	Files Files
 	// Events receives events about volumes that cannot be mounted. Nil: they are
 	// dropped.
 	Events Events
-	// Ready is called on a goroutine of its own when all volumes of a pod are
-	// mounted after a Mount of it has failed: sync the pod then. Nil: no call.
+	// Ready is called when a Mount of a pod has failed and all its volumes are mounted now; the
+	// caller should sync the pod then. It is called on its own goroutine. Nil: no call.
 	Ready func(types.UID)
-	// Parallel limits the concurrent operations. An operation that takes longer
-	// than a second no longer counts; 16.
+	// Parallel limits the concurrent operations; 16. An operation no longer counts after one
+	// second.
 	Parallel int
 	Log      *zap.Logger           // silent
 	Metrics  prometheus.Registerer // not exported
@@ -85,8 +84,8 @@ func (c Config) withDefaults() Config {
 // allowed values.
 func (c *Config) validate() error {
 	var errs []error
-	// Paths of volumes are compared with the mount table byte by byte: a path with
-	// ".." or a double slash would never match.
+	// Paths of volumes are compared with the mount table byte by byte, so a path with ".." or a
+	// double slash would never match.
 	if !filepath.IsAbs(c.Root) || filepath.Clean(c.Root) != c.Root {
 		errs = append(errs, fmt.Errorf("Config.Root is %q; want an absolute, clean path", c.Root))
 	}
@@ -99,8 +98,8 @@ func (c *Config) validate() error {
 	if len(c.Plugins) == 0 {
 		errs = append(errs, errors.New("Config.Plugins is required"))
 	}
-	// Records and directories are found by the plugin's name: two plugins of one
-	// name would tear down each other's volumes.
+	// Records and directories are found by the plugin's name, so two plugins with the same name
+	// would tear down each other's volumes.
 	seen := map[string]bool{}
 	for i, p := range c.Plugins {
 		if p == nil {
@@ -108,7 +107,7 @@ func (c *Config) validate() error {
 			continue
 		}
 		name := p.Name()
-		// The name becomes a directory and has to be found from it again.
+		// The name becomes that of a directory, from which the plugin is found again.
 		if !plain(escape(name)) || unescape(escape(name)) != name {
 			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %q; want a name such as kubernetes.io/empty-dir, without '~'", i, name))
 		}

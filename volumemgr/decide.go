@@ -7,9 +7,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// The decisions of the manager, as pure functions without clock, lock or disk, so that
-// tests can go through every case. Their input, the views, is made from the records in
-// volume.go; wake in manager.go executes the actions.
+// The decisions of the manager. They are functions without side effects, clock, lock or disk, so
+// that tests can cover every case. Their inputs, the views, are made from the records in
+// volume.go; wake in manager.go executes the resulting actions.
 
 // presence says whether a volume or a device is mounted.
 type presence int
@@ -17,9 +17,9 @@ type presence int
 const (
 	// absent: nothing is mounted; the record of an unwanted volume can be removed.
 	absent    presence = iota
-	uncertain          // it may be there
-	// present: an operation of this process has succeeded, and nothing since has
-	// taken the mount down.
+	uncertain          // it may be mounted
+	// present: an operation of this process has mounted it, and no operation since has unmounted
+	// it.
 	present
 )
 
@@ -34,21 +34,20 @@ const (
 	opUnmountDevice
 )
 
-// class is the result of an operation that mounts something. The classes are those
-// of the kubelet's operation executor, which distinguishes UncertainProgress and
-// TransientOperationFailure.
+// class is the result of an operation that mounts something. The kubelet's operation executor has
+// the same classes (UncertainProgress, TransientOperationFailure).
 type class int
 
 const (
 	succeeded     class = iota
-	maybe               // ErrUncertain: it may have worked
-	unchanged           // ErrTransient
+	maybe               // ErrUncertain: it may be mounted
+	unchanged           // ErrTransient: as before the operation
 	failedForSure       // any other error: nothing is mounted
 )
 
-// classify returns the class of an operation's error. An operation that exceeded
-// its deadline is maybe. Success comes first: an operation that returned nil has
-// worked, even if its context has ended.
+// classify returns the class of an operation's error. ended means that its context has ended,
+// which makes a failure maybe. An operation that returned nil has succeeded, even if its context
+// has ended.
 func classify(err error, ended bool) class {
 	switch {
 	case err == nil:
@@ -62,23 +61,21 @@ func classify(err error, ended bool) class {
 	}
 }
 
-// after returns the presence of a mount after an operation that mounts it. A failed
-// remount of a mounted volume does not change its presence, and a volume left by an
-// earlier process is not dropped.
+// after returns the presence of a mount after an operation that mounts it. A mounted volume stays
+// present if a remount fails. A volume that an earlier process left is not dropped.
 func after(was presence, c class, found bool) presence {
 	switch {
 	case c == succeeded:
 		return present
-	// A failed refresh never makes a volume of running containers one to be torn
-	// down.
+	// If a refresh fails, the volume must not be torn down: containers use it.
 	case was == present:
 		return present
-	// From here on a TearDown is needed, also because the mount may appear later
-	// (if a server answers late).
+	// The volume needs a TearDown from now on, also because a slow server may complete the mount
+	// later.
 	case c == maybe:
 		return uncertain
-	// A volume that an earlier process left may have been in use long before this
-	// attempt: the failure of the attempt says nothing about the old mount.
+	// A volume that an earlier process left may be mounted since long before this attempt, so the
+	// attempt's failure says nothing about that mount.
 	case c == failedForSure && !found:
 		return absent
 	default:
@@ -99,27 +96,26 @@ func conflicts(a, b key) bool {
 	return a.pod == "" || b.pod == "" || a.pod == b.pod
 }
 
-// Back-off after failures, the kubelet's: 500 ms, doubled each time, at most
-// 2 min 2 s.
+// Back-off after failures, as in the kubelet: 500 ms, doubled each time, at most 2 min 2 s.
 const (
 	backoffFirst = 500 * time.Millisecond
-	// The kubelet waits 2 min 3 s for volumes: a second more than the longest
-	// back-off, so that a retry falls within each wait.
+	// The kubelet waits 2 min 3 s for volumes: one second more than the longest back-off, so that
+	// each wait includes a retry.
 	backoffMax = 2*time.Minute + 2*time.Second
 )
 
-// delay returns the back-off after a number of failures in a row.
+// delay returns the back-off after a number of consecutive failures.
 func delay(failures int) time.Duration {
 	return retry.Backoff{First: backoffFirst, Max: backoffMax}.After(failures)
 }
 
-// view is everything that decides the next action for a volume.
+// view has everything that decides the next action for a volume.
 type view struct {
 	desired   bool // a pod wants it
-	kept      bool // it is not known yet whether a pod wants it
-	abandoned bool // the caller of Mount was canceled; the next Mount clears it
+	kept      bool // no caller has said yet whether a pod wants it
+	abandoned bool // the caller of Mount gave up; the next Mount clears it
 	has       presence
-	stale     bool // its content has to be made again
+	stale     bool // its content has to be updated
 	running   op
 	canceled  bool // the running operation was canceled
 	device    bool // it has a device...
@@ -148,28 +144,28 @@ const (
 	forget          // remove the record
 )
 
-// decide returns the next action for a volume. It is called again when a field of
-// its view changes. The order of the cases matters: the running operation first,
-// then missing knowledge, then the pod's wish.
+// decide returns the next action for a volume. It is called again when a field of its view
+// changes. The cases are ordered: first the running operation, then whether a pod wants the
+// volume at all is known, then what the pod wants.
 func decide(v view) action {
 	switch {
-	// A set-up of an unwanted volume is canceled, once. An abandoned refresh of a
-	// mounted volume continues: containers use the volume.
+	// The set-up of a volume that is no longer wanted is canceled, once. A refresh of a mounted
+	// volume continues even if it is abandoned, since containers use the volume.
 	case v.running == opSetUp && (!v.desired || v.abandoned && v.has != present) && !v.canceled:
 		return action{do: cancel}
-	// One operation at a time; its end calls decide again. Nothing is torn down
-	// before it is known whether the pod still has the volume.
+	// A volume has one operation at a time, whose end calls decide again. Nothing is torn down
+	// while it is unknown whether the pod still has the volume.
 	case v.running != opNone || v.kept:
 		return action{}
 	case v.desired:
 		return decideDesired(v)
 	case v.has == absent:
 		return action{do: forget}
-	// The end of the running operation wakes all users of the device.
+	// The end of the other operation wakes all users of the device.
 	case v.busy:
 		return action{}
-	// Back-off counts for the operation that failed only: a tear-down never waits
-	// for the back-off of a set-up.
+	// Only the operation that failed has to wait: a tear-down does not wait for the back-off of a
+	// set-up.
 	case v.failed == opTearDown && v.wait > 0:
 		return action{do: wait, wait: v.wait}
 	default:
@@ -183,11 +179,11 @@ func decideDesired(v view) action {
 	switch {
 	case v.has == present && !v.stale:
 		return action{}
-	// The caller of Mount was canceled. The next Mount clears the flag; retries
-	// before it could mount volumes of a pod that is gone.
+	// The caller of Mount gave up. Retrying before the next Mount, which clears the flag, could
+	// mount volumes of a pod that no longer exists.
 	case v.has != present && v.abandoned:
 		return action{}
-	// The end of MountDevice wakes all users of the device, this volume among them.
+	// When MountDevice ends, it wakes all users of the device, including this volume.
 	case v.device && v.deviceHas != present:
 		return action{do: needDevice}
 	case v.conflict:
@@ -199,11 +195,11 @@ func decideDesired(v view) action {
 	}
 }
 
-// deviceView is everything that decides the next action for a device.
+// deviceView has everything that decides the next action for a device.
 type deviceView struct {
 	desired  bool // a wanted volume needs it
 	used     bool // a volume of it is, or may be, set up
-	kept     bool // left by an earlier process, and not all pods are known
+	kept     bool // an earlier process left it, and not all pods are known
 	has      presence
 	running  op
 	canceled bool
@@ -212,7 +208,7 @@ type deviceView struct {
 	wait     time.Duration
 }
 
-// deviceAction is the next action for a device. The zero value is none.
+// deviceAction is the next action for a device. The zero value means nothing to do.
 type deviceAction struct {
 	do   op // opNone: nothing
 	stop bool
@@ -220,9 +216,8 @@ type deviceAction struct {
 	gone bool // the record can be removed
 }
 
-// decideDevice returns the next action for a device, in the order of decide's
-// cases. A device is mounted before the first of its volumes, and unmounted after
-// the last.
+// decideDevice returns the next action for a device. Its cases have the order of decide's. A
+// device is mounted before the first of its volumes, and unmounted after the last.
 func decideDevice(v deviceView) deviceAction {
 	switch {
 	// The last pod was removed while its device was being mounted.
@@ -230,8 +225,8 @@ func decideDevice(v deviceView) deviceAction {
 		return deviceAction{stop: true}
 	case v.running != opNone, v.conflict:
 		return deviceAction{}
-	// At rest: mounted and wanted, or not wanted but under a volume whose tear-down
-	// calls decide again.
+	// Nothing to do: it is mounted and wanted, or it is not wanted but in use by a volume whose
+	// tear-down calls decide again.
 	case v.desired && v.has == present, !v.desired && v.used:
 		return deviceAction{}
 	case v.desired && v.failed == opMountDevice && v.wait > 0:
@@ -240,8 +235,8 @@ func decideDevice(v deviceView) deviceAction {
 		return deviceAction{do: opMountDevice}
 	case v.has == absent:
 		return deviceAction{gone: true}
-	// Without all pods, a device that an earlier process left may be under a
-	// running container.
+	// While not all pods are known, a running container may use a device that an earlier process
+	// left.
 	case v.kept:
 		return deviceAction{}
 	case v.failed == opUnmountDevice && v.wait > 0:

@@ -12,28 +12,27 @@ import (
 // work like operations on volumes in operate.go; a failure applies to every volume
 // that waits for the device.
 
-// startDevice starts an operation on d if there is a slot for it. Without one, the
-// device is queued and turn calls decideDevice again. m.mu is held.
+// startDevice starts an operation on d if there is a free slot. Otherwise it queues the device,
+// and turn calls decideDevice again. m.mu is held.
 func (m *Manager) startDevice(d *device, o op) {
 	s := m.slots.Acquire(d)
 	if s == nil {
 		return
 	}
-	// Any of the volumes can be used: they have the same device.
+	// Any of its volumes will do, since they all have the same device.
 	var arg *Volume
 	var spec *Spec
 	for v := range d.users {
 		if v.desired && v.spec != nil {
 			arg, spec = m.arg(v), v.spec
-			// Remount and Found of the volume's own mount do not apply to the
-			// device.
+			// Remount and Found describe the volume's own mount; the device has its own Found.
 			arg.Remount, arg.Found = false, d.found
 			break
 		}
 	}
 	limit := deadline(d.plugin, spec)
-	// A hung operation keeps the device's record: waiting callers get an error now,
-	// and no other operation starts on it.
+	// A hung operation keeps the device's record: callers that wait get an error now, and no
+	// other operation on the device starts.
 	ctx, r := m.begin(o, limit, func() {
 		if d.run != nil && d.run.overdue {
 			m.cfg.Log.Warn("operation on device hangs", append(d.fields(), zap.String("operation", o.metric(false)))...)
@@ -45,8 +44,8 @@ func (m *Manager) startDevice(d *device, o op) {
 		defer m.wg.Done()
 		err := m.guard(func() error {
 			if o == opMountDevice {
-				// The affinity of a mounted device is not checked again: the node's
-				// labels may have changed since, and pods use it.
+				// The affinity of a device that an earlier process mounted is not checked again:
+				// pods use it, and the node's labels may have changed since.
 				if !arg.Found {
 					if err := m.reachable(spec); err != nil {
 						return err
@@ -56,8 +55,8 @@ func (m *Manager) startDevice(d *device, o op) {
 			}
 			return d.plugin.UnmountDevice(ctx, d.id)
 		})
-		// Read before the timer of the context is stopped: r.end cancels ctx, after
-		// which every failure would look like a missed deadline.
+		// Read before r.end cancels ctx: afterwards every failure would look like a missed
+		// deadline.
 		ended := ctx.Err() != nil
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -65,18 +64,17 @@ func (m *Manager) startDevice(d *device, o op) {
 		d.run = nil
 		m.met.operation(label(d.plugin, nil, d.id), o.metric(false), err, time.Since(r.started))
 		m.deviceDone(d, r, err, ended)
-		// The slot is freed before the volumes of this device are woken, so that
-		// they can use it.
+		// The slot is freed before the volumes of this device are woken, so that they can use it.
 		m.slots.Release(s)
 		m.wakeShared(d)
 	}()
 }
 
-// deviceDone stores the result of an operation on a device. Called with m.mu held; the caller
-// wakes the users.
+// deviceDone stores the result of an operation on a device. m.mu is held; the caller wakes the
+// users.
 func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
-	// A failed UnmountDevice may have undone a part: with uncertain the next user
-	// mounts it again.
+	// A failed UnmountDevice may have unmounted a part. With uncertain, the next user mounts it
+	// again.
 	if r.op == opMountDevice {
 		d.has = after(d.has, classify(err, ended), d.found)
 	} else if d.has = uncertain; err == nil {
@@ -87,20 +85,20 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 		d.fails.clear()
 		return
 	}
-	// An operation that the manager stopped itself has not failed: it is neither an
-	// event nor a reason for back-off.
+	// An operation that the manager itself canceled has not failed: it causes neither an event
+	// nor a back-off.
 	if m.ctx.Err() != nil || r.canceled {
 		return
 	}
 	d.fails.add(r.op, err, time.Now())
 	m.cfg.Log.Warn("operation on device failed", append(d.fields(),
 		zap.String("operation", r.op.metric(false)), zap.Int("failures", d.fails.count), zap.Error(err))...)
-	// Nothing waits for an UnmountDevice: Unmount returns once the volumes of the
-	// pod are gone.
+	// Unmount returns once the volumes of the pod are gone, so no caller waits for an
+	// UnmountDevice.
 	if r.op != opMountDevice {
 		return
 	}
-	// One event for each pod: the description of a pod shows only its own events.
+	// Each pod gets its own event, since the description of a pod shows only events about it.
 	for v := range d.users {
 		if v.desired && v.has != present {
 			m.cfg.Events.Event(v.object, v1.EventTypeWarning, "FailedMount",
@@ -110,8 +108,7 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	}
 }
 
-// settleUsers ends the waits for all volumes of d that are not mounted, with err.
-// Called with m.mu held.
+// settleUsers ends the waits for all volumes of d that are not mounted, with err. m.mu is held.
 func (m *Manager) settleUsers(d *device, err error) {
 	for v := range d.users {
 		if v.has != present {

@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// failures are consecutive failures of one operation. The zero value has none.
-// Manager.mu guards it, as part of a volume or a device.
+// failures counts consecutive failures of one operation. The zero value has none. It is part of a
+// volume or a device, so Manager.mu guards it.
 type failures struct {
 	op    op
 	count int
-	// The first often says more than the last, which may be a consequence of it.
+	// The first error often says more than the last one, which may be a consequence of it.
 	first, last error
-	since, at   time.Time // of the first and of the last
-	until       time.Time // the next try
+	since, at   time.Time // times of the first and the last failure
+	until       time.Time // time of the next attempt
 }
 
-// add records a failure. A failure of another operation than the last resets the back-off.
+// add records a failure. If the previous failure was of another operation, the back-off starts
+// anew.
 func (f *failures) add(o op, err error, now time.Time) {
-	// A tear-down after failed set-ups does not inherit their long wait.
+	// A tear-down must not inherit the back-off of failed set-ups.
 	if f.op != o {
 		*f = failures{op: o, first: err, since: now}
 	}
@@ -27,17 +28,18 @@ func (f *failures) add(o op, err error, now time.Time) {
 	f.until = now.Add(delay(f.count))
 }
 
-// clear resets the failures after a success.
+// clear removes the failures after a success.
 func (f *failures) clear() { *f = failures{} }
 
-// retryNow ends the current wait but keeps the count: the next failure leads to a longer wait.
+// retryNow ends the current back-off but keeps the count, so that the next failure leads to a
+// longer one.
 func (f *failures) retryNow() { f.until = time.Time{} }
 
-// left returns the rest of the back-off; 0 or less means that a retry is due.
+// left returns the remaining back-off; 0 or less means that a retry is due.
 func (f *failures) left(now time.Time) time.Duration { return f.until.Sub(now) }
 
-// err returns the last error, together with the first one if it differs. The texts
-// are compared, since each try creates a new error value.
+// err returns the last error, together with the first one if its text differs. Texts are
+// compared, since each attempt creates a new error value.
 func (f *failures) err() error {
 	if f.first == nil || f.last == nil || f.first.Error() == f.last.Error() {
 		return f.last

@@ -8,15 +8,15 @@ import (
 )
 
 // Files is the part of a file system that a Manager uses. Every change of the disk goes through
-// it, so that tests can make the disk fail or the process end.
+// it, so that tests can simulate a failing disk and the end of the process.
 type Files interface {
-	// ReadDir, Lstat and Readlink are those of package os. Lstat follows no link: a
-	// link in a pod's directory must not lead elsewhere.
+	// ReadDir, Lstat and Readlink are those of package os. Lstat must not follow links: a link in
+	// a pod's directory may lead anywhere.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
-	// MkdirAll and Symlink create the directory and the link of a block volume;
-	// plugins create other volumes.
+	// MkdirAll and Symlink create the directory and the link of a block volume; for other
+	// volumes, plugins create what they need.
 	MkdirAll(name string, perm fs.FileMode) error
 	Symlink(to, name string) error
 	// Remove removes one file, link or empty directory; never a mount point.

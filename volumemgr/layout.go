@@ -10,14 +10,14 @@ import (
 // Names below ROOT/pods/<uid>. The layout is the kubelet's, so that a machine can change between
 // both with its pods running.
 const (
-	// Names of the kubelet's layout; volume-subpaths holds the bind mounts of
-	// subPath, which the runtime gets instead of the volume.
+	// Directories of a pod. volume-subpaths has the bind mounts of subPaths, which the runtime
+	// uses instead of the volume.
 	podsDir     = "pods"
 	volumesDir  = "volumes"
 	devicesDir  = "volumeDevices"
 	subPathsDir = "volume-subpaths"
-	// Below a pod: notes of plugins about one volume. ROOT/plugins, with the mounts
-	// of devices, has the same name.
+	// Below a pod's directory, it has the plugins' own files about a volume. ROOT/plugins, with
+	// the mounts of devices, has the same name.
 	pluginsDir = "plugins"
 )
 
@@ -27,11 +27,11 @@ const dirMode = 0o750
 // escape replaces the slash in a plugin's name, to make it the name of a directory.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
-// unescape is the inverse of escape. Config.validate refuses names that would be
-// changed.
+// unescape is the inverse of escape. Config.validate rejects names that would not survive both.
 func unescape(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
-// podDir returns ROOT/pods/UID. The UID has passed plain, or is the name of a listed directory.
+// podDir returns ROOT/pods/UID. Callers have checked the UID with plain, or have listed it as a
+// directory.
 func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.root, podsDir, string(uid)) }
 
 // paths returns the path of a volume, and that of its plugin's state directory.
@@ -44,9 +44,8 @@ func (m *Manager) paths(uid types.UID, plugin, name string, block bool) (path, s
 	return filepath.Join(dir, kind, escape(plugin), name), filepath.Join(dir, pluginsDir, escape(plugin), name)
 }
 
-// plain reports whether s can be the name of one directory. Names of pods and
-// volumes come from specs, and must not lead out of the root. 255 bytes is NAME_MAX
-// of Linux's file systems.
+// plain reports whether s can be the name of one directory. Names of pods and volumes come from
+// specs, and must not lead out of the root. 255 bytes is NAME_MAX of Linux.
 func plain(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && !strings.ContainsAny(s, "/\x00")
 }

@@ -14,21 +14,20 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
-// The manager's records and their locks. Manager.mu guards all records; the gate of
-// a pod guards its files beside the volumes. A gate is taken before mu and never
-// while mu is held. No operation of a plugin runs under either mu or the gate, so
-// that a volume that hangs holds up nothing else.
+// The manager's records and their locks. Manager.mu guards all records. The gate of a pod guards
+// the pod's files that are not in a volume. A gate is always taken before mu, never while mu is
+// held. Plugins are called without mu and without a gate, so that a volume that hangs blocks
+// nothing else.
 
 // ErrStopped means that the manager's Run has ended.
 var ErrStopped = errors.New("the volume manager has stopped")
 
-// Manager mounts the volumes of pods. Its methods may be called from any goroutine;
-// those that take a context wait until Run has read the directories of an earlier
-// process.
+// Manager mounts the volumes of pods. It is safe for concurrent use. Methods with a context wait
+// until Run has read the directories that an earlier process left.
 type Manager struct {
 	cfg  Config
 	met  *metrics
-	root string // Config.Root without symbolic links, once Run has begun
+	root string // Config.Root without symbolic links; set when Run begins
 
 	found chan struct{} // closed when Run has read the directories of pods
 
@@ -38,22 +37,22 @@ type Manager struct {
 	pods map[types.UID]*pod
 	// devices is keyed by plugin and name of the device; see device.key.
 	devices map[string]*device
-	// refs has the volumes to wake when an object changes, so that Changed need not
-	// search all pods.
+	// refs has the volumes to wake when an object changes, so that Changed need not search all
+	// pods.
 	refs map[Ref]map[*volume]struct{}
-	// lost counts the volumes, by plugin, whose device could not be determined. Such a
-	// volume may use any device of the plugin: as long as there is one, devices that
-	// an earlier process left are not unmounted.
+	// lost counts, by plugin, the volumes whose device could not be determined. Such a volume may
+	// use any device of the plugin. While the count is above 0, devices that an earlier process
+	// left are not unmounted.
 	lost     map[string]int
 	slots    *slots.Queue[waker]
 	allKnown bool            // Sweep was called: all pods are known
-	ctx      context.Context // Run's; nil before
+	ctx      context.Context // set by Run; nil before
 	stopped  bool
-	wg       sync.WaitGroup // operations
+	wg       sync.WaitGroup // the running operations
 }
 
-// New checks cfg and returns a Manager, which Run starts. It does not access the
-// disk. The error names every invalid field.
+// New validates cfg and returns a Manager; call Run to start it. New does not access the disk.
+// The error names every invalid field.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -67,8 +66,8 @@ func New(cfg Config) (*Manager, error) {
 		refs:    map[Ref]map[*volume]struct{}{},
 		lost:    map[string]int{},
 	}
-	// Operations that hang must not use up the slots for the whole node: after a
-	// second each counts as free.
+	// Hung operations must not occupy all slots of the node, so each releases its slot after one
+	// second.
 	m.slots = slots.New(slots.Config[waker]{Slots: cfg.Parallel, Limit: slowAfter, Lock: &m.mu, Turn: waker.turn})
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m); err != nil {
@@ -77,27 +76,25 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run reads the volumes that an earlier process left, and then works until ctx
-// ends. It cancels the running operations and returns nil when they have returned.
-// It unmounts nothing at its end. It may be called once.
+// Run reads the volumes that an earlier process left, and then works until ctx ends. Then it
+// cancels the running operations and returns nil once they have returned. It unmounts nothing at
+// its end. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
-	// The mount table has no symbolic links.
+	// Paths in the mount table have no symbolic links.
 	if real, err := filepath.EvalSymlinks(m.cfg.Root); err == nil {
 		m.root = real
 	}
-	// m.ctx is still nil, so that wake starts nothing before all directories have been
-	// read.
+	// While m.ctx is nil, wake starts nothing: all directories must be read first.
 	m.reconstruct(ctx)
 	m.mu.Lock()
 	m.ctx = ctx
 	m.mu.Unlock()
-	// Mount, Unmount, Remove and Sweep go on from here; see begun.
+	// Mount, Unmount, Remove and Sweep wait for this; see begun.
 	close(m.found)
 
 	<-ctx.Done()
 	m.mu.Lock()
-	// Waits end before operations do: a caller must not be kept by an operation
-	// that ignores its context.
+	// Callers are released before the operations end, since an operation may ignore its context.
 	m.stopped = true
 	for _, p := range m.pods {
 		for _, v := range p.volumes {
@@ -119,8 +116,8 @@ func stopTimer(t *time.Timer) {
 	}
 }
 
-// begun waits until Run has read the directories. Before that, a Mount would set up volumes
-// again that running containers use.
+// begun waits until Run has read the directories. Earlier, a Mount would set up again volumes
+// that running containers use.
 func (m *Manager) begun(ctx context.Context) error {
 	select {
 	case <-m.found:
@@ -130,9 +127,9 @@ func (m *Manager) begun(ctx context.Context) error {
 	}
 }
 
-// enter takes the gate of a pod and returns its record; leave releases the gate. In
-// between, no other call changes the pod's directories, and the record stays in
-// m.pods. It blocks until the gate is free or ctx ends.
+// enter takes the gate of a pod and returns its record; leave releases the gate. In between, no
+// other call changes the pod's directories, and the record stays in m.pods. enter blocks until
+// the gate is free or ctx ends.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	// A UID is part of paths: one with a slash or ".." would lead out of the root.
 	if !plain(string(uid)) {
@@ -140,8 +137,7 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	}
 	m.mu.Lock()
 	p := m.pod(uid)
-	// Counted before the gate is free: the holder of the gate must not drop the
-	// record meanwhile.
+	// Counted before the gate is taken, so that its present holder does not drop the record.
 	p.uses++
 	m.mu.Unlock()
 	select {
@@ -156,7 +152,7 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	}
 }
 
-// leave releases the gate, and drops the pod's record if it is empty. Called without m.mu.
+// leave releases the gate, and drops the pod's record if it is empty. m.mu must not be held.
 func (m *Manager) leave(p *pod) {
 	p.gate <- struct{}{}
 	m.mu.Lock()
@@ -165,7 +161,7 @@ func (m *Manager) leave(p *pod) {
 	m.drop(p)
 }
 
-// pod returns the pod's record, a new one if there is none. m.mu is held.
+// pod returns the pod's record, and creates it if there is none. m.mu is held.
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
@@ -184,8 +180,8 @@ func (m *Manager) drop(p *pod) {
 	}
 }
 
-// plugin returns a plugin by name, nil if there is none: a pod's directory may have
-// volumes of a plugin that this agent lacks.
+// plugin returns a plugin by name, or nil: a pod's directory may have volumes of a plugin that
+// this agent does not have.
 func (m *Manager) plugin(name string) Plugin {
 	for _, p := range m.cfg.Plugins {
 		if p.Name() == name {
@@ -195,23 +191,20 @@ func (m *Manager) plugin(name string) Plugin {
 	return nil
 }
 
-// wake executes the action that decide returns for a volume. It is called, with
-// m.mu held, whenever something in its view has changed. An additional call does no
-// harm; a missing one leaves the volume waiting forever. It does not block.
+// wake executes the action that decide returns for a volume. It must be called, with m.mu held,
+// whenever something in the volume's view has changed; otherwise the volume may wait forever. An
+// additional call is harmless. wake does not block.
 func (m *Manager) wake(v *volume) {
-	// A timer or a device may still point to a record that was forgotten, and whose
-	// key has a new one.
+	// A timer or a device may still refer to a record that was removed and replaced by a new one.
 	if m.stopped || m.ctx == nil || v.pod.volumes[v.key] != v {
 		return
 	}
 	now := time.Now()
-	// Content that has expired is stale from now on, also if its next set-up has to
-	// wait for a back-off.
+	// Expired content is stale from now on, even if the next set-up has to wait for a back-off.
 	if !v.expires.IsZero() && !v.expires.After(now) {
 		v.expires, v.stale = time.Time{}, true
 	}
-	// Each decision sets its own timer: an older one would only cause an early
-	// call.
+	// Each decision sets its own timer; an older one would only cause an unnecessary call.
 	stopTimer(v.timer)
 	v.timer = nil
 	act := decide(v.view(now))
@@ -220,7 +213,7 @@ func (m *Manager) wake(v *volume) {
 		m.start(v, opSetUp)
 	case tearDown:
 		m.start(v, opTearDown)
-	// The volume itself waits without a timer: the device wakes it.
+	// The volume needs no timer: the device wakes it.
 	case needDevice:
 		m.wakeDevice(v.device)
 	case cancel:
@@ -230,7 +223,7 @@ func (m *Manager) wake(v *volume) {
 		m.wakeAfter(v, act.wait)
 	case forget:
 		m.forget(v)
-	// A volume without an operation has a timer only if its content expires.
+	// A volume without a running operation has a timer only if its content expires.
 	case nothing:
 		if v.desired && v.has == present && !v.expires.IsZero() {
 			m.wakeAfter(v, v.expires.Sub(now))
@@ -274,8 +267,8 @@ func (m *Manager) wakeDevice(d *device) {
 	}
 }
 
-// wakeShared wakes everything that an operation may have blocked: the volumes of the
-// device first, then the device, which is unmounted if no volume needs it. A nil d does
+// wakeShared wakes everything that an operation may have blocked: first the volumes of the
+// device, then the device, which is unmounted if no volume needs it. With a nil d it does
 // nothing.
 func (m *Manager) wakeShared(d *device) {
 	if d == nil {
@@ -287,8 +280,8 @@ func (m *Manager) wakeShared(d *device) {
 	m.wakeDevice(d)
 }
 
-// forget removes the record of an unwanted volume that is not mounted. A later
-// Mount starts with a new record, without the failures of this one.
+// forget removes the record of a volume that is neither wanted nor mounted. A later Mount starts
+// with a new record, without the failures of this one.
 func (m *Manager) forget(v *volume) {
 	delete(v.pod.volumes, v.key)
 	stopTimer(v.timer)
@@ -298,8 +291,8 @@ func (m *Manager) forget(v *volume) {
 	m.drop(v.pod)
 }
 
-// setDevice makes d the device of v; nil means none. It wakes the former device, whose
-// last user v may have been. m.mu is held.
+// setDevice makes d the device of v; nil means none. It wakes the former device, which may have
+// lost its last user. m.mu is held.
 func (m *Manager) setDevice(v *volume, d *device) {
 	if v.lost {
 		v.lost = false
@@ -315,9 +308,8 @@ func (m *Manager) setDevice(v *volume, d *device) {
 	}
 }
 
-// deviceOf returns the record of a device, a new one if there is none. m.mu is
-// held. Each device has one record however many volumes name it, which makes their
-// operations exclude each other.
+// deviceOf returns the record of a device, and creates it if there is none. m.mu is held. All
+// volumes of a device share its record, so that their operations exclude each other.
 func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	d := &device{m: m, plugin: p, id: id, users: map[*volume]struct{}{}}
 	if known := m.devices[d.key()]; known != nil {
@@ -332,8 +324,8 @@ func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 func (m *Manager) setRefs(v *volume, refs []Ref) {
 	for _, r := range v.refs {
 		delete(m.refs[r], v)
-		// An empty set would remain for every ConfigMap that a pod of this node
-		// ever had.
+		// Without this, the map would keep an empty set for every ConfigMap that a pod of this
+		// node ever used.
 		if len(m.refs[r]) == 0 {
 			delete(m.refs, r)
 		}

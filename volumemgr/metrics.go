@@ -74,9 +74,9 @@ func (met *metrics) operation(plugin, name string, err error, took time.Duration
 	met.duration.WithLabelValues(plugin, name, status, "false").Observe(took.Seconds())
 }
 
-// mounted counts a successful set-up, with the time since its first failure.
+// mounted counts a successful set-up. Its duration starts at the first failure, if there was one.
 func (met *metrics) mounted(plugin string, firstFailure, now, started time.Time) {
-	// Users wait for the volume, not for the last of its tries.
+	// Pods wait for the volume from its first attempt, not from its last.
 	if !firstFailure.IsZero() {
 		started = firstFailure
 	}
@@ -91,8 +91,7 @@ func (met *metrics) Describe(out chan<- *prometheus.Desc) { out <- met.volumes }
 func (met *metrics) Collect(out chan<- prometheus.Metric) {
 	type count struct{ desired, actual int }
 	counts := map[string]*count{}
-	// The lock is held for the count alone: sending to out may block on a slow
-	// reader.
+	// The lock is not held during sends, which may block on a slow reader.
 	met.m.mu.Lock()
 	for _, p := range met.m.pods {
 		for _, v := range p.volumes {

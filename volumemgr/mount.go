@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Mount resolves volumes, stores that they are wanted, and waits until wake has mounted
-// them. Changed and Refresh mark content that has to be updated.
+// Mount resolves volumes, records that they are wanted, and waits until wake has mounted them.
+// Changed and Refresh mark content that has to be updated.
 
-// Errors of a wait that ended because of the opposite call.
+// The errors of a Mount that an Unmount ended, and of an Unmount that a Mount ended.
 var (
 	ErrUnwanted = errors.New("the pod's volumes are being unmounted")
 	ErrWanted   = errors.New("the pod's volumes are wanted again")
@@ -27,12 +27,12 @@ type Mounted struct {
 	// Path is the host path that containers mount, or the device that they get; ""
 	// if the runtime creates the volume itself.
 	Path string
-	// Block reports that Path is a block device.
+	// Block reports whether Path is a block device.
 	Block bool
-	// ReadOnly reports that the volume is read-only, whatever a mount requests.
+	// ReadOnly reports whether the volume is read-only, whatever a mount requests.
 	ReadOnly bool
-	// Group is the group of the volume's files (the annotation
-	// pv.beta.kubernetes.io/gid of a persistent volume), nil if none is known.
+	// Group is the group of the volume's files, from the annotation pv.beta.kubernetes.io/gid of
+	// a persistent volume; nil if there is none.
 	Group *int64
 }
 
@@ -51,9 +51,8 @@ func (ms Mounts) Paths() map[string]string {
 	return out
 }
 
-// Groups returns the groups of the volumes' files that the pod does not have
-// anyway, sorted and each once. The runtime gets them as supplemental groups of the
-// pod's containers.
+// Groups returns the groups of the volumes' files, except those that the pod has anyway. They are
+// sorted and unique. The runtime gets them as supplemental groups of the pod's containers.
 func (ms Mounts) Groups(pod *v1.Pod) []int64 {
 	var out []int64
 	for _, m := range ms {
@@ -69,11 +68,11 @@ func (ms Mounts) Groups(pod *v1.Pod) []int64 {
 	return out
 }
 
-// gidAnnotation names the group of a persistent volume's files (kubelet).
+// gidAnnotation is the kubelet's annotation with the group of a persistent volume's files.
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
-// group returns the group in the annotation of a persistent volume, or nil. An
-// invalid value is ignored: it must not keep the pod from running.
+// group returns the group in the annotation of a persistent volume, or nil. An invalid value is
+// ignored: it must not prevent the pod from running.
 func group(spec *Spec) *int64 {
 	if spec == nil || spec.PersistentVolume == nil {
 		return nil
@@ -94,26 +93,25 @@ type want struct {
 	device Device
 }
 
-// Mount mounts the volumes that the pod's containers use. It blocks until each of
-// them is mounted or has failed, and returns the mounted ones, and an [Error] for
-// each of the others. Failed volumes are retried with back-off until Unmount is
-// called; Config.Ready is called when all are mounted.
+// Mount mounts the volumes that the pod's containers use. It blocks until each of them is mounted
+// or has failed, and returns the mounted ones, and an [Error] for each of the others. Failed
+// volumes are retried with back-off until Unmount is called; Config.Ready is called when all are
+// mounted.
 //
-// When ctx is canceled, set-ups for which no other caller waits are canceled, and
-// not retried until the next Mount. When the deadline of ctx passes they continue.
+// If ctx is canceled, set-ups for which no other caller waits are canceled, and not retried until
+// the next Mount. If the deadline of ctx passes, they continue.
 //
-// If all volumes are mounted, Mount only updates those whose content depends on a
-// field of the pod that has changed (see Refresher). It still resolves claims.
+// If all volumes are mounted already, Mount only updates those whose content depends on a field
+// of the pod that has changed (see Refresher). Claims are resolved even then.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	if err := m.begun(ctx); err != nil {
 		return nil, err
 	}
-	// Claims may take an API server's time, so that nothing is held while they are
-	// resolved.
+	// Resolving claims may call an API server, so no lock is held.
 	wants, errs := m.resolve(ctx, pod)
-	// Failures of a canceled look-up are not reported.
+	// If the caller canceled the look-up, its failures are not reported.
 	if ctx.Err() == nil {
-		for _, err := range errs { // no operation runs that could report it
+		for _, err := range errs { // no operation will report it
 			m.cfg.Events.Event(pod, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
 		}
 	}
@@ -127,14 +125,14 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 		m.leave(p)
 		return nil, ErrStopped
 	}
-	// Volumes that could be resolved are mounted even if others could not.
+	// Resolved volumes are mounted even if others could not be resolved.
 	w := m.want(p, pod, wants, len(errs) == 0)
 	m.mu.Unlock()
-	// The wait is outside of the gate, so that an Unmount meanwhile can end it.
+	// The wait must not hold the gate, since an Unmount has to be able to end it.
 	m.leave(p)
 
-	// A passed deadline does not cancel set-ups: the caller repeats its sync, and they
-	// go on meanwhile.
+	// Set-ups continue after a deadline, since the caller repeats its sync and waits for them
+	// again.
 	err = m.wait(ctx, w, func(v *volume) {
 		if errors.Is(ctx.Err(), context.Canceled) && v.desired && len(v.waiters) == 0 && v.has != present {
 			v.abandoned = true
@@ -148,8 +146,7 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := Mounts{}
-	// Mounted volumes are returned also with an error: the caller may want to show
-	// them.
+	// Mounted volumes are returned even with an error, so that the caller can show them.
 	for _, v := range p.volumes {
 		if !v.desired || v.has != present {
 			continue
@@ -165,8 +162,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	return out, errors.Join(errs...)
 }
 
-// resolve returns the specs and plugins of the pod's volumes. It continues after an
-// error, so that all faults are reported.
+// resolve returns the specs and plugins of the pod's volumes. It continues after an error, to
+// report all mistakes.
 func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs []error) {
 	for _, u := range uses(pod) {
 		w, err := m.resolveOne(ctx, pod, u)
@@ -179,8 +176,8 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs 
 	return wants, errs
 }
 
-// resolveOne returns the spec, the plugin and the device of one volume. It may call
-// Claims, and changes nothing.
+// resolveOne returns the spec, the plugin and the device of one volume. It may call Claims. It
+// changes nothing.
 func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, error) {
 	w := want{use: u, spec: &Spec{Volume: u.volume}}
 	if u.volume.PersistentVolumeClaim != nil || u.volume.Ephemeral != nil {
@@ -193,13 +190,13 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 		}
 		w.spec = spec
 	}
-	// Only the persistent volume says whether it is a block device, so that the
-	// check comes after the claim.
+	// Checked after the claim is resolved, since only the persistent volume says whether it is a
+	// block device.
 	if err := u.check(w.spec); err != nil {
 		return w, err
 	}
-	// The name becomes a directory below the pod's. The API validates names; a
-	// manifest on disk passes no API server.
+	// The name becomes a directory below the pod's. The API server validates names, but a
+	// manifest file passes no API server.
 	name := w.spec.Name()
 	if !plain(name) {
 		return w, fmt.Errorf("the name %q cannot be that of a directory", name)
@@ -213,8 +210,8 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	if w.plugin == nil {
 		return w, unsupported(w.spec)
 	}
-	// The device has to be known before the set-up starts: it decides which
-	// operations exclude each other.
+	// The device has to be known before the set-up starts, since it decides which operations
+	// exclude each other.
 	if dp, ok := w.plugin.(DevicePlugin); ok {
 		arg := &Volume{Spec: w.spec, Pod: pod, UID: pod.UID, Name: name, Warn: func(string, string) {}}
 		arg.Path, arg.StateDir = m.paths(pod.UID, w.plugin.Name(), name, w.spec.Block())
@@ -227,16 +224,15 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	return w, nil
 }
 
-// want stores the volumes that the pod wants, wakes them, and returns a waiter for them.
-// If sure is true, all volumes of the pod were resolved, and volumes that are not in
-// wants are torn down. Otherwise one of them may be a volume that could not be resolved:
-// none is torn down. m.mu and the pod's gate are held.
+// want records which volumes the pod wants, wakes them, and returns a waiter for them. sure means
+// that all volumes of the pod were resolved. Then volumes that are not in wants are torn down.
+// Otherwise none is, since it may be one of those that could not be resolved. m.mu and the pod's
+// gate are held.
 func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter {
 	p.wanted, p.told, p.sure, p.failing = true, true, sure, false
 	now := time.Now()
 	w := newWaiter()
-	// Two volumes of a pod may name one claim: they are one volume, with both
-	// names.
+	// Two volumes of a pod may name the same claim. They are one volume with two names.
 	named := map[*volume][]string{}
 	for _, want := range wants {
 		k := volumeKey{want.plugin.Name(), want.spec.Name(), want.spec.Block()}
@@ -245,7 +241,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 			v = &volume{m: m, key: k, pod: p, plugin: want.plugin, since: now}
 			p.volumes[k] = v
 		}
-		// An Unmount that waits for this volume gets an error now.
+		// An Unmount that waits for this volume gets an error.
 		if !v.desired {
 			v.settle(&Error{Volume: v.shown(), Err: ErrWanted})
 			v.since = now
@@ -255,11 +251,11 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 		v.spec, v.object, v.below = want.spec, object, want.use.below
 		if r, ok := v.plugin.(Refresher); ok {
 			m.setRefs(v, r.Sources(v.spec, object))
-			// The same object cannot be stale: a sync without a change costs one
-			// comparison of pointers.
+			// An unchanged object cannot make the content stale, so a sync without changes costs
+			// one comparison of pointers.
 			if v.made != nil && v.made != object && r.Stale(v.spec, v.made, object) {
 				v.stale = true
-				// A pod that has changed may be the repair of the failure.
+				// The change of the pod may have fixed the failure.
 				v.fails.retryNow()
 			}
 		}
@@ -282,8 +278,8 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	for _, v := range p.volumes {
 		m.wake(v)
 		if _, ours := w.left[v]; ours {
-			// Some need no wait: mounted, hung, or in back-off. During a back-off
-			// the caller gets the last error; the back-off is not shortened.
+			// A volume that is mounted, hung or in back-off needs no wait. During a back-off, the
+			// caller gets the last error; the back-off is not shortened.
 			if over, err := v.outcome(now); over {
 				w.drop(v, err)
 			}
@@ -293,9 +289,8 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	return w
 }
 
-// outcome reports whether a Mount need not wait for the volume, and the result. It
-// is called with m.mu held, right after wake: an operation that was just started is
-// not over.
+// outcome reports whether a Mount need not wait for the volume, and its result. m.mu is held. It
+// must be called right after wake, which may have started an operation.
 func (v *volume) outcome(now time.Time) (over bool, err error) {
 	d := v.device
 	switch {
@@ -305,7 +300,7 @@ func (v *volume) outcome(now time.Time) (over bool, err error) {
 		return true, &Error{Volume: v.shown(), Err: ErrHung}
 	case v.run == nil && v.fails.op == opSetUp && v.fails.left(now) > 0:
 		return true, v.failure(&v.fails)
-	// The volume waits for a slot, or has a running operation.
+	// The volume waits for a slot, or its operation is running.
 	case d == nil || d.has == present:
 		return false, nil
 	case d.run != nil && d.run.overdue:
@@ -332,16 +327,15 @@ func (m *Manager) tellReady(p *pod) {
 	m.wg.Go(func() { m.cfg.Ready(p.uid) })
 }
 
-// Changed reports that an object was changed, created or deleted: volumes that
-// contain it are updated, and a volume that failed without it is tried at once. It
-// does not wait for operations. An object that no volume contains costs one look-up
-// in a map.
+// Changed reports that an object was changed, created or deleted. Volumes that contain the object
+// are updated, and a volume that failed without it is retried at once. Changed does not wait for
+// operations. For an object that no volume contains, it costs one look-up in a map.
 func (m *Manager) Changed(ref Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for v := range m.refs[ref] {
-		// A volume that does not exist yet has no old content. One in the middle of
-		// a set-up may have read the object before the change.
+		// An absent volume has no old content. A volume that is being set up may have read the
+		// object before the change.
 		if v.has != absent || v.run != nil {
 			v.stale = true
 		}
@@ -353,9 +347,9 @@ func (m *Manager) Changed(ref Ref) {
 	}
 }
 
-// Refresh updates the pod's volumes whose plugin is a Refresher, for callers that do
-// not know which object changed. Other volumes, and unknown pods, are ignored. It does
-// not wait for operations.
+// Refresh updates those volumes of the pod whose plugin is a Refresher, for callers that do not
+// know which object changed. It ignores other volumes and unknown pods, and does not wait for
+// operations.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,18 +14,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Operations on volumes: start takes a slot, a goroutine without m.mu calls the plugin,
-// and setUpDone or tornDown stores the result with m.mu held.
+// Operations on volumes. start takes a slot, a goroutine calls the plugin without m.mu, and
+// setUpDone or tornDown stores the result with m.mu held.
 
-// defaultDeadline is the deadline of plugins that are no Deadliner. An operation that
-// has not returned overdueAfter after its deadline counts as hung.
+// defaultDeadline is the deadline of plugins that are not a Deadliner. An operation counts as
+// hung if it has not returned overdueAfter after its deadline.
 const (
 	defaultDeadline = 2 * time.Minute
 	overdueAfter    = time.Second
 )
 
-// ErrHung means that an operation did not return after its deadline. Nothing else
-// is done to the volume until it does.
+// ErrHung means that an operation did not return after its deadline. No other operation on the
+// volume starts until it returns.
 var ErrHung = errors.New("the operation hangs")
 
 // deadline returns the timeout of an operation of p: the plugin's own if it is above 0,
@@ -39,9 +39,9 @@ func deadline(p Plugin, spec *Spec) time.Duration {
 	return defaultDeadline
 }
 
-// begin returns the record and the context of an operation that starts now. overdue is
-// called, with m.mu held, if the operation counts as hung. When the operation has
-// returned, the caller calls end of the record, and m.wg.Done, for which Run waits.
+// begin returns the record and the context of an operation that starts now. overdue is called,
+// with m.mu held, once the operation counts as hung. When the operation has returned, the caller
+// must call end of the record, and m.wg.Done, for which Run waits.
 func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Context, *running) {
 	ctx, stop := context.WithTimeout(m.ctx, limit)
 	r := &running{op: o, cancel: stop, started: time.Now()}
@@ -55,20 +55,20 @@ func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Cont
 	return ctx, r
 }
 
-// end stops the timers of an operation that has returned. Called with m.mu held.
+// end stops the timers of an operation that has returned. m.mu is held.
 func (r *running) end() {
 	r.cancel()
 	r.late.Stop()
 }
 
-// start starts an operation on v if there is a slot for it. Without one, the volume
-// is queued and turn calls decide again. m.mu is held.
+// start starts an operation on v if there is a free slot. Otherwise it queues the volume, and
+// turn calls decide again. m.mu is held.
 func (m *Manager) start(v *volume, o op) {
 	s := m.slots.Acquire(v)
 	if s == nil {
 		return
 	}
-	// arg is a copy, since the record may change while the operation runs.
+	// A copy, since the record may change while the operation runs.
 	arg, now := m.arg(v), time.Now()
 	limit := deadline(v.plugin, v.spec)
 	ctx, r := m.begin(o, limit, func() {
@@ -82,11 +82,11 @@ func (m *Manager) start(v *volume, o op) {
 		v.since = now
 	}
 	if o == opTearDown {
-		// From here on the volume may be partly mounted.
+		// From now on, the volume may be partly mounted.
 		v.setPresence(uncertain, now)
 	} else {
-		// Cleared at the start and not at the end: a change during the set-up marks
-		// the content as stale again.
+		// Cleared at the start, not at the end, so that a change during the set-up marks the
+		// content as stale again.
 		v.stale, v.expires, v.made = false, time.Time{}, v.object
 	}
 	go func() {
@@ -99,7 +99,7 @@ func (m *Manager) start(v *volume, o op) {
 			res, err = m.setUp(ctx, v, arg)
 			return err
 		})
-		// Read before r.end, which cancels ctx.
+		// Read before r.end cancels ctx.
 		ended := ctx.Err() != nil
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -111,35 +111,34 @@ func (m *Manager) start(v *volume, o op) {
 		} else {
 			m.setUpDone(v, r, res, err, ended)
 		}
-		// The slot is freed first, then the volume and the others on its device are
-		// woken, which may wait for it.
+		// First free the slot, then wake the volume and the others on its device, which may wait
+		// for it.
 		m.slots.Release(s)
 		m.wake(v)
 		m.wakeShared(v.device)
 	}()
 }
 
-// guard turns a panic into an error: a fault of a plugin must not end the agent.
+// guard turns a panic into an error, since a bug in a plugin must not end the agent.
 func (m *Manager) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			m.cfg.Log.Error("volume plugin panicked", zap.String("panic", fmt.Sprint(p)), zap.ByteString("stack", debug.Stack()))
-			// It is not known how far the plugin got: a TearDown is needed.
+			// It is unknown how far the plugin got, so a TearDown is needed.
 			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)
 		}
 	}()
 	return f()
 }
 
-// setUpDone stores the result of a SetUp and wakes its waiters. Called with m.mu held.
+// setUpDone stores the result of a SetUp and wakes its waiters. m.mu is held.
 func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended bool) {
 	now := time.Now()
 	was := v.has
 	v.setPresence(after(v.has, classify(err, ended), v.found), now)
 	if err == nil {
 		v.result, v.found, v.abandoned = res, false, false
-		// The usage was that of the former content; a running walk drops its
-		// result.
+		// The measured usage belongs to the former content. A running walk drops its result.
 		v.usage, v.survey, v.due = Usage{}, nil, time.Time{}
 		v.since = now
 		if res.Again > 0 {
@@ -151,25 +150,24 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		m.tellReady(v.pod)
 		return
 	}
-	// start cleared the mark: if it is there again, something changed during the
-	// set-up.
+	// start cleared the flag. If it is set, something changed during the set-up.
 	changed := v.stale
 	if was == present {
-		v.stale = true // the content is still to be made again
+		v.stale = true // the content still has to be updated
 	}
 	if m.ctx.Err() != nil || r.canceled {
-		return // canceled by the manager, which is no failure: waiters wait for the next operation
+		return // canceled by the manager, not failed: waiters wait for the next operation
 	}
 	v.fails.add(opSetUp, err, now)
 	if d := v.device; d != nil && d.has == present && errors.Is(err, ErrNoDevice) {
-		d.has = uncertain // not absent: the plugin may be wrong in both cases
+		d.has = uncertain // not absent, since the plugin may be wrong about this too
 	}
 	if changed {
-		v.fails.retryNow() // retry at once: the cause may have changed meanwhile
+		v.fails.retryNow() // retry at once: the change may have removed the cause
 	}
 	v.settle(v.failure(&v.fails))
 	m.cfg.Log.Warn("failed to set up volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
-	// The kubelet's words: tools search for them in events.
+	// The kubelet's words, which tools search for in events.
 	reason, what := "FailedMount", "MountVolume.SetUp"
 	if v.key.block {
 		reason, what = "FailedMapVolume", "MapVolume.MapPodDevice"
@@ -177,8 +175,8 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	m.cfg.Events.Event(v.object, v1.EventTypeWarning, reason, fmt.Sprintf("%s failed for volume %q : %v", what, v.key.name, err))
 }
 
-// tornDown stores the result of a TearDown. m.mu is held; wake removes the record
-// of a volume that is gone and so ends the waits for it.
+// tornDown stores the result of a TearDown. m.mu is held. If the volume is gone, wake removes its
+// record, which ends the waits for it.
 func (m *Manager) tornDown(v *volume, err error) {
 	now := time.Now()
 	if err == nil {
@@ -188,7 +186,7 @@ func (m *Manager) tornDown(v *volume, err error) {
 		v.fails.clear()
 		return
 	}
-	// Run is ending: the next process finds the directory and tears the volume down.
+	// Run is ending. The next process finds the directory and tears the volume down.
 	if m.ctx.Err() != nil {
 		return
 	}
@@ -197,14 +195,14 @@ func (m *Manager) tornDown(v *volume, err error) {
 	m.cfg.Log.Warn("failed to tear down volume", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
 }
 
-// setUp executes a SetUp: the checks for every plugin, then the plugin's own part. It runs
-// without m.mu.
+// setUp executes a SetUp: first the checks for all plugins, then the plugin's own part. m.mu must
+// not be held.
 func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, error) {
 	if err := m.alone(v, arg); err != nil {
 		return Result{}, err
 	}
-	// A volume that is mounted, or was found after a restart, is not checked
-	// against the node's current labels.
+	// A volume that is mounted, or was found after a restart, is not checked against the node's
+	// present labels.
 	if !arg.Remount && !arg.Found {
 		if err := m.reachable(arg.Spec); err != nil {
 			return Result{}, err
@@ -217,8 +215,8 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if !ok {
 		return Result{}, fmt.Errorf("%s has no block devices", v.key.plugin)
 	}
-	// The directory of the link comes first: once the device is mapped, as few
-	// steps as possible can fail.
+	// The parent directory of the link is created first, so that as few steps as possible can
+	// fail after the device is mapped.
 	if err := m.cfg.Files.MkdirAll(filepath.Dir(arg.Path), dirMode); err != nil {
 		return Result{}, err
 	}
@@ -226,12 +224,12 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
-	// The device is mapped for the pod already: a TearDown is needed.
+	// The device is already mapped for the pod, so a TearDown is needed.
 	if err := m.link(dev, arg.Path); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", err, ErrUncertain)
 	}
 	m.mu.Lock()
-	// The newest object and not arg's: events name a pod as it is now.
+	// v.object rather than arg's, since events refer to the newest object of the pod.
 	object := v.object
 	m.mu.Unlock()
 	m.cfg.Events.Event(object, v1.EventTypeNormal, "SuccessfulMountVolume",
@@ -239,9 +237,9 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	return Result{Path: dev, ReadOnly: arg.Spec.ReadOnly}, nil
 }
 
-// alone fails if another pod has a volume of access mode ReadWriteOncePod
-// (KEP-2485). A volume that may be mounted counts: two writers are worse than one
-// that waits.
+// alone returns an error if another pod has a volume of access mode ReadWriteOncePod (KEP-2485).
+// A volume that may be mounted counts as mounted: it is better that one pod waits than that two
+// write.
 func (m *Manager) alone(v *volume, arg *Volume) error {
 	if !onlyOnePod(arg.Spec) {
 		return nil
@@ -256,8 +254,8 @@ func (m *Manager) alone(v *volume, arg *Volume) error {
 	return nil
 }
 
-// link makes path a symbolic link to dev. A link to another device is replaced:
-// after a reboot the disk may have another name.
+// link makes path a symbolic link to dev, and replaces a link to another device: after a reboot
+// the disk may have another name.
 func (m *Manager) link(dev, path string) error {
 	switch to, err := m.cfg.Files.Readlink(path); {
 	case err == nil && to == dev:
@@ -272,8 +270,8 @@ func (m *Manager) link(dev, path string) error {
 	return m.cfg.Files.Symlink(dev, path)
 }
 
-// tearDown executes a TearDown. It succeeds only if nothing is mounted at the volume's path and
-// the path is gone, whatever the plugin returns. It runs without m.mu.
+// tearDown executes a TearDown. Whatever the plugin returns, it succeeds only if nothing is
+// mounted at the volume's path and the path is gone. m.mu must not be held.
 func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block bool) error {
 	// Mounts of subPaths are unmounted first.
 	if err := m.cleanSubPaths(ctx, filepath.Join(m.podDir(arg.UID), subPathsDir, arg.Name)); err != nil {
@@ -284,7 +282,7 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 		if !ok {
 			return fmt.Errorf("%s has no block devices", p.Name())
 		}
-		// The link is removed before the device. After a crash between the two,
+		// The link is removed before the device is unmapped. After a crash in between,
 		// UnmountDevice removes the rest.
 		if _, err := m.cfg.Files.Readlink(arg.Path); err == nil {
 			if err := m.cfg.Files.Remove(arg.Path); err != nil {
@@ -298,12 +296,12 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	if err := p.TearDown(ctx, arg); err != nil {
 		return err
 	}
-	// A mount point cannot be removed: a missing path is not mounted either.
+	// A mount point cannot be removed, so a missing path is certainly not mounted.
 	if _, err := m.cfg.Files.Lstat(arg.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	// The plugin's result is checked: a remaining mount would never be found again
-	// once the record is removed.
+	// The plugin's result is verified, since a remaining mount would never be found again once
+	// the record is removed.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
 		return fmt.Errorf("mount table: %w", err)
@@ -311,16 +309,16 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s is still a mount point after %s tore it down", mounts[0].Path, p.Name())
 	}
-	// Directories only: a file below would be data that the plugin should have
-	// removed itself, or never had.
+	// Only directories are removed: a file is data that the plugin should have removed, or does
+	// not own.
 	if err := m.cfg.Files.RemoveDirs(arg.Path); err != nil {
 		return fmt.Errorf("%s left something behind: %w", p.Name(), err)
 	}
 	return nil
 }
 
-// metric returns the operation's name in the kubelet's metrics. Operations on devices of block
-// volumes have the names of mounts.
+// metric returns the operation's name in the kubelet's metrics. Operations on the devices of
+// block volumes have the same names as mounts.
 func (o op) metric(block bool) string {
 	name := [...]string{"", "volume_mount", "volume_unmount", "mount_device", "unmount_device"}[o]
 	if block {

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Directories of pods that are gone. They are removed in an order that cannot lose
-// data: volumes by their plugins, then empty directories, then the agent's own
-// files, and the pod's directory last.
+// Directories of pods that are gone. They are removed in an order that cannot lose data: first
+// volumes, by their plugins, then empty directories, then the agent's own files, and last the
+// pod's directory.
 
-// removeAll calls remove for each pod that is true in gone, in parallel, so that a pod
-// that hangs does not delay others. ErrWanted is no failure: the pod is wanted again.
-// removeAll returns when all have been removed or have failed, or when ctx ends.
+// removeAll calls remove for each pod that is true in gone, in parallel, so that a pod that hangs
+// does not delay others. It returns when all calls have returned or ctx has ended. ErrWanted is
+// not a failure: the pod is wanted again.
 func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known func(types.UID) bool) error {
 	var (
 		mu   sync.Mutex
@@ -47,23 +47,23 @@ func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known 
 
 // Remove unmounts the pod's volumes and removes its directory.
 //
-// It does not remove anything unknown: a file in the place of a volume, a volume of
-// an unknown plugin that is not empty, or anything mounted below. Then the
-// directory is kept, and the error names the obstacle. ErrWanted means that a Mount
-// of the pod was called meanwhile. A pod without a directory is a success.
+// It does not remove anything unknown: a file in place of a volume, a volume of an unknown plugin
+// that is not empty, or anything with a mount below it. Then the directory is kept, and the error
+// names the obstacle. ErrWanted means that a Mount of the pod was called meanwhile. A pod without
+// a directory is not an error.
 func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
 	}
 	if !plain(string(uid)) {
-		return nil // Mount refused it: there is nothing of it
+		return nil // Mount rejects such a UID, so there is nothing to remove
 	}
 	return m.remove(ctx, uid, func() bool { return false })
 }
 
-// remove is Remove. If spare returns true, called with the gate held, the pod is wanted
-// again: remove changes nothing and returns ErrWanted. It holds the gate while it removes
-// the directory, so that no Mount creates directories in it.
+// remove is Remove. spare is called with the gate held. If it returns true, the pod is wanted
+// again: remove changes nothing and returns ErrWanted. The gate is held while the directory is
+// removed, so that no Mount creates directories in it.
 func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) error {
 	p, err := m.enter(ctx, uid)
 	if err != nil {
@@ -76,11 +76,11 @@ func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) 
 	return m.removeDir(uid)
 }
 
-// removeDir removes the directory of a pod whose volumes have been torn down. Called
-// with the pod's gate held, and without m.mu.
+// removeDir removes the directory of a pod whose volumes have been torn down. The pod's gate is
+// held, m.mu is not.
 func (m *Manager) removeDir(uid types.UID) error {
 	dir := m.podDir(uid)
-	// A link in the place of the directory is refused: its target is not the pod's.
+	// A link in place of the directory is rejected, since its target does not belong to the pod.
 	info, err := m.cfg.Files.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -91,8 +91,8 @@ func (m *Manager) removeDir(uid types.UID) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s is not a directory", dir)
 	}
-	// Nothing is removed while anything is mounted below: an unexpected mount means
-	// that the content is not fully known.
+	// Nothing is removed while anything is mounted below: an unexpected mount means that the
+	// content is not fully known.
 	mounts, err := m.cfg.Mounter.Mounts(dir)
 	if err != nil {
 		return fmt.Errorf("mount table: %w", err)
@@ -101,7 +101,7 @@ func (m *Manager) removeDir(uid types.UID) error {
 		return fmt.Errorf("%s is still mounted", mounts[0].Path)
 	}
 	var errs []error
-	// Only directories, and none beyond a mount point: a file among them is unknown
+	// Only directories are removed, and none below a mount point: a file among them is unknown
 	// data.
 	for _, name := range []string{volumesDir, devicesDir, subPathsDir} {
 		errs = append(errs, m.cfg.Files.RemoveDirs(filepath.Join(dir, name)))
@@ -109,8 +109,8 @@ func (m *Manager) removeDir(uid types.UID) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	// The rest are files that the agent wrote for the pod, such as etc-hosts and
-	// the state of plugins.
+	// The remaining entries are files that the agent wrote for the pod, such as etc-hosts and the
+	// state of plugins.
 	entries, err := m.cfg.Files.ReadDir(dir)
 	if err != nil {
 		return err

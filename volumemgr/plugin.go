@@ -9,50 +9,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The required and optional methods of a plugin. The manager decides when to call
-// them; a plugin never calls the manager.
+// The interface of a plugin, and its optional extensions. The manager decides when to call the
+// methods; a plugin never calls the manager.
 
-// Plugin implements one kind of volume. A [Manager] calls its methods from many
-// goroutines, but never two operations at once on the same volume of a pod, or on
-// the same device.
+// Plugin implements one kind of volume. A [Manager] calls its methods from many goroutines, but
+// never two operations at once on the same volume of a pod, or on the same device.
 //
-// Operations are idempotent: each may be called again after a failure, after a
-// success, and after a crash in the middle. They return soon after ctx ends; ctx
-// always has a deadline (see [Deadliner]).
+// Operations are idempotent: each may be called again after a failure, after a success, and after
+// a crash in the middle. They must return soon after ctx ends; ctx always has a deadline (see
+// [Deadliner]).
 //
-// Optional capabilities are the interfaces [Refresher], [DevicePlugin],
-// [BlockPlugin], [Deadliner], [Meter] and [Labeler].
+// The interfaces [Refresher], [DevicePlugin], [BlockPlugin], [Deadliner], [Meter] and [Labeler]
+// are optional.
 type Plugin interface {
 	// Name is the kubelet's name of the plugin, such as
 	// "kubernetes.io/empty-dir". It is part of paths on disk.
 	Name() string
-	// Supports reports whether spec is of this plugin's kind. It is pure and cheap,
-	// and only checks which source is set.
+	// Supports reports whether spec is of this plugin's kind. It only checks which source is set,
+	// without side effects.
 	Supports(spec *Spec) bool
-	// SetUp makes the volume ready for the pod's containers: it creates v.Path,
-	// with missing parents (0750), and its content. If the volume is ready already
-	// it changes only the differences to v. With v.Remount containers use the
-	// volume: SetUp must not remove anything from it, even when it fails.
+	// SetUp makes the volume ready for the pod's containers: it creates v.Path, with missing
+	// parents (0750), and its content. If the volume is ready already, it changes only what
+	// differs from v. With v.Remount, containers use the volume: SetUp must not remove anything
+	// from it, even if it fails.
 	//
-	// An error means that nothing is mounted, unless it is ErrUncertain or caused
-	// by ctx: then TearDown is called when the volume is no longer wanted. See also
+	// An error means that nothing is mounted, unless it is ErrUncertain or caused by ctx. In
+	// these two cases, TearDown is called when the volume is no longer wanted. See also
 	// ErrTransient.
 	SetUp(ctx context.Context, v *Volume) (Result, error)
-	// TearDown undoes SetUp and removes v.Path; missing parts are no error. For a
-	// volume known only by its directory v.Spec and v.Pod are nil. It never removes
-	// anything beyond a mount point, which is data of a server or of other pods,
-	// and returns an error if something stays mounted.
+	// TearDown undoes SetUp and removes v.Path; missing parts are not an error. If only the
+	// volume's directory is known, v.Spec and v.Pod are nil. TearDown must never remove anything
+	// below a mount point, which is data of a server or of other pods. It returns an error if
+	// anything remains mounted.
 	TearDown(ctx context.Context, v *Volume) error
 }
 
-// Spec is the source of a volume: a volume of a pod's spec, or the persistent
-// volume to which its claim is bound. Exactly one of the two is set. It is shared:
-// do not change it.
+// Spec is the source of a volume: a volume of a pod's spec, or the persistent volume to which its
+// claim is bound. Exactly one of the two is set. It is shared; do not modify it.
 type Spec struct {
 	Volume           *v1.Volume
 	PersistentVolume *v1.PersistentVolume
-	// ReadOnly is the field of the claim's reference. Sources of inline volumes
-	// have a field of their own.
+	// ReadOnly is the readOnly field of the reference to the claim. Sources of inline volumes
+	// have their own field.
 	ReadOnly bool
 }
 
@@ -71,12 +69,11 @@ func (s *Spec) Block() bool {
 	return pv != nil && pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
 }
 
-// Volume is one volume of one pod, the argument of a plugin's operation. The
-// operation owns it, but the objects that it points to are shared: do not change
-// them.
+// Volume is one volume of one pod, the argument of a plugin's operation. The operation owns it,
+// but the objects that it points to are shared; do not modify them.
 type Volume struct {
-	// Spec and Pod are nil for a volume known only by the directory that an earlier
-	// process left. SetUp always has both.
+	// Spec and Pod are nil if only the directory is known, which an earlier process left. For
+	// SetUp they are always set.
 	Spec *Spec
 	Pod  *v1.Pod
 	// UID is the pod's UID, Name the volume's name on disk.
@@ -89,27 +86,24 @@ type Volume struct {
 	// plugin's own files. The plugin creates it if it needs it; TearDown removes
 	// it.
 	StateDir string
-	// DevicePath is the mount point of a DevicePlugin's device, "" with other
-	// plugins.
+	// DevicePath is the mount point of a DevicePlugin's device, and "" for other plugins.
 	DevicePath string
-	// FSGroup is the group that has to own the files, FSGroupPolicy when to check
-	// them: nil means Always. FSUser is the user of all containers, nil if they
-	// differ or name none.
+	// FSGroup is the group that has to own the files. FSGroupPolicy says when to check that; nil
+	// means Always. FSUser is the user of all containers; nil if they differ or one has none.
 	FSGroup       *int64
 	FSGroupPolicy *v1.PodFSGroupChangePolicy
 	FSUser        *int64
-	// SizeLimit is the limit of disk space in bytes; 0 for none. It applies to
-	// emptyDir volumes on disk, and to ConfigMap volumes.
+	// SizeLimit is the limit of disk space in bytes; 0 means none. It applies to emptyDir volumes
+	// on disk, and to volumes of ConfigMaps.
 	SizeLimit int64
-	// Remount reports that this process has set the volume up and that it may be in
-	// use; Found that an earlier process did.
+	// Remount reports whether this process has set the volume up before, so that it may be in
+	// use. Found reports the same of an earlier process.
 	Remount, Found bool
-	// Below are the relative directories in this volume on which other volumes of
-	// the pod are mounted (first level of nesting). In a read-only volume they have
-	// to exist before its containers start.
+	// Below are the directories in this volume, as relative paths, on which other volumes of the
+	// pod are mounted (first level of nesting). In a read-only volume they have to exist before
+	// its containers start.
 	Below []string
-	// Warn sends an event of type Warning about the pod. It is never nil and never
-	// blocks.
+	// Warn sends an event of type Warning about the pod. It is never nil and does not block.
 	Warn func(reason, message string)
 }
 
@@ -118,63 +112,59 @@ type Result struct {
 	// Path is the host path that containers mount, "" if the runtime creates the
 	// volume itself (image volumes).
 	Path string
-	// ReadOnly reports that the volume is read-only, whatever a mount requests.
+	// ReadOnly reports whether the volume is read-only, whatever a mount requests.
 	ReadOnly bool
-	// Again is the time after which SetUp is called again, since the content expires; 0 means
+	// Again is the time after which the content expires and SetUp has to be called again; 0 means
 	// never.
 	Again time.Duration
 }
 
-// Errors of SetUp, MountDevice and MapDevice with a meaning beyond "it failed and
-// left nothing". They are found by errors.Is.
+// Errors with which SetUp, MountDevice and MapDevice report something else than a failure that
+// mounted nothing. They are matched with errors.Is.
 var (
-	// ErrUncertain means that the volume may be mounted, or may be mounted later.
-	// An operation whose context has ended counts as uncertain whatever it returns.
+	// ErrUncertain means that the volume may be mounted, or may be later. An operation that fails
+	// after its context has ended counts as uncertain, whatever it returns.
 	ErrUncertain = errors.New("the volume may be mounted")
-	// ErrTransient means that the operation changed nothing: the volume is as
-	// uncertain, or as unmounted, as before.
+	// ErrTransient means that the operation changed nothing: the volume is as mounted, uncertain
+	// or unmounted as before.
 	ErrTransient = errors.New("the volume is as it was")
-	// ErrNoDevice, only of SetUp and MapDevice, means that the device is not
-	// mounted although MountDevice succeeded: MountDevice is called again before
-	// the next try.
+	// ErrNoDevice means that the device is not mounted although MountDevice succeeded.
+	// MountDevice is called again before the next attempt. Only SetUp and MapDevice may return
+	// it.
 	ErrNoDevice = errors.New("the volume's device is not mounted")
 )
 
-// Ref names an object on which the content of a volume depends. The caller of
-// Manager.Changed and the plugin's Sources must use the same values. Namespace is ""
-// for cluster-scoped objects.
+// Ref is the identity of an object on which the content of a volume depends. Callers of
+// Manager.Changed and the plugin's Sources must use the same values. Namespace is "" for
+// cluster-scoped objects.
 type Ref struct {
 	// Kind is "ConfigMap", "Secret", "ClusterTrustBundle", or any other value on
 	// which a plugin and its source agree.
 	Kind, Namespace, Name string
 }
 
-// Refresher is a Plugin whose volumes change their content while they are mounted.
-// Nothing is polled: SetUp is called, with v.Remount, when Manager.Changed reports
-// one of the volume's sources, when the pod has changed and Stale returns true, and
-// after Result.Again.
+// Refresher is a Plugin whose volumes change their content while they are mounted. SetUp is
+// called, with v.Remount, when Manager.Changed reports one of the volume's sources, when the pod
+// has changed and Stale returns true, and after Result.Again. Nothing is polled.
 type Refresher interface {
 	Plugin
-	// Sources returns the objects of the content, including those that do not exist
-	// yet: a change of one of them also retries a volume that could not be set up.
-	// It is pure.
+	// Sources returns the objects that the content depends on, including those that do not exist
+	// yet: a change of one of them also retries a failed set-up. It has no side effects.
 	Sources(spec *Spec, pod *v1.Pod) []Ref
-	// Stale reports whether a change of the pod from was to now changes the
-	// content. It is pure.
+	// Stale reports whether the change of the pod from was to now changes the content. It has no
+	// side effects.
 	Stale(spec *Spec, was, now *v1.Pod) bool
 }
 
-// DevicePlugin is a Plugin with volumes that are mounted once for the node and from
-// there into every pod. MountDevice is called before the first SetUp, UnmountDevice
-// after the last TearDown; their errors have the meaning of SetUp's.
+// DevicePlugin is a Plugin whose volumes are mounted once for the node, and from there into each
+// pod. MountDevice is called before the first SetUp, UnmountDevice after the last TearDown. Their
+// errors mean the same as SetUp's.
 type DevicePlugin interface {
 	Plugin
-	// Device returns the device of v, with Name "" if v has none. If v.Spec is nil,
-	// Device finds the device by v.Path, v.Name and the plugin's own files. It
-	// changes nothing.
+	// Device returns the device of v; its Name is "" if v has none. If v.Spec is nil, Device
+	// finds the device by v.Path, v.Name and the plugin's own files. It changes nothing.
 	Device(v *Volume) (Device, error)
-	// Devices returns the devices that are mounted now, as an earlier process may
-	// have left them.
+	// Devices returns the devices that are mounted now, including those of an earlier process.
 	Devices(ctx context.Context) ([]Device, error)
 	// MountDevice mounts the device of v at v.DevicePath.
 	MountDevice(ctx context.Context, v *Volume) error
@@ -191,8 +181,8 @@ type Device struct {
 	Path string
 }
 
-// BlockPlugin is a Plugin with volumes that pods can use as block devices. The
-// manager creates the link at v.Path that leads to the device.
+// BlockPlugin is a Plugin whose volumes can be used as block devices. The manager creates the
+// symbolic link at v.Path to the device.
 type BlockPlugin interface {
 	Plugin
 	// MapDevice makes the device ready for the pod and returns its path, such as
@@ -202,35 +192,34 @@ type BlockPlugin interface {
 	UnmapDevice(ctx context.Context, v *Volume) error
 }
 
-// Deadliner is a Plugin with its own deadlines for operations.
+// Deadliner is a Plugin that sets the deadlines of its operations.
 type Deadliner interface {
 	Plugin
-	// Deadline returns the timeout of an operation on a volume with that spec; 0 means
-	// the default, two minutes. spec is nil for Devices, for a TearDown of a volume
-	// known only by its directory, and for an UnmountDevice.
+	// Deadline returns the timeout of an operation on a volume with that spec; 0 means the
+	// default, two minutes. spec is nil for Devices and UnmountDevice, and for the TearDown of a
+	// volume of which only the directory is known.
 	Deadline(spec *Spec) time.Duration
 }
 
-// Meter is a Plugin that measures its volumes itself. Other volumes are measured by
-// statfs if something is mounted on v.Path, else by the directory's project quota,
-// else by walking it.
+// Meter is a Plugin that measures its volumes itself. Other volumes are measured by statfs if
+// something is mounted on v.Path, otherwise by the directory's project quota, otherwise by
+// walking the directory.
 type Meter interface {
 	Plugin
-	// Measure returns ErrNoUsage for a volume without a size of its own.
+	// Measure returns the volume's usage, or ErrNoUsage for a volume without a size of its own.
 	Measure(ctx context.Context, v *Volume) (Usage, error)
 }
 
-// Labeler is a Plugin whose volumes have different names of plugins in metrics, such
-// as those of CSI drivers.
+// Labeler is a Plugin that sets the plugin name of its volumes in metrics, such as the name of a
+// CSI driver.
 type Labeler interface {
 	Plugin
-	// Label returns the name of the plugin of a volume. spec is nil if only the
-	// device is known; d has no name if there is no device. "" means the plugin's
-	// own name.
+	// Label returns the plugin name of a volume; "" means Plugin.Name. spec is nil if only the
+	// device is known; d.Name is "" if there is no device.
 	Label(spec *Spec, d Device) string
 }
 
-// ErrNoUsage means that there is nothing to measure.
+// ErrNoUsage means that the volume has no usage to measure.
 var ErrNoUsage = errors.New("the volume has no usage of its own")
 
 // Usage is the used and free space of a volume. Unknown fields are -1.
@@ -239,26 +228,25 @@ type Usage struct {
 	Inodes, InodesUsed, InodesFree int64
 	// At is the time of the measurement.
 	At time.Time
-	// AtLeast means that Used and InodesUsed are lower bounds, since part of the
-	// volume was not counted.
+	// AtLeast reports that Used and InodesUsed are lower bounds, since a part of the volume was
+	// not counted.
 	AtLeast bool
 }
 
-// Mounter is the node's mount table. Package mount implements it for Linux, and
-// package mounttest in memory with failures on demand. The manager uses Mounts and
-// Unmount; plugins use what they need.
+// Mounter is the node's mount table. Package mount implements it for Linux. Package mounttest
+// implements it in memory, with failures on demand. The manager uses Mounts and Unmount; plugins
+// use what they need.
 type Mounter interface {
-	// Mounts returns the mounts at dir and below it, in the table's order: of two
-	// with the same Path the later is on top. dir is absolute and free of symbolic
-	// links; "/" returns all. A dir that does not exist has none.
+	// Mounts returns the mounts at and below dir, in the table's order: of two with the same
+	// Path, the later is on top. dir is absolute and free of symbolic links; "/" returns all. If
+	// dir does not exist, there are none.
 	Mounts(dir string) ([]Mount, error)
-	// Mount mounts source on target, which exists. Options are those of mount(8);
-	// with "bind" or "rbind" it is a bind mount, which is remounted if other
-	// options need that. After an error nothing is mounted, unless the error is
-	// ErrUncertain.
+	// Mount mounts source on target, which must exist. Options are those of mount(8). With "bind"
+	// or "rbind" it is a bind mount, which is remounted if other options require it. After an
+	// error nothing is mounted, unless the error is ErrUncertain.
 	Mount(ctx context.Context, source, target, fsType string, options []string) error
-	// Unmount unmounts the topmost mount of target, and never follows a symbolic
-	// link. If nothing is mounted there it is a success.
+	// Unmount unmounts the topmost mount of target, and never follows a symbolic link. It
+	// succeeds if nothing is mounted there.
 	Unmount(ctx context.Context, target string) error
 }
 
@@ -269,5 +257,5 @@ type Mount struct {
 	Device  string // major:minor
 	FSType  string
 	Source  string
-	Options []string // of the mount and of the file system
+	Options []string // options of the mount and of the file system
 }

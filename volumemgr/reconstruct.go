@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Finding the volumes that an earlier process left. Volumes have no records on disk.
-// The directories below ROOT/pods and the device lists of plugins are read instead:
-// they are right even after a crash in the middle of an operation.
+// Finding the volumes that an earlier process left. There are no records of volumes on disk.
+// Instead, the directories below ROOT/pods and the plugins' lists of devices are read: they are
+// correct even after a crash in the middle of an operation.
 
 // foundVolume is the directory of a volume that an earlier process left. Neither
 // the pod's object nor the spec is known.
@@ -22,15 +22,14 @@ type foundVolume struct {
 	key    volumeKey
 	plugin Plugin
 	device Device
-	// devErr is the error of DevicePlugin.Device. Without a device, device and devErr are
-	// zero.
+	// devErr is the error of DevicePlugin.Device. If the volume has no device, device and devErr
+	// are zero.
 	devErr error
 }
 
-// reconstruct creates records of the volumes that an earlier process left, as
-// uncertain: a Mount of the pod sets them up again in place, an Unmount or a Sweep
-// tears them down. An unreadable directory is logged and counted, and the others are
-// read.
+// reconstruct creates records of the volumes that an earlier process left, as uncertain. A Mount
+// of the pod sets such a volume up again in place, and an Unmount or a Sweep tears it down. An
+// unreadable directory is logged and counted, and reconstruct continues with the others.
 func (m *Manager) reconstruct(ctx context.Context) {
 	for _, p := range m.cfg.Plugins {
 		dp, ok := p.(DevicePlugin)
@@ -65,8 +64,8 @@ func (m *Manager) reconstruct(ctx context.Context) {
 	}
 }
 
-// findDevices creates records of the devices that p lists as mounted, also of those
-// listed before an error. It blocks up to the plugin's deadline.
+// findDevices creates records of the devices that p lists as mounted, including those listed
+// before an error. It blocks up to the plugin's deadline.
 func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	ctx, stop := context.WithTimeout(ctx, deadline(p, nil))
 	defer stop()
@@ -78,8 +77,7 @@ func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range found {
-		// Which pods use the device is found out later, from the directories of
-		// their volumes.
+		// The directories of volumes, read later, show which pods use the device.
 		if id.Name != "" {
 			d := m.deviceOf(p, id)
 			d.has, d.found = uncertain, true
@@ -88,8 +86,8 @@ func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	return err
 }
 
-// podDirs returns the directories below ROOT/pods. A missing directory means no
-// pods. Files in it are ignored.
+// podDirs returns the names of the directories below ROOT/pods, which are UIDs. It ignores files.
+// If ROOT/pods is missing, there are no pods.
 func (m *Manager) podDirs() ([]types.UID, error) {
 	entries, err := m.cfg.Files.ReadDir(filepath.Join(m.root, podsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,9 +105,9 @@ func (m *Manager) podDirs() ([]types.UID, error) {
 	return out, nil
 }
 
-// scan returns the volumes in a pod's directory, and unknown entries in their
-// places. It reads only names and types of directory entries: a stat could hang on
-// a mount of a server that does not answer.
+// scan returns the volumes in a pod's directory, and unknown entries where volumes are expected.
+// It reads only names and types of directory entries, since a stat could hang on a mount whose
+// server does not answer.
 func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, err error) {
 	dir := m.podDir(uid)
 	var errs []error
@@ -122,7 +120,7 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	}
 	for _, top := range list(dir) {
 		kind := top.Name()
-		// Other directories hold no volumes; removeDir removes them.
+		// Other directories have no volumes; removeDir removes them.
 		if kind != volumesDir && kind != devicesDir {
 			continue
 		}
@@ -152,8 +150,8 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	return found, strange, errors.Join(errs...)
 }
 
-// foundVolume asks the plugin for the device of the directory. If the plugin fails
-// or panics, devErr is set; the volume itself is adopted nevertheless.
+// foundVolume asks the plugin for the device of a found volume. If the plugin fails or panics,
+// devErr is set, and the volume itself is adopted anyway.
 func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) foundVolume {
 	f := foundVolume{key: volumeKey{p.Name(), name, block}, plugin: p}
 	if dp, ok := p.(DevicePlugin); ok {
@@ -167,14 +165,13 @@ func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) 
 	return f
 }
 
-// adopt creates records of found volumes that have none. m.mu is held. It is called
-// at the start and by each Unmount: a failed set-up may have left a directory
-// although it reported none.
+// adopt creates records for found volumes that have none. m.mu is held. It is called at the start
+// and by each Unmount, since a failed set-up may leave a directory even if it reported that
+// nothing is mounted.
 func (m *Manager) adopt(p *pod, found []foundVolume) {
 	for _, f := range found {
 		if v := p.volumes[f.key]; v != nil {
-			// The directory is there although the record says that the volume is
-			// not: the record is wrong.
+			// The record says absent, but the directory exists: the record is wrong.
 			if v.has == absent && v.run == nil && !v.desired {
 				v.has, v.found = uncertain, true
 			}
@@ -183,8 +180,7 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 		m.met.reconstructed.Inc()
 		v := &volume{m: m, key: f.key, pod: p, plugin: f.plugin, has: uncertain, found: true, since: time.Now()}
 		p.volumes[f.key] = v
-		// See Manager.lost: no device of this plugin is unmounted before this
-		// volume is gone.
+		// See Manager.lost: until this volume is gone, no device of the plugin is unmounted.
 		if f.devErr != nil {
 			v.lost = true
 			m.lost[f.key.plugin]++
@@ -192,7 +188,7 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 		} else if f.device.Name != "" {
 			d := m.deviceOf(f.plugin.(DevicePlugin), f.device)
 			if d.has == absent {
-				// The plugin does not list the device as mounted, but it may be.
+				// The plugin does not list the device, but it may be mounted anyway.
 				d.has, d.found = uncertain, true
 			}
 			m.setDevice(v, d)
@@ -200,14 +196,13 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 	}
 }
 
-// Sweep reports that all pods of this node are known, and tears down and removes
-// everything of other pods: their volumes, devices that no volume needs, and their
-// directories, like Remove. known must return true for a pod before Mount is called
-// for it.
+// Sweep reports that all pods of this node are known, and removes everything of other pods: their
+// volumes, devices that no volume needs, and, like Remove, their directories. known must return
+// true for a pod before Mount is called for it.
 //
-// It returns the error of every remaining directory. Call it only when a pod is
-// gone. known is called from several goroutines at a time and with the manager's
-// lock held: it must be fast and must not call the manager.
+// The error has the obstacles to all remaining directories. Call Sweep only when a pod is gone.
+// known is called from several goroutines and with the manager's lock held, so it must be fast
+// and must not call the manager.
 func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	if err := m.begun(ctx); err != nil {
 		return err
@@ -221,11 +216,11 @@ func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 		gone[uid] = !known(uid)
 	}
 	m.mu.Lock()
-	// Records without a directory count as well: their devices may be mounted.
+	// Pods with a record but no directory count as well, since their devices may be mounted.
 	for uid := range m.pods {
 		gone[uid] = !known(uid)
 	}
-	// Devices that were kept for unknown pods can be unmounted now, if no volume
+	// Devices that were kept because not all pods were known can now be unmounted, if no volume
 	// uses them.
 	m.allKnown = true
 	for _, d := range m.devices {

@@ -14,37 +14,35 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// Usage of volumes. Nothing is measured in the background; a measurement that hangs
-// is not started a second time.
+// Usage of volumes. Nothing is measured in the background. A measurement that hangs is not
+// started a second time.
 
 const (
 	// measureDeadline limits the measurement of one volume.
 	measureDeadline = 10 * time.Second
-	// walkTime limits a walk of a directory, since it slows down the pods' disk. The
-	// next call continues the walk.
+	// walkTime limits a walk of a directory, since a walk slows down the pods' disk. The next
+	// call continues an interrupted walk.
 	walkTime = 3 * time.Second
-	// walkKept is how long the result of a walk is used (the kubelet's
-	// volumeStatsAggPeriod).
+	// walkKept is how long the result of a walk is reused (the kubelet's volumeStatsAggPeriod).
 	walkKept = time.Minute
 )
 
 // Stats is the usage of a volume.
 type Stats struct {
 	Name string // in the pod's spec
-	// Claim is the name of the volume's claim, "" if it has none.
+	// Claim is the name of the volume's claim; "" if it has none.
 	Claim string
-	// Ephemeral means that the volume counts as ephemeral storage of the pod.
+	// Ephemeral reports whether the volume counts as ephemeral storage of the pod.
 	Ephemeral bool
 	// Usage is in bytes and inodes. Usage.At is the time of the measurement;
 	// Usage.AtLeast marks a lower bound.
 	Usage Usage
 }
 
-// Stats measures the pod's mounted volumes in parallel. Volumes without a usage of
-// their own are left out; measured volumes are returned beside the errors of
-// others. A directory that has to be walked is walked at most once a minute. If a
-// walk is too long for one call, or another call is walking the directory, the
-// known part counts (Usage.AtLeast).
+// Stats measures the pod's mounted volumes in parallel. It omits volumes without a usage of their
+// own. If some volumes cannot be measured, the others are returned together with the errors. A
+// directory is walked at most once a minute. If a walk takes longer than one call may, or another
+// call is walking the directory, the result has what is counted so far (Usage.AtLeast).
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	type result struct {
 		volume int
@@ -54,8 +52,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	type measured struct {
 		arg   *Volume
 		names []string
-		kept  Usage // of the last walk; At is zero if there was none
-		over  bool  // its result was noted
+		kept  Usage // usage of the last walk; At is zero if there was none
+		over  bool  // its result was added
 	}
 	var volumes []measured
 	m.mu.Lock()
@@ -67,8 +65,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			}
 		}
 	}
-	// The buffer has room for all results: a goroutine that outlives this call must not
-	// block.
+	// Buffered for all results, so that a goroutine that outlives this call does not block.
 	results := make(chan result, len(all))
 	for i, v := range all {
 		volumes = append(volumes, measured{arg: m.arg(v), names: v.outer, kept: v.usage})
@@ -76,7 +73,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			results <- result{i, v.usage, fmt.Errorf("%w: measuring it", ErrHung)}
 			continue
 		}
-		// Only the measuring goroutine clears it, however long that takes.
+		// Only the measuring goroutine clears it, however long it takes.
 		v.measuring = true
 		if v.survey == nil {
 			v.survey = &diskusage.Survey{}
@@ -94,8 +91,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 
 	var out []Stats
 	var errs []error
-	// note adds a result. For a volume that could not be measured it adds the last known
-	// usage as a lower bound, so that a failed walk does not hide an exceeded limit.
+	// note adds a result. For a volume that could not be measured, it adds the last known usage
+	// as a lower bound, so that a failed walk does not hide an exceeded limit.
 	note := func(v *measured, u Usage, err error) {
 		v.over = true
 		if errors.Is(err, ErrNoUsage) {
@@ -118,13 +115,13 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			continue
 		case <-ctx.Done():
 		}
-		// Results that arrived together with the end of ctx are used.
+		// Results that arrived at the same time as the end of ctx are used.
 		for len(results) > 0 {
 			r := <-results
 			note(&volumes[r.volume], r.usage, r.err)
 		}
-		// A statfs of a server that is gone cannot be interrupted. It is abandoned,
-		// and not repeated before it returns.
+		// A statfs call cannot be interrupted if its server is gone. It is abandoned, and not
+		// repeated before it returns.
 		for i := range volumes {
 			if !volumes[i].over {
 				note(&volumes[i], Usage{}, ctx.Err())
@@ -136,15 +133,15 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	return out, errors.Join(errs...)
 }
 
-// walked is the usage of a volume from walking it.
+// walked is the usage of a volume as counted by walking it.
 type walked struct {
-	usage  Usage     // without a time if it was never walked
+	usage  Usage     // At is zero if it was never walked
 	due    time.Time // time of the next walk
 	survey *diskusage.Survey
 }
 
-// measure measures a volume: by its plugin, by statfs, by a project quota, or by walking
-// it. It runs without m.mu on a goroutine of its own, and may outlive the call of Stats.
+// measure measures a volume: by its plugin, by statfs, by a project quota, or by walking it. m.mu
+// must not be held. It runs on its own goroutine, and may outlive the call of Stats.
 func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walked) (u Usage, err error) {
 	ctx, stop := context.WithTimeout(ctx, measureDeadline)
 	defer stop()
@@ -157,15 +154,15 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		})
 		return u, err
 	}
-	// The mount table has a line for each volume of the node: reading it for each of
-	// them would cost more the more pods there are.
+	// Checked first because it is cheap: the mount table has a line for each volume of the node,
+	// and would be read for each of them.
 	if diskusage.IsMount(arg.Path) {
 		source = "statfs"
 		now, err := diskusage.Statfs(arg.Path)
 		return Usage(now), err
 	}
-	// Without a check of the mount table, statfs of a plain directory would return
-	// the usage of the node's disk.
+	// The mount table is needed, since statfs of a plain directory returns the usage of the
+	// node's disk.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
 		return Usage{}, fmt.Errorf("mount table: %w", err)
@@ -176,18 +173,17 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		return Usage(now), err
 	}
 	source = "quota"
-	// A project quota counts as the files change, at no cost; most file systems
-	// have none.
+	// The kernel keeps project quotas up to date at no cost, but most file systems have none.
 	if now, err := diskusage.Quota(arg.Path); err == nil {
 		return Usage(now), nil
 	}
 	source = "du"
-	// The result of the last walk is recent enough: Usage.At has its time.
+	// The last walk is recent enough; its time is in Usage.At.
 	if time.Now().Before(last.due) {
 		return last.usage, nil
 	}
 	limits := diskusage.Limits{Time: walkTime}
-	if end, ok := ctx.Deadline(); ok { // the result has to be back before that
+	if end, ok := ctx.Deadline(); ok { // the result must be returned earlier
 		limits.Time = min(limits.Time, max(time.Until(end)*3/4, 1))
 	}
 	now, err := last.survey.Walk(ctx, arg.Path, limits)
@@ -195,24 +191,24 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		return Usage{}, err
 	}
 	u = Usage(now)
-	// A volume does not shrink because a walk is less complete than the last one.
+	// An unfinished walk must not report less than the last one.
 	if known := last.usage; last.survey.Unfinished() && u.Used < known.Used {
 		u.Used, u.InodesUsed = known.Used, max(u.InodesUsed, known.InodesUsed)
 	}
 	due := u.At.Add(walkKept)
 	if last.survey.Unfinished() && limits.Time < walkTime {
-		due = u.At // the walk was interrupted: the next call continues it
+		due = u.At // the walk was interrupted, and the next call continues it
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if v.survey == last.survey { // it has not been set up anew
+	if v.survey == last.survey { // otherwise the volume was set up again meanwhile
 		v.usage, v.due = u, due
 	}
 	return u, nil
 }
 
-// claimOf returns the name of the claim of a pod's volume. The claim of a generic
-// ephemeral volume is named after the pod and the volume.
+// claimOf returns the name of the claim of a pod's volume. The claim of a generic ephemeral
+// volume is named after pod and volume.
 func claimOf(pod *v1.Pod, name string) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -227,8 +223,8 @@ func claimOf(pod *v1.Pod, name string) string {
 	return ""
 }
 
-// ephemeral reports whether a volume counts against limits of ephemeral-storage, as
-// in the kubelet; a tmpfs counts as memory.
+// ephemeral reports whether a volume counts against limits of ephemeral-storage, as in the
+// kubelet. A tmpfs counts as memory instead.
 func ephemeral(spec *Spec) bool {
 	v := spec.Volume
 	return v != nil && (v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil)

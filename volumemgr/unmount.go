@@ -10,23 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Unmounting a pod's volumes, and removing the directories around them. After a crash
-// at any point, the next Unmount, Remove or Sweep continues.
+// Unmounting a pod's volumes and removing the directories around them. After a crash at any
+// point, the next Unmount, Remove or Sweep continues.
 
-// Unmount unmounts all volumes of the pod, whether a Mount of this process or an
-// earlier process set them up. It blocks until each volume is gone or has failed
-// once. Failed ones are retried with back-off until they are gone or Mount is
-// called. The containers of the pod must have stopped.
+// Unmount unmounts all volumes of the pod, including those that an earlier process set up. It
+// blocks until each volume is gone or has failed once. Failed volumes are retried with back-off
+// until they are gone or Mount is called. The containers of the pod must have stopped.
 //
-// Directories that belong to no plugin are not removed; see Remove. Errors are
-// ErrWanted if Mount was called meanwhile, ErrStopped, the end of ctx, and an
-// [Error] for each remaining volume.
+// Directories that belong to no plugin are not removed; see Remove. Errors are ErrWanted if Mount
+// was called meanwhile, ErrStopped, the error of ctx, and an [Error] for each remaining volume.
 func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
 	}
 	if !plain(string(uid)) {
-		return nil // Mount refused it: there is nothing of it
+		return nil // Mount rejects such a UID, so there is nothing to unmount
 	}
 	p, err := m.enter(ctx, uid)
 	if err != nil {
@@ -36,9 +34,9 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	return m.unmount(ctx, p, func() bool { return false })
 }
 
-// unmount is Unmount with the pod's gate held; it releases the gate while it waits.
-// If spare returns true, it changes nothing and returns ErrWanted. It reads the pod's
-// directory, since a volume there may have no record.
+// unmount is Unmount, called with the pod's gate held; it releases the gate while it waits. If
+// spare returns true, it changes nothing and returns ErrWanted. It reads the pod's directory,
+// since a volume may be there without a record.
 func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error {
 	if spare() {
 		return ErrWanted
@@ -49,8 +47,8 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		m.mu.Unlock()
 		return ErrStopped
 	}
-	// told ends the time in which volumes of an earlier process are kept: the owner
-	// of the pod has decided.
+	// told says that the owner of the pod has decided, so volumes of an earlier process are no
+	// longer kept.
 	p.wanted, p.told, p.sure, p.failing = false, true, true, false
 	for _, v := range p.volumes {
 		if v.desired {
@@ -58,37 +56,36 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 			v.settle(ErrUnwanted)
 		}
 	}
-	m.adopt(p, found) // finds volumes of a failed set-up as well
-	// All volumes count, also those that the last Mount did not want: a directory
-	// must be empty before it goes.
+	m.adopt(p, found) // the directory may have volumes of a failed set-up
+	// All volumes count, including those that the last Mount did not want, since the directory
+	// must be empty before it is removed.
 	w := newWaiter()
 	for _, v := range p.volumes {
 		w.add(v)
 	}
 	for _, v := range p.volumes {
-		// Unmount does not wait for a hung operation; the caller tries again.
+		// Unmount does not wait for a hung operation; its caller tries again.
 		if v.run != nil && v.run.overdue {
 			w.drop(v, &Error{Volume: v.shown(), Err: ErrHung})
 		}
 		if v.fails.op == opTearDown {
-			v.fails.retryNow() // a caller requests the tear-down now
+			v.fails.retryNow() // the caller requests the tear-down now
 		}
 		m.wake(v)
 	}
 	w.ready()
 	m.mu.Unlock()
 
-	p.gate <- struct{}{} // released, so that a Mount need not wait
+	p.gate <- struct{}{} // released during the wait, so that a Mount can proceed
 	err := m.wait(ctx, w, func(*volume) {})
-	// A plain receive: the gate is held only for steps on disk, or released during
-	// waits as here.
+	// No ctx is needed: the gate is held only during steps on disk, and released during waits as
+	// here.
 	<-p.gate
 	if err = errors.Join(scanErr, err); err != nil {
 		return err
 	}
 	m.mu.Lock()
-	// While the gate was free, a Mount may have started to use the pod's
-	// directories.
+	// While the gate was free, a Mount may have begun to use the pod's directories.
 	again, left := p.wanted, len(p.volumes)
 	m.mu.Unlock()
 	if again {
@@ -100,8 +97,8 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 	return m.tidy(ctx, p.uid)
 }
 
-// tidy removes the rest of a pod without volumes: subPath mounts of volumes without
-// a directory of their own, and empty directories.
+// tidy removes what remains of a pod without volumes: subPath mounts of volumes that have no
+// directory, and empty directories.
 func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	dir := m.podDir(uid)
 	sub := filepath.Join(dir, subPathsDir)
@@ -128,8 +125,8 @@ func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// isDir reports whether path is an existing directory. A link or a file is an error. All
-// removals call it first: a pod's containers may have replaced a directory by a link.
+// isDir reports whether path is an existing directory. A link or a file is an error. Call it
+// before every removal: a pod's containers may have replaced a directory by a link.
 func (m *Manager) isDir(path string) (bool, error) {
 	info, err := m.cfg.Files.Lstat(path)
 	switch {
@@ -143,8 +140,8 @@ func (m *Manager) isDir(path string) (bool, error) {
 	return true, nil
 }
 
-// removeEmpty removes a directory and its subdirectories if they are empty.
-// Anything else, and mounts, are kept; Remove reports them.
+// removeEmpty removes a directory and its subdirectories if they are empty. Anything else,
+// including mounts, is kept; Remove reports it.
 func (m *Manager) removeEmpty(dir string) {
 	if there, err := m.isDir(dir); !there || err != nil {
 		return
@@ -155,17 +152,16 @@ func (m *Manager) removeEmpty(dir string) {
 	}
 	for _, e := range entries {
 		if e.IsDir() {
-			_ = m.cfg.Files.Remove(filepath.Join(dir, e.Name())) // fails if anything is in it
+			_ = m.cfg.Files.Remove(filepath.Join(dir, e.Name())) // fails if it is not empty
 		}
 	}
-	// No check is needed: rmdir(2) refuses a directory with entries (ENOTEMPTY) and a
+	// No check is needed, since rmdir(2) refuses a directory that has entries (ENOTEMPTY) or is a
 	// mount point (EBUSY).
 	_ = m.cfg.Files.Remove(dir)
 }
 
-// cleanSubPaths unmounts the subPaths of a volume and removes their mount points:
-// dir/<container>/<index>. While one is mounted, the unmount of the volume fails
-// with EBUSY.
+// cleanSubPaths unmounts the subPaths of a volume and removes their mount points,
+// dir/<container>/<index>. The volume cannot be unmounted while a subPath is mounted (EBUSY).
 func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	if there, err := m.isDir(dir); !there || err != nil {
 		return err
@@ -179,8 +175,8 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 			return fmt.Errorf("unmount %s: %w", mounts[i].Path, err)
 		}
 	}
-	// The table is read again: a mount may have been made since, and nothing mounted
-	// may be removed.
+	// Read the table again: something may have been mounted since, and nothing mounted may be
+	// removed.
 	if mounts, err = m.cfg.Mounter.Mounts(dir); err != nil {
 		return fmt.Errorf("mount table: %w", err)
 	}
@@ -199,8 +195,8 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	return m.cfg.Files.Remove(dir)
 }
 
-// subDirs returns the directories in dir, and an error for anything else: the
-// layout has only directories on this level, so that a file is unknown data.
+// subDirs returns the directories in dir, and an error for any other entry: on this level the
+// layout has only directories, so a file is unknown data.
 func (m *Manager) subDirs(dir string) ([]string, error) {
 	entries, err := m.cfg.Files.ReadDir(dir)
 	if err != nil {
@@ -225,7 +221,7 @@ func (m *Manager) removeMountPoints(dir string) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		// A subPath of a file is bound to an empty file, one of a directory to an
+		// A subPath that is a file is mounted on an empty file, one that is a directory on an
 		// empty directory.
 		info, err := m.cfg.Files.Lstat(path)
 		if err != nil {

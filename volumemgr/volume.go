@@ -11,15 +11,13 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// The records of pods, volumes, devices and operations, and what decide gets of them.
-// Records are not stored on disk: after a restart they are created from directories
-// (reconstruct.go).
+// The records of pods, volumes, devices and operations, and the views of them for decide. Records
+// are not stored on disk; after a restart they are created from directories (reconstruct.go).
 
-// volumeKey identifies a volume within its pod. A persistent volume that is used as a
-// file system and as a block device has two records.
+// volumeKey identifies a volume within its pod. A persistent volume that is used both as a file
+// system and as a block device has two records.
 type volumeKey struct {
-	// name is Spec.Name and not the name in the pod's spec: a volume may have
-	// several of those.
+	// name is Spec.Name, not the name in the pod's spec, of which a volume may have several.
 	plugin, name string
 	block        bool
 }
@@ -27,12 +25,12 @@ type volumeKey struct {
 // pod is the record of the volumes of one pod. Manager.mu guards it.
 type pod struct {
 	uid     types.UID
-	wanted  bool // a Mount was called, and no Unmount since
-	told    bool // Mount or Unmount was called, or a Sweep without the pod: volumes that are not desired may be torn down
-	sure    bool // all volumes of the last Mount were resolved; otherwise any of volumes may be wanted
-	failing bool // the last Mount failed: Config.Ready is to be called after success
+	wanted  bool // Mount was called, and Unmount not since
+	told    bool // Mount or Unmount was called, or Sweep did not list the pod: undesired volumes may be torn down
+	sure    bool // all volumes of the last Mount were resolved; otherwise each of volumes may be wanted
+	failing bool // the last Mount failed: call Config.Ready after a success
 	volumes map[volumeKey]*volume
-	gate    chan struct{} // holds one token; its holder may change files of the pod beside volumes
+	gate    chan struct{} // has one token; its holder may change the pod's files outside of volumes
 	uses    int           // number of callers between enter and leave
 }
 
@@ -44,72 +42,71 @@ type volume struct {
 	plugin Plugin
 	outer  []string // its names in the spec
 	spec   *Spec
-	// spec and object are nil if only a directory is known. Their objects are
-	// shared with the caller of Mount and never changed.
+	// spec and object are nil if only a directory is known. Their objects are shared with the
+	// caller of Mount and never modified.
 	object *v1.Pod // the newest
 	made   *v1.Pod // the object at the start of the last set-up
 	// below is Volume.Below.
 	below []string
 
-	// desired means that the last call for the pod was a Mount with this volume.
-	// abandoned means that the caller of that Mount was canceled: no set-up starts
-	// before the next Mount.
+	// desired means that the last call for the pod was a Mount with this volume. abandoned means
+	// that the caller of that Mount gave up: no set-up starts before the next Mount.
 	desired   bool
 	abandoned bool
 	has       presence
 	found     bool // an earlier process left it
-	// stale means that the content has to be updated. If it is set during a set-up,
-	// another set-up follows.
+	// stale means that the content has to be updated. If it becomes true during a set-up, another
+	// set-up follows.
 	stale bool
 	// result is the result of the last successful SetUp.
 	result  Result
-	expires time.Time // of the content; zero: never
+	expires time.Time // expiry of the content; zero: never
 
-	// device is nil for a volume of the pod alone. refs are the objects whose
-	// change wakes this volume.
+	// device is nil for a volume without a shared device. refs are the objects whose change wakes
+	// this volume.
 	device *device
-	lost   bool // it has a device that is not known
+	lost   bool // it has a device, which is unknown
 	refs   []Ref
 
-	// run is the running operation, nil at rest. fails are the consecutive failures
-	// of the last operation.
+	// run is the running operation; nil if there is none. fails are the consecutive failures of
+	// the last operation.
 	run   *running
 	fails failures
-	since time.Time // of the state that Why shows
+	since time.Time // start of the state that Why shows
 	// timer wakes the volume after a back-off or an expiry; nil if neither is due.
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
-	// usage, survey, due and measuring belong to Stats.
+	// usage, survey, due and measuring are for Stats.
 	usage  Usage             // of the last walk
 	survey *diskusage.Survey // used by one walk at a time; nil before the first
 	due    time.Time         // time of the next walk
 
-	// measuring means that a goroutine of Stats is measuring the volume. It may hang.
+	// measuring means that a goroutine of Stats is measuring the volume, which may hang.
 	measuring bool
 }
 
-// device is the record of a device that volumes of several pods share. Manager.mu
-// guards it. It exists as long as it has users or may be mounted.
+// device is the record of a device that volumes of several pods share. Manager.mu guards it. It
+// exists while it has users or may be mounted.
 type device struct {
 	m      *Manager
 	plugin DevicePlugin
 	id     Device
 	has    presence
 	found  bool
-	// users are all volumes of the device, wanted or not.
+	// users are all volumes of the device, desired or not.
 	users map[*volume]struct{}
 	run   *running
 	fails failures
 	timer *time.Timer
 }
 
-// running is an operation in flight. Manager.mu guards it. The operation's goroutine accesses it
-// only after the operation has returned.
+// running is a running operation. Manager.mu guards it. The operation's goroutine accesses it
+// only after the plugin's call has returned.
 type running struct {
 	op       op
 	cancel   context.CancelFunc
-	canceled bool // by the manager: no pod wants it
-	overdue  bool // it did not return in time
+	canceled bool // by the manager, since no pod wants the volume
+	overdue  bool // it has not returned in time
 	started  time.Time
 	late     *time.Timer // sets overdue
 }
@@ -118,8 +115,8 @@ type running struct {
 // does not block others.
 const slowAfter = time.Second
 
-// waker is a volume or a device that waits for a slot. turn is called when a slot may be free,
-// and starts the next operation if it is still needed.
+// waker is a volume or a device that waits for a slot. turn is called when a slot may be free; it
+// starts the next operation if one is still needed.
 type waker interface{ turn() }
 
 func (v *volume) turn() { v.m.wake(v) }
@@ -133,10 +130,10 @@ func (r *running) is() op {
 	return r.op
 }
 
-// stopped reports whether the manager has canceled the operation; it may still run.
+// stopped reports whether the manager has canceled the operation, which may still be running.
 func (r *running) stopped() bool { return r != nil && r.canceled }
 
-// shared returns key.volume for operations on the volume: volumes with the same value
+// shared returns the volume name for operations on the volume: operations with equal names
 // exclude each other.
 func (v *volume) shared() string {
 	if v.device != nil {
@@ -145,9 +142,9 @@ func (v *volume) shared() string {
 	return v.key.plugin + "/" + string(v.pod.uid) + "-" + v.key.name
 }
 
-// opKey returns the key of an operation on the volume. A set-up of a volume with a
-// device excludes operations of all other pods on that device, as in the kubelet.
-// Tear-downs of different pods run in parallel.
+// opKey returns the key of an operation on the volume. If the volume has a device, a set-up
+// excludes operations for all other pods on that device, as in the kubelet. Tear-downs for
+// different pods run in parallel.
 func (v *volume) opKey(o op) key {
 	k := key{volume: v.shared()}
 	if o == opTearDown || v.device == nil {
@@ -156,18 +153,18 @@ func (v *volume) opKey(o op) key {
 	return k
 }
 
-// key returns the device's key in Manager.devices: the name alone is unique only within
-// its plugin.
+// key returns the device's key in Manager.devices. It includes the plugin, since a device's name
+// is unique only within its plugin.
 func (d *device) key() string { return d.plugin.Name() + "/" + d.id.Name }
 
-// blocked reports whether a running operation of another volume excludes one with
-// key k. The cost grows with the volumes on the device, which are few.
+// blocked reports whether a running operation of another volume excludes an operation with key k.
+// Its cost grows with the number of volumes on the device, which are few.
 func (v *volume) blocked(k key) bool {
 	d := v.device
 	if d == nil {
 		return false
 	}
-	// An operation on the device itself is for all pods.
+	// An operation on the device itself has no pod, so it excludes all.
 	if d.run != nil && conflicts(k, key{volume: d.key()}) {
 		return true
 	}
@@ -179,9 +176,9 @@ func (v *volume) blocked(k key) bool {
 	return false
 }
 
-// view returns the input of decide. m.mu is held. The field kept is true before the
-// first Mount, Unmount or Sweep for the pod, and while a volume of the pod could not be
-// resolved: this volume may be that one.
+// view returns the input of decide. m.mu is held. kept is true before the first Mount, Unmount or
+// Sweep for the pod, and while a volume of the pod could not be resolved, since it may be this
+// one.
 func (v *volume) view(now time.Time) view {
 	out := view{
 		desired: v.desired, kept: !v.desired && (!v.pod.told || v.pod.wanted && !v.pod.sure),
@@ -196,15 +193,15 @@ func (v *volume) view(now time.Time) view {
 	return out
 }
 
-// view returns the input of decideDevice. m.mu is held. allKnown means that all volumes
-// that may use the device have records.
+// view returns the input of decideDevice. m.mu is held. allKnown means that all volumes that may
+// use the device have records.
 func (d *device) view(now time.Time, allKnown bool) deviceView {
 	out := deviceView{
 		kept: d.found && !allKnown, has: d.has, running: d.run.is(), canceled: d.run.stopped(),
 		failed: d.fails.op, wait: d.fails.left(now),
 	}
 	for v := range d.users {
-		// An abandoned set-up needs no device, but a mounted volume does.
+		// An abandoned set-up does not need the device, but a mounted volume does.
 		out.desired = out.desired || v.desired && (v.has == present || !v.abandoned)
 		out.used = out.used || v.has != absent
 		out.conflict = out.conflict || v.run != nil
@@ -212,7 +209,7 @@ func (d *device) view(now time.Time, allKnown bool) deviceView {
 	return out
 }
 
-// label returns the name of the volume's plugin for metrics.
+// label returns the plugin name of the volume for metrics.
 func (v *volume) label() string {
 	var d Device
 	if v.device != nil {
@@ -221,8 +218,8 @@ func (v *volume) label() string {
 	return label(v.plugin, v.spec, d)
 }
 
-// label returns the name of a volume's plugin from its spec or its device. It
-// distinguishes operations of CSI drivers.
+// label returns the plugin name of a volume, from its spec or its device. It distinguishes the
+// volumes of different CSI drivers.
 func label(p Plugin, spec *Spec, d Device) string {
 	if l, ok := p.(Labeler); ok {
 		return cmp.Or(l.Label(spec, d), p.Name())
@@ -230,16 +227,15 @@ func label(p Plugin, spec *Spec, d Device) string {
 	return p.Name()
 }
 
-// setPresence stores the state of the mount, and its time for Why; a repeated state
-// keeps its time.
+// setPresence stores the state of the mount, and since when it holds. An equal state keeps its
+// time.
 func (v *volume) setPresence(p presence, now time.Time) {
 	if v.has != p {
 		v.has, v.since = p, now
 	}
 }
 
-// arg returns the Volume for an operation of a plugin. m.mu is held. The operation owns the
-// result.
+// arg returns the Volume to pass to a plugin. m.mu is held. The operation owns the result.
 func (m *Manager) arg(v *volume) *Volume {
 	a := &Volume{
 		Spec: v.spec, Pod: v.object, UID: v.pod.uid, Name: v.key.name,
@@ -255,7 +251,7 @@ func (m *Manager) arg(v *volume) *Volume {
 		}
 		a.FSUser, a.SizeLimit = commonUser(p), sizeLimit(p, v.spec)
 	}
-	// Warn may be called when the record has a newer object or is gone.
+	// By the time Warn is called, the record may have a newer object or be gone.
 	object := v.object
 	a.Warn = func(reason, message string) {
 		if object != nil {

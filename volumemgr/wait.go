@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// Waiting for volumes. A volume settles when its operation has succeeded or failed, or
-// when the opposite is requested (Unmount during a Mount, or Mount during an Unmount).
+// Waiting for volumes. A volume settles when its operation has succeeded or failed, or when the
+// opposite is requested: Unmount during a Mount, or Mount during an Unmount.
 
-// Error says why a volume is not mounted, or not unmounted. Mount and Unmount
-// return several, joined; errors.As finds the first.
+// Error says why a volume is not mounted, or not unmounted. Mount and Unmount return several,
+// joined; errors.As finds the first one.
 type Error struct {
 	Volume string // name in the pod's spec, or on disk
 	Err    error
-	Next   time.Time // time of the next try; zero if none is due
+	Next   time.Time // time of the next attempt; zero if none is planned
 }
 
 // Error names the volume and the cause.
@@ -26,18 +26,18 @@ func (e *Error) Error() string { return fmt.Sprintf("volume %q: %v", e.Volume, e
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RetryAt returns the time of the manager's next try. A caller need not repeat its call
-// then: Config.Ready is called once the volumes are mounted.
+// RetryAt returns the time of the manager's next attempt. Until then the caller need not call
+// again: Config.Ready is called once the volumes are mounted.
 func (e *Error) RetryAt() time.Time { return e.Next }
 
-// failure returns the error for waiters of v: f has the failures of the volume or
-// of its device. m.mu is held.
+// failure returns the error for waiters of v. f has the failures of the volume or of its device.
+// m.mu is held.
 func (v *volume) failure(f *failures) error {
 	return &Error{Volume: v.shown(), Err: f.err(), Next: f.until}
 }
 
-// shown returns the volume's name for messages: the first of its names in the pod's
-// spec, or the name on disk if only the directory is known.
+// shown returns the volume's name for messages: its first name in the pod's spec, or its name on
+// disk if only the directory is known.
 func (v *volume) shown() string {
 	if len(v.outer) > 0 {
 		return v.outer[0]
@@ -45,22 +45,21 @@ func (v *volume) shown() string {
 	return v.key.name
 }
 
-// waiter waits for volumes. Manager.mu guards all but done.
+// waiter waits for volumes. Manager.mu guards all fields but done.
 type waiter struct {
 	left map[*volume]struct{}
-	// errs are the errors of volumes that have settled, nil ones left out.
+	// errs are the non-nil errors of volumes that have settled.
 	errs []error
 	open bool          // all volumes have been added
 	done chan struct{} // closed when left is empty
 }
 
-// newWaiter returns a waiter that is not done before ready is called.
+// newWaiter returns a waiter. It cannot be done before ready is called.
 func newWaiter() *waiter {
 	return &waiter{left: map[*volume]struct{}{}, done: make(chan struct{})}
 }
 
-// add adds v to the volumes that the waiter waits for. Called with Manager.mu held,
-// before ready.
+// add adds v to the volumes to wait for. It is called before ready, with Manager.mu held.
 func (w *waiter) add(v *volume) {
 	w.left[v] = struct{}{}
 	if v.waiters == nil {
@@ -69,13 +68,13 @@ func (w *waiter) add(v *volume) {
 	v.waiters[w] = struct{}{}
 }
 
-// ready is called when all volumes have been added.
+// ready says that all volumes have been added.
 func (w *waiter) ready() {
 	w.open = true
 	w.check()
 }
 
-// check closes done once, when the last volume has settled.
+// check closes done when the last volume has settled.
 func (w *waiter) check() {
 	if w.open && len(w.left) == 0 {
 		w.open = false
@@ -83,7 +82,7 @@ func (w *waiter) check() {
 	}
 }
 
-// drop ends the wait for v, with an error or nil. Called with Manager.mu held.
+// drop ends the wait for v, with an error or nil. Manager.mu is held.
 func (w *waiter) drop(v *volume, err error) {
 	delete(w.left, v)
 	delete(v.waiters, w)
@@ -93,8 +92,8 @@ func (w *waiter) drop(v *volume, err error) {
 	w.check()
 }
 
-// settle ends all waits for v, with its error or nil. Called with Manager.mu held.
-// Errors without a volume's name get one.
+// settle ends all waits for v, with its error or nil. Manager.mu is held. An error without the
+// volume's name gets one.
 func (v *volume) settle(err error) {
 	var named *Error
 	if err != nil && !errors.As(err, &named) {
@@ -105,15 +104,15 @@ func (v *volume) settle(err error) {
 	}
 }
 
-// wait waits until every volume has settled, or ctx ends. Then gaveUp is called,
-// with m.mu held, for each that has not. The error joins those of all volumes,
-// sorted by text, so that a repeated failure has the same text.
+// wait waits until every volume has settled or ctx ends. If ctx ends, gaveUp is called, with m.mu
+// held, for each volume that has not settled. The error joins those of all volumes, sorted by
+// text, so that repeated failures have the same text.
 func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) error {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
-	// Both channels may have been ready: the remaining volumes decide.
+	// ctx may have ended when done was closed too; the remaining volumes decide.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(w.left) == 0 {
@@ -125,8 +124,8 @@ func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) err
 		names = append(names, fmt.Sprintf("%s (%s)", v.shown(), v.state()))
 		delete(v.waiters, w)
 	}
-	// A second loop, since gaveUp checks whether the volume has other waiters: this
-	// one must have been removed from all volumes before.
+	// A second loop, since gaveUp checks whether a volume has other waiters: this one must have
+	// left all volumes first.
 	for v := range w.left {
 		gaveUp(v)
 	}

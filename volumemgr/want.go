@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Pure functions that read a pod's volumes from its spec.
+// Functions without side effects that read a pod's volumes from its spec.
 
 // use is how the containers of a pod use one of its volumes.
 type use struct {
@@ -22,9 +22,8 @@ type use struct {
 	below []string
 }
 
-// uses returns the volumes that containers of the pod use. As in the kubelet, a volume
-// that no container uses is not set up, and its missing claim does not keep the pod from
-// starting.
+// uses returns the volumes that containers of the pod use. As in the kubelet, other volumes are
+// not set up, and a missing claim of such a volume does not prevent the pod from starting.
 func uses(pod *v1.Pod) []use {
 	all := make([]use, len(pod.Spec.Volumes))
 	index := make(map[string]*use, len(all))
@@ -48,8 +47,8 @@ func uses(pod *v1.Pod) []use {
 	return slices.DeleteFunc(all, func(u use) bool { return !u.mounted && !u.mapped })
 }
 
-// eachContainer calls do for init, regular and ephemeral containers, in that order;
-// do must not keep the pointer to an ephemeral one, which is a copy.
+// eachContainer calls do for init, regular and ephemeral containers, in that order. do must not
+// keep the pointer: for an ephemeral container it points to a copy.
 func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 	for i := range pod.Spec.InitContainers {
 		do(&pod.Spec.InitContainers[i])
@@ -63,13 +62,13 @@ func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 	}
 }
 
-// below returns the paths, relative to m, at which the container mounts other volumes
-// inside m. A path inside another one of them is left out.
+// below returns the paths, relative to m, at which the container mounts other volumes inside m.
+// Paths inside another one of them are omitted.
 func below(c *v1.Container, m v1.VolumeMount) []string {
 	if m.SubPath != "" || m.SubPathExpr != "" {
-		return nil // the mounted part is known too late
+		return nil // which part is mounted is not known yet
 	}
-	// A mount of "/" ends with a slash already.
+	// The path "/" already ends in a slash.
 	base := strings.TrimSuffix(path.Clean(m.MountPath), "/") + "/"
 	var found []string
 	for _, other := range c.VolumeMounts {
@@ -78,15 +77,15 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 		}
 	}
 	slices.Sort(found)
-	// An inner path is in the volume that is mounted at the outer path.
+	// A path inside another one belongs to the volume that is mounted there.
 	return slices.DeleteFunc(slices.Compact(found), func(rel string) bool {
 		return slices.ContainsFunc(found, func(outer string) bool { return strings.HasPrefix(rel, outer+"/") })
 	})
 }
 
-// check returns an error if containers use a block device in volumeMounts, or a file
-// system in volumeDevices. The runtime would mount a device as a directory, or fail
-// with an error that names neither field.
+// check returns an error if containers use a block device in volumeMounts, or a file system in
+// volumeDevices. The runtime would mount a device as a directory, or return an error that names
+// neither field.
 func (u use) check(spec *Spec) error {
 	switch {
 	case u.mounted && u.mapped:
@@ -99,9 +98,9 @@ func (u use) check(spec *Spec) error {
 	return nil
 }
 
-// commonUser returns the user of every container of the pod, nil if they differ or
-// not all name one. As in the kubelet that user owns the files of tokens, so that
-// they need not be readable for others.
+// commonUser returns the user of every container of the pod; nil if they differ or one has none.
+// As in the kubelet, that user owns the files of tokens, so that others need not be able to read
+// them.
 func commonUser(pod *v1.Pod) *int64 {
 	var user *int64
 	same := true
@@ -113,7 +112,7 @@ func commonUser(pod *v1.Pod) *int64 {
 		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			own = sc.RunAsUser
 		}
-		// A container without a user runs as any user of its image.
+		// A container without a user runs as the user of its image, which is unknown here.
 		if own == nil || user != nil && *user != *own {
 			same = false
 			return
@@ -126,17 +125,16 @@ func commonUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// sizeLimit returns the limit of a volume on the node's disk, in bytes; 0 for none.
-// It is the pod's limit of ephemeral storage, which is the sum over its containers
-// plus its overhead, as in package eviction; or an emptyDir's own limit if that is
-// smaller.
+// sizeLimit returns the limit of a volume on the node's disk, in bytes; 0 means none. It is the
+// smaller of the emptyDir's own limit and the pod's limit of ephemeral storage. As in package
+// eviction, the latter is the sum over the containers plus the overhead.
 func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	vol := spec.Volume
 	if vol == nil || vol.ConfigMap == nil && (vol.EmptyDir == nil || vol.EmptyDir.Medium != v1.StorageMediumDefault) {
 		return 0
 	}
 	limit := podmeta.SumOf(pod, v1.ResourceEphemeralStorage, podmeta.LimitsOf)
-	if limit > 0 { // overhead alone is no limit
+	if limit > 0 { // the overhead alone is no limit
 		limit += pod.Spec.Overhead.StorageEphemeral().Value()
 	}
 	if e := vol.EmptyDir; e != nil && e.SizeLimit != nil {
@@ -147,14 +145,14 @@ func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	return limit
 }
 
-// onlyOnePod reports whether only a single pod may use a persistent volume
-// (KEP-2485). The mode must be the only one, as the API demands.
+// onlyOnePod reports whether only one pod may use a persistent volume (KEP-2485). As the API
+// requires, the mode must be the only one.
 func onlyOnePod(spec *Spec) bool {
 	pv := spec.PersistentVolume
 	return pv != nil && len(pv.Spec.AccessModes) == 1 && pv.Spec.AccessModes[0] == v1.ReadWriteOncePod
 }
 
-// sourceName returns the field of a volume's source, for errors.
+// sourceName returns the name of the field that has the volume's source, for errors.
 func sourceName(spec *Spec) string {
 	if pv := spec.PersistentVolume; pv != nil {
 		if pv.Spec.FlexVolume != nil {
@@ -180,8 +178,8 @@ func sourceName(spec *Spec) string {
 	return "unknown"
 }
 
-// unsupported returns the error for a volume that no plugin supports. For a flexVolume
-// it names the replacement, a CSI driver.
+// unsupported returns the error for a volume that no plugin supports. For a flexVolume it
+// suggests a CSI driver.
 func unsupported(spec *Spec) error {
 	name := sourceName(spec)
 	if name == "flexVolume" {

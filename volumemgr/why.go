@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The state of volumes, for people, status pages and tests. Nothing here changes a
-// record or waits for an operation.
+// The state of volumes, for people, status pages and tests. Nothing here changes a record or
+// waits for an operation.
 
 // State is the state of a volume.
 type State string
 
-// The states. A volume that an earlier process left is uncertain until an operation
-// has changed that.
+// The states. A volume that an earlier process left is uncertain until an operation on it has
+// succeeded.
 const (
 	// StateWanted means that nothing is mounted yet: the volume waits for a slot, a
 	// device or a back-off.
@@ -34,22 +34,22 @@ type Status struct {
 	Names                []string
 	Plugin, Volume, Path string
 	State                State
-	// Since is the beginning of the state, or of the running operation.
+	// Since is the start of the state, or of the running operation.
 	Since time.Time
-	// Refreshing reports that its content is being updated, Hung that the running
-	// operation exceeded its deadline.
+	// Refreshing reports that the content of the mounted volume is being updated. Hung reports
+	// that the running operation has exceeded its deadline.
 	Refreshing, Hung bool
-	// Failures is the number of consecutive failures; First and Last are the errors
-	// of the first and the last one, "" without any.
+	// Failures is the number of consecutive failures. First and Last are the errors of the first
+	// and the last one; "" without failures.
 	Failures        int
 	First, Last     string
 	FirstAt, LastAt time.Time
-	// Next is the time of the next try; zero if none is due.
+	// Next is the time of the next attempt; zero if none is planned.
 	Next time.Time
 }
 
-// state returns the volume's state: the running operation counts first, then the
-// mount. A volume whose content is being updated is mounted. m.mu is held.
+// state returns the volume's state. A running operation takes precedence over the mount; but a
+// mounted volume whose content is being updated is mounted. m.mu is held.
 func (v *volume) state() State {
 	switch d := v.device; {
 	case v.run.is() == opTearDown:
@@ -65,8 +65,8 @@ func (v *volume) state() State {
 	}
 }
 
-// Why returns the state of each volume of the pod, by plugin and name on disk; nil
-// for a pod without any. The caller may change the result.
+// Why returns the state of each volume of the pod, sorted by plugin and name on disk; nil if the
+// pod has none. The caller may modify the result.
 func (m *Manager) Why(uid types.UID) []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *Manager) Why(uid types.UID) []Status {
 	return out
 }
 
-// status returns the Status of one volume. Called with m.mu held.
+// status returns the Status of one volume. m.mu is held.
 func (v *volume) status(now time.Time) Status {
 	s := Status{
 		Names: slices.Clone(v.outer), Plugin: v.key.plugin, Volume: v.key.name, State: v.state(), Since: v.since,
@@ -94,7 +94,7 @@ func (v *volume) status(now time.Time) Status {
 	s.Path, _ = v.m.paths(v.pod.uid, v.key.plugin, v.key.name, v.key.block)
 	f, r := &v.fails, v.run
 	if d := v.device; d != nil && v.desired && d.has != present {
-		// The volume waits for its device: show the device's operation and failures.
+		// The volume waits for its device, so show the device's operation and failures.
 		if d.fails.op == opMountDevice {
 			f = &d.fails
 		}
@@ -111,15 +111,15 @@ func (v *volume) status(now time.Time) Status {
 			s.Next = f.until
 		}
 	}
-	// Without a retry, the next thing to happen is the expiry of the content.
+	// If no retry is planned, the next set-up is due when the content expires.
 	if s.Next.IsZero() && s.State == StateMounted && v.run == nil {
 		s.Next = v.expires
 	}
 	return s
 }
 
-// Mounted reports whether a volume of the pod is or may be mounted; a running
-// operation counts. False means that this manager does not use the pod's directory.
+// Mounted reports whether a volume of the pod is mounted, may be mounted, or has a running
+// operation. False means that this manager does not use the pod's directory.
 func (m *Manager) Mounted(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,8 +135,8 @@ func (m *Manager) Mounted(uid types.UID) bool {
 	return false
 }
 
-// Pods returns the pods that have or want volumes, sorted, including those that an
-// earlier process left, once Run has begun.
+// Pods returns the pods that have or want volumes, sorted. Once Run has begun, that includes the
+// pods whose volumes an earlier process left.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
