@@ -31,7 +31,7 @@ func (k *Kernel) Bind(ctx context.Context, b Bind) error {
 	if b.File != nil {
 		return k.bind(ctx, b, flags, propagation)
 	}
-	// Opening the source may wait for a server.
+	// Opening the source may block on a server.
 	return k.await(ctx, fmt.Sprintf("bind %#v", b), func() error { return k.bind(ctx, b, flags, propagation) })
 }
 
@@ -50,7 +50,7 @@ func (k *Kernel) bind(ctx context.Context, b Bind, flags, propagation uintptr) e
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	// NB: a bind mount waits for no server; the source is open already.
+	// NB: a bind mount does not wait for a server, since the source is open already.
 	err = ctx.Err()
 	if err == nil {
 		err = unix.ENOSYS
@@ -84,7 +84,7 @@ func (p Propagation) flag() (uintptr, error) {
 
 // bindTree creates a detached copy of the mount, sets its attributes and attaches it
 // (open_tree(2), mount_setattr(2), move_mount(2)). It returns ENOSYS if the kernel lacks one of
-// the calls.
+// these calls.
 func bindTree(b Bind, source, target *os.File, flags, propagation uintptr) error {
 	attr, ok := attributesOf(flags)
 	if !ok {
@@ -98,7 +98,7 @@ func bindTree(b Bind, source, target *os.File, flags, propagation uintptr) error
 	if err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(tree) }() // an unattached copy goes with it
+	defer func() { _ = unix.Close(tree) }() // closing an unattached copy removes it
 	set := func(below bool, attr unix.MountAttr) error {
 		if attr == (unix.MountAttr{}) {
 			return nil
@@ -120,7 +120,7 @@ func bindTree(b Bind, source, target *os.File, flags, propagation uintptr) error
 	if err := unix.MoveMount(tree, "", int(target.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
 		return err
 	}
-	// Below a shared mount it became shared at this moment.
+	// If the parent mount is shared, attaching has made the copy shared too.
 	if err := set(b.Recursive, unix.MountAttr{Propagation: uint64(propagation)}); err != nil {
 		return errors.Join(err, undo(b.Target))
 	}
@@ -170,7 +170,8 @@ func bindClassic(b Bind, source, target *os.File, flags, propagation uintptr) (e
 			err = errors.Join(err, undo(b.Target))
 		}
 	}()
-	// The target's path now leads to the mount, its descriptor below it.
+	// The target's path now leads to the mount; the descriptor still leads to the directory below
+	// it.
 	mounted, err := open(b.Target)
 	if err != nil {
 		return err
@@ -191,8 +192,7 @@ func bindClassic(b Bind, source, target *os.File, flags, propagation uintptr) (e
 	return unix.Mount("", magic(mounted), "", propagation|rec, "")
 }
 
-// undo unmounts an incomplete mount. It is detached: mounts below it would keep it
-// busy.
+// undo unmounts an incomplete mount. It detaches the mount, since mounts below keep it busy.
 func undo(target string) error { return unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) }
 
 // stNoSymFollow is ST_NOSYMFOLLOW of linux/statfs.h.
@@ -213,7 +213,7 @@ func flagsAt(f *os.File) (uintptr, error) {
 		{unix.ST_NOEXEC, unix.MS_NOEXEC}, {unix.ST_NOATIME, unix.MS_NOATIME},
 		{unix.ST_NODIRATIME, unix.MS_NODIRATIME}, {unix.ST_RELATIME, unix.MS_RELATIME}, {stNoSymFollow, unix.MS_NOSYMFOLLOW},
 	} {
-		if int64(st.Flags)&f.have != 0 { //nolint:unconvert // other architectures have another type
+		if int64(st.Flags)&f.have != 0 { //nolint:unconvert // its type depends on the architecture
 			out |= f.flag
 		}
 	}

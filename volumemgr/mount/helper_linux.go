@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// maxOutput limits a program's output in an error, in bytes.
+// maxOutput limits the bytes of a program's output in an error.
 const maxOutput = 1024
 
-// helper mounts with the mount program. On a machine with systemd the program gets
-// a scope of its own, so that a daemon that it starts outlives this process.
+// helper mounts with the mount program. On a machine with systemd, the program runs in its own
+// scope, so that a daemon that it starts outlives this process.
 func (k *Kernel) helper(ctx context.Context, f FileSystem) error {
 	name := k.Program
 	if name == "" {
@@ -44,24 +44,24 @@ func bootedBySystemd() bool {
 	return err == nil && info.IsDir()
 }
 
-// outputDelay is the time to wait for a program's output after its end: a daemon that it started
-// may keep the pipe open.
+// outputDelay is how long run waits for output after the program's end: a daemon that the program
+// started may keep the pipe open.
 const outputDelay = time.Second
 
-// maxKept limits a program's output in memory, in bytes.
+// maxKept limits the bytes of a program's output that are kept in memory.
 const maxKept = 64 << 10
 
 // head keeps the beginning of the data written to it.
-type head struct{ kept bytes.Buffer } // not embedded, whose ReadFrom takes everything
+type head struct{ kept bytes.Buffer } // not embedded, since its ReadFrom would keep everything
 
-// Write implements io.Writer. It accepts all data.
+// Write implements io.Writer. It never fails.
 func (h *head) Write(b []byte) (int, error) {
 	_, _ = h.kept.Write(b[:min(len(b), maxKept-h.kept.Len())])
 	return len(b), nil
 }
 
-// run runs a program until it ends. When ctx ends, the program and its children are
-// killed; run waits for a program that is stuck in the kernel.
+// run runs a program until it ends. If ctx ends, the program and its children are killed; run
+// still waits for a program that blocks in the kernel.
 func run(ctx context.Context, name string, args ...string) (output string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -83,7 +83,7 @@ func run(ctx context.Context, name string, args ...string) (output string, err e
 		return "", errors.Join(ctx.Err(), killed, <-done)
 	}
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // the program itself has ended well
+		err = nil // the program itself has succeeded
 	}
 	text := strings.TrimSpace(out.kept.String())
 	if len(text) > maxOutput {

@@ -17,26 +17,26 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Kernel is the Mounter of this machine. The zero value is ready; do not copy it.
-// It needs CAP_SYS_ADMIN.
+// Kernel is the Mounter of this machine. The zero value is ready to use; do not copy it. It needs
+// CAP_SYS_ADMIN.
 //
-// A call that is blocked by a server is abandoned when its context ends. Until it
-// returns, another try of the same call waits for it, so that a dead server holds
-// one thread for each mount.
+// A call that a server blocks is abandoned when its context ends. Until it returns, further
+// attempts of the same call wait for it, so that an unreachable server blocks one thread for each
+// mount.
 type Kernel struct {
-	// Classic avoids the mount API of Linux 5.12, as on older kernels.
+	// Classic avoids the mount API of Linux 5.12, as if the kernel were older.
 	Classic bool
 	// Patience is the time after which the unmount of a network file system is forced, and after
-	// which a forced one is detached; 1m, the kubelet's default.
+	// which a forced unmount is replaced by a detach; 1m, as in the kubelet.
 	Patience time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string
 
 	once  sync.Once
-	calls detached.Group[struct{}] // calls that a server may block
+	calls detached.Group[struct{}] // calls that may block on a server
 }
 
-// maxHung limits the hung calls: a Go program ends at 10,000 threads.
+// maxHung limits the number of hung calls, since a Go program ends at 10,000 threads.
 const maxHung = 1000
 
 // flagOf returns the mount flags that an option of mount(8) sets and clears; known is false for
@@ -79,7 +79,7 @@ func flagOf(option string) (set, clear uintptr, known bool) {
 	return 0, 0, false
 }
 
-// split separates flags of the mount from options of the file system.
+// split separates mount flags from options of the file system.
 func split(options []string) (flags uintptr, rest []string) {
 	for _, o := range options {
 		set, clr, known := flagOf(o)
@@ -92,10 +92,10 @@ func split(options []string) (flags uintptr, rest []string) {
 	return flags, rest
 }
 
-// magic returns a path to an open file that no process can redirect.
+// magic returns a path to an open file that no other process can redirect.
 func magic(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
 
-// open opens a place to mount at, without following a link there.
+// open opens a mount point as O_PATH, without following a link at its last element.
 func open(target string) (*os.File, error) {
 	fd, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -128,8 +128,8 @@ func (k *Kernel) Mount(ctx context.Context, f FileSystem) error {
 		})
 	}
 	flags, rest := split(f.Options)
-	// The descriptor belongs to the call: if the call is abandoned, its number must
-	// not be reused for another file.
+	// The call owns the descriptor: if the call is abandoned, the descriptor's number must not be
+	// reused for another file.
 	return k.await(ctx, fmt.Sprintf("mount %#v", f), func() error {
 		target, err := open(f.Target)
 		if err != nil {
@@ -156,8 +156,8 @@ func (k *Kernel) Unmount(ctx context.Context, target string, how How) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, unix.EINVAL):
-			// The kernel returns this for a path that is no mount point, links
-			// included.
+			// The kernel returns this error for a path that is not a mount point, including
+			// links.
 			return fmt.Errorf("%s: %w", target, ErrNotMounted)
 		}
 		errs = append(errs, &os.PathError{Op: "unmount", Path: target, Err: err})
@@ -181,8 +181,8 @@ func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit boo
 	return k.await(ctx, fmt.Sprintf("unmount %d %s", flag, target), func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })
 }
 
-// await calls f, and returns before it when ctx ends: the kernel may block a call
-// until a server answers. The key names the call.
+// await calls f and returns its result. If ctx ends first, it returns at once, since the kernel
+// may block f until a server answers. key identifies the call.
 func (k *Kernel) await(ctx context.Context, key string, f func() error) error {
 	k.once.Do(func() { k.calls.Limit = maxHung })
 	_, err := k.calls.Do(ctx, key, func() (struct{}, error) { return struct{}{}, f() })
@@ -198,10 +198,10 @@ func (k *Kernel) Table(ctx context.Context) (Table, error) {
 	return ParseTable(data)
 }
 
-// clear reports that nothing is mounted at path, which Resolve returned: the kernel
-// resolves it without crossing into another mount. That is cheaper than the table,
-// which the kernel writes anew for each reader and which has several lines for each
-// pod. A mounted file system is not accessed.
+// clear reports that nothing is mounted at path, which Resolve returned. It asks the kernel to
+// resolve the path without crossing into another mount, and does not access a mounted file
+// system. That is cheaper than reading the table, which the kernel writes anew for each reader
+// and which has several lines for each pod.
 func (k *Kernel) clear(path string) bool {
 	if path == "/" {
 		return false
@@ -221,8 +221,7 @@ func (k *Kernel) clear(path string) bool {
 	return true
 }
 
-// Under returns the part of the table at path and below it; path is clean and has
-// no symbolic links.
+// Under returns the mounts at and below path, which must be clean and without symbolic links.
 func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -238,11 +237,11 @@ func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
 	if _, err := b.ReadFrom(f); err != nil {
 		return nil, err
 	}
-	return parseUnder(b.Bytes(), path) // which copies the lines that it returns
+	return parseUnder(b.Bytes(), path) // the result does not refer to the buffer
 }
 
-// buffers are for the table: it is read for each volume that is mounted or
-// measured, and has many lines of which one or none is needed.
+// buffers are reused to read the table. It is read for each volume that is mounted or measured,
+// and has many lines of which at most one is needed.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func mountinfo(ctx context.Context) ([]byte, error) {

@@ -15,13 +15,12 @@ import (
 type Mounter interface {
 	// Mount mounts a file system at an existing directory.
 	Mount(ctx context.Context, fs FileSystem) error
-	// Bind mounts a file or directory at a second path, which exists and is of the
-	// same kind.
+	// Bind mounts a file or directory at a second path, which must exist and be of the same kind.
 	Bind(ctx context.Context, b Bind) error
 	// Unmount unmounts the topmost mount at target, or returns ErrNotMounted.
 	Unmount(ctx context.Context, target string, how How) error
-	// Table returns all mounts, in the order of the kernel's list: of two mounts at
-	// one path the later is on top. The caller may change the list.
+	// Table returns all mounts in the kernel's order: of two mounts at one path, the later is on
+	// top. The caller may modify the list.
 	Table(ctx context.Context) (Table, error)
 }
 
@@ -39,13 +38,13 @@ type FileSystem struct {
 	Target string
 	// Options are those of mount(8), such as "ro", "nosuid" or "size=4096".
 	Options []string
-	// Helper mounts with the mount program, which runs helpers such as mount.nfs.
+	// Helper mounts with the mount program, which calls helpers such as mount.nfs.
 	Helper bool
 }
 
-// Bind is a bind mount to be made.
+// Bind describes a bind mount.
 type Bind struct {
-	// Source is a path; or, if File is not nil, its name in errors.
+	// Source is the path of the source. If File is set, it is only the name for errors.
 	Source string
 	// File is the source as an open file; O_PATH is enough. The caller closes it.
 	File   *os.File
@@ -64,7 +63,7 @@ type Bind struct {
 // (mount_namespaces(7)).
 type Propagation string
 
-// The zero value keeps the kernel's default.
+// With the zero value, the kernel's default is kept.
 const (
 	Private Propagation = "private"
 	Slave   Propagation = "slave"
@@ -77,8 +76,8 @@ type How int
 const (
 	// Plain tries once.
 	Plain How = iota
-	// Network is for file systems whose server may be gone: an unmount gets a time
-	// limit, then the mount is forced, and at last detached, so that it remains for
+	// Network is for file systems whose server may be unreachable. The unmount gets a time limit,
+	// then it is forced, and finally the mount is detached. A detached mount remains for the
 	// processes that use it.
 	Network
 )
@@ -86,17 +85,17 @@ const (
 var (
 	// ErrNotMounted means that nothing is mounted at a target.
 	ErrNotMounted = errors.New("not mounted")
-	// ErrRecursiveReadOnly means that the kernel cannot make the mounts below a
-	// mount read-only; that needs Linux 5.12.
+	// ErrRecursiveReadOnly means that the kernel cannot make the mounts below a mount read-only,
+	// which needs Linux 5.12.
 	ErrRecursiveReadOnly = errors.New("the kernel has no recursive read-only mounts")
 )
 
-// maxLayers limits the mounts on top of each other that Clean unmounts.
+// maxLayers limits how many mounts on top of each other Clean unmounts.
 const maxLayers = 64
 
-// Resolve returns the path under which the kernel lists a mount at target: without
-// symbolic links above the last element. It does not access the file system mounted
-// at target, which may hang.
+// Resolve returns the path under which the kernel lists a mount at target: all elements but the
+// last without symbolic links. It does not access the file system mounted at target, which may
+// hang.
 func Resolve(target string) (string, error) {
 	target = filepath.Clean(target)
 	if target == "/" {
@@ -129,8 +128,8 @@ func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 	return table.At(path), nil
 }
 
-// Under returns the mounts at and below path, which Resolve returned. It is faster
-// than searching the whole table if m is a SubtreeMounter.
+// Under returns the mounts at and below path, which Resolve returned. With a SubtreeMounter it
+// does not parse the whole table.
 func Under(ctx context.Context, m Mounter, path string) (Table, error) {
 	if u, ok := m.(SubtreeMounter); ok {
 		return u.Under(ctx, path)
@@ -142,10 +141,9 @@ func Under(ctx context.Context, m Mounter, path string) (Table, error) {
 	return slices.DeleteFunc(table, func(e Entry) bool { return e.Target != path && !IsBelow(e.Target, path) }), nil
 }
 
-// Clean unmounts everything mounted at target and removes its mount point, a
-// directory or a file. A missing target is a success. It returns an error while
-// something is mounted below, and never removes a directory or a file that is not
-// empty.
+// Clean unmounts everything that is mounted at target, and removes the mount point, a directory
+// or a file. A missing target is not an error. Clean returns an error if something is mounted
+// below target, or if the mount point is not empty.
 func Clean(ctx context.Context, m Mounter, target string, how How) error {
 	path, err := Resolve(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -173,8 +171,8 @@ func Clean(ctx context.Context, m Mounter, target string, how How) error {
 	return os.Remove(path)
 }
 
-// UnmountAll unmounts every mount at path, which Resolve returned. It returns an
-// error while something is mounted below.
+// UnmountAll unmounts every mount at path, which Resolve returned. It returns an error if
+// something is mounted below path.
 func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 	for range maxLayers {
 		table, err := Under(ctx, m, path)
@@ -195,16 +193,15 @@ func UnmountAll(ctx context.Context, m Mounter, path string, how How) error {
 	return fmt.Errorf("%s is still mounted after %d times", path, maxLayers)
 }
 
-// UnmountBelow unmounts every mount below path, which Resolve returned, but not the
-// mount at path itself. It continues after a failure: the error names each
-// remaining mount.
+// UnmountBelow unmounts every mount below path, which Resolve returned, but not a mount at path
+// itself. It continues after a failure; the error names each remaining mount.
 func UnmountBelow(ctx context.Context, m Mounter, path string, how How) error {
 	table, err := Under(ctx, m, path)
 	if err != nil {
 		return err
 	}
 	below := table.Below(path)
-	// The deepest first; of several at one place, the last.
+	// Deepest paths first; of several mounts at one path, the last.
 	slices.Reverse(below)
 	slices.SortStableFunc(below, func(a, b Entry) int { return strings.Count(b.Target, "/") - strings.Count(a.Target, "/") })
 	var errs []error

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Join merges lists of options: each once, sorted, as the kubelet passes them to
-// the mount program.
+// Join merges lists of options into one, sorted and without duplicates, as the kubelet passes
+// them to the mount program.
 func Join(lists ...[]string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
 }
 
-// checkOptions refuses options that would change the kind of mount.
+// checkOptions rejects options that would change the kind of mount.
 func checkOptions(options []string) error {
 	for _, o := range options {
-		for word := range strings.SplitSeq(o, ",") { // the mount program does the same
+		for word := range strings.SplitSeq(o, ",") { // the mount program splits them too
 			switch strings.TrimSpace(word) {
 			case "bind", "rbind", "remount", "move":
 				return fmt.Errorf("mount option %q is not allowed: it would change the kind of mount", o)
@@ -28,12 +28,12 @@ func checkOptions(options []string) error {
 	return nil
 }
 
-// annotation is the older place of a persistent volume's mount options; it goes
-// before the field (the kubelet's rule).
+// annotation is the older place of a persistent volume's mount options. As in the kubelet, it
+// takes precedence over the field.
 const annotation = "volume.beta.kubernetes.io/mount-options"
 
-// OptionsOf returns a persistent volume's mount options, from its annotations or
-// its field, in a new list.
+// OptionsOf returns a persistent volume's mount options, from its annotation or else its field,
+// in a new list.
 func OptionsOf(annotations map[string]string, options []string) []string {
 	if text, ok := annotations[annotation]; ok {
 		options = strings.Split(text, ",")

@@ -14,13 +14,13 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Modes of the mount points of subPaths, and of the directories above them.
+// Modes of the mount points of subPaths, and of their parent directories.
 const (
 	dirMode  = fs.FileMode(0o750)
 	fileMode = fs.FileMode(0o640)
 )
 
-// targetDir is the directory of the targets in a pod's directory.
+// targetDir is the directory in a pod's directory that has the mount points of subPaths.
 const targetDir = "volume-subpaths"
 
 // SubPathConfig configures a [SubPathBinder]. Mounter is required.
@@ -29,16 +29,16 @@ type SubPathConfig struct {
 	Walk    SubPathWalk
 }
 
-// deadline limits how long Bind waits for a volume that does not answer, maxHung
-// the number of such calls: Go ends a program at 10,000 threads.
+// deadline limits how long Bind waits for a volume that does not answer. maxHung limits the
+// number of such calls, since a Go program ends at 10,000 threads.
 const (
 	deadline       = 2 * time.Minute
 	maxSubPathHung = 1000
 )
 
-// SubPathBinder mounts parts of volumes for containers. A call that a volume's
-// server blocks is abandoned when its context ends, or after two minutes; until it
-// returns, another try of the same call waits for it.
+// SubPathBinder mounts parts of volumes for containers. If a volume's server blocks a call, the
+// call is abandoned when its context ends, or after two minutes. Until it returns, further
+// attempts of the same call wait for it.
 type SubPathBinder struct {
 	cfg     SubPathConfig
 	opened  func(SubPathRequest) (opened, error)
@@ -46,13 +46,13 @@ type SubPathBinder struct {
 	targets detached.Group[fs.FileInfo]
 }
 
-// opened is a part of a volume.
+// opened is an opened part of a volume.
 type opened struct {
 	file *os.File
 	info fs.FileInfo
 }
 
-// NewSubPathBinder checks cfg.
+// NewSubPathBinder validates cfg and returns a SubPathBinder.
 func NewSubPathBinder(cfg SubPathConfig) (*SubPathBinder, error) {
 	if cfg.Mounter == nil {
 		return nil, errors.New("subpath: SubPathConfig.Mounter is required")
@@ -62,22 +62,22 @@ func NewSubPathBinder(cfg SubPathConfig) (*SubPathBinder, error) {
 	return b, nil
 }
 
-// SubPathRequest describes a part of a volume for a container.
+// SubPathRequest names a part of a volume, and the container's mount of it.
 type SubPathRequest struct {
 	// PodDir is the pod's directory on the node.
 	PodDir string
 	// Volume is the volume's name on disk, and VolumePath its path.
 	Volume, VolumePath string
-	// Container and Index name a mount of a container.
+	// Container is the container's name, and Index the index of its volumeMount.
 	Container string
 	Index     int
-	// SubPath is relative to the volume. It must be UTF-8 without NUL and "..".
+	// SubPath is relative to the volume. It must be UTF-8, without NUL and without "..".
 	SubPath string
 }
 
-// Bind mounts the part of the volume and returns the path for the container to
-// mount. A missing directory is created, with the mode of the volume's root. An
-// existing mount of an earlier Bind is used if it is still the same file.
+// Bind mounts the part of the volume and returns the path for the container to mount. A missing
+// directory is created, with the mode of the volume's root. A mount of an earlier Bind is reused
+// if it is still the same file.
 func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath string, err error) {
 	if err := checkSubPath(r.SubPath); err != nil {
 		return "", err
@@ -94,8 +94,7 @@ func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath st
 	}()
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	// A file that is opened after the caller has gone is closed by the garbage
-	// collector.
+	// If the caller gives up, the garbage collector closes the file.
 	o, err := b.sources.Do(ctx, fmt.Sprintf("%#v", r), func() (opened, error) { return b.opened(r) })
 	if err != nil {
 		return "", err
@@ -110,7 +109,7 @@ func (b *SubPathBinder) Bind(ctx context.Context, r SubPathRequest) (hostPath st
 	if mounted {
 		return target, nil
 	}
-	// NB: no path is given to the mount: it could be another by now.
+	// NB: the open file is mounted, not its path, which may lead elsewhere by now.
 	if err := b.cfg.Mounter.Bind(ctx, Bind{Source: source.Name(), File: source, Target: target}); err != nil {
 		return "", errors.Join(err, Clean(context.WithoutCancel(ctx), b.cfg.Mounter, target, Plain))
 	}
@@ -130,7 +129,7 @@ func (b *SubPathBinder) open(r SubPathRequest) (opened, error) {
 	return opened{f, info}, nil
 }
 
-// source opens the part of the volume and makes it if it is not there.
+// source opens the part of the volume, and creates it if it does not exist.
 func (b *SubPathBinder) source(r SubPathRequest) (*os.File, error) {
 	w := b.cfg.Walk
 	_, _, err := w.Resolve(r.VolumePath, r.SubPath)
@@ -170,7 +169,7 @@ func (b *SubPathBinder) prepare(ctx context.Context, target string, want fs.File
 		case ctx.Err() != nil:
 			return false, err
 		}
-		// The source was replaced.
+		// The source is another file now.
 		if err := Clean(ctx, b.cfg.Mounter, target, Plain); err != nil {
 			return false, err
 		}
@@ -197,8 +196,8 @@ func (b *SubPathBinder) prepare(ctx context.Context, target string, want fs.File
 	return false, f.Close()
 }
 
-// Clean unmounts everything bound from a volume, in every container, and removes
-// the empty directories. It continues after an error and returns all errors.
+// Clean unmounts everything that Bind mounted from a volume, for all containers, and removes the
+// empty directories. It continues after an error and returns all errors.
 func (b *SubPathBinder) Clean(ctx context.Context, podDir, volume string) error {
 	if volume == "" || volume == "." || volume == ".." || strings.ContainsAny(volume, "/\x00") {
 		return fmt.Errorf("%q: invalid name of a volume", volume)
@@ -222,8 +221,8 @@ func (b *SubPathBinder) Clean(ctx context.Context, podDir, volume string) error 
 	return errors.Join(errs...)
 }
 
-// entries returns the paths of the entries of dir, which must not be a link; none
-// if dir does not exist.
+// entries returns the paths of the entries of dir, which must not be a link. If dir does not
+// exist, there are none.
 func entries(dir string) ([]string, error) {
 	info, err := os.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) {

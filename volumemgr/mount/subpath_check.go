@@ -53,13 +53,14 @@ func checkSubPath(subPath string) error {
 	return nil
 }
 
-// SubPathError is the failure to mount a subPath. Its text has no path of the node.
+// SubPathError is the error for a subPath that could not be mounted. Its text has no path of the
+// node.
 type SubPathError struct {
 	Volume, SubPath string
-	Err             error // the cause, with paths
+	Err             error // the cause; its text may have paths
 }
 
-// Error names volume, subPath and the kind of the cause.
+// Error names the volume, the subPath and the kind of cause.
 func (e *SubPathError) Error() string {
 	text := "it cannot be prepared"
 	var errno syscall.Errno

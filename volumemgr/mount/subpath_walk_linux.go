@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SubPathWalk opens and creates paths below a directory that other processes may
-// change. The zero value is ready.
+// SubPathWalk opens and creates paths below a directory that other processes may change. The zero
+// value is ready to use.
 type SubPathWalk struct {
-	// NoOpenat2 avoids openat2(2), as on kernels before 5.6.
+	// NoOpenat2 avoids openat2(2), as if the kernel were older than 5.6.
 	NoOpenat2 bool
 }
 
-// tries limits the calls of openat2(2) after races with renames.
+// tries limits how often openat2(2) is called again after a race with a rename.
 const tries = 16
 
-// Open opens the path rel below base as an O_PATH descriptor. No symbolic link in
-// rel is followed: a link is an ErrSymlink. base itself may be a link. A rel that
-// contains ".." is an ErrOutside.
+// Open opens the path rel below base as an O_PATH descriptor. It follows no symbolic link in rel,
+// but returns ErrSymlink; base itself may be a link. If rel contains "..", it returns ErrOutside.
 func (w SubPathWalk) Open(base, rel string) (*os.File, error) {
 	root, err := openBase(base)
 	if err != nil {
@@ -85,8 +84,8 @@ func (w SubPathWalk) open(root *os.File, elements []string) (*os.File, error) {
 	return openSteps(root, elements)
 }
 
-// openBeneath lets the kernel walk the path. It tries to open a directory first:
-// that triggers an automounter (path_resolution(7)).
+// openBeneath lets the kernel resolve the path. It first tries to open a directory, since that
+// triggers an automounter (path_resolution(7)).
 func openBeneath(root *os.File, elements []string) (*os.File, error) {
 	rel := strings.Join(elements, "/")
 	shown := filepath.Join(root.Name(), rel)
@@ -114,7 +113,7 @@ func openBeneath(root *os.File, elements []string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: shown, Err: err}
 }
 
-// openSteps walks from descriptor to descriptor.
+// openSteps opens one element after the other.
 func openSteps(root *os.File, elements []string) (*os.File, error) {
 	at := root
 	for i, e := range elements {
@@ -130,7 +129,7 @@ func openSteps(root *os.File, elements []string) (*os.File, error) {
 	return at, nil
 }
 
-// step opens one element; only the last may be no directory.
+// step opens one element of a path. Only the last may be something else than a directory.
 func step(dir *os.File, name string, last bool) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_NOFOLLOW
 	shown := filepath.Join(dir.Name(), name)
@@ -150,7 +149,7 @@ func step(dir *os.File, name string, last bool) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: shown, Err: unix.ENOTDIR}
 }
 
-// settle returns f, unless it is a link, which it closes.
+// settle returns f. If f is a link, it closes f and returns an error.
 func settle(f *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
@@ -164,8 +163,8 @@ func settle(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// Resolve returns base and rel with their links followed, or ErrOutside if that
-// leads out of base. The result may be outdated at once: Open checks it.
+// Resolve returns base and rel with their links followed, or ErrOutside if they lead out of base.
+// The result may be outdated at once, so Open checks it again.
 func (SubPathWalk) Resolve(base, rel string) (realBase, realRel string, err error) {
 	if _, err := subPathSplit(rel); err != nil {
 		return "", "", err
@@ -184,11 +183,10 @@ func (SubPathWalk) Resolve(base, rel string) (realBase, realRel string, err erro
 	return realBase, realRel, nil
 }
 
-// MakeDir creates the directory rel below base, with its missing parents. Created
-// directories get mode, with the setuid, setgid and sticky bits. Existing links are
-// followed as long as they stay below base, and never where a directory has to be
-// created. An existing directory is a success: opening it checks that it is below
-// base.
+// MakeDir creates the directory rel below base, with its missing parents. Created directories get
+// mode, including the setuid, setgid and sticky bits. Existing links are followed as long as they
+// stay below base, but never where a directory has to be created. An existing directory is not an
+// error; Open checks that it is below base.
 func (w SubPathWalk) MakeDir(base, rel string, mode fs.FileMode) error {
 	clean := filepath.Clean(rel)
 	if filepath.IsAbs(rel) || !filepath.IsLocal(clean) {
@@ -225,8 +223,8 @@ func (w SubPathWalk) MakeDir(base, rel string, mode fs.FileMode) error {
 	return nil
 }
 
-// existing returns the number of leading elements that exist, the last of them a directory. A
-// dangling link does not exist.
+// existing returns how many leading elements exist; the last of them is a directory. A dangling
+// link counts as missing.
 func existing(base string, elements []string) (int, error) {
 	path := base
 	for i := 0; ; i++ {
@@ -245,8 +243,8 @@ func existing(base string, elements []string) (int, error) {
 	}
 }
 
-// makeOne creates a directory and opens it. A directory that another process
-// creates at the same time is used.
+// makeOne creates a directory and opens it. If another process has just created it, that
+// directory is opened.
 func makeOne(dir *os.File, name string, mode fs.FileMode) (*os.File, error) {
 	shown := filepath.Join(dir.Name(), name)
 	merr := unix.Mkdirat(int(dir.Fd()), name, uint32(mode.Perm()))

@@ -56,22 +56,21 @@ func IsBelow(path, dir string) bool {
 	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
 }
 
-// ParseTable reads the format of /proc/PID/mountinfo. An error names the line.
+// ParseTable parses the format of /proc/PID/mountinfo. An error names the line.
 func ParseTable(data []byte) (Table, error) { return parse(data, func([]byte) bool { return true }) }
 
-// parseUnder parses the lines of mounts at path and below, in the order of the
-// table. Other lines are skipped.
+// parseUnder parses only the lines of mounts at and below path, in the order of the table.
 func parseUnder(data []byte, path string) (Table, error) {
 	return parse(data, func(line []byte) bool {
 		for range 4 { // the fifth field is the target
 			_, rest, ok := bytes.Cut(line, []byte(" "))
 			if !ok {
-				return true // parseEntry returns the error
+				return true // let parseEntry return the error
 			}
 			line = rest
 		}
 		field, _, _ := bytes.Cut(line, []byte(" "))
-		if !bytes.Contains(field, []byte("\\")) { // a comparison does not copy
+		if !bytes.Contains(field, []byte("\\")) { // no escapes: compare without a copy
 			return string(field) == path || bytes.HasPrefix(field, []byte(path)) && IsBelow(string(field), path)
 		}
 		target := unescape(string(field))
@@ -111,7 +110,7 @@ func parseEntry(line string) (Entry, error) {
 			break
 		}
 	}
-	// Of the three fields behind the dash the source may be empty.
+	// Three fields follow the dash; the second, the source, may be empty.
 	if dash < 0 || len(fields) != dash+4 {
 		return Entry{}, fmt.Errorf("%q has not the fields of a mount", clip(line))
 	}
@@ -151,8 +150,8 @@ func list(field string) []string {
 	return out
 }
 
-// unescape resolves the kernel's escapes: a backslash and three octal digits for a
-// space, tab, newline, backslash or #. Others are kept.
+// unescape decodes the kernel's escapes of space, tab, newline, backslash and #: a backslash and
+// three octal digits. Other escapes are kept.
 func unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
@@ -171,7 +170,7 @@ func unescape(s string) string {
 	return string(out)
 }
 
-// clip shortens what an error shows.
+// clip shortens a text for an error.
 func clip(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "..."

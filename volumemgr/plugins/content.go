@@ -23,10 +23,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// ContentKind is a kind of volume.
+// ContentKind is a kind of volume whose files the node writes.
 type ContentKind int
 
-// The four kinds.
+// The kinds.
 const (
 	ContentConfigMap ContentKind = iota
 	ContentSecret
@@ -34,26 +34,26 @@ const (
 	ContentProjected
 )
 
-// ContentConfig configures a [Content]. Mounter is required; a volume that needs
-// another missing field fails.
+// ContentConfig configures a [Content]. Mounter is required. If another field is missing, volumes
+// that need it fail.
 type ContentConfig struct {
 	Mounter      mount.Mounter
 	Source       ContentSource
 	Tokens       Tokens
 	Bundles      Bundles
 	Certificates Certificates
-	// Allocatable returns the node's resources for pods, for limits that are not
+	// Allocatable returns the node's allocatable resources, which replace limits that are not
 	// set.
 	Allocatable func() v1.ResourceList
-	// NoSwap says whether tmpfs has the option noswap; nil detects it.
+	// NoSwap says whether tmpfs supports the option noswap; nil detects it.
 	NoSwap *bool
-	// Sync writes the files of configMap volumes through to the disk.
+	// Sync syncs the files of configMap volumes to the disk.
 	Sync bool
-	// BootID identifies the boot of the machine; the kernel's.
+	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
 	BootID string
 }
 
-// volumeID names a volume of a pod.
+// volumeID identifies a volume of a pod.
 type volumeID struct {
 	uid  types.UID
 	name string
@@ -65,10 +65,10 @@ type Content struct {
 	cfg  ContentConfig
 
 	mu      sync.Mutex
-	written map[volumeID]string // fingerprints
+	written map[volumeID]string // fingerprints of the published files
 }
 
-// NewContent checks cfg and returns the plugin of a kind.
+// NewContent validates cfg and returns the plugin of a kind.
 func NewContent(kind ContentKind, cfg ContentConfig) (*Content, error) {
 	var errs []error
 	if kind < ContentConfigMap || kind > ContentProjected {
@@ -81,7 +81,7 @@ func NewContent(kind ContentKind, cfg ContentConfig) (*Content, error) {
 		return nil, err
 	}
 	if cfg.BootID == "" {
-		cfg.BootID, _ = bootid.Read(os.DirFS("/")) //nolint:forbidigo // of the kernel; "" if nothing names it
+		cfg.BootID, _ = bootid.Read(os.DirFS("/")) //nolint:forbidigo // the kernel's; "" if it has none
 	}
 	return &Content{kind: kind, cfg: cfg, written: make(map[volumeID]string)}, nil
 }
@@ -107,8 +107,7 @@ func (p *Content) allocatable() v1.ResourceList {
 	return p.cfg.Allocatable()
 }
 
-// collect returns all files of a volume, and how long they are valid; 0 means
-// forever.
+// collect returns all files of a volume, and how long their content is valid; 0 means forever.
 func (p *Content) collect(ctx context.Context, v *volumemgr.Volume) (files, time.Duration, error) {
 	src := v.Spec.Volume
 	switch p.kind {
@@ -135,13 +134,13 @@ func (p *Content) object(ctx context.Context, v *volumemgr.Volume, kind, name st
 	return f, f.keys(kind, name, o, items, mode, optional)
 }
 
-// lookAgain is the delay of the next read of objects after a volume was kept
-// unchanged.
+// lookAgain is the delay after which objects are read again, if they could not be read and the
+// volume kept its files.
 const lookAgain = time.Second
 
-// SetUp publishes the files. If the objects cannot be read, but an earlier process of
-// the agent has published the files, SetUp succeeds with those files, as if the agent
-// had not restarted. The error is returned by the next SetUp, which is a remount.
+// SetUp publishes the files. If the objects cannot be read, but an earlier process of the agent
+// has published the files, SetUp succeeds with those files, as if the agent had not restarted.
+// The next SetUp, which is a remount, returns the error.
 func (p *Content) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	f, again, err := p.collect(ctx, v)
 	if err != nil && v.Found && p.whole(v) {
@@ -178,7 +177,7 @@ func (p *Content) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Res
 	return result, nil
 }
 
-// published reports whether files are published.
+// published reports whether files are published in dir.
 func published(dir string) bool {
 	_, err := os.Readlink(filepath.Join(dir, "..data"))
 	return err == nil
@@ -205,7 +204,7 @@ func (p *Content) write(ctx context.Context, v *volumemgr.Volume, payload atomic
 	before := v.Remount || v.Found || published(v.Path)
 	defer func() {
 		if err != nil && !before {
-			// The volume was not used yet.
+			// The volume was not in use yet, so it can be removed.
 			if cerr := scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path); cerr != nil {
 				err = errors.Join(err, cerr, volumemgr.ErrUncertain)
 			}
@@ -242,11 +241,11 @@ func (p *Content) write(ctx context.Context, v *volumemgr.Volume, payload atomic
 	if _, err = w.Write(payload); err != nil {
 		return err
 	}
-	// A mount point in a directory of the old files was removed with them.
+	// Mount points that were in a directory of the old files were removed with it.
 	return placesFor(v.Path, v.Below)
 }
 
-// memory returns the tmpfs of a volume, as large as the node's memory for pods.
+// memory returns the tmpfs for a volume, as large as the node's allocatable memory.
 func (p *Content) memory(path string) mount.FileSystem {
 	f := mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: path}
 	list := p.allocatable()
@@ -259,7 +258,7 @@ func (p *Content) memory(path string) mount.FileSystem {
 	return f
 }
 
-// placesFor creates directories as mount points for other volumes.
+// placesFor creates directories that serve as mount points for other volumes.
 func placesFor(dir string, below []string) error {
 	if len(below) == 0 {
 		return nil
@@ -277,8 +276,8 @@ func placesFor(dir string, below []string) error {
 	return nil
 }
 
-// has reports whether the payload has a file in the topmost directory of a mount
-// point, which is then part of each set of files.
+// has reports whether the payload itself has files in the topmost directory of a mount point.
+// That directory is then part of each set of files.
 func has(payload atomicdir.Payload, place string) bool {
 	top, _, _ := strings.Cut(filepath.Clean(place), "/")
 	for name := range payload {
@@ -351,7 +350,7 @@ func (p *Content) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
 	if len(items) == 0 {
 		return false
 	}
-	mode := int32(0) // of no matter here
+	mode := int32(0) // any mode will do here
 	before, after := files{}, files{}
 	err1 := before.downward(was, items, &mode, nil)
 	err2 := after.downward(now, items, &mode, nil)

@@ -15,7 +15,7 @@ import (
 // protection is the finalizer that keeps a claim while a pod uses it.
 const protection = "kubernetes.io/pvc-protection"
 
-// ClaimSource reads claims and volumes. The results are not changed.
+// ClaimSource reads claims and volumes. The results are not modified.
 type ClaimSource interface {
 	// Claim returns ErrNotFound if the claim does not exist.
 	Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
@@ -26,7 +26,7 @@ type ClaimSource interface {
 // ClaimResolverConfig configures a [ClaimResolver]. Source is required.
 type ClaimResolverConfig struct {
 	Source ClaimSource
-	// Alone reports that no controller binds claims or creates those of ephemeral
+	// Alone reports that there is no controller that binds claims or creates those of ephemeral
 	// volumes.
 	Alone bool
 }
@@ -39,23 +39,22 @@ type ClaimResolverConfig struct {
 //	}
 //	m, err := volumemgr.New(volumemgr.Config{Claims: c, ...})
 //
-// It resolves both kinds of volumes: those that name a claim, and generic ephemeral
-// ones, whose claim is named <pod>-<volume> and is owned by the pod (KEP-1698).
+// It resolves volumes that name a claim, and generic ephemeral volumes, whose claim is named
+// <pod>-<volume> and is owned by the pod (KEP-1698).
 //
-// With an API server, a controller binds claims and creates those of ephemeral
-// volumes. Without one ([ClaimResolverConfig.Alone]), a claim and a volume that
-// name each other are bound, and an ephemeral volume is the volume that its
-// template names.
+// In a cluster, a controller binds claims and creates those of ephemeral volumes. Without an API
+// server ([ClaimResolverConfig.Alone]), a claim is bound to a volume if each names the other, and
+// an ephemeral volume is the volume that its template names.
 //
 // # Faults
 //
-// It stores nothing. An object that cannot be read is an error that names it, and
-// mounted volumes are not changed; the next sync of the pod tries again.
+// A ClaimResolver stores nothing. If an object cannot be read, the error names it; volumes that
+// are mounted do not change, and the next sync of the pod tries again.
 type ClaimResolver struct{ cfg ClaimResolverConfig }
 
 var _ volumemgr.Claims = (*ClaimResolver)(nil)
 
-// NewClaimResolver checks cfg.
+// NewClaimResolver validates cfg and returns a ClaimResolver.
 func NewClaimResolver(cfg ClaimResolverConfig) (*ClaimResolver, error) {
 	if cfg.Source == nil {
 		return nil, errors.New("claims: ClaimResolverConfig.Source is required")
@@ -88,7 +87,7 @@ func (r *ClaimResolver) Resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume
 	return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}, nil
 }
 
-// claim finds the claim of a volume.
+// claim returns the claim of a volume.
 func (r *ClaimResolver) claim(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*v1.PersistentVolumeClaim, bool, error) {
 	if c := vol.PersistentVolumeClaim; c != nil {
 		claim, err := r.cfg.Source.Claim(ctx, pod.Namespace, c.ClaimName)
@@ -129,7 +128,7 @@ func (r *ClaimResolver) bound(claim *v1.PersistentVolumeClaim) bool {
 	return phase == v1.ClaimBound || r.cfg.Alone && (phase == "" || phase == v1.ClaimPending)
 }
 
-// names returns why a volume is not bound to the claim, or returns nil.
+// names returns an error that says why a volume is not bound to the claim, or nil.
 func (r *ClaimResolver) names(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
 	switch {
@@ -137,7 +136,7 @@ func (r *ClaimResolver) names(pv *v1.PersistentVolume, claim *v1.PersistentVolum
 		return errors.New("is bound to no claim: its spec.claimRef is missing")
 	case ref.Namespace != claim.Namespace || ref.Name != claim.Name:
 		return fmt.Errorf("is bound to claim %s/%s", ref.Namespace, ref.Name)
-	case ref.UID != claim.UID && !(r.cfg.Alone && (ref.UID == "" || claim.UID == "")): // who writes manifests gives no UIDs
+	case ref.UID != claim.UID && !(r.cfg.Alone && (ref.UID == "" || claim.UID == "")): // manifests from files have no UIDs
 		return fmt.Errorf("is bound to another claim of that name (UID %s, want %s)", ref.UID, claim.UID)
 	}
 	return nil

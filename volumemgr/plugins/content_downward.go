@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
-// downward adds the files with fields of the pod. allocatable is the node's
-// resources, for limits that are not set.
+// downward adds the files with fields of the pod. allocatable has the node's resources, which
+// replace limits that are not set.
 func (f files) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, standard *int32, allocatable v1.ResourceList) error {
 	if standard == nil {
 		return errNoMode

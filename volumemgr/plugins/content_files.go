@@ -19,14 +19,14 @@ import (
 // file is one file of a volume.
 type file struct {
 	atomicdir.File
-	// version stands for the data in the fingerprint; "" if it is not known.
+	// version replaces the data in the fingerprint; "" if the file has no version.
 	version string
 }
 
 // files has a volume's files by path. A later file replaces an earlier one.
 type files map[string]file
 
-// add adds a file at a path. Invalid paths are kept: the payload checks them.
+// add adds a file at a path. Invalid paths are kept, since the payload checks them.
 func (f files) add(name string, add file) {
 	if atomicdir.CheckPath(name) == nil {
 		name = path.Clean(name)
@@ -42,8 +42,8 @@ func (f files) payload() (atomicdir.Payload, error) {
 	return out.Clean()
 }
 
-// fingerprint returns a hash of more and of the files: of their versions, or of the data of
-// files without a version.
+// fingerprint returns a hash of more and of the files. For a file with a version it covers the
+// version, otherwise the data.
 func (f files) fingerprint(more ...any) string {
 	h := sha256.New()
 	put(h, fmt.Sprint(more...))
@@ -62,8 +62,7 @@ func (f files) fingerprint(more ...any) string {
 	return string(h.Sum(nil))
 }
 
-// put writes a text with its length, so that different lists of texts have
-// different hashes.
+// put hashes a text with its length, so that different lists of texts have different hashes.
 func put(h hash.Hash, s string) {
 	_, _ = fmt.Fprintf(h, "%d:%s", len(s), s)
 }
@@ -79,7 +78,7 @@ func modeOf(own, standard *int32) fs.FileMode {
 // errNoMode has the kubelet's text. The API server sets the default of the field.
 var errNoMode = errors.New("no defaultMode used")
 
-// keys adds the files of an object's keys: all of them, or those in items.
+// keys adds the files for an object's keys: those in items, or all if items is empty.
 func (f files) keys(kind, name string, o *ContentObject, items []v1.KeyToPath, standard *int32, optional *bool) error {
 	if standard == nil {
 		return errNoMode

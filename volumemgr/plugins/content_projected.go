@@ -13,8 +13,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
-// privateMode is the mode of a credential in a pod that names its user; a group can
-// read it as well.
+// privateMode is the mode of a credential in a pod that sets its user; with fsGroup, the group
+// can read it too.
 const privateMode = 0o600
 
 // projection builds one projected volume.
@@ -26,7 +26,7 @@ type projection struct {
 	again time.Duration
 }
 
-// projected adds the files of all sources in order. The error names every fault.
+// projected adds the files of all sources in order. The error has all mistakes.
 func (p *Content) projected(ctx context.Context, v *volumemgr.Volume, src *v1.ProjectedVolumeSource) (files, time.Duration, error) {
 	if src.DefaultMode == nil {
 		return nil, 0, errNoMode
@@ -114,7 +114,7 @@ func (b *projection) bundle(ctx context.Context, s *v1.ClusterTrustBundleProject
 	}
 	pem, err := b.cfg.Bundles.Bundle(ctx, want)
 	if errors.Is(err, ErrNotFound) && isTrue(s.Optional) {
-		pem, err = nil, nil // the file is there, and empty
+		pem, err = nil, nil // the file exists and is empty
 	}
 	if err != nil {
 		return fmt.Errorf("couldn't get clusterTrustBundle %q%q: %w", want.Name, want.Signer, err)

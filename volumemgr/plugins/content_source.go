@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrNotFound is wrapped by a source's error for an object that does not exist. An
-// optional object may return only this error.
+// ErrNotFound means that an object does not exist; sources wrap it. For an optional object, every
+// other error is a failure.
 var ErrNotFound = errors.New("not found")
 
 // Kinds of objects, as in volumemgr.Ref.
@@ -23,21 +23,20 @@ const (
 	kindConfigMap = "ConfigMap"
 	kindSecret    = "Secret"
 	kindBundle    = "ClusterTrustBundle"
-	// kindSigner stands for all trust bundles of a signer, which is the name.
+	// kindSigner stands for all trust bundles of the signer with the given name.
 	kindSigner = "ClusterTrustBundleSigner"
 )
 
-// ContentObject is the data of an object that becomes files. It is shared: do not
-// change it.
+// ContentObject is the data of an object that becomes files. It is shared; do not modify it.
 type ContentObject struct {
 	// Version changes whenever Data does; "" if it is not known.
 	Version string
-	// Data are the values by key, those of a ConfigMap's binaryData included.
+	// Data has the values by key, including a ConfigMap's binaryData.
 	Data map[string][]byte
 }
 
-// ObjectOfConfigMap returns the content of a ConfigMap. Its version is the API
-// server's, or a hash of the content if there is none.
+// ObjectOfConfigMap returns the content of a ConfigMap. Its version is the API server's, or else
+// a hash of the content.
 func ObjectOfConfigMap(c *v1.ConfigMap) *ContentObject {
 	data := make(map[string][]byte, len(c.Data)+len(c.BinaryData))
 	maps.Copy(data, c.BinaryData)
@@ -47,9 +46,8 @@ func ObjectOfConfigMap(c *v1.ConfigMap) *ContentObject {
 	return &ContentObject{Version: versionOf(&c.ObjectMeta, data), Data: data}
 }
 
-// ObjectOfSecret returns the content of a Secret, with a version like
-// ObjectOfConfigMap. A Secret that is not from an API server may have stringData,
-// which replaces data.
+// ObjectOfSecret returns the content of a Secret; its version is like that of ObjectOfConfigMap.
+// A Secret from a file may have stringData, which overrides data.
 func ObjectOfSecret(s *v1.Secret) *ContentObject {
 	data := s.Data
 	if len(s.StringData) > 0 {
@@ -83,32 +81,31 @@ type ContentSource interface {
 // Tokens issues service account tokens; see [TokenCache].
 type Tokens interface {
 	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error)
-	// Forget drops the tokens of a pod.
+	// Forget removes the tokens of a pod from the cache.
 	Forget(uid types.UID)
 }
 
-// Bundle selects certificates: those of one ClusterTrustBundle by name, or of all
-// bundles of a signer that match the selector (nil matches none).
+// Bundle selects trust anchors: those of the ClusterTrustBundle with a name, or of all bundles of
+// a signer that match the selector (nil matches none).
 type Bundle struct {
 	Name, Signer string
 	Selector     *metav1.LabelSelector
 }
 
-// Bundles returns trust anchors, in PEM. Without any it returns ErrNotFound.
+// Bundles returns trust anchors, in PEM. If there are none, the error is ErrNotFound.
 type Bundles interface {
 	Bundle(ctx context.Context, b Bundle) (pem []byte, err error)
 }
 
-// Certificates returns the certificates issued to pods, in PEM. source is the index
-// in the projected volume.
+// Certificates returns the certificates that were issued to pods, in PEM. source is the index in
+// the projected volume.
 type Certificates interface {
 	Certificate(ctx context.Context, pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
 	// ForgetVolume drops the certificates of a pod's volume.
 	ForgetVolume(uid types.UID, volume string)
 }
 
-// get reads an object; it returns nil without an error for an optional one that
-// does not exist.
+// get reads an object. It returns nil without an error if an optional object does not exist.
 func (p *Content) get(ctx context.Context, kind, namespace, name string, optional *bool) (*ContentObject, error) {
 	if p.cfg.Source == nil {
 		return nil, fmt.Errorf("%s %s/%s: no source is configured", kind, namespace, name)

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxAge is the age at which a token is renewed, and maxJitter the random part of it in
-	// seconds; both are the kubelet's.
+	// maxAge is the age at which a token is renewed. maxJitter is the random part of it, in
+	// seconds. Both are the kubelet's.
 	maxAge    = 24 * time.Hour
 	maxJitter = 10
 	// sweepEvery is the interval at which expired tokens are removed (the kubelet's value).
@@ -41,32 +41,31 @@ type TokenRequester interface {
 type IssuedToken struct {
 	Value   string
 	Expires time.Time
-	// Seconds is the duration in the issuer's answer, nil if it has none: such a
-	// token is never renewed.
+	// Seconds is the duration in the issuer's answer; nil if it has none. A token without a
+	// duration is never renewed.
 	Seconds *int64
 }
 
 // Token is a valid token.
 type Token struct {
 	Value string
-	// Refresh is the time until a new token should be requested.
+	// Refresh is the time after which a new token should be requested.
 	Refresh time.Duration
-	// Expires is the end of its validity.
+	// Expires is the time at which the token becomes invalid.
 	Expires time.Time
 }
 
-// TokenCacheConfig configures a [TokenCache]. With the zero value every request
-// fails.
+// TokenCacheConfig configures a [TokenCache]. With a zero value every request for a token fails.
 type TokenCacheConfig struct {
 	// Requester is nil without an API server.
 	Requester TokenRequester
 	Log       *zap.Logger // silent
 }
 
-// entry is one token, or the request for it.
+// entry is one token, or the running request for it.
 type entry struct {
 	issued IssuedToken
-	uid    types.UID // of the pod
+	uid    types.UID // UID of the pod
 	mu     sync.Mutex
 }
 
@@ -78,19 +77,19 @@ type entry struct {
 //	}
 //	t, err := c.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, spec)
 //	...
-//	// t.Value is good now; ask again after t.Refresh
+//	// t.Value is valid now; call again after t.Refresh
 //	c.Forget(pod.UID) // when the pod's volumes are gone
 //
-// A token is renewed in the last fifth of its validity or after a day, whichever
-// comes first, with some seconds of jitter between pods ([TokenRequiresRefresh]).
-// Equal requests share a token, and a running request: same account, audiences in
-// order, duration and bound object.
+// A token is renewed in the last fifth of its validity or after a day, whichever comes first,
+// with some seconds of jitter between pods ([TokenRequiresRefresh]). Equal requests share a
+// token, or a running request. Requests are equal if account, audiences (in order), duration and
+// bound object are equal.
 //
 // # Faults
 //
-// If a renewal fails, the old token is returned while it is valid. Expired tokens
-// are dropped at the next call after a minute. The wall clock decides, since expiry
-// is a wall clock time. All methods may be called from any goroutine.
+// If a renewal fails, the old token is returned while it is valid. Expired tokens are removed by
+// calls, at most once a minute. Expiry is a wall clock time, so the wall clock decides. A
+// TokenCache is safe for concurrent use.
 type TokenCache struct {
 	cfg TokenCacheConfig
 
@@ -107,14 +106,13 @@ func NewTokenCache(cfg TokenCacheConfig) (*TokenCache, error) {
 	return &TokenCache{cfg: cfg, entries: make(map[string]*entry)}, nil
 }
 
-// Token returns a token for the account, from the cache if it need not be renewed
-// yet.
+// Token returns a token for the account. It comes from the cache unless it has to be renewed.
 func (c *TokenCache) Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error) {
 	if c.cfg.Requester == nil {
 		return Token{}, fmt.Errorf("token for service account %s/%s: no API server is configured", namespace, account)
 	}
 	e := c.entry(key(namespace, account, spec), spec)
-	// Callers with the same request wait here for one request.
+	// Callers with equal requests wait here for one request.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
@@ -137,7 +135,7 @@ func (c *TokenCache) Token(ctx context.Context, namespace, account string, spec 
 	return Token{}, fmt.Errorf("token for service account %s/%s: %w", namespace, account, err)
 }
 
-// Forget drops the tokens bound to a pod.
+// Forget removes the tokens bound to a pod.
 func (c *TokenCache) Forget(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +146,8 @@ func (c *TokenCache) Forget(uid types.UID) {
 	}
 }
 
-// entry returns or creates an entry, and drops those that have expired.
+// entry returns the entry of a key, and creates it if there is none. It also removes expired
+// entries.
 func (c *TokenCache) entry(k string, spec authv1.TokenRequestSpec) *entry {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +155,7 @@ func (c *TokenCache) entry(k string, spec authv1.TokenRequestSpec) *entry {
 		c.swept = now
 		for k, e := range c.entries {
 			if !e.mu.TryLock() {
-				continue // in use
+				continue // in use by a caller
 			}
 			if !now.Before(e.issued.Expires) {
 				delete(c.entries, k)
@@ -175,7 +174,7 @@ func (c *TokenCache) entry(k string, spec authv1.TokenRequestSpec) *entry {
 	return e
 }
 
-// key returns the cache key of a request: equal for requests that may share a token.
+// key returns the cache key of a request. Requests with equal keys share a token.
 func key(namespace, account string, spec authv1.TokenRequestSpec) string {
 	parts := []string{account, namespace}
 	seconds := int64(0)
@@ -196,9 +195,9 @@ func key(namespace, account string, spec authv1.TokenRequestSpec) string {
 	return b.String()
 }
 
-// TokenRequiresRefresh reports whether a token has to be renewed: it is older than
-// a day minus jitter, or in the last fifth of its validity plus jitter. A token
-// without a duration is not renewed. It is pure.
+// TokenRequiresRefresh reports whether a token has to be renewed: it is older than a day minus
+// jitter, or in the last fifth of its validity plus jitter. A token without a duration is never
+// renewed. The function has no side effects.
 func TokenRequiresRefresh(t IssuedToken, now time.Time, jitter time.Duration) bool {
 	if t.Seconds == nil {
 		return false

@@ -22,33 +22,33 @@ import (
 // name is the kubelet's name of the plugin.
 const name = "kubernetes.io/empty-dir"
 
-// marker is the file that reports that a volume is complete.
+// marker is the file that marks a volume as complete.
 const marker = "ready"
 
 // Quota limits or counts the bytes below a directory.
 type Quota interface {
-	// Set is called each time the volume is set up. bytes is 0 for no limit.
+	// Set sets the limit of a directory. It is called each time the volume is set up. bytes is 0
+	// for no limit.
 	Set(ctx context.Context, dir string, bytes int64) error
-	// Clear removes the quota; without one it is a success.
+	// Clear removes the quota. A directory without one is not an error.
 	Clear(ctx context.Context, dir string) error
 }
 
 // emptyDirConfig configures an emptyDirPlugin. Mounter is required.
 type emptyDirConfig struct {
 	Mounter mount.Mounter
-	// Allocatable returns the node's memory for pods, in bytes; 0 or a nil function
-	// if it is not known.
+	// Allocatable returns the node's allocatable memory in bytes, or 0 if it is unknown. Nil
+	// means unknown too.
 	Allocatable func() int64
-	// Quota, if not nil, is used for volumes on disk of pods with a user namespace:
-	// processes of other pods could remove it (the kubelet's rule).
+	// Quota is used for volumes on disk if the pod has a user namespace: processes of other pods
+	// could remove the quota (the kubelet's rule). Nil for no quotas.
 	Quota Quota
-	// NoSwap says whether tmpfs has the option noswap; nil detects it.
+	// NoSwap says whether tmpfs supports the option noswap; nil detects it.
 	NoSwap *bool
 }
 
-// emptyDirPlugin implements emptyDir volumes: a directory that exists as long as
-// the pod, on the node's disk, in its memory (tmpfs) or in its huge pages
-// (hugetlbfs).
+// emptyDirPlugin implements emptyDir volumes: a directory that exists as long as the pod, on the
+// node's disk, in its memory (tmpfs) or in its huge pages (hugetlbfs).
 //
 //	p, err := newEmptyDir(emptyDirConfig{
 //		Mounter:     &mount.Kernel{},
@@ -59,18 +59,17 @@ type emptyDirConfig struct {
 //	}
 //	// p is a volumemgr.Plugin
 //
-// The size of a volume in memory is the smallest of the node's memory for pods, the
-// pod's memory limit and the sizeLimit. It is not swapped if the kernel supports
-// that. A volume on disk has no limit unless emptyDirConfig.Quota sets one: the
-// eviction manager enforces its sizeLimit.
+// The size of a volume in memory is the smallest of the node's allocatable memory, the pod's
+// memory limit and the sizeLimit. Its memory is not swapped if the kernel supports that. A volume
+// on disk has no limit unless emptyDirConfig.Quota sets one; the eviction manager enforces its
+// sizeLimit.
 //
 // # Faults
 //
-// A marker in the volume's state directory says that the volume is complete. A
-// complete volume is never changed; an incomplete one is completed, and its content
-// kept. After a restart of the machine a volume in memory is mounted anew. Removal
-// stops at mount points: a mount that containers created below the volume is
-// neither removed nor entered.
+// A marker in the volume's state directory says that the volume is complete. A complete volume is
+// never changed. An incomplete one is completed, and keeps its content. After a restart of the
+// machine, a volume in memory is mounted again, empty. Removal stops at mount points: a mount
+// that containers created below the volume is neither removed nor entered.
 type emptyDirPlugin struct{ cfg emptyDirConfig }
 
 // newEmptyDir checks cfg.
@@ -101,7 +100,7 @@ func (p *emptyDirPlugin) setUp(ctx context.Context, v *volumemgr.Volume) error {
 		return err
 	}
 	if err := p.complete(ctx, v, fsys, same); err != nil {
-		// The content is kept for the next try, or for TearDown.
+		// The content is kept for the next attempt, or for TearDown.
 		return errors.Join(err, volumemgr.ErrUncertain)
 	}
 	return nil
@@ -121,7 +120,7 @@ func (p *emptyDirPlugin) complete(ctx context.Context, v *volumemgr.Volume, fsys
 		if err != nil {
 			return err
 		}
-		// After a restart of the machine the marker is there and the mount is not.
+		// After a restart of the machine, the marker exists but the mount does not.
 		ready = ready && len(mounted) > 0
 		if err := scratch.Mount(ctx, p.cfg.Mounter, *fsys, same); err != nil {
 			return err
@@ -146,7 +145,7 @@ func (p *emptyDirPlugin) complete(ctx context.Context, v *volumemgr.Volume, fsys
 	return p.mark(v)
 }
 
-// ready reports whether the volume is complete. A marker without a directory is
+// ready reports whether the volume is complete. A marker without the volume's directory is
 // outdated, and is removed.
 func (*emptyDirPlugin) ready(v *volumemgr.Volume) (bool, error) {
 	file := filepath.Join(v.StateDir, marker)
@@ -172,8 +171,8 @@ func (*emptyDirPlugin) mark(v *volumemgr.Volume) error {
 	return f.Close()
 }
 
-// fileSystem returns the file system to mount for a medium, nil for the disk; same
-// returns an error if an existing mount cannot be used.
+// fileSystem returns the file system to mount for a medium; nil for the disk. same returns an
+// error if an existing mount cannot be used.
 func (p *emptyDirPlugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
 	switch {
 	case medium == v1.StorageMediumDefault:

@@ -14,8 +14,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// memorySize returns the size limit of a volume in memory, in bytes: the smallest of the given
-// limits, or 0.
+// memorySize returns the size limit of a volume in memory, in bytes: the smallest limit that is
+// set, or 0 if none is.
 func memorySize(allocatable int64, pod *v1.Pod, limit *resource.Quantity) int64 {
 	size := allocatable
 	least := func(n int64) {
@@ -30,10 +30,10 @@ func memorySize(allocatable int64, pod *v1.Pod, limit *resource.Quantity) int64 
 	return max(size, 0)
 }
 
-// memoryLimit returns the pod's memory limit in bytes, 0 if there is none: its own,
-// or else the sum of its containers' limits, or the limit of an init container with
-// the sidecars before it, if that is more. Containers without a limit count as 0,
-// as in the kubelet.
+// memoryLimit returns the pod's memory limit in bytes; 0 if there is none. It is the pod-level
+// limit, or else the larger of two values: the sum of the containers' limits, and the largest
+// limit of an init container plus the sidecars before it. As in the kubelet, a container without
+// a limit counts as 0.
 func memoryLimit(pod *v1.Pod) int64 {
 	if r := pod.Spec.Resources; r != nil {
 		if q, ok := r.Limits[v1.ResourceMemory]; ok {
@@ -55,8 +55,7 @@ func memoryLimit(pod *v1.Pod) int64 {
 	return max(sum+sidecars, most)
 }
 
-// pageSize returns the size of the huge pages of a medium; the pod has to request
-// that size.
+// pageSize returns the size of a medium's huge pages. The pod must request pages of that size.
 func pageSize(medium v1.StorageMedium, pod *v1.Pod) (resource.Quantity, error) {
 	sizes, err := requested(pod)
 	if err != nil {
@@ -91,7 +90,7 @@ func requested(pod *v1.Pod) (map[int64]resource.Quantity, error) {
 	}
 	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range cs {
-			// Huge pages are requested by their limits.
+			// Containers may set only the limits of huge pages.
 			lists = append(lists, cs[i].Resources.Requests, cs[i].Resources.Limits)
 		}
 	}
@@ -123,8 +122,7 @@ func names(sizes map[int64]resource.Quantity) string {
 	return strings.Join(out, ", ")
 }
 
-// samePageSize returns an error if a mount has another page size. The kernel writes
-// 2M for 2Mi.
+// samePageSize returns an error if a mount has another page size. The kernel writes 2M for 2Mi.
 func samePageSize(e mount.Entry, want resource.Quantity) error {
 	for _, o := range e.SuperOptions {
 		text, ok := strings.CutPrefix(o, "pagesize=")

@@ -29,15 +29,15 @@ type fcConfig struct {
 	Run Run
 }
 
-// Bounds of a source.
+// Limits of a volume's source.
 const (
 	maxNames = 64  // WWNs or WWIDs
 	maxName  = 256 // bytes
-	maxLUN   = 255 // the API's
+	maxLUN   = 255 // the API's limit
 )
 
-// appear limits the wait for a disk after a scan; others limits the wait for its other paths
-// after the first.
+// appear limits the wait for a disk after a scan. others limits the wait for further paths after
+// the first one.
 const (
 	appear = 20 * time.Second
 	others = 2 * time.Second
@@ -48,8 +48,8 @@ type detail struct {
 	WWNs  []string `json:"wwns,omitempty"`
 	LUN   int32    `json:"lun,omitempty"`
 	WWIDs []string `json:"wwids,omitempty"`
-	// Ours says that the disk appeared because of a volume; a disk that existed
-	// before is not removed.
+	// Ours reports that the disk appeared because of a volume. A disk that existed before is not
+	// removed.
 	Ours bool `json:"ours,omitempty"`
 }
 
@@ -65,11 +65,11 @@ type fcNetwork struct{ machine *lunMachine }
 //
 // A disk that existed before a volume used it is not removed after the last volume.
 //
-// A disk is identified by the WWNs of its targets with a LUN, or by its own WWIDs.
-// The hosts are rescanned, and the disk is found by udev's links below /dev/disk.
-// Pods get the multipath device of the disk if there is one.
+// A disk is identified by the WWNs of its targets with a LUN, or by its own WWIDs. The hosts are
+// rescanned, and the disk is found by udev's links below /dev/disk. Pods get the multipath device
+// of the disk if there is one.
 //
-// lunPlugin documents the common part of all networks, faults included.
+// lunPlugin documents what all storage networks have in common, including faults.
 func newFC(cfg fcConfig) (*lunPlugin, error) {
 	p, err := newLUN(lunConfig{
 		Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run,
@@ -83,7 +83,7 @@ func newFC(cfg fcConfig) (*lunPlugin, error) {
 
 func (fcNetwork) Name() string { return "kubernetes.io/fc" }
 
-// Source reads and checks a volume's source.
+// Source parses and checks a volume's source.
 func (fcNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error) {
 	var s *v1.FCVolumeSource
 	if pv := spec.PersistentVolume; pv != nil {
@@ -106,8 +106,7 @@ func (fcNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readO
 	return t, s.FSType, s.ReadOnly, true, nil
 }
 
-// check returns the detail of a source; sources of the same disk have equal
-// details.
+// check returns the detail of a source. Sources of the same disk have equal details.
 func check(s *v1.FCVolumeSource) (detail, error) {
 	var d detail
 	switch {
@@ -134,7 +133,7 @@ func check(s *v1.FCVolumeSource) (detail, error) {
 		if w == "" || len(w) > maxName || strings.ContainsAny(w, "/\x00") {
 			return d, fmt.Errorf("fc.wwids %.64q, want the name of a disk, of at most %d bytes without \"/\"", w, maxName)
 		}
-		d.WWIDs = append(d.WWIDs, strings.ReplaceAll(w, " ", "_")) // as udev has it
+		d.WWIDs = append(d.WWIDs, strings.ReplaceAll(w, " ", "_")) // as in udev's links
 	}
 	slices.Sort(d.WWNs)
 	slices.Sort(d.WWIDs)
@@ -153,7 +152,7 @@ func (d detail) isPath(link string) bool {
 	return false
 }
 
-// isID is isPath for /dev/disk/by-id.
+// isID reports whether a link of /dev/disk/by-id leads to the disk.
 func (d detail) isID(link string) bool {
 	id, ok := strings.CutPrefix(link, "scsi-")
 	return ok && slices.Contains(d.WWIDs, id)
@@ -166,7 +165,7 @@ func (n fcNetwork) find(d detail) ([]string, error) {
 	return n.machine.Links(byID, d.isID)
 }
 
-// Attach finds the disk, and rescans the hosts if it is missing.
+// Attach finds the disk. If it is missing, Attach rescans the hosts.
 func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume, _ []lunTarget, note func(any) error) (string, error) {
 	d, err := read(t)
 	if err != nil {
@@ -196,7 +195,8 @@ func (n fcNetwork) Attach(ctx context.Context, t lunTarget, _ *volumemgr.Volume,
 	return n.machine.Device(found)
 }
 
-// Detach removes the disk, unless it existed before or is in use in another mode.
+// Detach removes the disk, unless it existed before or another volume uses it in the other
+// volumeMode.
 func (n fcNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) error {
 	if slices.ContainsFunc(stay, func(o lunTarget) bool { return o.Key == t.Key }) {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// maxPath is PATH_MAX of linux/limits.h, in bytes with the final NUL.
+// maxPath is PATH_MAX of linux/limits.h, in bytes, including the final NUL.
 const maxPath = 4096
 
 // Modes of created files and directories.
@@ -26,7 +26,7 @@ const (
 	fileMode = fs.FileMode(0o644)
 )
 
-// maxHung limits the paths with hung calls of a plugin: a Go program ends at 10,000 threads.
+// maxHung limits the number of paths with hung calls, since a Go program ends at 10,000 threads.
 const maxHung = 1000
 
 // hostPathPlugin implements hostPath volumes.
@@ -34,19 +34,19 @@ const maxHung = 1000
 //	p := newHostPath()
 //	// p is a volumemgr.Plugin
 //
-// Nothing is mounted: containers mount the path itself. Each set-up checks the path
-// against the volume's type, and creates it if the type says so. A path on a server
-// that does not answer fails the operations of its pods, and costs one thread,
-// however many pods try and however often.
+// Nothing is mounted: containers mount the path itself. Each set-up checks the path against the
+// volume's type, and creates it if the type says so. If a path is on a server that does not
+// answer, the operations of its pods fail. That blocks one thread, however many pods try and
+// however often.
 //
-// A path must be absolute UTF-8 without NUL and "..", and shorter than the kernel's
+// A path must be absolute UTF-8, without NUL and without "..", and shorter than the kernel's
 // limit. TearDown does nothing: created files are kept.
 type hostPathPlugin struct {
-	check  func(path string, kind v1.HostPathType) error // Check
-	checks detached.Group[struct{}]                      // by path and kind
+	check  func(path string, kind v1.HostPathType) error // checkHostPath
+	checks detached.Group[struct{}]                      // running checks, by path and type
 }
 
-// newHostPath returns the plugin of hostPath volumes.
+// newHostPath returns the plugin for hostPath volumes.
 func newHostPath() *hostPathPlugin {
 	return &hostPathPlugin{check: checkHostPath, checks: detached.Group[struct{}]{Limit: maxHung}}
 }
@@ -68,7 +68,7 @@ func (*hostPathPlugin) Supports(spec *volumemgr.Spec) bool {
 	return h != nil
 }
 
-// SetUp checks the path by the volume's type.
+// SetUp checks the path against the volume's type.
 func (p *hostPathPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	h, readOnly := hostPathSource(v.Spec)
 	if err := checkPath(h.Path); err != nil {
@@ -121,8 +121,8 @@ func checkPath(p string) error {
 	return nil
 }
 
-// checkHostPath returns an error if a path is not of a kind, and creates it if the
-// kind says so. Symbolic links are followed.
+// checkHostPath returns an error if a path does not have the type. It creates the path if the
+// type says so. It follows symbolic links.
 func checkHostPath(path string, kind v1.HostPathType) error {
 	if kind == v1.HostPathUnset {
 		return nil
@@ -147,7 +147,7 @@ func checkHostPath(path string, kind v1.HostPathType) error {
 // create creates a missing file or directory.
 func create(path string, kind v1.HostPathType) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // the check that follows reports
+		return nil // the check that follows reports it
 	}
 	switch kind {
 	case v1.HostPathDirectoryOrCreate:
@@ -179,8 +179,7 @@ func kindText(kind v1.HostPathType) (text string, known bool) {
 	return "", false
 }
 
-// kindOf returns the API's name of a file type, as in the kubelet since Kubernetes
-// 1.37.
+// kindOf returns the hostPath type of a file, with the kubelet's names since Kubernetes 1.37.
 func kindOf(mode fs.FileMode) v1.HostPathType {
 	for _, kind := range []v1.HostPathType{v1.HostPathDirectory, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev} {
 		if is(mode, kind) {

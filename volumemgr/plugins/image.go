@@ -6,9 +6,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// imagePlugin implements image volumes, which the container runtime mounts. There
-// is nothing to create or remove on disk: the container's mount names the image,
-// which is pulled with the images of containers.
+// imagePlugin implements image volumes. The container runtime mounts them: the container's mount
+// names the image, which is pulled with the images of containers. There is nothing to create or
+// remove on disk.
 //
 //	p := newImage()
 //	// p is a volumemgr.Plugin
@@ -25,7 +25,7 @@ func (*imagePlugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.Image != nil
 }
 
-// SetUp returns no path, and read-only.
+// SetUp returns no path, and that the volume is read-only.
 func (*imagePlugin) SetUp(context.Context, *volumemgr.Volume) (volumemgr.Result, error) {
 	return volumemgr.Result{ReadOnly: true}, nil
 }

@@ -20,7 +20,7 @@ type iscsiConfig struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
 	Root string
-	// Source reads the secrets of CHAP; nil: volumes with CHAP fail.
+	// Source reads the Secrets for CHAP. Nil: volumes with CHAP fail.
 	Source ContentSource
 	// Machine is the directory that contains dev, sys and iscsiadm's database; "/".
 	Machine string
@@ -29,13 +29,13 @@ type iscsiConfig struct {
 	Run Run
 }
 
-// Times, and iscsiadm's exits (iscsiadm(8)).
+// Times, and exit codes of iscsiadm(8).
 const (
 	commandTime = 30 * time.Second
 	iscsiAppear = 20 * time.Second
-	iscsiOthers = 10 * time.Second // for the other paths, and multipathd
-	exists      = 15               // the session does
-	noObject    = 21               // no record, session or portal
+	iscsiOthers = 10 * time.Second // wait for further paths, and for multipathd
+	exists      = 15               // the session exists already
+	noObject    = 21               // no such record, session or portal
 )
 
 type iscsiNetwork struct {
@@ -52,18 +52,17 @@ type iscsiNetwork struct {
 //	}
 //	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
 //
-// A disk is found by its link in /dev/disk/by-path after the node has logged in to
-// the target. With several portals, pods get the multipath device on top. A session
-// that existed before a volume used it is kept; others are closed with the last
-// volume on a disk of the target.
+// After the node has logged in to the target, a disk is found by its link in /dev/disk/by-path.
+// With several portals, pods get the multipath device of the disk. A session that existed before
+// a volume used it is kept. Other sessions are closed when the last volume on a disk of the
+// target is gone.
 //
 // # Secrets
 //
-// The secrets of CHAP are written into the files of iscsiadm's database, which only
-// root can read; every process can read a command line. No error and no record
-// contains them.
+// CHAP secrets are written to the files of iscsiadm's database, which only root can read, and not
+// passed on a command line, which every process can read. Errors and records never contain them.
 //
-// lunPlugin documents the common part of all networks, faults included.
+// lunPlugin documents what all storage networks have in common, including faults.
 func newISCSI(cfg iscsiConfig) (*lunPlugin, error) {
 	n := &iscsiNetwork{machine: &lunMachine{Root: cfg.Machine, Run: cfg.Run}, source: cfg.Source, database: &database{root: cfg.Machine}}
 	p, err := newLUN(lunConfig{Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run, Network: n})
@@ -75,7 +74,7 @@ func newISCSI(cfg iscsiConfig) (*lunPlugin, error) {
 
 func (*iscsiNetwork) Name() string { return "kubernetes.io/iscsi" }
 
-// admin runs iscsiadm. The exit codes in fine are no errors.
+// admin runs iscsiadm. Exit codes in fine are not errors.
 func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
@@ -89,7 +88,7 @@ func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (s
 	return out, nil
 }
 
-// Attach logs in through all portals that answer, and returns the disk.
+// Attach logs in through all portals that answer, and returns the disk's device.
 func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Volume, stay []lunTarget, note func(any) error) (string, error) {
 	d, err := iscsiRead(t)
 	if err != nil {
@@ -115,7 +114,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 	for _, p := range d.Portals {
 		there := sessions[session{p, d.IQN}]
 		if there && !slices.Contains(shared, p) {
-			continue // the session existed before the volume, or is recorded
+			continue // the session existed before, or its login is recorded
 		}
 		if !slices.Contains(d.Ours, p) {
 			d.Ours = append(d.Ours, p)
@@ -135,7 +134,7 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 	}
 	found, err := find()
 	if err == nil && len(found) == 0 {
-		_, rescan := n.admin(ctx, []int{noObject}, "-m", "node", "-T", d.IQN, "-R") // an existing session does not know new disks
+		_, rescan := n.admin(ctx, []int{noObject}, "-m", "node", "-T", d.IQN, "-R") // an existing session does not find new disks by itself
 		errs = append(errs, rescan)
 		found, err = n.machine.Wait(ctx, 1, iscsiAppear, find)
 	}
@@ -148,7 +147,8 @@ func (n *iscsiNetwork) Attach(ctx context.Context, t lunTarget, v *volumemgr.Vol
 	return n.device(ctx, d, found, find)
 }
 
-// ours returns the portals to which the node logged in for volumes on other disks of the target.
+// ours returns the portals to which the node has logged in for volumes on other disks of the same
+// target.
 func ours(others []lunTarget, d iscsiDetail) (out []string, err error) {
 	for _, o := range others {
 		other, err := iscsiRead(o)
@@ -162,8 +162,8 @@ func ours(others []lunTarget, d iscsiDetail) (out []string, err error) {
 	return out, nil
 }
 
-// device waits for the other paths to the disk, and for the multipath disk on top
-// of several.
+// device waits for the other paths to the disk and, if there are several, for the multipath
+// device on top.
 func (n *iscsiNetwork) device(ctx context.Context, d iscsiDetail, found []string, find func() ([]string, error)) (string, error) {
 	if len(d.Portals) > 1 {
 		var err error
@@ -202,8 +202,7 @@ func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, 
 		if d.DiscoverCHAP {
 			return err
 		}
-		// Some targets do not support discovery: then the record is created without
-		// it.
+		// Some targets do not support discovery, so the record is created without it.
 		if _, nerr := n.admin(ctx, nil, append(slices.Clone(node), "-o", "new")...); nerr != nil {
 			return errors.Join(err, nerr)
 		}
@@ -216,12 +215,12 @@ func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, 
 	if _, err := n.admin(ctx, []int{exists}, append(slices.Clone(node), "--login")...); err != nil {
 		return err
 	}
-	// The node logs in for a volume, not at boot.
+	// startup = manual: the node logs in for a volume, not at boot.
 	_, err := n.admin(ctx, nil, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
 	return err
 }
 
-// interfaceOf returns the name of the interface for an initiator's name.
+// interfaceOf returns the name of the interface to use for a disk's initiator name.
 func interfaceOf(d iscsiDetail) string {
 	sum := sha256.Sum256([]byte(d.Interface + "\n" + d.Initiator))
 	return "nodewright-" + hex.EncodeToString(sum[:8])
@@ -249,11 +248,11 @@ func (n *iscsiNetwork) makeInterface(ctx context.Context, d *iscsiDetail, note f
 	return note(*d)
 }
 
-// maxSettings limits the settings of an interface that are copied.
+// maxSettings limits the number of an interface's settings that are copied.
 const maxSettings = 64
 
-// settings returns the settings of an interface that iscsiadm shows: those with a
-// value, without the name.
+// settings returns the settings of an interface from iscsiadm's output: those with a value,
+// except the name.
 func settings(shown string) (out [][2]string) {
 	for line := range strings.Lines(shown) {
 		key, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
@@ -279,7 +278,7 @@ func (n *iscsiNetwork) sessions(ctx context.Context) (map[session]bool, error) {
 	return sessionsIn(out), nil
 }
 
-// sessionsIn reads lines such as
+// sessionsIn parses lines such as
 //
 //	tcp: [1] 10.0.0.1:3260,1 iqn.2001-04.com.example:disk (non-flash)
 func sessionsIn(out string) map[session]bool {
@@ -297,8 +296,8 @@ func sessionsIn(out string) map[session]bool {
 	return found
 }
 
-// Detach removes the disk, and closes the sessions that a volume opened, unless
-// another volume has a disk of the same target.
+// Detach removes the disk. It closes the sessions that were opened for volumes, unless another
+// volume has a disk of the same target.
 func (n *iscsiNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget) error {
 	d, err := iscsiRead(t)
 	if err != nil {
@@ -310,7 +309,7 @@ func (n *iscsiNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget
 			return err
 		}
 		if o.Key == t.Key {
-			return nil // it is in use in another mode
+			return nil // another volume uses it in the other volumeMode
 		}
 		if other.IQN == d.IQN && other.Interface == d.Interface {
 			d.Ours = nil
@@ -328,7 +327,7 @@ func (n *iscsiNetwork) Detach(ctx context.Context, t lunTarget, stay []lunTarget
 		if _, err := n.admin(ctx, []int{noObject}, append(slices.Clone(node), "--logout")...); err != nil {
 			return err
 		}
-		if _, err := n.admin(ctx, []int{noObject}, append(slices.Clone(node), "-o", "delete")...); err != nil { // and the secret with it
+		if _, err := n.admin(ctx, []int{noObject}, append(slices.Clone(node), "-o", "delete")...); err != nil { // removes the CHAP secret too
 			return err
 		}
 	}
@@ -347,7 +346,7 @@ func iscsiRead(t lunTarget) (d iscsiDetail, err error) {
 	return d, nil
 }
 
-// secret reads the secret, if CHAP is requested.
+// secret reads the CHAP Secret, if the volume uses CHAP.
 func (n *iscsiNetwork) secret(ctx context.Context, v *volumemgr.Volume, d iscsiDetail) (map[string][]byte, error) {
 	if !d.DiscoverCHAP && !d.SessionCHAP {
 		return nil, nil

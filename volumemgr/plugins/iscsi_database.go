@@ -15,27 +15,27 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// database is iscsiadm's: files with lines "name = value".
+// database is the database of iscsiadm: files with lines "name = value".
 type database struct{ root string }
 
-// places are the directories of the database in different distributions.
+// places are the directories that distributions use for the database.
 var places = []string{"etc/iscsi", "var/lib/iscsi"}
 
-// Bounds of its files.
+// Limits of the database's files.
 const (
 	maxFile   = 256 << 10 // bytes
 	maxFiles  = 4096      // in a directory
-	maxSecret = 255       // bytes of a value; open-iscsi's AUTH_STR_MAX_LEN is 256 with its end
+	maxSecret = 255       // bytes of a value; AUTH_STR_MAX_LEN of open-iscsi is 256 with the final NUL
 )
 
-// setting is a line.
+// setting is one line of a file.
 type setting struct{ name, value string }
 
-// chapKeys are the keys of a secret, as names of settings but for their prefix
-// (the kubelet's).
+// chapKeys are the keys of a CHAP Secret, as in the kubelet. With a prefix they are the names of
+// settings.
 var chapKeys = []string{"auth.username", "auth.password", "auth.username_in", "auth.password_in"}
 
-// chapOf returns the CHAP settings from a secret; prefix is "node.session." or
+// chapOf returns the CHAP settings from a Secret; prefix is "node.session." or
 // "discovery.sendtargets.".
 func chapOf(prefix string, secret map[string][]byte) []setting {
 	out := []setting{{prefix + "auth.authmethod", "CHAP"}}
@@ -51,10 +51,10 @@ func chapOf(prefix string, secret map[string][]byte) []setting {
 	return out
 }
 
-// where returns the paths of files below one of places.
+// where returns the paths of files below one of the places.
 type where func(place string) ([]string, error)
 
-// discoveryFile returns the path of the record of a discovery at a portal.
+// discoveryFile finds the record of a discovery at a portal.
 func discoveryFile(portal string) where {
 	return func(place string) ([]string, error) {
 		dir := filepath.Join(place, "send_targets", comma(portal))
@@ -65,7 +65,7 @@ func discoveryFile(portal string) where {
 	}
 }
 
-// comma returns a portal in the form of the database's names: "address,port".
+// comma returns a portal as the database writes it in names: "address,port".
 func comma(portal string) string {
 	host, port, err := net.SplitHostPort(portal)
 	if err != nil {
@@ -74,8 +74,8 @@ func comma(portal string) string {
 	return host + "," + port
 }
 
-// nodeFiles returns the path of the records of a target at a portal,
-// nodes/TARGET/ADDRESS,PORT[,TAG]: a file, or a directory with a file for each interface.
+// nodeFiles finds the records of a target at a portal, nodes/TARGET/ADDRESS,PORT[,TAG]. Each is a
+// file, or a directory with a file for each interface.
 func nodeFiles(iqn, portal, iface string) where {
 	return func(place string) ([]string, error) {
 		dir := filepath.Join(place, "nodes", iqn)
@@ -106,8 +106,8 @@ func nodeFiles(iqn, portal, iface string) where {
 	}
 }
 
-// set changes the settings in every record that find returns; it is an error if there is
-// none. No error contains a value, which may be a secret.
+// set changes the settings in every record that find returns. It is an error if there is no
+// record. No error contains a value, since it may be secret.
 func (db *database) set(find where, settings []setting) error {
 	for _, s := range settings {
 		if len(s.value) > maxSecret || strings.ContainsAny(s.value, "\n\r\x00") || strings.TrimSpace(s.value) != s.value {

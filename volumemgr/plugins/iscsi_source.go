@@ -17,11 +17,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Limits of a source; those of names are RFC 3720's.
+// Limits of a volume's source. Those of names come from RFC 3720.
 const (
 	maxPortals   = 64
 	iscsiMaxName = 223 // bytes
-	iscsiMaxLUN  = 255 // the API's
+	iscsiMaxLUN  = 255 // the API's limit
 	port         = "3260"
 )
 
@@ -30,21 +30,22 @@ type iscsiDetail struct {
 	IQN     string   `json:"iqn"`
 	LUN     int32    `json:"lun"`
 	Portals []string `json:"portals"` // host:port, the target portal first
-	// Interface is iscsiadm's, Initiator another name than the node's.
+	// Interface is the name of iscsiadm's interface. Initiator is an initiator name other than
+	// the node's; "" for the node's.
 	Interface    string `json:"interface"`
 	Initiator    string `json:"initiator,omitempty"`
 	DiscoverCHAP bool   `json:"discoveryCHAP,omitempty"`
 	SessionCHAP  bool   `json:"sessionCHAP,omitempty"`
-	// Ours lists the portals that this package logged in to; others were logged in to before.
+	// Ours lists the portals that this package logged in to. Others had a session before.
 	Ours []string `json:"ours,omitempty"`
-	// Made says that Interface was made for the initiator's name.
+	// Made reports that Interface was created for the initiator name.
 	Made bool `json:"made,omitempty"`
 }
 
-// iscsiSource is the common part of the API's two sources.
+// iscsiSource has the common fields of the API's two types of sources.
 type iscsiSource struct {
 	v1.ISCSIPersistentVolumeSource
-	namespace string // of the secret, "" is the pod's
+	namespace string // namespace of the Secret; "" is the pod's
 }
 
 func sourceOf(spec *volumemgr.Spec) *iscsiSource {
@@ -72,15 +73,15 @@ func sourceOf(spec *volumemgr.Spec) *iscsiSource {
 	return s
 }
 
-// Names of targets and initiators (RFC 3720, 3.2.6), and of interfaces. They become
-// arguments of a program and names of files: none begins with "-" or has a "/".
+// Names of targets and initiators (RFC 3720, 3.2.6), and of interfaces. They become arguments of
+// a program and file names, so none begins with "-" or contains "/".
 var (
 	iscsiNames = regexp.MustCompile(`^(iqn|eui|naa)\.[A-Za-z0-9][A-Za-z0-9.:_-]*$`)
 	interfaces = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.:_-]*$`)
 	hosts      = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
 )
 
-// portalOf completes and checks a portal: "host", "host:port", "[address]:port".
+// portalOf checks a portal and adds the default port: "host", "host:port", "[address]:port".
 func portalOf(field, s string) (string, error) {
 	bad := fmt.Errorf("%s %.64q, want a host or an address, with a port if it is not %s", field, s, port)
 	if len(s) > iscsiMaxName {
@@ -141,14 +142,14 @@ func iscsiCheck(s *iscsiSource) (iscsiDetail, error) {
 	return d, nil
 }
 
-// key returns the target and the LUN: equal for all volumes on a disk, whichever portal they
-// name first.
+// key returns the target and the LUN. It is equal for all volumes on a disk, whichever portal
+// they name first.
 func (d iscsiDetail) key() string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%d\n%s\n%s", d.IQN, d.LUN, d.Interface, d.Initiator))
 	return hex.EncodeToString(sum[:])
 }
 
-// Source reads and checks a volume's source.
+// Source parses and checks a volume's source.
 func (*iscsiNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error) {
 	s := sourceOf(spec)
 	if s == nil {
@@ -158,13 +159,13 @@ func (*iscsiNetwork) Source(spec *volumemgr.Spec) (t lunTarget, fsType string, r
 	if err != nil {
 		return t, "", false, true, err
 	}
-	t.Key, t.Lock = d.key(), d.IQN // all its disks are on one session
+	t.Key, t.Lock = d.key(), d.IQN // all disks of a target share its sessions
 	t.Detail, err = json.Marshal(d)
 	return t, s.FSType, s.ReadOnly, true, err
 }
 
-// isPath reports whether a link of /dev/disk/by-path leads to the disk; links of
-// hardware begin with the address of the adapter.
+// isPath reports whether a link of /dev/disk/by-path leads to the disk. Links of hardware
+// adapters begin with the adapter's address.
 func (d iscsiDetail) isPath(link string) bool {
 	for _, p := range d.Portals {
 		if end := fmt.Sprintf("ip-%s-iscsi-%s-lun-%d", p, d.IQN, d.LUN); link == end || strings.HasSuffix(link, "-"+end) {

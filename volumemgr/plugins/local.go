@@ -20,14 +20,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// localName is the kubelet's name of the plugin; in paths it is escaped in the same way.
+// localName is the kubelet's name of the plugin; escaped is the same name in paths.
 const (
 	localName = "kubernetes.io/local-volume"
 	escaped   = "kubernetes.io~local-volume"
 )
 
-// Run runs a program and returns its output, standard error included, and its exit
-// code. err is not nil if the program did not run to its end.
+// Run runs a program. It returns its output, including standard error, and its exit code. err is
+// not nil if the program did not run to its end.
 type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
 // localPluginConfig configures a localPlugin. Mounter and Root are required.
@@ -41,11 +41,10 @@ type localPluginConfig struct {
 	Loops loopDevices
 }
 
-// lookTime is the timeout of Device for a path.
+// lookTime limits how long Device waits for a path.
 const lookTime = 10 * time.Second
 
-// localPlugin implements local persistent volumes: disks and directories of this
-// node.
+// localPlugin implements local persistent volumes: disks and directories of this node.
 //
 //	p, err := newLocal(localPluginConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
 //	if err != nil {
@@ -53,25 +52,25 @@ const lookTime = 10 * time.Second
 //	}
 //	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
 //
-// A directory is bind-mounted into the pod's directory. A block device is passed to
-// the pod as it is or, with volumeMode Filesystem, formatted if it is empty,
-// checked, mounted once below Root/plugins and bound from there.
+// A directory is bind-mounted into the pod's directory. A block device with volumeMode Block is
+// passed to the pod as it is. With volumeMode Filesystem it is formatted if it is empty, checked,
+// mounted once below Root/plugins, and bind-mounted from there.
 //
-// The first pod decides about the group of the files: while it has the volume
-// mounted, another pod's different fsGroup only causes an event.
+// The first pod decides the group of the files. While it has the volume mounted, a different
+// fsGroup of another pod only causes an event.
 //
 // # Faults
 //
-// A failed set-up unmounts its own mount. A device with another file system than
-// the wanted one is an error (disk.ErrMismatch) and is never formatted. Nor is a
-// device with unknown content.
+// A failed set-up unmounts its own mount. A device that has another file system than the
+// requested one is an error (disk.ErrMismatch). Such a device, or one with unknown content, is
+// never formatted.
 type localPlugin struct {
 	cfg   localPluginConfig
 	stat  func(path string) (fs.FileInfo, error) // os.Stat
 	links func(path string) (string, error)      // filepath.EvalSymlinks
 	looks detached.Group[fs.FileInfo]
-	// follows and loops make the calls that resolve links, and that attach and detach
-	// loop devices: one at a time for each file.
+	// follows are running calls that resolve links. loops are running calls that attach and
+	// detach loop devices. There is one call at a time for each file.
 	follows detached.Group[string]
 	loops   detached.Queue
 
@@ -79,14 +78,13 @@ type localPlugin struct {
 	paths map[string]*pathLock
 }
 
-// pathLock is a lock on the path of a volume, so that set-ups for several pods do not
-// overlap.
+// pathLock is a lock on the path of a volume, so that set-ups for several pods do not overlap.
 type pathLock struct {
-	held  chan struct{} // of one place
+	held  chan struct{} // has room for one holder
 	users int
 }
 
-// newLocal checks cfg.
+// newLocal validates cfg and returns the plugin.
 func newLocal(cfg localPluginConfig) (*localPlugin, error) {
 	var errs []error
 	if cfg.Mounter == nil {
@@ -111,8 +109,8 @@ func newLocal(cfg localPluginConfig) (*localPlugin, error) {
 	}, nil
 }
 
-// lock locks a path until the returned function is called. It fails with the cause
-// of ctx's end if another pod has the path until then.
+// lock locks a path. The returned function unlocks it. If ctx ends while another pod holds the
+// lock, the error is the cause of ctx's end.
 func (p *localPlugin) lock(ctx context.Context, path string) (unlock func(), err error) {
 	p.mu.Lock()
 	l := p.paths[path]
@@ -159,8 +157,7 @@ func (p *localPlugin) resolve(ctx context.Context, path string) (string, error) 
 	return p.follows.Do(ctx, path, func() (string, error) { return p.links(path) })
 }
 
-// kindOf reports whether the volume's path is a block device; otherwise it is a
-// directory.
+// kindOf reports whether the volume's path is a block device. If not, it is a directory.
 func (p *localPlugin) kindOf(ctx context.Context, l *v1.LocalVolumeSource) (device bool, err error) {
 	if !filepath.IsAbs(l.Path) || slices.Contains(strings.Split(l.Path, "/"), "..") || strings.ContainsRune(l.Path, 0) {
 		return false, fmt.Errorf("local.path %q, want an absolute path without the element \"..\"", l.Path)
@@ -183,7 +180,7 @@ func options(spec *volumemgr.Spec) []string {
 	return mount.Join(mount.OptionsOf(pv.Annotations, pv.Spec.MountOptions))
 }
 
-// SetUp binds the volume into the pod's directory.
+// SetUp bind-mounts the volume into the pod's directory.
 func (p *localPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Result, err error) {
 	l := v.Spec.PersistentVolume.Spec.Local
 	device, err := p.kindOf(ctx, l)
@@ -215,7 +212,7 @@ func (p *localPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumem
 		}
 		var more []string
 		if !device {
-			more = options(v.Spec) // options of a device belong to the file system
+			more = options(v.Spec) // for a device, they are options of its file system
 		}
 		b := mount.Bind{Source: from, Target: v.Path, ReadOnly: v.Spec.ReadOnly, Options: more}
 		err = p.cfg.Mounter.Bind(ctx, b)

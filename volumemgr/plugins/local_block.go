@@ -15,33 +15,33 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// loopDevices keep a block device from being removed while a pod has it: a loop
-// device on top holds it open, also while no agent runs.
+// loopDevices prevent a block device from being removed while a pod uses it: a loop device on top
+// keeps it open, even while no agent runs.
 type loopDevices interface {
-	// Attach attaches a loop device to a file, unless there is one. It returns
-	// errors.ErrUnsupported without loop devices. It may block on the device
-	// without limit.
+	// Attach attaches a loop device to a file, unless it has one. It returns
+	// errors.ErrUnsupported if there are no loop devices. It may block on the device without
+	// limit.
 	Attach(file string, readOnly bool) error
 	// Detach detaches every loop device from the file.
 	Detach(file string) error
 }
 
-// devicesDir returns the directory with files for pods' block devices: a directory
-// for each volume, with a file for each pod.
+// devicesDir returns the directory of the files for pods' block devices: a directory for each
+// volume, with a file for each pod.
 func (p *localPlugin) devicesDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", escaped, "volumeDevices")
 }
 
-// blockPrefix distinguishes devices of volumeMode Block from those with file systems.
+// blockPrefix is the prefix of device names for volumeMode Block, so that they differ from those
+// for file systems.
 const blockPrefix = "block/"
 
-// blockDevice returns the device that all pods with a volume of volumeMode Block
-// share.
+// blockDevice returns the device that all pods with a volume of volumeMode Block share.
 func (p *localPlugin) blockDevice(volume string) volumemgr.Device {
 	return volumemgr.Device{Name: blockPrefix + volume, Path: filepath.Join(p.devicesDir(), volume)}
 }
 
-// isBlock reports whether a volume is a block device, without a spec by its path.
+// isBlock reports whether a volume is a block device. Without a spec, the volume's path decides.
 func isBlock(v *volumemgr.Volume) bool {
 	if v.Spec != nil {
 		return v.Spec.Block()
@@ -49,13 +49,13 @@ func isBlock(v *volumemgr.Volume) bool {
 	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
 }
 
-// podFile returns the path of the file to which the device is bound for one pod.
+// podFile returns the path of the file on which the device is bind-mounted for one pod.
 func (p *localPlugin) podFile(v *volumemgr.Volume) string {
 	return filepath.Join(p.devicesDir(), v.Name, string(v.UID))
 }
 
-// MapDevice returns the block device, after binding it to a file of the pod and
-// attaching a loop device to that file.
+// MapDevice returns the block device. It has bind-mounted the device on a file of the pod and
+// attached a loop device to that file.
 func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	l := v.Spec.PersistentVolume.Spec.Local
 	device, err := p.kindOf(ctx, l)
@@ -86,7 +86,7 @@ func (p *localPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (strin
 	return path, nil
 }
 
-// bindDevice bind-mounts a device on a file, in place of another device there.
+// bindDevice bind-mounts a device on a file. It replaces the mount of another device there.
 func (p *localPlugin) bindDevice(ctx context.Context, device, file string) error {
 	found, err := mount.Find(ctx, p.cfg.Mounter, file)
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *localPlugin) bindDevice(ctx context.Context, device, file string) error
 		if same, err := p.sameFile(ctx, device, file); err != nil || same {
 			return err
 		}
-		if err := p.release(ctx, file); err != nil { // another disk has the path now
+		if err := p.release(ctx, file); err != nil { // the path is another disk now
 			return err
 		}
 	}
@@ -125,17 +125,17 @@ func (p *localPlugin) sameFile(ctx context.Context, a, b string) (bool, error) {
 	return os.SameFile(x, y), nil
 }
 
-// onLoops makes a call for the loop device of a file, after earlier calls for that file
-// have ended. It waits until ctx ends: a call may block on the device for ever.
+// onLoops calls call, which works on the loop device of a file, once earlier calls for that file
+// have returned. It waits until ctx ends, since a call may block forever.
 func (p *localPlugin) onLoops(ctx context.Context, file string, call func() error) error {
 	_, err := detached.Next(ctx, &p.loops, file, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
-// undoTime is the timeout of undo. It does not use the pod's ctx, which may have ended.
+// undoTime limits undo, which does not use the pod's ctx: that may have ended.
 const undoTime = 30 * time.Second
 
-// undo removes the parts of a failed mapping.
+// undo removes what a failed mapping left.
 func (p *localPlugin) undo(ctx context.Context, file string, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
@@ -145,7 +145,7 @@ func (p *localPlugin) undo(ctx context.Context, file string, cause error) error 
 	return cause
 }
 
-// release releases a device: the loop device, the mount, the file.
+// release removes the loop device, the mount and the file of a device.
 func (p *localPlugin) release(ctx context.Context, file string) error {
 	if err := p.onLoops(ctx, file, func() error { return p.cfg.Loops.Detach(file) }); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("let go of %s: %w", file, err)
@@ -158,8 +158,8 @@ func (p *localPlugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) erro
 	return p.release(ctx, p.podFile(v))
 }
 
-// unmapLeft releases devices of a process that ended between creating a pod's file
-// and its link: no pod has the volume any more.
+// unmapLeft releases devices that no pod uses: the process ended after it created the pod's file
+// and before it created the link.
 func (p *localPlugin) unmapLeft(ctx context.Context, d volumemgr.Device) error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -178,7 +178,7 @@ func (p *localPlugin) unmapLeft(ctx context.Context, d volumemgr.Device) error {
 	return os.Remove(d.Path)
 }
 
-// mappedDevices lists the volumes that pods have, or had, as block devices.
+// mappedDevices returns the devices that pods use, or used, as block devices.
 func (p *localPlugin) mappedDevices() ([]volumemgr.Device, error) {
 	entries, err := os.ReadDir(p.devicesDir())
 	if errors.Is(err, fs.ErrNotExist) {

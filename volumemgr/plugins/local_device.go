@@ -13,17 +13,17 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// defaultType is the file system of a device that says none; the kubelet's.
+// defaultType is the file system for a device whose volume names none, as in the kubelet.
 const defaultType = "ext4"
 
-// mountsDir returns the directory in which devices are mounted.
+// mountsDir returns the directory below which devices are mounted.
 func (p *localPlugin) mountsDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", localName, "mounts")
 }
 
-// Device returns the volume's block device, if it has one. For a volume known only
-// by its directory, it is derived from the device's mount point. A path that does
-// not answer within ten seconds is an error.
+// Device returns the volume's block device, if it has one. If only the volume's directory is
+// known, the device follows from the mount there. A path that does not answer within ten seconds
+// is an error.
 func (p *localPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if isBlock(v) {
 		return p.blockDevice(v.Name), nil
@@ -46,7 +46,7 @@ func (p *localPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	return d, nil
 }
 
-// Devices returns the devices that are mounted, or were about to be.
+// Devices returns the devices that are mounted, or may be.
 func (p *localPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	out, err := p.mappedDevices()
 	entries, merr := os.ReadDir(p.mountsDir())
@@ -59,8 +59,8 @@ func (p *localPlugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	return out, errors.Join(err, merr)
 }
 
-// MountDevice prepares the device's file system and mounts it, unless it is
-// mounted. With volumeMode Block it creates the directory for the pods' files.
+// MountDevice prepares the device's file system and mounts it, unless it is mounted. With
+// volumeMode Block it creates the directory for the pods' files.
 func (p *localPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 	if v.Spec.Block() {
 		return os.MkdirAll(v.DevicePath, 0o750)
@@ -97,7 +97,7 @@ func (p *localPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) erro
 	return nil
 }
 
-// UnmountDevice unmounts a device, unless a pod still has it.
+// UnmountDevice unmounts a device. It returns an error if a pod still uses it.
 func (p *localPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if isMapped(d) {
 		return p.unmapLeft(ctx, d)

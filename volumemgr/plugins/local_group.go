@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// own gives the files to the pod's group, if no other pod has the volume.
+// own gives the files to the pod's fsGroup, unless another pod uses the volume.
 func (p *localPlugin) own(ctx context.Context, v *volumemgr.Volume) error {
 	if v.FSGroup == nil || v.Spec.ReadOnly {
 		return nil
@@ -48,7 +48,7 @@ func (p *localPlugin) own(ctx context.Context, v *volumemgr.Volume) error {
 	})
 }
 
-// shared returns the mounts in other pods of the volume mounted at path.
+// shared returns the mounts, in other pods, of the volume that is mounted at path.
 func shared(table mount.Table, path string) []mount.Entry {
 	at := table.At(path)
 	if len(at) == 0 {

@@ -6,11 +6,11 @@ import (
 	"github.com/nodewright/nodewright/internal/loopdev"
 )
 
-// kernelLoops are the kernel's loop devices. They are found by the path of their
-// file: the files of several pods are the same device.
+// kernelLoops are the kernel's loop devices. They are found by the path of the attached file,
+// since the files of several pods are the same device.
 type kernelLoops struct{}
 
-// Attach attaches a loop device to the file, unless there is one.
+// Attach attaches a loop device to the file, unless it has one.
 func (kernelLoops) Attach(file string, readOnly bool) error {
 	have, err := loopdev.Named(file)
 	if err != nil || len(have) > 0 {
@@ -20,7 +20,7 @@ func (kernelLoops) Attach(file string, readOnly bool) error {
 	return err
 }
 
-// Detach frees the loop devices on the file.
+// Detach detaches the loop devices of the file.
 func (kernelLoops) Detach(file string) error {
 	loops, err := loopdev.Named(file)
 	errs := []error{err}

@@ -22,34 +22,34 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// lunTarget is the record of a disk.
+// lunTarget identifies a disk on a storage network. It is stored in the disk's record.
 type lunTarget struct {
-	// Key names the disk on this node: the same for all volumes on it. It is a
-	// name of a directory.
+	// Key identifies the disk on this node; all volumes on the disk have the same key. It can be
+	// the name of a directory.
 	Key string `json:"key"`
-	// Lock serializes the calls for the disk and for others that they could
-	// disturb; Key if empty.
+	// Lock names the lock for calls that must not overlap, such as those for disks of one target;
+	// "" means Key.
 	Lock string `json:"lock,omitempty"`
 	// Block means that pods use the disk as a block device, not as a file system.
 	Block bool `json:"block,omitempty"`
-	// Detail is data of the lunNetwork. It has no secrets.
+	// Detail is data of the lunNetwork. It contains no secrets.
 	Detail json.RawMessage `json:"detail"`
 }
 
-// lunNetwork attaches the disks of one kind. Calls for one Lock do not overlap.
+// lunNetwork attaches the disks of one kind of storage network. Calls with the same Lock do not
+// overlap.
 type lunNetwork interface {
 	// Name is the kubelet's name of the plugin.
 	Name() string
-	// Source returns the disk of a volume, its file system ("" is ext4) and whether
-	// the source is read-only. It is pure. ok is false if the volume is of another
-	// kind; the error names the invalid field.
+	// Source returns the disk of a volume, its file system ("" is ext4) and whether the source is
+	// read-only. It has no side effects. ok is false if the volume is of another kind. The error
+	// names the invalid field.
 	Source(spec *volumemgr.Spec) (t lunTarget, fsType string, readOnly, ok bool, err error)
-	// Attach makes the disk available, and returns its device, the multipath one if
-	// it has several paths. others are the other targets that are attached, or were
-	// about to be; note stores a changed Detail.
+	// Attach makes the disk available and returns its device: the multipath device if there are
+	// several paths. others are the other targets that are, or may be, attached. note stores a
+	// changed Detail.
 	Attach(ctx context.Context, t lunTarget, v *volumemgr.Volume, others []lunTarget, note func(detail any) error) (device string, err error)
-	// Detach undoes Attach; others are the remaining targets. A missing disk is a
-	// success.
+	// Detach undoes Attach. others are the remaining targets. A missing disk is not an error.
 	Detach(ctx context.Context, t lunTarget, others []lunTarget) error
 }
 
@@ -63,7 +63,7 @@ type lunConfig struct {
 	Run Run
 }
 
-// lunDeadline is the timeout of an operation.
+// lunDeadline is the deadline of an operation.
 const lunDeadline = 5 * time.Minute
 
 const (
@@ -71,30 +71,29 @@ const (
 	maxDisks  = 10_000   // on a node
 	recordOf  = "target.json"
 	mountOf   = "mount"
-	deviceOf  = "device" // in a volume's StateDir: the name of its device
+	deviceOf  = "device" // file in a volume's StateDir with the name of its device
 	blockMark = "block-"
 	ext4      = "ext4"
 )
 
-// lunPlugin implements volumes on network disks: the common part of all networks.
-// newISCSI and newFC add theirs.
+// lunPlugin implements volumes on network disks, as far as all storage networks have it in
+// common. newISCSI and newFC add the rest.
 //
-// A disk is attached once for the node, and found by its identity, never by a
-// kernel name: after a restart another disk may have that name. With volumeMode
-// Filesystem it is formatted if it is empty, checked, mounted below Root/plugins
-// and bound from there into pods.
+// A disk is attached once for the node. It is found by its identity, never by a kernel name,
+// which another disk may have after a restart. With volumeMode Filesystem it is formatted if it
+// is empty, checked, mounted below Root/plugins and bind-mounted from there into pods.
 //
 // # Faults
 //
-// Each disk has one record, without secrets, which is written before the disk is
-// attached and removed after it is detached. Calls for a disk run one after the
-// other. A device is not detached while it is mounted elsewhere.
+// Each disk has one record, without secrets. It is written before the disk is attached and
+// removed after it is detached. Calls for a disk run one after the other. A device is not
+// detached while it is mounted elsewhere.
 type lunPlugin struct {
 	cfg   lunConfig
-	turns detached.Queue // one call at a time for each disk
+	turns detached.Queue // one call at a time for each Lock
 }
 
-// newLUN checks cfg.
+// newLUN validates cfg and returns the plugin.
 func newLUN(cfg lunConfig) (*lunPlugin, error) {
 	var errs []error
 	if cfg.Mounter == nil {
@@ -115,8 +114,7 @@ func newLUN(cfg lunConfig) (*lunPlugin, error) {
 	return &lunPlugin{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
 }
 
-// Name returns the name of the plugin, which is that of its storage network:
-// kubernetes.io/iscsi or kubernetes.io/fc.
+// Name returns the name of the storage network's plugin: kubernetes.io/iscsi or kubernetes.io/fc.
 func (p *lunPlugin) Name() string { return p.cfg.Network.Name() }
 
 // Supports reports whether spec is of the network's kind.
@@ -125,13 +123,13 @@ func (p *lunPlugin) Supports(spec *volumemgr.Spec) bool {
 	return ok
 }
 
-// Deadline returns five minutes: a login to a slow server takes long.
+// Deadline returns five minutes, since a login to a slow server takes long.
 func (p *lunPlugin) Deadline(*volumemgr.Spec) time.Duration { return lunDeadline }
 
 func (p *lunPlugin) disksDir() string { return filepath.Join(p.cfg.Root, "plugins", p.Name()) }
 
-// lunName returns the name of the device. A disk that is used as a file system and as a block
-// device counts as two devices.
+// lunName returns the name of the device. A disk that is used both as a file system and as a
+// block device counts as two devices.
 func lunName(t lunTarget) string {
 	if t.Block {
 		return blockMark + t.Key
@@ -155,8 +153,8 @@ func (p *lunPlugin) source(spec *volumemgr.Spec) (t lunTarget, fsType string, re
 	return t, fsType, readOnly || spec.ReadOnly, err
 }
 
-// Device returns the volume's disk. For a volume known only by its directory, the
-// device is read from a file in its state directory.
+// Device returns the volume's disk. If only the volume's directory is known, the device is read
+// from a file in its state directory.
 func (p *lunPlugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		t, _, _, err := p.source(v.Spec)
@@ -237,8 +235,8 @@ func (p *lunPlugin) read(name string) (t lunTarget, err error) {
 	return r.lunTarget, nil
 }
 
-// others returns the records of other disks, and of the same one in another mode.
-// An unreadable record is an error: its session may be needed.
+// others returns the records of other disks, and of the same disk in the other volumeMode. An
+// unreadable record is an error, since its session may be in use.
 func (p *lunPlugin) others(except string) (out []lunTarget, err error) {
 	list, err := p.Devices(context.Background())
 	if err != nil {
@@ -260,8 +258,8 @@ func (p *lunPlugin) others(except string) (out []lunTarget, err error) {
 	return out, nil
 }
 
-// turn waits until no other call works on a disk. A call that never returns blocks
-// only that disk.
+// turn calls f once no other call with the same Lock is running. A call that never returns blocks
+// only that Lock.
 func (p *lunPlugin) turn(ctx context.Context, t lunTarget, f func() error) error {
 	key := t.Lock
 	if key == "" {
@@ -277,7 +275,7 @@ func (p *lunPlugin) turn(ctx context.Context, t lunTarget, f func() error) error
 // attach attaches the disk.
 func (p *lunPlugin) attach(ctx context.Context, t lunTarget, v *volumemgr.Volume) (string, error) {
 	if have, err := p.read(lunName(t)); err == nil {
-		t.Detail = have.Detail // as Attach has changed it before
+		t.Detail = have.Detail // as changed by an earlier Attach
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
@@ -322,7 +320,7 @@ func (p *lunPlugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error 
 			f.Options = mount.Join(f.Options, []string{"ro"})
 		}
 		if err := disk.Prepare(ctx, p.cfg.Run, f); err != nil {
-			return errors.Join(err, volumemgr.ErrUncertain) // it is attached
+			return errors.Join(err, volumemgr.ErrUncertain) // the disk is attached
 		}
 		if err := os.MkdirAll(v.DevicePath, 0o750); err != nil {
 			return errors.Join(err, volumemgr.ErrUncertain)
@@ -341,7 +339,7 @@ func lunOptions(spec *volumemgr.Spec) []string {
 	return nil
 }
 
-// UnmountDevice unmounts a disk, unless a pod still has it, and detaches it.
+// UnmountDevice unmounts a disk and detaches it. It returns an error if a pod still uses it.
 func (p *lunPlugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
 	if !plain(d.Name) {
 		return fmt.Errorf("device %.64q has no name of one", d.Name)
@@ -398,7 +396,7 @@ func (p *lunPlugin) unmount(ctx context.Context, d volumemgr.Device) error {
 	return mount.Clean(ctx, p.cfg.Mounter, d.Path, mount.Plain)
 }
 
-// sharing returns the mounts in pods of the disk mounted at path.
+// sharing returns the mounts, in pods, of the disk that is mounted at path.
 func (p *lunPlugin) sharing(table mount.Table, path string) (out []mount.Entry) {
 	at := table.At(path)
 	if len(at) == 0 {
@@ -413,7 +411,7 @@ func (p *lunPlugin) sharing(table mount.Table, path string) (out []mount.Entry) 
 	return out
 }
 
-// remember writes the device of a pod's volume into its state directory.
+// remember writes the name of a volume's device into its state directory.
 func remember(v *volumemgr.Volume, name string) error {
 	if v.StateDir == "" {
 		return nil
@@ -475,7 +473,7 @@ func (p *lunPlugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.R
 	return volumemgr.Result{}, err
 }
 
-// own gives the files to the pod's group, if no other pod has the volume.
+// own gives the files to the pod's fsGroup, unless another pod uses the volume.
 func (p *lunPlugin) own(ctx context.Context, v *volumemgr.Volume, readOnly bool) error {
 	if v.FSGroup == nil || readOnly {
 		return nil
@@ -489,7 +487,7 @@ func (p *lunPlugin) own(ctx context.Context, v *volumemgr.Volume, readOnly bool)
 		return err
 	}
 	if len(p.sharing(table, path)) > 0 {
-		return nil // the first pod has decided
+		return nil // another pod has decided the group
 	}
 	return fsgroup.Apply(ctx, fsgroup.Request{
 		Root: v.Path, GID: *v.FSGroup,
@@ -520,7 +518,7 @@ func (p *lunPlugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (device 
 		return err
 	})
 	if err != nil {
-		return "", err // found may still be written by the call
+		return "", err // the abandoned call may still write found
 	}
 	return found, nil
 }

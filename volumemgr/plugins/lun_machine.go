@@ -16,13 +16,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/internal/disk"
 )
 
-// lunMachine finds the disks of a node. Its zero value is this machine; it must not
-// be copied.
+// lunMachine finds the disks of a node. The zero value is this machine; do not copy it.
 type lunMachine struct {
 	// Root is the directory that contains dev and sys.
 	Root string
-	// Run executes a program of the machine, such as iscsiadm or multipath. Nil
-	// uses os/exec.
+	// Run executes a program of the machine, such as iscsiadm or multipath. Nil uses os/exec.
 	Run Run
 
 	calls detached.Group[struct{}]
@@ -32,11 +30,11 @@ type lunMachine struct {
 const (
 	maxLinks = 20_000 // entries of /dev/disk/by-path, and of directories of sysfs
 	maxUUID  = 4 << 10
-	maxPaths = 256 // to one disk
+	maxPaths = 256 // paths to one disk
 	pollTime = 500 * time.Millisecond
 )
 
-// Where links to disks are.
+// Directories of links to disks.
 const (
 	byPath = "by-path"
 	byID   = "by-id"
@@ -54,8 +52,8 @@ func (m *lunMachine) Program(ctx context.Context, program string, args ...string
 	return m.Run(ctx, program, args...)
 }
 
-// Links returns the kernel names (sdb) of the disks whose links below /dev/disk
-// match, each once, sorted. dir is byPath or byID.
+// Links returns the kernel names (such as sdb) of the disks that have a matching link below
+// /dev/disk, sorted and without duplicates. dir is byPath or byID.
 func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, error) {
 	at := m.path("dev/disk", dir)
 	names, err := safefile.Names(at, maxLinks)
@@ -72,7 +70,7 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 		}
 		to, err := os.Readlink(filepath.Join(at, n))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed meanwhile
+			continue // it was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -88,8 +86,7 @@ func (m *lunMachine) Links(dir string, match func(name string) bool) ([]string, 
 	return out, nil
 }
 
-// Wait calls find until it returns want disks or the limit is over, and returns the
-// last result.
+// Wait calls find until it returns want disks or limit has passed. It returns the last result.
 func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
 	over := time.NewTimer(limit)
 	defer over.Stop()
@@ -110,8 +107,8 @@ func (m *lunMachine) Wait(ctx context.Context, want int, limit time.Duration, fi
 	}
 }
 
-// Multipath returns the device-mapper name (dm-3) of the multipath device of which
-// the disk is a path, "" if there is none. Other device-mapper devices are ignored.
+// Multipath returns the device-mapper name (such as dm-3) of the multipath device above a disk;
+// "" if there is none. It ignores other device-mapper devices.
 func (m *lunMachine) Multipath(name string) (string, error) {
 	holders, err := safefile.Names(m.path("sys/block", name, "holders"), maxLinks)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,8 +141,8 @@ func (m *lunMachine) Multipath(name string) (string, error) {
 	return "", nil
 }
 
-// Device returns the path of the device to use for disks that are paths to one: the
-// multipath device on top, or else the first.
+// Device returns the device to use for several paths to one disk: the multipath device on top of
+// them, or else the first path.
 func (m *lunMachine) Device(names []string) (string, error) {
 	for _, n := range names {
 		top, err := m.Multipath(n)
@@ -162,7 +159,7 @@ func (m *lunMachine) Device(names []string) (string, error) {
 	return m.path("dev", names[0]), nil
 }
 
-// write writes to a file of sysfs, which may take long, or for ever.
+// write writes to a file of sysfs. The write may take long or block forever.
 func (m *lunMachine) write(ctx context.Context, path, text string) error {
 	_, err := m.calls.Do(ctx, path, func() (struct{}, error) {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -188,8 +185,8 @@ func (m *lunMachine) Rescan(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Remove removes the paths of a disk: it flushes the multipath device on top, then
-// flushes and deletes each path. A disk in use by others is an error.
+// Remove removes the paths of a disk: it flushes the multipath device on top, then flushes and
+// deletes each path. A disk that others use is an error.
 func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 	flushed := map[string]bool{}
 	for _, n := range names {
@@ -227,7 +224,7 @@ func (m *lunMachine) Remove(ctx context.Context, names []string) error {
 	return nil
 }
 
-// maxShown limits a program's output in an error, in bytes.
+// maxShown limits the bytes of a program's output in an error.
 const maxShown = 512
 
 // Must runs a program and returns an error unless it exits with 0.

@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Mounter adapts m to the interface of a volume manager.
+// Mounter returns a volumemgr.Mounter that uses m.
 func Mounter(m mount.Mounter) volumemgr.Mounter { return fitted{m} }
 
 type fitted struct{ m mount.Mounter }
@@ -34,7 +34,7 @@ func (f fitted) Mounts(dir string) ([]volumemgr.Mount, error) {
 	return out, nil
 }
 
-// Mount mounts by options of mount(8).
+// Mount mounts with options of mount(8).
 func (f fitted) Mount(ctx context.Context, source, target, fsType string, options []string) error {
 	b := mount.Bind{Source: source, Target: target}
 	bind := false
@@ -75,7 +75,7 @@ func hasHelper(fsType string) bool {
 	return err == nil
 }
 
-// Unmount unmounts the topmost mount at target, if there is one.
+// Unmount unmounts the topmost mount at target. It succeeds if there is none.
 func (f fitted) Unmount(ctx context.Context, target string) error {
 	found, err := mount.Find(ctx, f.m, target)
 	if err != nil || len(found) == 0 {
@@ -92,7 +92,7 @@ func (f fitted) Unmount(ctx context.Context, target string) error {
 	return err
 }
 
-// network reports whether a file system is on a server, which may be gone.
+// network reports whether a file system is on a server, which may become unreachable.
 func network(fsType string) bool {
 	switch fsType {
 	case "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "lustre", "afs":

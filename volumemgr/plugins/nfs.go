@@ -16,14 +16,13 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// nfsDeadline leaves an unmount its two tries of a minute each.
+// nfsDeadline includes two attempts to unmount, of a minute each.
 const nfsDeadline = 3 * time.Minute
 
 // nfsConfig configures an nfsPlugin. Mounter is required.
 type nfsConfig struct{ Mounter mount.Mounter }
 
-// nfsPlugin mounts volumes from NFS servers, with the mount program and its
-// helper.
+// nfsPlugin mounts volumes from NFS servers, with the mount program and its helper.
 //
 //	p, err := newNFS(nfsConfig{Mounter: &mount.Kernel{}})
 //	if err != nil {
@@ -33,12 +32,12 @@ type nfsConfig struct{ Mounter mount.Mounter }
 //
 // # Faults
 //
-// A server that does not answer blocks only the operation of its own volume, up to
-// the deadline. A failed mount is unmounted again. An unmount that fails is forced,
-// and at last detached.
+// A server that does not answer blocks only the operation of its own volume, up to the deadline.
+// A failed mount is unmounted again. An unmount that fails is forced, and finally the mount is
+// detached.
 type nfsPlugin struct{ cfg nfsConfig }
 
-// newNFS checks cfg.
+// newNFS validates cfg and returns the plugin.
 func newNFS(cfg nfsConfig) (*nfsPlugin, error) {
 	if cfg.Mounter == nil {
 		return nil, errors.New("nfs: NFSConfig.Mounter is required")
@@ -56,7 +55,7 @@ func nfsSource(spec *volumemgr.Spec) *v1.NFSVolumeSource {
 	return spec.PersistentVolume.Spec.NFS
 }
 
-// Supports reports whether spec is from an NFS server.
+// Supports reports whether spec is an NFS volume.
 func (*nfsPlugin) Supports(spec *volumemgr.Spec) bool { return nfsSource(spec) != nil }
 
 // Deadline returns three minutes.

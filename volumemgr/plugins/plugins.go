@@ -10,8 +10,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Config configures the plugins. Mounter and Root are required; a volume that needs
-// another missing field fails.
+// Config configures the plugins. Mounter and Root are required. If another field is missing,
+// volumes that need it fail.
 type Config struct {
 	Mounter mount.Mounter
 	// Root is the agent's directory.
@@ -20,11 +20,11 @@ type Config struct {
 	Tokens       Tokens
 	Bundles      Bundles
 	Certificates Certificates
-	// Allocatable returns the node's resources for pods.
+	// Allocatable returns the node's allocatable resources.
 	Allocatable func() v1.ResourceList
-	// BootID identifies the boot of the machine; the kernel's.
+	// BootID identifies the boot of the machine. Default: the kernel's boot ID.
 	BootID string
-	// Quota, if not nil, is used for emptyDir volumes.
+	// Quota is used for emptyDir volumes; nil for no quotas.
 	Quota Quota
 }
 

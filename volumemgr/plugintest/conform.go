@@ -10,10 +10,9 @@ import (
 
 // Subject is a plugin to test, and a volume of its kind.
 type Subject struct {
-	// New returns the plugin as a new process would.
+	// New returns a new plugin, as a restarted process would have.
 	New func() volumemgr.Plugin
-	// Volume is the volume to set up. Its Path and StateDir do not exist, nor do
-	// their parents.
+	// Volume is the volume to set up. Its Path and StateDir, and their parents, must not exist.
 	Volume volumemgr.Volume
 	// Mounter is the plugin's mount table; nil if it has none.
 	Mounter volumemgr.Mounter
@@ -21,8 +20,8 @@ type Subject struct {
 	Exists func(path string) bool
 }
 
-// Conform tests the contract of [volumemgr.Plugin]. Each part begins and ends
-// without the volume.
+// Conform tests the contract of [volumemgr.Plugin]. Each part of the test begins and ends without
+// the volume.
 func Conform(t *testing.T, s Subject) {
 	t.Helper()
 	run := func(name string, part func(t *testing.T, ctx context.Context)) {
@@ -69,13 +68,13 @@ func Conform(t *testing.T, s Subject) {
 		canceled, cancel := context.WithCancel(ctx)
 		cancel()
 		p, v := s.New(), s.volume(false)
-		_, _ = p.SetUp(canceled, v) // whatever the result
+		_, _ = p.SetUp(canceled, v) // any result is allowed
 		_ = p.TearDown(canceled, v)
 		s.tearDown(t, ctx, p, true)
 	})
 }
 
-// volume returns a copy of the volume; found means that an earlier process left it.
+// volume returns a copy of the volume. found means that an earlier process left it.
 func (s Subject) volume(found bool) *volumemgr.Volume {
 	v := s.Volume
 	if v.Warn == nil {
@@ -87,7 +86,7 @@ func (s Subject) volume(found bool) *volumemgr.Volume {
 	return &v
 }
 
-func (s Subject) setUp(t *testing.T, ctx context.Context, p volumemgr.Plugin, remount bool) volumemgr.Result { //nolint:revive // t goes first
+func (s Subject) setUp(t *testing.T, ctx context.Context, p volumemgr.Plugin, remount bool) volumemgr.Result { //nolint:revive // t comes first in test helpers
 	t.Helper()
 	v := s.volume(false)
 	v.Remount = remount
@@ -98,14 +97,14 @@ func (s Subject) setUp(t *testing.T, ctx context.Context, p volumemgr.Plugin, re
 	return res
 }
 
-func (s Subject) tearDown(t *testing.T, ctx context.Context, p volumemgr.Plugin, found bool) { //nolint:revive // t goes first
+func (s Subject) tearDown(t *testing.T, ctx context.Context, p volumemgr.Plugin, found bool) { //nolint:revive // t comes first in test helpers
 	t.Helper()
 	if err := p.TearDown(ctx, s.volume(found)); err != nil {
 		t.Errorf("TearDown: %v", err)
 	}
 }
 
-// gone checks that nothing of the volume is left.
+// gone checks that nothing of the volume remains.
 func (s Subject) gone(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{s.Volume.Path, s.Volume.StateDir} {

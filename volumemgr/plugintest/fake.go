@@ -14,24 +14,24 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Fake is a small working plugin on a [Node]: emptyDir volumes are directories,
-// hostPath volumes are existing paths, NFS volumes are mounted.
+// Fake is a small working plugin on a [Node]. emptyDir volumes are directories, hostPath volumes
+// are existing paths, NFS volumes are mounted.
 type Fake struct {
 	Node *Node
-	// Hook, if not nil, is called at the start of each operation; if it returns an
-	// error, the operation fails. Operations are setup, teardown, mountdevice,
-	// unmountdevice, map and unmap; with unmountdevice v has only a Name.
+	// Hook is called at the start of each operation, unless it is nil. If it returns an error,
+	// the operation fails. Operations are setup, teardown, mountdevice, unmountdevice, map and
+	// unmap. For unmountdevice, v has only a Name.
 	Hook func(ctx context.Context, op string, v *volumemgr.Volume) error
-	// Again is Result.Again.
+	// Again becomes Result.Again.
 	Again time.Duration
-	// Limit is the deadline of operations; 0: a minute.
+	// Limit is the deadline of operations; 0 means one minute.
 	Limit time.Duration
 
 	mu    sync.Mutex
 	calls map[string]int
 }
 
-// Calls returns the number of operations of that name.
+// Calls returns how often an operation was called.
 func (f *Fake) Calls(op string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,7 +85,7 @@ func (f *Fake) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result
 	return res, nil
 }
 
-// mount mounts source on target, which it makes.
+// mount creates target and mounts source on it.
 func (f *Fake) mount(ctx context.Context, source, target string, options []string) error {
 	if err := f.Node.MkdirAll(target, 0o750); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (f *Fake) mount(ctx context.Context, source, target string, options []strin
 		return err
 	}
 	if err := f.Node.Mount(ctx, source, target, "nfs", options); err != nil {
-		// It may have worked.
+		// The mount may exist nevertheless.
 		return fmt.Errorf("%w: %w", err, volumemgr.ErrUncertain)
 	}
 	return nil
@@ -155,8 +155,8 @@ func (f *FakeContent) Stale(_ *volumemgr.Spec, was, now *v1.Pod) bool {
 	return fmt.Sprint(was.Labels) != fmt.Sprint(now.Labels)
 }
 
-// FakeDisk is a plugin for local persistent volumes, all of which are devices:
-// mounted once at /root/plugins/fake-disk/NAME and from there into pods.
+// FakeDisk is a plugin for local persistent volumes. Each is a device, which is mounted once at
+// /root/plugins/fake-disk/NAME and from there into pods.
 type FakeDisk struct{ Fake }
 
 // Name returns "kubernetes.io/fake-disk".

@@ -17,13 +17,13 @@ import (
 // ErrInjected is an error for MountMemory.Fail.
 var ErrInjected = errors.New("injected fault")
 
-// MountMemory is a mount table in memory. Mounts only change the table: the
-// directories keep their content. The zero value is ready.
+// MountMemory is a mount table in memory. Mounts only change the table; the directories keep
+// their content. The zero value is ready to use.
 type MountMemory struct {
-	// Fail, if not nil, is called before each call; if it returns an error, the
-	// call fails with it. Calls are counted from 1.
+	// Fail is called before each call, unless it is nil. If it returns an error, the call fails
+	// with it. Calls are counted from 1.
 	Fail func(call int, name string) error
-	// After lets a failing call take effect nevertheless.
+	// After makes failing calls take effect nevertheless.
 	After bool
 
 	mu    sync.Mutex
@@ -70,7 +70,7 @@ func (m *MountMemory) add(e mount.Entry) {
 	m.table = append(m.table, e)
 }
 
-// place returns a target as in the kernel's mount table.
+// place returns the path of a target as the kernel's mount table shows it.
 func place(target string) (string, os.FileInfo, error) {
 	path, err := mount.Resolve(target)
 	if err != nil {
@@ -102,7 +102,7 @@ func (m *MountMemory) Mount(ctx context.Context, f mount.FileSystem) error {
 	})
 }
 
-// Bind adds a bind mount; its Source is the real path of the bound file.
+// Bind adds a bind mount. Its Source is the real path of the source file.
 func (m *MountMemory) Bind(ctx context.Context, b mount.Bind) error {
 	return m.do(ctx, "bind", func() error {
 		source := b.Source
@@ -156,14 +156,14 @@ func (m *MountMemory) Unmount(ctx context.Context, target string, _ mount.How) e
 	})
 }
 
-// Table returns a copy of the list.
+// Table returns a copy of the table.
 func (m *MountMemory) Table(ctx context.Context) (out mount.Table, err error) {
 	err = m.do(ctx, "table", func() error { out = slices.Clone(m.table); return nil })
 	return out, err
 }
 
-// FailMountAt returns a function for MountMemory.Fail that fails call n, and every
-// later one too if crash is set.
+// FailMountAt returns a function for MountMemory.Fail. It fails call n and, with crash, every
+// later call.
 func FailMountAt(n int, crash bool) func(int, string) error {
 	return func(call int, name string) error {
 		if call == n || crash && call > n {

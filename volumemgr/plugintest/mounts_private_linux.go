@@ -9,13 +9,11 @@ import (
 	"testing"
 )
 
-// insideVar is the variable that marks a test binary with a private mount
-// namespace.
+// insideVar is set in a test binary that has a private mount namespace.
 const insideVar = "NODEWRIGHT_PRIVATE_MOUNTS"
 
-// MainWithMounts is for TestMain: as root it runs the tests in a private mount
-// namespace, by starting the test binary a second time, and returns its exit code.
-// Mounts of the tests are not visible outside.
+// MainWithMounts is for TestMain. As root, it starts the test binary a second time in a private
+// mount namespace, so that mounts of the tests are not visible outside. It returns the exit code.
 func MainWithMounts(m *testing.M) int {
 	if os.Getuid() != 0 || os.Getenv(insideVar) != "" {
 		return m.Run()
@@ -30,7 +28,7 @@ func MainWithMounts(m *testing.M) int {
 		return exit.ExitCode()
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) {
-		return m.Run() // root without the right to mount, or in a chroot: RequireMounts skips
+		return m.Run() // root may not mount, or is in a chroot: RequireMounts skips the tests
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "run with private mounts:", err)

@@ -1,8 +1,11 @@
-// Package plugintest is a kit for tests of volume plugins and of their manager: a
-// node in memory whose every call can fail or be the last one of a process
-// ([Node]), a conformance suite for plugins ([Conform]), a [mount.Mounter] in
-// memory ([MountMemory]) with a conformance suite for mounters ([ConformMounter]),
-// and a private mount namespace for tests of real mounts ([RequireMounts]).
+// Package plugintest helps to test volume plugins and their manager. It has:
+//
+//   - [Node], a node in memory, on which each call can be made to fail or to be the last one
+//     before a crash;
+//   - [Conform], a conformance suite for plugins;
+//   - [MountMemory], a [mount.Mounter] in memory, and [ConformMounter], a conformance suite for
+//     mounters;
+//   - [RequireMounts], for tests of real mounts in a private mount namespace.
 //
 // Tier: kit.
 package plugintest
@@ -24,12 +27,12 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// ErrCrashed is returned by every call after the process has ended: see Node.Die.
+// ErrCrashed is the error of every call after the simulated end of the process; see Node.Die.
 var ErrCrashed = errors.New("the process has died")
 
-// Node is a disk and a mount table in memory. It implements the Files and the
-// Mounter of a manager. A file written below a mount point is written to the
-// mounted file system, so that a test sees whether it was deleted.
+// Node is a disk and a mount table in memory. It implements a manager's Files and Mounter. A file
+// written below a mount point belongs to the mounted file system, so that a test sees whether it
+// was deleted.
 //
 // It does not follow symbolic links.
 type Node struct {
@@ -39,12 +42,12 @@ type Node struct {
 	mounts      []mounted
 	tmpfs       int
 	writes      int // number of changing calls
-	dies        int // the changing call at which the process ends; 0: never
+	dies        int // number of the changing call at which the process ends; 0: never
 }
 
 type file struct {
 	mode fs.FileMode
-	data string // content, or where a link leads
+	data string // content of a file, or target of a link
 }
 
 type mounted struct {
@@ -55,25 +58,25 @@ type mounted struct {
 // New returns a node with an empty disk.
 func New() *Node { return &Node{files: map[string]file{":/": {mode: fs.ModeDir | 0o755}}} }
 
-// Die ends the process at the n-th changing call from now: before it (the call does
-// nothing) or after it.
+// Die ends the process at the n-th changing call from now: before the call, which then does
+// nothing, or after it.
 func (n *Node) Die(at int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.writes, n.dies = 0, at
 }
 
-// Faults makes calls fail. fail is called before each call: if it returns an error,
-// the call fails with it and does nothing. spoil is called after each changing
-// call: if it returns an error, the call fails with it although it took effect.
-// Either may be nil. They are called one at a time and must not call the node.
+// Faults makes calls fail. fail is called before each call: if it returns an error, the call does
+// nothing and returns it. spoil is called after each changing call: if it returns an error, the
+// call returns it although it took effect. Either may be nil. They are called one at a time and
+// must not call the node.
 func (n *Node) Faults(fail, spoil func(op, path string) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fail, n.spoil = fail, spoil
 }
 
-// Revive starts a new process: calls succeed again.
+// Revive simulates a new process: calls succeed again.
 func (n *Node) Revive() { n.Die(0) }
 
 // Writes returns the number of changing calls since the last Die or Revive.
@@ -83,7 +86,7 @@ func (n *Node) Writes() int {
 	return n.writes
 }
 
-// begin returns the error of a call that may not proceed.
+// begin returns an error if a call must not proceed.
 func (n *Node) begin(op, path string, write bool) error {
 	if n.dies > 0 && n.writes >= n.dies {
 		return ErrCrashed
@@ -99,7 +102,7 @@ func (n *Node) begin(op, path string, write bool) error {
 	return nil
 }
 
-// end returns the error of a call that has changed something.
+// end returns the error of a call that has taken effect, or nil.
 func (n *Node) end(op, path string) error {
 	if n.spoil != nil {
 		if err := n.spoil(op, path); err != nil {
@@ -114,7 +117,7 @@ func (n *Node) end(op, path string) error {
 
 func within(p, dir string) bool { return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/") }
 
-// at resolves a path through the mounts: "fs:/path".
+// at returns the key of a path, resolved through the mounts: "fs:/path".
 func (n *Node) at(p string) string {
 	p = path.Clean(p)
 	var best *mounted
@@ -135,7 +138,7 @@ func (n *Node) at(p string) string {
 
 func perr(op, p string, err error) error { return &fs.PathError{Op: op, Path: p, Err: err} }
 
-// children returns the names in the directory at key.
+// children returns the names in the directory with a key.
 func (n *Node) children(key string) []string {
 	prefix := strings.TrimSuffix(key, "/") + "/"
 	var out []string
@@ -311,7 +314,7 @@ func (n *Node) removeTree(op, name string, dirsOnly bool) error {
 	return n.end(op, name)
 }
 
-// Mounts returns the mounts on dir and below.
+// Mounts returns the mounts at and below dir.
 func (n *Node) Mounts(dir string) ([]volumemgr.Mount, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -327,8 +330,8 @@ func (n *Node) Mounts(dir string) ([]volumemgr.Mount, error) {
 	return out, nil
 }
 
-// Mount mounts a directory of the node (option bind), a tmpfs, or a file system
-// that source names and that keeps its content between mounts.
+// Mount mounts a directory of the node (option bind), a tmpfs, or the file system named by
+// source, which keeps its content between mounts.
 func (n *Node) Mount(ctx context.Context, source, target, fsType string, options []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -378,7 +381,7 @@ func (n *Node) Unmount(ctx context.Context, target string) error {
 	return n.end("unmount", target)
 }
 
-// Paths returns everything on the disk below dir, without mounted file systems.
+// Paths returns everything on the disk below dir, except mounted file systems.
 func (n *Node) Paths(dir string) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

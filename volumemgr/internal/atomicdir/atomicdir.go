@@ -10,14 +10,14 @@ import (
 	"sync"
 )
 
-// The names are the kubelet's: programs in containers watch ..data for changes.
+// The names are the kubelet's, since programs in containers watch ..data for changes.
 const (
 	dataLink = "..data"
 	tempLink = "..data_tmp"
 )
 
-// Permission bits. Directories are open to all, as the bits of the files decide. A
-// group gets the kubelet's bits for a volume that containers only read: files 0440,
+// Permission bits. Everybody may list directories; the bits of the files decide about access.
+// With a group, the bits are the kubelet's for a volume that containers only read: files 0440,
 // directories 0550 and setgid.
 const (
 	dirMode      = fs.FileMode(0o755)
@@ -25,23 +25,22 @@ const (
 	groupDirMode = fs.FileMode(0o550)
 )
 
-// Config defines where a Writer publishes. Dir is required; the zero value of
-// every other field means the default named beside it.
+// Config says where and how a Writer publishes. Dir is required; the zero value of every other
+// field means the default named beside it.
 type Config struct {
-	// Dir exists already.
+	// Dir is the directory to publish in. It must exist.
 	Dir string
-	// Group, if not nil, owns directories and files and may read them, whatever
-	// their mode. Nil: the group of the process.
+	// Group owns directories and files and may read them, whatever their mode. Nil: the group of
+	// the process.
 	Group *int64
-	// Dirs are directories that each set has even without files, such as mount
-	// points. They are relative, like paths of files.
+	// Dirs are directories that each set contains even without files, such as mount points. They
+	// are relative, like paths of files.
 	Dirs []string
-	// Prepare, if not nil, is called with the path of each new directory when it is
-	// complete and before it is published. It may label the files, but not change
-	// their content, mode, owner or group. If it fails, Write fails.
+	// Prepare is called with the path of each new directory when it is complete and before it is
+	// published. It may label the files, but must not change their content, mode, owner or group.
+	// If it fails, Write fails. Nil: no call.
 	Prepare func(dir string) error
-	// Sync writes files and directories through to the disk before they are
-	// published; false.
+	// Sync syncs files and directories to the disk before they are published; false.
 	Sync bool
 
 	open func(dir string) (files, error) // tests replace it
@@ -53,7 +52,7 @@ type Writer struct {
 	mu  sync.Mutex
 }
 
-// New checks cfg. The directory must exist.
+// New validates cfg and returns a Writer.
 func New(cfg Config) (*Writer, error) {
 	var errs []error
 	if cfg.Dir == "" {
@@ -80,16 +79,17 @@ func New(cfg Config) (*Writer, error) {
 	return &Writer{cfg: cfg}, nil
 }
 
-// maxID is the largest user or group ID; the next one, -1, means "leave it".
+// maxID is the largest user or group ID. The next value is -1 for chown(2), which means
+// "unchanged".
 const maxID = math.MaxUint32 - 1
 
 func validID(id int64) bool { return id >= 0 && id <= maxID }
 
-// Write publishes p as the set of files that readers see, and reports whether that
-// was a change. An invalid payload changes nothing.
+// Write publishes p as the set of files that readers see, and reports whether the set changed. An
+// invalid payload changes nothing.
 //
-// After an error, readers have the whole old set, or the whole new one if changed
-// is true. The next Write repairs the rest.
+// After an error, readers have the complete new set if changed is true, and otherwise the
+// complete old set. The next Write repairs the rest.
 func (w *Writer) Write(p Payload) (changed bool, err error) {
 	p, err = p.Clean()
 	if err != nil {
@@ -118,7 +118,7 @@ func (w *Writer) Write(p Payload) (changed bool, err error) {
 		return false, err
 	}
 	if !w.same(dir, current, p) {
-		// Remnants of a crash are removed first: the disk may be full.
+		// Remnants of a crash are removed first, since the disk may be full.
 		if err := sweep(dir, current); err != nil {
 			return false, err
 		}
@@ -129,8 +129,8 @@ func (w *Writer) Write(p Payload) (changed bool, err error) {
 	return changed, errors.Join(link(dir, p), unlink(dir, p), sweep(dir, current))
 }
 
-// published returns the name of the directory that ..data points to, "" if there is
-// none. A link that points anywhere else counts as none.
+// published returns the name of the directory that ..data points to; "" if there is none, or if
+// ..data points to anything else.
 func published(dir files) (string, error) {
 	to, err := dir.readlink(dataLink)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,9 +148,8 @@ func published(dir files) (string, error) {
 	return to, nil
 }
 
-// publish writes p into a new directory and points ..data to it; changed reports
-// whether it does. If not, ..data is as before and everything that could be removed
-// is.
+// publish writes p into a new directory and makes ..data point to it. changed reports whether it
+// does. If not, ..data is unchanged, and new files have been removed as far as possible.
 func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err error) {
 	name, err = w.fill(dir, p)
 	if err == nil {
@@ -158,7 +157,7 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 	}
 	if err == nil {
 		if w.cfg.Sync {
-			// Readers have the new set; a power cut could still take it back.
+			// Readers have the new set, but a power failure could still undo the rename.
 			err = dir.syncDir(".")
 		}
 		return name, true, err
@@ -168,9 +167,9 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 	}
 	switch now, lerr := dir.readlink(dataLink); {
 	case lerr == nil && now == name:
-		return name, true, err // the rename reports an error and happened
+		return name, true, err // the rename has happened although it returned an error
 	case lerr != nil && !errors.Is(lerr, fs.ErrNotExist):
-		return "", false, err // the state is unknown; the next Write reads it again
+		return "", false, err // it is unknown which set is published; the next Write reads it again
 	}
 	_ = dir.remove(tempLink)
 	return "", false, errors.Join(err, dir.removeAll(name))
@@ -178,8 +177,8 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 
 // swap renames the new link over ..data.
 func swap(dir files, name string) error {
-	// A link left by a crash, or a foreign file in its place, would block every
-	// later Write.
+	// A link that a crash left, or any other file with this name, would make every later Write
+	// fail.
 	if err := dir.removeAll(tempLink); err != nil {
 		return err
 	}
@@ -194,7 +193,7 @@ func swap(dir files, name string) error {
 	return dir.rename(tempLink, dataLink)
 }
 
-// link creates the links of p's names. A path that is not a link is not touched:
+// link creates the links for p's names. It does not touch a path that is not a link, since
 // another volume may be mounted there.
 func link(dir files, p Payload) error {
 	var errs []error
@@ -229,7 +228,7 @@ func linkOne(dir files, name string, uid *int64) error {
 	return dir.lchown(name, int(*uid), -1)
 }
 
-// unlink removes the links of names that p does not have.
+// unlink removes the links for names that p does not have.
 func unlink(dir files, p Payload) error {
 	tops := p.tops()
 	var failed failures
@@ -250,13 +249,13 @@ func unlink(dir files, p Payload) error {
 	return errors.Join(err, failed.err())
 }
 
-// failures collects the first errors of many.
+// failures keeps the first maxErrors errors, and counts the others.
 type failures struct {
 	errs []error
 	more int
 }
 
-// maxErrors limits the reported errors.
+// maxErrors limits the number of reported errors.
 const maxErrors = 8
 
 func (f *failures) add(err error) {
@@ -276,8 +275,8 @@ func (f *failures) err() error {
 	return errors.Join(f.errs...)
 }
 
-// sweep removes everything that is not published: directories of earlier or
-// incomplete sets, and the temporary link.
+// sweep removes everything that is not published: directories of other sets, and the temporary
+// link.
 func sweep(dir files, current string) error {
 	var failed failures
 	err := dir.list(".", func(e fs.DirEntry) bool {

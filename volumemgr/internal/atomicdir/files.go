@@ -10,24 +10,24 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// files is the changes that a Writer makes in its directory, one method for each
-// step that may fail or be followed by a crash. Paths are relative to it.
+// files is the directory of a Writer, with one method for each step that may fail or be followed
+// by a crash. Paths are relative to the directory.
 type files interface {
 	readlink(name string) (string, error)
 	// readFile reads a regular file of at most limit bytes.
 	readFile(name string, limit int64) ([]byte, error)
 	lstat(name string) (fs.FileInfo, error)
-	// list calls each with the entries of a directory until it returns false.
+	// list calls each for every entry of a directory until each returns false.
 	list(dir string, each func(fs.DirEntry) (more bool)) error
 	mkdir(name string) error
-	// create makes a file that only the process may read.
+	// create creates a file that only the process's user may read.
 	create(name string, data []byte, sync bool) error
 	chmod(name string, mode fs.FileMode) error
 	lchown(name string, uid, gid int) error
 	symlink(to, name string) error
 	rename(from, to string) error
 	remove(name string) error
-	// removeAll removes name, whatever it is, and everything below it.
+	// removeAll removes name, of any type, and everything below it.
 	removeAll(name string) error
 	syncDir(name string) error
 	close() error
@@ -62,7 +62,7 @@ func (r rootFiles) readFile(name string, limit int64) ([]byte, error) {
 const batch = 256
 
 func (r rootFiles) list(dir string, each func(fs.DirEntry) bool) error {
-	// O_NONBLOCK: opening a pipe in its place would block.
+	// O_NONBLOCK, since opening a pipe in place of the directory would block.
 	d, err := r.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err

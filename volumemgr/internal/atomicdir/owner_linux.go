@@ -8,10 +8,10 @@ import (
 	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
-// removeAll removes trees of any depth, and stops at mount points in them.
+// removeAll removes trees of any depth. It stops at mount points in them.
 func (r rootFiles) removeAll(name string) error { return rmtree.Remove(filepath.Join(r.Name(), name)) }
 
-// owner returns the owner of a file; ok is false if it is not known.
+// owner returns the owner of a file; ok is false if it is unknown.
 func owner(info fs.FileInfo) (uid, gid int64, ok bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -17,7 +17,7 @@ const (
 	maxName = 255
 )
 
-// ErrPath is wrapped by an error that an invalid path causes.
+// ErrPath is wrapped by errors about invalid paths.
 var ErrPath = errors.New("path is not allowed")
 
 // File is one file of a payload.
@@ -25,21 +25,21 @@ type File struct {
 	Data []byte
 	// Mode holds the permission bits; others are ignored.
 	Mode fs.FileMode
-	// UID, if not nil, owns the file and the link to it. Nil: the user of the
-	// process.
+	// UID owns the file and the link to it. Nil: the user of the process.
 	UID *int64
 }
 
-// Payload is a set of files by relative path, separated by slashes. It is not
-// changed.
+// Payload is a set of files by relative path, with slashes as separators. It is not modified.
 type Payload map[string]File
 
-// Clean checks every path and returns the payload under cleaned paths: "a/./b//c"
-// becomes "a/b/c". A path must be relative UTF-8 without NUL, not empty, with at
-// most 4096 bytes and elements of at most 255 bytes, without the element "..", and
-// not begin with "..". Two files must not have the same path, and no file may be
-// where another needs a directory. The error names every fault; the data is shared
-// with p.
+// Clean checks every path and returns the payload under cleaned paths: "a/./b//c" becomes
+// "a/b/c".
+//
+// A path must be relative UTF-8 without NUL and not empty. It may have 4096 bytes, and each
+// element 255. It must neither contain the element ".." nor begin with "..". Two files must not
+// have the same path, and no file may be where another needs a directory.
+//
+// The error has all mistakes. The data is shared with p.
 func (p Payload) Clean() (Payload, error) {
 	out := make(Payload, len(p))
 	var errs []error
@@ -68,8 +68,7 @@ func (p Payload) Clean() (Payload, error) {
 	return out, nil
 }
 
-// CheckPath returns an [ErrPath] if a path of a payload is invalid before it is
-// cleaned.
+// CheckPath returns an [ErrPath] if a path of a payload is invalid. The path need not be cleaned.
 func CheckPath(p string) error {
 	switch {
 	case p == "":
@@ -100,7 +99,7 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// tops returns the first elements of the paths, each with the owner of its link: that of the
+// tops returns the first elements of the paths. The value is the owner of the link: that of the
 // first file below it, by name.
 func (p Payload) tops() map[string]*int64 {
 	out := make(map[string]*int64)
@@ -113,8 +112,7 @@ func (p Payload) tops() map[string]*int64 {
 	return out
 }
 
-// dirs returns the directories of the files and those in more, parents first,
-// without the root.
+// dirs returns the directories of the files and those in more, parents first, without the root.
 func (p Payload) dirs(more []string) []string {
 	set := make(map[string]bool)
 	for name := range p {

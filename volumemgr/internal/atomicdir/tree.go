@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// stampLayout and a random number make the name of a set's directory, in UTC.
+// stampLayout is the first part of the name of a set's directory, a time in UTC. A random number
+// follows.
 const stampLayout = "..2006_01_02_15_04_05."
 
-// isStamp reports whether name is that of a set's directory.
+// isStamp reports whether name is the name of a set's directory.
 func isStamp(name string) bool {
 	if len(name) <= len(stampLayout) {
 		return false
@@ -31,7 +32,7 @@ func isStamp(name string) bool {
 // attributes are the owner and mode of a file or directory.
 type attributes struct {
 	mode     fs.FileMode
-	uid, gid int64 // -1: as the process makes it
+	uid, gid int64 // -1: unchanged
 }
 
 func (w *Writer) dirAttributes() attributes {
@@ -55,7 +56,7 @@ func (w *Writer) fileAttributes(f File) attributes {
 	return a
 }
 
-// give sets a file's attributes. The owner is set first, since that clears mode bits.
+// give sets a file's attributes. The owner is set first, since changing it clears mode bits.
 func (a attributes) give(dir files, name string) error {
 	if a.uid >= 0 || a.gid >= 0 {
 		if err := dir.lchown(name, int(a.uid), int(a.gid)); err != nil {
@@ -65,8 +66,8 @@ func (a attributes) give(dir files, name string) error {
 	return dir.chmod(name, a.mode&^fs.ModeType)
 }
 
-// fit reports whether a file has the attributes. own is a file that the process
-// created, for attributes that are not set.
+// fit reports whether a file has the attributes. For attributes that are not set, it compares
+// with own, a file that the process created.
 func (a attributes) fit(info, own fs.FileInfo) bool {
 	if info.Mode() != a.mode {
 		return false
@@ -81,8 +82,8 @@ func (a attributes) fit(info, own fs.FileInfo) bool {
 	return a.gid < 0 || gid == a.gid
 }
 
-// fill writes p into a new directory. After an error, name is the directory to
-// remove, if any.
+// fill writes p into a new directory. If it fails, name is the directory to remove; "" if there
+// is none.
 func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	for try := 0; ; try++ {
 		name = time.Now().UTC().Format(stampLayout) + strconv.FormatUint(uint64(rand.Uint32()), 10)
@@ -109,8 +110,8 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 			return name, err
 		}
 	}
-	// Directories from the deepest up, so that none closes before its files
-	// are in.
+	// Deepest directories first, since a directory may become read-only only after its content is
+	// complete.
 	slices.Reverse(dirs)
 	for _, d := range append(dirs, "") {
 		at := filepath.Join(name, d)
@@ -131,8 +132,8 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	return name, nil
 }
 
-// same reports whether the published directory equals p. An unreadable one does
-// not: a new set replaces it.
+// same reports whether the published directory equals p. An unreadable directory does not, so
+// that a new set replaces it.
 func (w *Writer) same(dir files, current string, p Payload) bool {
 	if current == "" {
 		return false
@@ -165,8 +166,8 @@ func (w *Writer) same(dir files, current string, p Payload) bool {
 	return true
 }
 
-// walk finds all that is below root. It returns false if that cannot be read, is
-// more than most, or is not only files and directories.
+// walk finds everything below root. It returns false if something cannot be read, is neither a
+// file nor a directory, or if there are more than most entries.
 func walk(dir files, root, below string, most int, found map[string]fs.FileInfo) bool {
 	var dirs []string
 	ok := true

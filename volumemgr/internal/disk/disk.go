@@ -1,10 +1,9 @@
-// Package disk prepares block devices for mounting: it formats empty ones, and
-// checks others.
+// Package disk prepares block devices for mounting: it formats empty ones, and checks others.
 //
 //	err := disk.Prepare(ctx, disk.Program, mount.FileSystem{Type: "ext4", Source: "/dev/sdb"})
 //
-// A device with another file system than the wanted one is an [ErrMismatch] and is
-// never formatted. Nor is a device with unknown content.
+// A device that has another file system than the requested one is an [ErrMismatch]. Such a
+// device, or one with unknown content, is never formatted.
 package disk
 
 import (
@@ -24,7 +23,7 @@ import (
 // program did not run to its end.
 type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
-// ErrMismatch means that a device has another file system than the wanted one.
+// ErrMismatch means that a device has another file system than the requested one.
 var ErrMismatch = errors.New("the device has another file system")
 
 // Exit codes of blkid(8) and fsck(8).
@@ -35,9 +34,8 @@ const (
 	maxProgramOutput = 512
 )
 
-// Prepare makes sure that a device has the wanted file system: it formats an empty
-// one, unless f has the option "ro", and checks any other. run runs blkid, fsck and
-// mkfs.
+// Prepare makes sure that a device has the requested file system: it formats an empty device,
+// unless f has the option "ro", and checks any other. run executes blkid, fsck and mkfs.
 func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	readOnly := slices.Contains(f.Options, "ro")
 	out, exit, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", f.Source)
@@ -66,7 +64,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	out, exit, err = run(ctx, "fsck", "-a", f.Source)
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		return nil // mount(2) refuses a file system that is too damaged
+		return nil // mount(2) rejects a file system that is too damaged
 	case err != nil:
 		return fmt.Errorf("fsck %s: %w", f.Source, err)
 	case exit > fsckFixed && exit&fsckUncorrected != 0:
@@ -97,7 +95,7 @@ func format(ctx context.Context, run Run, f mount.FileSystem) error {
 	var args []string
 	switch f.Type {
 	case "ext2", "ext3", "ext4":
-		args = []string{"-F", "-m0"} // not only on partitions; nothing is reserved for root
+		args = []string{"-F", "-m0"} // -F: whole disks too; -m0: no blocks reserved for root
 	case "xfs":
 		args = []string{"-f"}
 	}
@@ -119,21 +117,21 @@ func clip(s string) string {
 	return s
 }
 
-// maxKept limits a program's output in memory, in bytes: fsck may print much about a damaged
-// disk.
+// maxKept limits the bytes of a program's output that are kept in memory. fsck may print much
+// about a damaged disk.
 const maxKept = 64 << 10
 
 // head keeps the beginning of the data written to it.
-type head struct{ kept bytes.Buffer } // not embedded, whose ReadFrom takes everything
+type head struct{ kept bytes.Buffer } // not embedded, since its ReadFrom would keep everything
 
-// Write implements io.Writer. It accepts all data.
+// Write implements io.Writer. It never fails.
 func (h *head) Write(b []byte) (int, error) {
 	_, _ = h.kept.Write(b[:min(len(b), maxKept-h.kept.Len())])
 	return len(b), nil
 }
 
-// Program runs a program of the system, and keeps the first 64 KiB of its output.
-// It is killed when ctx ends.
+// Program runs a program of the system, and returns the first 64 KiB of its output. The program
+// is killed when ctx ends.
 func Program(ctx context.Context, program string, args ...string) (output string, exit int, err error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.WaitDelay = time.Second
