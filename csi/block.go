@@ -14,14 +14,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Block devices: the driver publishes a device node for each pod. The volume manager
-// links to it, and the runtime makes it a device of the containers.
+// Volumes as block devices: the driver publishes a device node for each pod. The volume manager
+// creates a link to it, and the runtime passes it to the containers.
 
-// podFile is where a pod's block device is published.
+// podFile returns the path at which a pod's block device is published.
 func (m *Manager) podFile(volume, pod string) string { return m.blockDir("publish", volume, pod) }
 
-// MapDevice publishes the volume as a block device file, and returns the device.
-// Like SetUp it publishes again a volume that an earlier process left.
+// MapDevice publishes the volume as a block device and returns the device's path. Like SetUp, it
+// publishes a volume again that an earlier process left.
 func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	m := p.m
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -53,13 +53,13 @@ func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 	if err := m.write(m.blockDir(v.Name, dataName), record{Handle: src.handle, Driver: src.driver}); err != nil {
 		return "", err
 	}
-	// The parent alone: the driver makes the file itself (CSI specification).
+	// Only the parent directory: the driver creates the file itself (CSI specification).
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return "", err
 	}
 	if err := m.call(ctx, d, src.handle, "NodePublishVolume", req, &spec.NodePublishVolumeResponse{}, req.Secrets); err != nil {
-		// Only of a first publication that the driver has given up is it certain that
-		// nothing is there.
+		// Only if this was the first publication, and the driver returned a final error, is it
+		// certain that nothing is published.
 		var answer *CallError
 		if errors.As(err, &answer) && answer.Final() && !v.Found && !v.Remount {
 			if rerr := m.removeTarget(context.WithoutCancel(ctx), target); rerr != nil {
@@ -75,9 +75,9 @@ func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 	return path, err
 }
 
-// blockAt returns the device that a driver has published, with symbolic links
-// resolved. It waits until ctx ends at most. Anything but a block device is an
-// ErrUncertain: the driver has to be called to remove it.
+// blockAt returns the device that a driver has published, with symbolic links resolved. It
+// returns at the end of ctx at the latest. Anything but a block device is an ErrUncertain, since
+// only the driver can remove it.
 func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, error) {
 	path, err := m.devices.Do(ctx, target, func() (string, error) {
 		path, err := filepath.EvalSymlinks(target)
@@ -106,14 +106,14 @@ func (p Plugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
 	return p.m.unmap(ctx, v.Name, string(v.UID))
 }
 
-// unmap undoes the publication for a pod, and removes its file.
+// unmap unpublishes the volume for a pod, and removes the pod's file.
 func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
 	target := m.podFile(volume, pod)
 	rec, err := readRecord(m.blockDir(volume, dataName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // the driver was never called
 	case errors.Is(err, ErrRecord):
-		// The driver is not known any more; the pod's mount is removed without it.
+		// The driver is no longer known, so the pod's mount is removed without it.
 		if uerr := mount.Clean(ctx, m.cfg.Mounter, target, mount.Plain); uerr != nil {
 			return errors.Join(err, uerr)
 		}
@@ -127,13 +127,12 @@ func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
 	if err := m.removeTarget(ctx, target); err != nil {
 		return err
 	}
-	// The kubelet binds the device to a file beside.
+	// The kubelet bind-mounts the device on another file; remove that too.
 	return mount.Clean(ctx, m.cfg.Mounter, m.blockDir(volume, devName, pod), mount.Plain)
 }
 
-// unmapLeft removes publications left by a process that ended between the
-// publication of a device and its link: no pod has such a volume. A failure does
-// not stop it.
+// unmapLeft removes publications that no pod uses: the process ended after the publication of the
+// device and before it created the link. It continues after a failure.
 func (m *Manager) unmapLeft(ctx context.Context, volume string) error {
 	pods, err := list(m.blockDir("publish", volume), maxVolumes)
 	errs := []error{err}

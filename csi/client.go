@@ -16,29 +16,29 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Deadlines of calls: the kubelet's for calls about volumes and the node, and a
-// shorter one for calls that a driver answers from memory.
+// Deadlines of calls. Those for calls about volumes and the node are the kubelet's; calls that a
+// driver answers from memory have a shorter one.
 const (
 	callTimeout  = 2 * time.Minute
 	quickTimeout = 30 * time.Second
 	statsTimeout = 10 * time.Second
-	// maxReconnect is the longest pause between attempts to connect.
+	// maxReconnect is the longest pause between two attempts to connect.
 	maxReconnect = 10 * time.Second
 )
 
-// client calls one driver, over one connection that lasts for as long as the driver
-// is registered. Its methods may be called from any goroutine.
+// client calls one driver, over one connection that exists while the driver is registered. It is
+// safe for concurrent use.
 type client struct {
 	name string
 	conn *grpc.ClientConn
 	met  *metrics
 }
 
-// dial connects in the background; calls wait for the first attempt. gRPC's own
-// retries are off: whether a call may be repeated depends on its effects.
+// dial returns a client, which connects in the background; calls wait for the first attempt.
+// gRPC's own retries are off, since only the caller knows whether a call may be repeated.
 func dial(name, endpoint string, connect func(context.Context, string) (net.Conn, error), met *metrics) (*client, error) {
-	// The scheme keeps gRPC from resolving the path, and the authority from sending
-	// it as a host name.
+	// The scheme prevents gRPC from resolving the path, and the authority from sending the path
+	// as a host name.
 	conn, err := grpc.NewClient("passthrough:///"+endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -61,9 +61,9 @@ func dial(name, endpoint string, connect func(context.Context, string) (net.Conn
 // close closes the connection. Running calls fail.
 func (c *client) close() error { return c.conn.Close() }
 
-// invoke makes one call with a deadline, and observes its duration, failed or not.
-// It removes the values of secrets from the driver's error text, since errors go to
-// logs and events. Errors are [*CallError].
+// invoke makes one call with a deadline, and records its duration, whether it succeeds or fails.
+// The values of secrets are removed from the driver's error text, since errors appear in logs and
+// events. Errors are [*CallError].
 func (c *client) invoke(ctx context.Context, timeout time.Duration, service, method string, req, resp proto.Message, secrets map[string]string) error {
 	ctx, done := context.WithTimeout(ctx, timeout)
 	defer done()
@@ -75,19 +75,19 @@ func (c *client) invoke(ctx context.Context, timeout time.Duration, service, met
 }
 
 const (
-	// The full names of the services, as CSI 1.x has them on the wire.
+	// The full names of the services of CSI 1.x.
 	nodeService       = "csi.v1.Node"
 	identityService   = "csi.v1.Identity"
 	controllerService = "csi.v1.Controller"
 )
 
-// node calls the Node service, with the kubelet's deadline.
+// node calls the Node service with the kubelet's deadline.
 func (c *client) node(ctx context.Context, method string, req, resp proto.Message, secrets map[string]string) error {
 	return c.invoke(ctx, callTimeout, nodeService, method, req, resp, secrets)
 }
 
-// abilities are the capabilities of a driver. They are read once, at its
-// registration: a driver that changes them registers again.
+// abilities are the capabilities of a driver. They are read once, when it registers; a driver
+// whose capabilities change has to register again.
 type abilities struct {
 	stage, stats, expand, health, multiWriter, mountGroup bool
 }
@@ -102,8 +102,8 @@ func (c *client) abilities(ctx context.Context) (abilities, error) {
 	return abilitiesOf(&resp), nil
 }
 
-// abilitiesOf reads an answer. Unknown capabilities are ignored: the specification
-// adds some with each version.
+// abilitiesOf returns the capabilities in an answer. It ignores unknown ones, since newer
+// versions of the specification add some.
 func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 	var a abilities
 	for _, c := range resp.GetCapabilities() {
@@ -125,9 +125,9 @@ func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 	return a
 }
 
-// attaches reports whether the driver's controller service attaches volumes, if it
-// has one at its socket on this node. It is called only without a cluster, where
-// there are no CSIDriver objects.
+// attaches reports whether the driver's controller service attaches volumes, if the driver has
+// that service at its socket on this node. It is called only without a cluster, where no
+// CSIDriver objects exist.
 func (c *client) attaches(ctx context.Context) (bool, error) {
 	var plugin spec.GetPluginCapabilitiesResponse
 	err := c.invoke(ctx, quickTimeout, identityService, "GetPluginCapabilities", &spec.GetPluginCapabilitiesRequest{}, &plugin, nil)
@@ -141,14 +141,14 @@ func (c *client) attaches(ctx context.Context) (bool, error) {
 	for _, p := range plugin.GetCapabilities() {
 		controls = controls || p.GetService().GetType() == spec.PluginCapability_Service_CONTROLLER_SERVICE
 	}
-	// A driver without a controller service here cannot be asked.
+	// Without a controller service at this socket, the capability cannot be read.
 	if !controls {
 		return false, nil
 	}
 	var resp spec.ControllerGetCapabilitiesResponse
 	err = c.invoke(ctx, quickTimeout, controllerService, "ControllerGetCapabilities", &spec.ControllerGetCapabilitiesRequest{}, &resp, nil)
 	if is(err, codes.Unimplemented) {
-		return false, nil // its controller runs elsewhere, and cannot be asked
+		return false, nil // the controller service runs elsewhere
 	}
 	for _, c := range resp.GetCapabilities() {
 		if c.GetRpc().GetType() == spec.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
@@ -158,14 +158,14 @@ func (c *client) attaches(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// is reports whether err is a CallError with that code.
+// is reports whether err is a CallError with the given code.
 func is(err error, code codes.Code) bool {
 	var e *CallError
 	return errors.As(err, &e) && e.Code == code
 }
 
-// info returns the driver's description of this node. An answer that is not valid
-// in a node object is an error, but no [*CallError].
+// info returns the driver's description of this node. If its content is not valid in API objects,
+// the error is not a [*CallError].
 func (c *client) info(ctx context.Context) (nodeInfo, error) {
 	var resp spec.NodeGetInfoResponse
 	if err := c.node(ctx, "NodeGetInfo", &spec.NodeGetInfoRequest{}, &resp, nil); err != nil {

@@ -17,69 +17,68 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// The configuration, and the interfaces for reading a cluster. All of them may be
-// nil on a node without a cluster.
+// The configuration, and the interfaces for reading cluster objects. All of these may be nil on a
+// node without a cluster.
 
 // Secrets returns the content of Secrets.
 type Secrets interface {
-	// Secret returns the data of a Secret, or storage.ErrNotFound. The map is
-	// shared and not changed. It may call a server, is called without locks, and
-	// returns when ctx ends.
+	// Secret returns the data of a Secret, or storage.ErrNotFound. The map is shared and not
+	// modified. Secret is called without locks. It may call a server, and must return when ctx
+	// ends.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
 // Tokens issues tokens of service accounts. tokens.Cache implements it.
 type Tokens interface {
-	// Token returns a valid token, and the time at which it should be renewed. It
-	// is called at each publication of a volume whose driver requires tokens.
+	// Token returns a valid token, and the time after which it should be renewed. It is called at
+	// each publication of a volume whose driver requires tokens.
 	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (plugins.Token, error)
 }
 
 // Config holds what a Manager needs. Root, NodeName and Mounter are required; the
 // zero value of every other field means the default named beside it.
 type Config struct {
-	// Root is the agent's directory: absolute, and clean.
+	// Root is the agent's directory, an absolute and clean path.
 	Root string
-	// NodeName is the name of the Node object. It is part of the names of
-	// VolumeAttachments: with another name, attachments are not found.
+	// NodeName is the name of the Node object. It is part of the names of VolumeAttachments: with
+	// a wrong name, attachments are not found.
 	NodeName string
-	// Mounter is the node's mount table. It is used to unmount volumes whose driver
-	// is not known any more, never to mount.
+	// Mounter is the node's mount table. It is never used to mount, only to unmount volumes whose
+	// driver is no longer known.
 	Mounter mount.Mounter
 
-	// Cluster gives access to the cluster's objects about drivers. Nil: without a
-	// cluster, no volume is attached, every driver may serve persistent and
-	// ephemeral volumes and gets the pod's name, and a driver whose controller
-	// attaches volumes is refused.
+	// Cluster gives access to the cluster's objects about drivers. Nil: there is no cluster. Then
+	// no volume is attached, every driver may serve persistent and ephemeral volumes and gets the
+	// pod's name, and volumes of a driver whose controller attaches volumes fail.
 	Cluster plugins.StorageCluster
 	Secrets Secrets // nil: volumes that name a Secret fail
 	Tokens  Tokens  // nil: volumes of drivers that require a token fail
 
-	// Changed is called when volumes that wait for an object can continue: pass the
-	// method of volumemgr.Manager. It must not block. Default: no call.
+	// Changed is called when volumes that wait for an object can continue; use the method of
+	// volumemgr.Manager. It must not block. Default: no call.
 	Changed func(volumemgr.Ref)
-	// Exhausted is called with a pod whose volume cannot be attached because the
-	// node's limit is reached. It must not block. Default: no call.
+	// Exhausted is called with a pod whose volume cannot be attached because the node has reached
+	// its limit. It must not block. Default: no call.
 	Exhausted func(pod *v1.Pod, why error)
-	// InUse is called when the result of VolumesInUse or Ready changes. It must not
-	// block. Default: no call.
+	// InUse is called when the result of VolumesInUse or Ready has changed. It must not block.
+	// Default: no call.
 	InUse func()
-	// FileLabel returns the SELinux label of files that containers with these
-	// options may use, and whether the machine has SELinux. Default: it has none.
+	// FileLabel returns the SELinux label of the files that containers with these options may
+	// use, and whether the machine has SELinux. Default: no SELinux.
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
-	// Dial connects to a driver at the path of its socket, until ctx ends. It is
-	// called again after each loss of the connection. Default: the unix socket.
+	// Dial connects to a driver by the path of its socket. ctx may end the attempt. It is called
+	// again after each loss of the connection. Default: a unix socket.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 
-	step func() error // tests replace it to end the process between two changes
+	step func() error // tests replace it to end the process between two steps
 }
 
-// withDefaults returns the configuration with its optional functions set. Cluster,
-// Secrets, Tokens and Metrics may stay nil.
+// withDefaults sets the optional functions and returns the configuration. Cluster, Secrets,
+// Tokens and Metrics may stay nil.
 func (c Config) withDefaults() Config {
 	if c.Changed == nil {
 		c.Changed = func(volumemgr.Ref) {}
@@ -108,8 +107,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns every fault, with the field's name, its value and the allowed
-// values.
+// validate returns all mistakes, each with the field's name, its value and the allowed values.
 func (c *Config) validate() error {
 	var errs []error
 	// Paths are passed to drivers and compared with the mount table byte by byte.

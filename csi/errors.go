@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Errors for errors.Is.
+// Errors to match with errors.Is.
 var (
 	// ErrNoDriver means that no driver of that name is registered.
 	ErrNoDriver = errors.New("the CSI driver is not registered")
@@ -20,13 +20,12 @@ var (
 	ErrUnsupported = errors.New("the CSI driver lacks the capability")
 )
 
-// CallError is the failure of a call to a driver, also of a call that never reached
-// it.
+// CallError is the error of a call to a driver, including a call that never reached the driver.
 type CallError struct {
 	Driver string
 	Method string // of the Node service, such as NodePublishVolume
 	Code   codes.Code
-	Text   string // the driver's message, cut and without secrets
+	Text   string // the driver's message, shortened and without secrets
 }
 
 // Error names the driver, the method, the driver's message and the code.
@@ -34,13 +33,14 @@ func (e *CallError) Error() string {
 	return fmt.Sprintf("CSI driver %s: %s: %s (%s)", e.Driver, e.Method, e.Text, e.Code)
 }
 
-// Final reports whether the call has ended at the driver without an effect.
+// Final reports whether the call has ended at the driver and has had no effect.
 func (e *CallError) Final() bool { return final(e.Code) }
 
-// Is reports whether the error counts as target. A call that may still run is
-// [volumemgr.ErrUncertain]. FAILED_PRECONDITION of a publication is
-// [volumemgr.ErrNoDevice]: a driver that lost its staged volume returns it, and the
-// volume is staged again. If the cause is another one, that does no harm, since
+// Is reports whether the error counts as target.
+//
+// A call that may still be running is [volumemgr.ErrUncertain]. FAILED_PRECONDITION for a
+// publication is [volumemgr.ErrNoDevice]: a driver returns it if it has lost the staged volume,
+// which is then staged again. If the driver has another reason, staging again is harmless, since
 // NodeStageVolume is idempotent (CSI specification).
 func (e *CallError) Is(target error) bool {
 	switch target {
@@ -52,8 +52,8 @@ func (e *CallError) Is(target error) bool {
 	return false
 }
 
-// final reports whether a code ends a call. The other codes mean that the driver is
-// busy, away or slow, or that the caller gave up (CSI specification, "Error
+// final reports whether a code means that the call has ended. The other codes mean that the
+// driver is busy, unreachable or slow, or that the caller gave up (CSI specification, "Error
 // Scheme").
 func final(code codes.Code) bool {
 	switch code {
@@ -63,12 +63,11 @@ func final(code codes.Code) bool {
 	return true
 }
 
-// maxText is how many bytes of a driver's message are kept.
+// maxText limits the bytes of a driver's message that are kept.
 const maxText = 1 << 10
 
-// callError returns a CallError for an error of gRPC. An error that is no answer of
-// the driver counts as Unavailable, which is not final: the driver may have
-// received the call.
+// callError returns a CallError for an error of gRPC. An error that is not an answer of the
+// driver counts as Unavailable, which is not final, since the driver may have received the call.
 func callError(driver, method string, err error, secrets map[string]string) error {
 	if err == nil {
 		return nil
@@ -81,9 +80,9 @@ func callError(driver, method string, err error, secrets map[string]string) erro
 	return &CallError{Driver: driver, Method: method, Code: code, Text: brief(redact(text, secrets))}
 }
 
-// redact replaces the values of secrets in a driver's message. Values of less than
-// four bytes are left: they may be part of any word. Blanks around a value are
-// ignored, as a file that ends with a newline is often a secret's source.
+// redact replaces the values of secrets in a driver's message. Values of less than four bytes are
+// kept, since they may be part of any word. Space around a value is ignored: secrets often come
+// from files that end in a newline.
 func redact(text string, secrets map[string]string) string {
 	values := make([]string, 0, len(secrets))
 	for _, v := range secrets {
@@ -91,7 +90,7 @@ func redact(text string, secrets map[string]string) string {
 			values = append(values, v)
 		}
 	}
-	// Longest first: a value that is part of another must not leave the rest of it.
+	// Longest first, since a value may contain another one.
 	slices.SortFunc(values, func(a, b string) int { return len(b) - len(a) })
 	for _, v := range values {
 		text = strings.ReplaceAll(text, v, "***")
@@ -99,7 +98,7 @@ func redact(text string, secrets map[string]string) string {
 	return text
 }
 
-// brief cuts a driver's message to maxText, and not in the middle of a character.
+// brief cuts a driver's message to maxText, at a character boundary.
 func brief(s string) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= maxText {
@@ -108,8 +107,8 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
-// transient wraps an error of an operation that has changed nothing: the volume
-// manager tries again, and needs no teardown.
+// transient marks an error as one of an operation that changed nothing. The volume manager tries
+// again, and no teardown is needed.
 func transient(err error) error {
 	return fmt.Errorf("%w: %w", err, volumemgr.ErrTransient)
 }

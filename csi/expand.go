@@ -15,36 +15,35 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Expansion of volumes. The decisions are pure functions of objects (expansion,
-// resizing, resized, notResized) with the kubelet's rules; Expand reads, calls the
-// driver and writes.
+// Expansion of volumes. The decisions are functions of objects without side effects (expansion,
+// resizing, resized, notResized); their rules are the kubelet's. Expand reads, calls the driver
+// and writes.
 
 // Claims reads PersistentVolumeClaims and updates the status of their expansion.
 type Claims interface {
-	// Get reads the current claim, which may be newer than an Expansion's.
+	// Get reads the current claim, which may be newer than the claim of an Expansion.
 	Get(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
-	// UpdateStatus replaces the status of a claim, and returns the updated claim.
-	// If the claim has changed since it was read, it returns an error: the
-	// controller writes the same fields.
+	// UpdateStatus replaces the status of a claim, and returns the updated claim. It must return
+	// an error if the claim has changed since it was read, because the controller writes the same
+	// fields.
 	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
 }
 
-// expandNotRequired is an annotation of volumes whose other nodes need not do
-// anything (kubelet).
+// expandNotRequired is the kubelet's annotation of a volume that was expanded on one node and
+// needs nothing on the others.
 const expandNotRequired = "volume.kubernetes.io/node-expansion-not-required"
 
-// expansion returns whether the node has to expand a volume, and to which size in
-// bytes. local is the size at which it was mounted on this node.
+// expansion reports whether the node has to expand a volume, and to which size in bytes. local is
+// the size at which the volume was mounted on this node.
 //
-// A controller expands the volume first, and then marks the claim for the node. The
-// node does not try an expansion that the controller has not finished or has found
-// infeasible. A volume of several nodes is expanded on each of them, once the claim
-// shows the new size.
+// A controller expands the volume first, and then marks the claim for the node. The node skips an
+// expansion that the controller has not finished or has found infeasible. A volume that several
+// nodes use is expanded on each of them, once the claim shows the new size.
 func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local int64) (size int64, run bool) {
 	const storage = v1.ResourceStorage
 	size = pv.Spec.Capacity.Storage().Value()
-	// A controller that can give up a size (KEP-1790) marks the claim with this
-	// state. An older one uses a condition.
+	// A controller that can reduce a failed expansion (KEP-1790) sets this state in the claim. An
+	// older controller sets a condition.
 	state, recovers := claim.Status.AllocatedResourceStatuses[storage]
 	if recovers {
 		if a, ok := claim.Status.AllocatedResources[storage]; ok {
@@ -59,22 +58,21 @@ func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local i
 			return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
 		})
 	case slices.Contains(pv.Spec.AccessModes, v1.ReadWriteMany):
-		// The first node has finished, and the claim shows the new size. Only this
-		// node knows whether it has expanded the volume, too.
+		// The first node has finished, and the claim shows the new size. Only this node knows
+		// whether it has expanded the volume too.
 		_, spared := pv.Annotations[expandNotRequired]
 		return size, local > 0 && local < size && !spared
 	}
 	return size, false
 }
 
-// resizing returns the status of a claim whose volume the node is expanding, which
-// the controller waits for.
+// resizing returns the status of a claim whose volume the node is expanding.
 func resizing(claim *v1.PersistentVolumeClaim) v1.PersistentVolumeClaimStatus {
 	return withState(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
-// withState returns the status of a claim with another state for storage. The claim
-// is shared and not changed.
+// withState returns the status of a claim with another state for storage. The claim is shared and
+// not modified.
 func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1.PersistentVolumeClaimStatus {
 	st := *claim.Status.DeepCopy()
 	if st.AllocatedResourceStatuses == nil {
@@ -84,12 +82,12 @@ func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1
 	return st
 }
 
-// resized is the status of a claim whose volume has its size: the new capacity, and
-// neither a state nor conditions of the growth.
+// resized returns the status of a claim whose volume has been expanded: the new capacity, and
+// neither a state nor conditions of the expansion.
 func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	st := *claim.Status.DeepCopy()
 	size := pv.Spec.Capacity[v1.ResourceStorage]
-	// With a state the allocated size counts, as in expansion.
+	// If there is a state, the allocated size counts, as in expansion.
 	if a, ok := st.AllocatedResources[v1.ResourceStorage]; ok && claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != "" {
 		size = a
 	}
@@ -112,9 +110,9 @@ func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.Persis
 	return st
 }
 
-// notResized returns the status of a claim whose expansion failed. If the size is
-// infeasible, the claim has to request another one; if it already does, the
-// controller may continue only after this size is given up (KEP-1790).
+// notResized returns the status of a claim whose expansion failed. If the size is infeasible, the
+// claim has to request another one. If it already requests another one, the controller may
+// continue, now that this size is given up (KEP-1790).
 func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.PersistentVolumeClaimStatus {
 	state := v1.PersistentVolumeClaimNodeResizeInProgress
 	asked, ok := claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -122,8 +120,7 @@ func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.Persi
 		state = v1.PersistentVolumeClaimNodeResizeInfeasible
 	}
 	st := withState(claim, state)
-	// The error has no secrets any more, see CallError. A condition that is there
-	// already keeps its time.
+	// The error has no secrets; see CallError. An existing condition keeps its time.
 	c := v1.PersistentVolumeClaimCondition{Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, Message: err.Error()}
 	at := slices.IndexFunc(st.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
 		return c.Type == v1.PersistentVolumeClaimNodeResizeError
@@ -137,29 +134,29 @@ func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.Persi
 	return st
 }
 
-// infeasible reports whether a driver's error means that the volume can never have
-// the size. The codes are the kubelet's.
+// infeasible reports whether a driver's error means that the volume can never have the requested
+// size. The codes are the kubelet's.
 func infeasible(err error) bool {
 	return is(err, codes.InvalidArgument) || is(err, codes.OutOfRange) || is(err, codes.NotFound)
 }
 
-// Expansion is a volume of a pod that may have to be expanded. All objects are
-// shared and read-only; Claim may be nil on a node without a cluster.
+// Expansion describes a volume of a pod that may have to be expanded. All objects are shared and
+// read-only. Claim may be nil on a node without a cluster.
 type Expansion struct {
 	Pod   *v1.Pod
 	Spec  *volumemgr.Spec
 	Claim *v1.PersistentVolumeClaim
 }
 
-// Needed reports whether the volume is mounted for the pod and its claim in e
-// demands an expansion on this node. It reads only memory.
+// Needed reports whether the volume is mounted for the pod, and its claim requires an expansion
+// on this node. It reads only memory.
 func (m *Manager) Needed(e Expansion) bool {
 	_, run := m.needed(e)
 	return run
 }
 
-// needed returns the size in bytes to which the volume has to be expanded, and
-// whether to do so now.
+// needed returns the size in bytes to which the volume has to be expanded, and whether to do it
+// now.
 func (m *Manager) needed(e Expansion) (size int64, run bool) {
 	v, ok := VolumeOf(e.Spec)
 	if !ok || e.Spec.ReadOnly {
@@ -171,21 +168,20 @@ func (m *Manager) needed(e Expansion) (size int64, run bool) {
 	if !m.present[e.Pod.UID][e.Spec.Name()] || m.refused[name] {
 		return 0, false
 	}
-	if m.cfg.Cluster == nil { // no controller keeps the claim's status
+	if m.cfg.Cluster == nil { // without a controller, the claim's status is not maintained
 		size = e.Spec.PersistentVolume.Spec.Capacity.Storage().Value()
 		return size, m.sizes[name] > 0 && m.sizes[name] < size
 	}
 	size, run = expansion(e.Spec.PersistentVolume, e.Claim, m.sizes[name])
-	// Objects arrive late: a claim from before the last success would cause a
-	// needless call.
-	return size, run && m.grown[name] != size // the claim is older than the last success
+	// Objects may be outdated: a claim from before the last expansion would cause an unnecessary
+	// call.
+	return size, run && m.grown[name] != size // this size was already reached
 }
 
-// Expand expands a volume if needed, and updates the status of its claim; claims
-// may be nil. It reads the claim again first. It reports whether it did anything.
-// It blocks for a call to the driver and three to the server. After an error it may
-// be called again. A volume that the driver cannot expand in use is skipped from
-// then on.
+// Expand expands a volume if needed, and updates the status of its claim. It reads the claim
+// again first. It reports whether it did anything. claims may be nil. Expand blocks for one call
+// to the driver and three to the API server. After an error it may be called again. If the driver
+// cannot expand a volume while it is in use, later calls skip that volume.
 func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool, error) {
 	if !m.Needed(e) {
 		return false, nil
@@ -198,12 +194,11 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 			return true, fmt.Errorf("claim %s/%s: %w", e.Claim.Namespace, e.Claim.Name, err)
 		}
 		if live.UID != e.Claim.UID {
-			return false, nil // another of that name
+			return false, nil // another claim with the same name
 		}
 		e.Claim = live
 	}
-	// Checked again with the current claim: the controller may have given the size
-	// up.
+	// Checked again with the current claim, since the controller may have given up this size.
 	size, run := m.needed(e)
 	if !run {
 		return false, nil
@@ -219,25 +214,25 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 		e.Claim = claim
 		return nil
 	}
-	// A volume whose claim shows the size already was made larger elsewhere.
+	// If the claim already shows the size, another node has expanded the volume.
 	shown := e.Claim.Status.Capacity.Storage().Value() >= size
 	if !shown && e.Claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != v1.PersistentVolumeClaimNodeResizeInProgress {
 		if err := note(resizing(e.Claim)); err != nil {
 			return true, err
 		}
 	}
-	// From here on the claim shows that the node is expanding: after a crash the
-	// call is repeated, which drivers have to expect.
+	// From now on, the claim shows that the node is expanding. After a crash the call is
+	// repeated, which drivers must support.
 	err := m.expand(ctx, e, size)
 	v, _ := VolumeOf(e.Spec)
 	name := unique(v.Driver, v.Handle)
 	m.mu.Lock()
 	switch {
-	// A driver without EXPAND_VOLUME on a node that is not the first: the volume has
-	// its size without the node's part.
+	// Another node has expanded the volume, and this driver does not need the node's part (no
+	// EXPAND_VOLUME).
 	case err == nil, errors.Is(err, ErrUnsupported) && shown:
 		m.sizes[name], err = size, nil
-	case is(err, codes.FailedPrecondition): // not while it is in use
+	case is(err, codes.FailedPrecondition): // not possible while the volume is in use
 		m.refused[name] = true
 	}
 	m.mu.Unlock()
@@ -245,7 +240,8 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 	switch {
 	case err == nil && !shown:
 		err = note(resized(e.Claim, e.Spec.PersistentVolume))
-	// A call that may still run has not failed yet: the claim stays in progress.
+	// Only a final error is a failure. Until then the claim stays in progress, since the call may
+	// still be running.
 	case err != nil && errors.As(err, &answer) && answer.Final() && !shown:
 		err = errors.Join(err, note(notResized(e.Claim, size, err)))
 	}
@@ -257,8 +253,8 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 	return true, err
 }
 
-// expand is the call to the driver, with the paths of this pod's publication. It is
-// in line with other calls about the volume.
+// expand calls the driver, with the paths of this pod's publication. It waits for other calls
+// about the volume.
 func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	if size < 0 {
 		return fmt.Errorf("the new size is %d bytes; want 0 or more", size)
@@ -310,9 +306,9 @@ func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
 	}
 	m.present[uid][name] = true
 	if v, ok := VolumeOf(s); ok {
-		// Drivers create the file system at the size of the volume when they stage
-		// it, so that the size at the first mount is the size of the object. Later
-		// mounts do not change it.
+		// A driver creates the file system in the volume's full size when it stages the volume.
+		// So the size at the first mount is that of the object, and later mounts do not change
+		// it.
 		if name := unique(v.Driver, v.Handle); m.sizes[name] == 0 {
 			m.sizes[name] = s.PersistentVolume.Spec.Capacity.Storage().Value()
 		}

@@ -19,21 +19,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-// Directories and mounts of volumes. Two rules: a mount is never removed, and never
-// accessed on a goroutine that others wait for; and nothing is removed recursively,
-// since it could be user data.
+// Directories and mounts of volumes. Two rules apply. A mount is never removed here, and its file
+// system is accessed only on a goroutine that nobody has to wait for. Nothing is removed
+// recursively, since it could be user data.
 
 // message is a request or an answer of a driver.
 type message = proto.Message
 
-// look is os.Lstat for a path that a driver has mounted, which may never return.
+// look is os.Lstat for a path that a driver has mounted. Lstat may never return, but look returns
+// when ctx ends.
 func (m *Manager) look(ctx context.Context, path string) (fs.FileInfo, error) {
 	return m.looks.Do(ctx, path, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
-// published checks the path that a driver reports as published: pods must not get a
-// link in place of a directory. An error is an ErrUncertain, since the driver has
-// changed something.
+// published checks the path that a driver reports as published, since pods must not get a link in
+// place of a directory. The error is an ErrUncertain, since the driver has changed something.
 func (m *Manager) published(ctx context.Context, driver, target string) error {
 	info, err := m.look(ctx, target)
 	if err == nil && !info.IsDir() {
@@ -45,8 +45,8 @@ func (m *Manager) published(ctx context.Context, driver, target string) error {
 	return nil
 }
 
-// mounted reports whether anything is mounted at path. It reads the mount table, and
-// never the file system that is mounted.
+// mounted reports whether anything is mounted at path. It reads the mount table, never the
+// mounted file system.
 func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
 	found, err := mount.Find(ctx, m.cfg.Mounter, path)
 	if err != nil {
@@ -55,10 +55,10 @@ func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
 	return len(found) > 0, nil
 }
 
-// removePublication removes the directory of a publication, with its record, if
-// nothing is mounted there and it is otherwise empty. The record is removed just
-// before the directory: without it the driver of the volume is not known. Missing
-// parts are no error, so that it can be repeated after a crash.
+// removePublication removes the directory of a publication and its record, if nothing is mounted
+// there and the directory has nothing else. The record is removed just before the directory,
+// since only the record names the driver. Missing parts are not errors, so that a call can be
+// repeated after a crash.
 func (m *Manager) removePublication(ctx context.Context, dir string) error {
 	if err := m.removeTarget(ctx, filepath.Join(dir, mountName)); err != nil {
 		return err
@@ -66,24 +66,23 @@ func (m *Manager) removePublication(ctx context.Context, dir string) error {
 	return m.removeWithRecord(dir)
 }
 
-// removeTarget removes a driver's mount point: an empty directory, or an empty
-// file. It fails if the driver has reported success without unmounting.
+// removeTarget removes a driver's mount point, an empty directory or file. It fails if something
+// is still mounted there although the driver reported success.
 func (m *Manager) removeTarget(ctx context.Context, target string) error {
 	if is, err := m.mounted(ctx, target); err != nil {
 		return err
 	} else if is {
 		return fmt.Errorf("%s is still a mount point", target)
 	}
-	// If the driver mounted nothing, the pod may have written to the disk below:
-	// that is user data.
+	// If the driver mounted nothing, the pod may have written data to the directory below.
 	if info, err := os.Lstat(target); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		return fmt.Errorf("%s is a file of %d bytes, want an empty one or an empty directory", target, info.Size())
 	}
 	return m.remove(target)
 }
 
-// removeWithRecord removes a record and its directory. A file in the place of the
-// directory goes as well.
+// removeWithRecord removes a record and its directory. If there is a file in place of the
+// directory, it is removed too.
 func (m *Manager) removeWithRecord(dir string) error {
 	if err := m.cfg.step(); err != nil {
 		return err
@@ -94,7 +93,7 @@ func (m *Manager) removeWithRecord(dir string) error {
 	return m.remove(dir)
 }
 
-// remove removes a file or an empty directory; a missing one is a success.
+// remove removes a file or an empty directory. A missing one is not an error.
 func (m *Manager) remove(path string) error {
 	if err := m.cfg.step(); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (m *Manager) remove(path string) error {
 	return errors.Join(gone(os.Remove(path)), m.cfg.step())
 }
 
-// write puts a record into a directory.
+// write writes a record into a directory.
 func (m *Manager) write(dir string, r record) error {
 	if err := m.cfg.step(); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (m *Manager) write(dir string, r record) error {
 	return errors.Join(writeRecord(dir, r), m.cfg.step())
 }
 
-// gone returns nil for an error that says that the file does not exist.
+// gone returns err, or nil if err means that the file does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -118,10 +117,9 @@ func gone(err error) error {
 	return err
 }
 
-// abandon unmounts a volume whose record is damaged, without its driver: a power
-// failure may damage a record of the kubelet, which writes it in place. The driver
-// may keep state for the volume, but the pod does not wait for a person to repair a
-// file.
+// abandon unmounts a volume whose record is damaged, without its driver. A power failure may
+// damage a record of the kubelet, which overwrites it in place. The driver may keep state for the
+// volume, but the pod does not have to wait until a person has repaired a file.
 func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) error {
 	is, err := m.mounted(ctx, target)
 	if err != nil {
@@ -139,9 +137,8 @@ func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) 
 	return m.removeWithRecord(dir)
 }
 
-// users returns the mounts below pods of the volume staged at path: bind mounts
-// have the same device and source, and a root at or below that of the mount from
-// which they were made.
+// users returns the mounts, below pods, of the volume that is staged at path. A bind mount has
+// the same device and source as the original mount, and the same root or one below.
 func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	table, err := m.cfg.Mounter.Table(ctx)
 	if err != nil {
@@ -154,12 +151,12 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Nothing is staged, or the driver does not mount there.
+	// Nothing is staged, or the driver mounts nothing there.
 	at := table.At(real)
 	if len(at) == 0 {
 		return nil, nil
 	}
-	// The last mount is on top; pods have that one.
+	// Of several mounts, the last one is on top, so pods get that one.
 	own := at[len(at)-1]
 	var out []string
 	for _, e := range table {
@@ -171,8 +168,8 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	return out, nil
 }
 
-// own gives the files of a volume to the pod's group. It may take long, and warns the
-// pod of that; it ends with ctx.
+// own gives the files of a volume to the pod's group. If that takes long, the pod gets a warning
+// event. It ends with ctx.
 func own(ctx context.Context, v *volumemgr.Volume, target string) error {
 	return fsgroup.Apply(ctx, fsgroup.Request{
 		Root: target, GID: *v.FSGroup,

@@ -8,26 +8,23 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Calls outlive their callers: when a pod is deleted or an operation runs out of
-// time, the driver must not get the opposite call before the running one has
-// returned.
+// Calls outlive their callers. If a pod is deleted or an operation exceeds its deadline, the
+// driver must not get the opposite call before the running one has returned.
 
-// flights runs one call at a time for each volume. A call whose callers have gone
-// is not cancelled, as the driver may still work on it; the next call for that
-// volume starts after it.
+// flights runs one call at a time for each volume. A call is not cancelled when its callers give
+// up, since the driver may still be working on it; the next call for the volume starts after it.
 type flights struct {
 	mu sync.Mutex
 	// busy has the running call of each key.
 	busy map[string]*flight
 	wg   sync.WaitGroup
-	// base is never a caller's context: only the end of Run and a call's own deadline
-	// end a call.
-	base context.Context // of all calls; ends them at the end of Run
-	end  bool            // no more of them
+	// base is not a caller's context: only the end of Run and a call's own deadline end a call.
+	base context.Context // of all calls; Run cancels it at its end
+	end  bool            // no new calls
 }
 
-// enter adds one to the count that wait waits for; leave subtracts it. After the
-// end it adds nothing and returns false.
+// enter adds one to the count that wait waits for; leave subtracts it. After wait was called,
+// enter adds nothing and returns false.
 func (f *flights) enter() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,8 +37,8 @@ func (f *flights) enter() bool {
 // leave ends a successful enter.
 func (f *flights) leave() { f.wg.Done() }
 
-// wait makes enter report false and waits for all that have entered. It does not end
-// them: base has to be canceled before.
+// wait makes enter return false, and waits until every enter has a leave. It does not end the
+// calls; cancel base first.
 func (f *flights) wait() {
 	f.mu.Lock()
 	f.end = true
@@ -49,18 +46,19 @@ func (f *flights) wait() {
 	f.wg.Wait()
 }
 
-// flight is one call. what describes it in errors of callers that wait for it.
+// flight is one call. what describes it, in errors for callers that wait for it.
 type flight struct {
 	what string
 	done chan struct{}
-	err  error // once it is done
+	err  error // set before done is closed
 }
 
-// do waits until no other call of the key runs, calls fn with a context of its own,
-// and returns its result. If ctx ends earlier, do returns ErrTransient if fn was
-// not started, and otherwise ErrUncertain. begun reports whether fn was started,
-// and so whether fn has to release the caller's resources. Waiting callers are not
-// served in order.
+// do waits until no other call with the key is running, calls fn with a context of its own, and
+// returns its result.
+//
+// If ctx ends earlier, do returns ErrTransient if fn was not started, and otherwise ErrUncertain.
+// begun reports whether fn was started: then fn, not the caller, releases the caller's resources.
+// Waiting callers are not served in order.
 func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.Context) error) (begun bool, err error) {
 	own := &flight{what: what, done: make(chan struct{})}
 	for {
@@ -81,7 +79,7 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 		}
 		f.mu.Unlock()
 		select {
-		// Another caller may be first again, so the loop checks once more.
+		// Another caller may have been faster, so check again.
 		case <-other.done:
 		case <-ctx.Done():
 			return false, transient(fmt.Errorf("%s waits for the end of %s: %w", what, other.what, ctx.Err()))
@@ -90,8 +88,7 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 	go func() {
 		defer f.leave()
 		own.err = fn(f.base)
-		// The key is freed before done is closed, so that waiting callers find it
-		// free.
+		// The key is released before done is closed, so that waiting callers find it free.
 		f.mu.Lock()
 		delete(f.busy, key)
 		f.mu.Unlock()

@@ -21,71 +21,66 @@ import (
 // errEnded means that the manager's Run has ended.
 var errEnded = errors.New("the agent ends")
 
-// Manager keeps the CSI drivers of the node and calls them. Its methods may be
-// called from any goroutine.
+// Manager has the CSI drivers of the node and calls them. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
 	met *metrics
 	log *zap.Logger
-	// flights are the running calls for volumes; stop ends their contexts when Run
-	// ends.
+	// flights are the running calls for volumes. stop cancels their contexts when Run ends.
 	flights flights
 	stop    context.CancelFunc
-	// Calls into file systems of drivers, and questions to drivers, may never
-	// return: each group limits the number of stuck goroutines, by path or driver.
+	// Calls into drivers' file systems, and queries to drivers, may never return. Each group
+	// limits the number of hung goroutines, by path or driver.
 	looks   detached.Group[fs.FileInfo]
 	devices detached.Group[string]
 	usages  detached.Group[volumemgr.Usage]
 	asks    detached.Group[struct{}]
 	dirty   chan struct{} // a request to update the node's objects; capacity 1
 
-	// mu guards the fields below and the fields of drivers. It is never held during
-	// a call to a driver, a server, the disk, or a function of Config.
+	// mu guards the fields below and the fields of drivers. It is never held during a call to a
+	// driver, a server, the disk, or a function of Config.
 	mu      sync.Mutex
 	drivers map[string]*drivers
-	// gone has the drivers to remove from the node's objects; an entry stays until
-	// they were written.
+	// gone has the drivers to remove from the node's objects. An entry is deleted once they were
+	// written.
 	gone    map[string]bool
-	shown   bool  // the node's objects were up to date once
-	trouble error // why they are not up to date
-	// inUse is the node's status.volumesInUse: a controller does not detach these.
-	// A volume is added before the wait for its attachment, and removed after it is
-	// unstaged.
+	shown   bool  // the node's objects have been written once
+	trouble error // error of the last write of the node's objects
+	// inUse becomes the node's status.volumesInUse; a controller does not detach these volumes. A
+	// volume is added before the wait for its attachment, and removed after it is unstaged.
 	inUse    map[v1.UniqueVolumeName]bool
 	blocks   map[v1.UniqueVolumeName]string            // names of the devices of requested block volumes
 	contexts map[v1.UniqueVolumeName]map[string]string // publish contexts of attached volumes
-	// waits, present and ill are entries of pods, removed at the teardown of a
-	// volume; the maps by UniqueVolumeName are cleared with its device.
+	// waits, present and ill have entries for pods, which are removed when a volume is torn down.
+	// The entries of maps by UniqueVolumeName are removed with the volume's device.
 	waits   map[types.UID]map[string]string // why volumes of pods wait, by volume
-	present map[types.UID]map[string]bool   // volumes that are mounted, by pod
+	present map[types.UID]map[string]bool   // mounted volumes, by pod
 	sizes   map[v1.UniqueVolumeName]int64   // size at the mount or creation of volumes, in bytes
-	grown   map[v1.UniqueVolumeName]int64   // size to which volumes were expanded, and shown in their claims
-	refused map[v1.UniqueVolumeName]bool    // volumes that cannot be expanded in use
-	ill     map[string]string               // messages of volumes in an abnormal condition, by pod and volume
+	grown   map[v1.UniqueVolumeName]int64   // size to which volumes were expanded, and which their claims show
+	refused map[v1.UniqueVolumeName]bool    // volumes that the driver cannot expand in use
+	ill     map[string]string               // health messages of abnormal volumes, by pod and volume
 }
 
-// drivers are the registered drivers of one name; the last one, of the newest
-// version, is used. The list of a name in the map is never empty.
+// drivers are the registered drivers with one name. The last one has the newest version and is
+// used. In the map, a list is never empty.
 type drivers struct{ list []*driver }
 
-// driver is a registered driver. can and attaches do not change after its
-// registration; info does, under Manager.mu.
+// driver is a registered driver. can and attaches do not change after the registration;
+// Manager.mu guards info.
 type driver struct {
 	name, endpoint string
 	version        version
 	client         *client
 	can            abilities
-	attaches       bool // its controller has to attach volumes; known only without a cluster
+	attaches       bool // its controller has to attach volumes; set only without a cluster
 	info           nodeInfo
-	// calls counts the holders of the driver and the running calls. One is added
-	// under Manager.mu while the driver is listed, or by a holder, so that
-	// Deregister can wait for the rest.
+	// calls counts the holders of the driver and the running calls, so that Deregister can wait
+	// for them. It is increased under Manager.mu while the driver is listed, or by a holder.
 	calls sync.WaitGroup
 }
 
-// New checks cfg and returns a Manager, which Run starts. Drivers may register and
-// volumes may be mounted before Run; only the node's objects are not written until
-// then.
+// New validates cfg and returns a Manager; call Run to start it. Before that, drivers may
+// register and volumes may be mounted, but the node's objects are not written.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -105,19 +100,19 @@ func New(cfg Config) (*Manager, error) {
 		present: map[types.UID]map[string]bool{}, sizes: map[v1.UniqueVolumeName]int64{}, grown: map[v1.UniqueVolumeName]int64{}, refused: map[v1.UniqueVolumeName]bool{},
 	}
 	m.flights.busy = map[string]*flight{}
-	// Not Run's context: calls outlive their callers, and end only after Run has
-	// stopped everything that could begin new ones.
+	// Not derived from Run's context: calls may outlive their callers, and Run cancels them only
+	// after it has stopped everything that could start new ones.
 	m.flights.base, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
 
-// maxHung is how many paths may keep a call waiting; Go ends a program at 10,000
-// threads, and a call that hangs in the kernel holds one.
+// maxHung limits the number of paths with hung calls. A call that hangs in the kernel occupies a
+// thread, and a Go program ends at 10,000 threads.
 const maxHung = 1000
 
-// Run keeps the node's objects up to date until ctx ends, then ends the running
-// calls, waits for them, closes the connections to drivers and returns nil. It may
-// be called once; no driver can register afterwards.
+// Run keeps the node's objects up to date until ctx ends. Then it cancels the running calls,
+// waits for them, closes the connections to drivers and returns nil. It may be called once. After
+// it, no driver can register.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.keepNode(ctx) })
@@ -137,9 +132,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// hold returns the driver of that name, which does not lose its connection before
-// release is called. Of several versions it is the newest. Without one the error is
-// an ErrNoDriver; it does not wait for one. release may be called once.
+// hold returns the newest registered driver with a name. The driver's connection stays open until
+// release is called; release may be called once. If there is no driver, the error is an
+// ErrNoDriver. hold does not wait.
 func (m *Manager) hold(name string) (d *driver, release func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,10 +150,10 @@ func (m *Manager) hold(name string) (d *driver, release func(), err error) {
 // DriverState is the state of one driver.
 type DriverState struct {
 	Name, Endpoint, Version string
-	// NodeID is the driver's name of this node.
+	// NodeID is the driver's ID for this node.
 	NodeID string
-	// Limit is the largest number of attached volumes of this driver on the node; 0
-	// if the driver has none.
+	// Limit is the maximum number of attached volumes of this driver on the node; 0 means no
+	// limit.
 	Limit int32
 }
 
@@ -175,8 +170,8 @@ func (m *Manager) Drivers() []DriverState {
 	return out
 }
 
-// Limit returns the largest number of volumes of a driver on the node; 0 if the
-// driver has none, or is not registered.
+// Limit returns the maximum number of volumes of a driver on the node; 0 if there is no limit, or
+// no such driver.
 func (m *Manager) Limit(name string) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,17 +181,16 @@ func (m *Manager) Limit(name string) int32 {
 	return 0
 }
 
-// VolumesInUse returns the attached volumes that pods use or wait for, sorted, for
-// the node's status. A controller does not detach volumes in the status.
+// VolumesInUse returns the attached volumes that pods use or wait for, sorted, for the node's
+// status. A controller does not detach these volumes.
 func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.inUse))
 }
 
-// use records whether pods use an attached volume. When the use ends, everything recorded
-// about the attachment is dropped: the next one may have another context and another
-// size.
+// use records whether pods use an attached volume. When the use ends, everything that is known
+// about the attachment is dropped, since the next one may have another context and another size.
 func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	m.mu.Lock()
 	was := m.inUse[volume]
@@ -211,14 +205,13 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 		delete(m.refused, volume)
 	}
 	m.mu.Unlock()
-	// Without the lock, as the callback may call VolumesInUse.
+	// Called without the lock, since InUse may call VolumesInUse.
 	if was != is {
 		m.cfg.InUse()
 	}
 }
 
-// Waits returns a line about the external events that the volumes of a pod wait
-// for, or "".
+// Waits returns one line about what the volumes of a pod wait for outside this package, or "".
 func (m *Manager) Waits(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -228,8 +221,7 @@ func (m *Manager) Waits(uid types.UID) string {
 	return ""
 }
 
-// waitsFor stores why a volume of a pod waits; "" for no wait. The text is for
-// people.
+// waitsFor records why a volume of a pod waits, as text for people; "" ends the wait.
 func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,22 +238,22 @@ func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	m.waits[uid][volume] = what
 }
 
-// alone returns the CSIDriver object that is used without a cluster: it allows
-// everything that a driver could ask for.
+// alone returns a CSIDriver object for use without a cluster. It allows everything that a driver
+// may need.
 func alone(name string, attaches bool) plugins.CSIDriver {
 	return plugins.CSIDriver{
 		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: plugins.FSGroupByType,
 	}
 }
 
-// missing stands for the CSIDriver object that a cluster does not have. Its values
-// are the API's defaults; pods' own volumes need an object that allows them.
+// missing returns a CSIDriver object for a driver that has none in the cluster. It has the API's
+// defaults, which do not allow inline volumes.
 func missing(name string) plugins.CSIDriver {
 	return plugins.CSIDriver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: plugins.FSGroupByType}
 }
 
-// object returns the CSIDriver object of a driver. An unreachable cluster is a
-// transient error: a guess could mount a volume without its attachment.
+// object returns the CSIDriver object of a driver. If the cluster cannot be reached, the error is
+// transient: with a guess, a volume could be mounted without its attachment.
 func (m *Manager) object(ctx context.Context, name string) (plugins.CSIDriver, error) {
 	if m.cfg.Cluster == nil {
 		m.mu.Lock()

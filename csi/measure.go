@@ -15,14 +15,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// maxIllnesses limits the entries of a volume's health in an event.
+// maxIllnesses limits the health entries of a volume that an event lists.
 const maxIllnesses = 4
 
-// Measure returns the usage of the volume from the driver if it has the capability,
-// and otherwise from the file system. Negative numbers of a driver count as
-// unknown. It also reads the volume's health from the driver (CSIVolumeHealth), and
-// sends a warning event to the pod if it is abnormal. It blocks until ctx ends at
-// most, and does not wait for other calls for the volume, since it changes nothing.
+// Measure returns the usage of the volume, from the driver if it has the capability, otherwise
+// from the file system. Negative numbers of a driver mean unknown. It also reads the volume's
+// health from the driver (CSIVolumeHealth), and sends a warning event about the pod if it is
+// abnormal. It returns at the end of ctx at the latest. It changes nothing, so it does not wait
+// for other calls for the volume.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
 	target := filepath.Join(v.Path, mountName)
@@ -31,7 +31,7 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		return volumemgr.Usage{}, err
 	}
 	d, release, err := m.hold(src.driver)
-	// A volume can be measured while its driver is away.
+	// Without its driver, the volume can still be measured by its file system.
 	if err != nil {
 		return m.statfs(ctx, target)
 	}
@@ -45,9 +45,9 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		m.examine(ctx, d, v, src, target, staging)
 	}
 	if !d.can.stats {
-		// A file system that hangs must not keep the connection of a driver that has
+		// The file system may hang, which must not keep open the connection of a driver that has
 		// deregistered.
-		release() // the file system may not answer
+		release() // before the file system is accessed
 		return m.statfs(ctx, target)
 	}
 	req := &spec.NodeGetVolumeStatsRequest{VolumeId: src.handle, VolumePath: target, StagingTargetPath: staging}
@@ -58,8 +58,8 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 	return usageOf(&resp, time.Now()), nil
 }
 
-// statfs reads the usage of a file system, which may hang: it returns when ctx
-// ends, and makes one such call at a time for each path.
+// statfs reads the usage of a file system, which may hang. It returns when ctx ends. For each
+// path it makes one call at a time.
 func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, error) {
 	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) {
 		u, err := diskusage.Statfs(path)
@@ -67,8 +67,8 @@ func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, err
 	})
 }
 
-// usageOf reads an answer. Bytes and inodes that it does not have are unknown, which
-// is -1; of several entries with one unit the last counts.
+// usageOf returns the usage in an answer. Missing bytes or inodes are -1. Of several entries with
+// the same unit, the last one counts.
 func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usage {
 	u := diskusage.Unknown()
 	u.At = now
@@ -84,8 +84,7 @@ func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usa
 	return volumemgr.Usage(u)
 }
 
-// quiet removes the health entries of a pod's volume. It is called when its
-// teardown begins.
+// quiet removes the health entry of a pod's volume when its teardown begins.
 func (m *Manager) quiet(v *volumemgr.Volume) {
 	m.waitsFor(v.UID, v.Name, "")
 	m.here(v.UID, nil, v.Name, false)
@@ -94,9 +93,9 @@ func (m *Manager) quiet(v *volumemgr.Volume) {
 	delete(m.ill, string(v.UID)+"/"+v.Name)
 }
 
-// examine reads the health of a volume from the driver, and sends a warning once
-// for each different answer. Without an answer the last one is kept. A volume that
-// recovers and becomes abnormal again is reported again.
+// examine reads the health of a volume from the driver, and sends one warning event for each
+// different answer. Without an answer, the last one is kept. A volume that recovers and becomes
+// abnormal again causes another event.
 func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, src source, target, staging string) {
 	req := &spec.NodeGetVolumeHealthRequest{VolumeId: src.handle, VolumePublishPath: target, StagingTargetPath: staging}
 	var resp spec.NodeGetVolumeHealthResponse
@@ -119,9 +118,9 @@ func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, s
 	}
 }
 
-// illness returns the abnormal health of a volume in one line; empty if it is well.
-// Unknown kinds are ignored, as the specification demands. Entries are sorted, so
-// that another order is no change.
+// illness describes the abnormal health of a volume in one line; "" if it is healthy. Unknown
+// kinds are ignored, as the specification requires. Entries are sorted, so that their order does
+// not matter.
 func illness(h *spec.VolumeHealth) string {
 	var out []string
 	for _, e := range h.GetHealthStatuses() {

@@ -9,12 +9,11 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics has the kubelet's metrics of CSI calls.
 type metrics struct{ calls *prometheus.HistogramVec }
 
-// newMetrics returns the metrics and registers them; without a registerer they are
-// not exported. Buckets are in seconds; those of 300 and 600 are the kubelet's and
-// stay empty, as calls end before.
+// newMetrics creates the metrics and registers them with reg, unless it is nil. Buckets are in
+// seconds. Those for 300 and 600 stay empty, since calls end earlier, but the kubelet has them.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "csi_operations_seconds", Help: "Duration of calls to CSI drivers.",
@@ -26,8 +25,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, promshare.Register(reg, m.calls)
 }
 
-// call observes the end of a call. Label migrated is always "false": it is not
-// known here whether a volume was translated.
+// call records the end of a call. The label migrated is always "false": it is not known here
+// whether a volume was translated.
 func (m *metrics) call(driver, method string, code codes.Code, took time.Duration) {
 	m.calls.WithLabelValues(driver, method, code.String(), "false").Observe(took.Seconds())
 }

@@ -15,20 +15,20 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// The node's objects in a cluster: the CSINode, and the labels and the annotation of
-// the Node. They follow the registered drivers; nothing else waits for them, as
-// volumes can be made while an API server is away.
+// The objects of this node in a cluster: the CSINode, and labels and an annotation of the Node.
+// They follow the registered drivers. Only Ready waits for them: volumes can be mounted while no
+// API server is reachable.
 
-// Pauses between two tries to make the node's objects right.
+// Pauses between two attempts to write the node's objects.
 const (
-	// The kubelet gives up after four tries and deregisters the driver; here tries go
-	// on, with longer and longer pauses.
+	// The kubelet gives up after four attempts and deregisters the driver. Here attempts
+	// continue, with increasing pauses.
 	firstNodeRetry = 10 * time.Millisecond // the kubelet's
 	lastNodeRetry  = time.Minute
 )
 
-// lookAtNode requests an update of the node's objects. It never blocks: several
-// requests are one update.
+// lookAtNode requests an update of the node's objects. It does not block. Several requests lead
+// to one update.
 func (m *Manager) lookAtNode() {
 	select {
 	case m.dirty <- struct{}{}:
@@ -36,9 +36,8 @@ func (m *Manager) lookAtNode() {
 	}
 }
 
-// wanted returns the drivers that the node's objects have to show, and those to
-// remove. Other drivers are kept: they may register again after a restart of the
-// agent.
+// wanted returns the drivers that the node's objects have to list, and those to remove. Other
+// drivers in the objects are kept: after a restart of the agent they may not have registered yet.
 func (m *Manager) wanted() (installed []plugins.CSINodeDriver, removed []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,9 +48,9 @@ func (m *Manager) wanted() (installed []plugins.CSINodeDriver, removed []string)
 	return installed, slices.Sorted(maps.Keys(m.gone))
 }
 
-// keepNode updates the node's objects at the start, whenever a driver registers or
-// deregisters, and again after each failure, until ctx ends. It writes all drivers
-// each time, so that no change can be lost.
+// keepNode updates the node's objects at the start, whenever a driver registers or deregisters,
+// and again after each failure, until ctx ends. Each update writes all drivers, so that no change
+// can be lost.
 func (m *Manager) keepNode(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return
@@ -65,7 +64,7 @@ func (m *Manager) keepNode(ctx context.Context) {
 		}
 		m.applied(removed, err)
 		if err != nil {
-			// A driver that registers does not wait for the end of the pause.
+			// A new registration ends the pause.
 			t := time.NewTimer(pause.Next())
 			select {
 			case <-ctx.Done():
@@ -83,8 +82,8 @@ func (m *Manager) keepNode(ctx context.Context) {
 	}
 }
 
-// applied stores the result of an update. After the first success the node is
-// ready, and InUse is called.
+// applied records the result of an update. After the first success the node is ready, and InUse
+// is called.
 func (m *Manager) applied(removed []string, err error) {
 	m.mu.Lock()
 	before, was := m.shown, m.trouble
@@ -92,7 +91,7 @@ func (m *Manager) applied(removed []string, err error) {
 	if err == nil {
 		m.shown = true
 		for _, name := range removed {
-			// The driver may have registered again during the update.
+			// Unless the driver has registered again during the update.
 			if m.drivers[name] == nil {
 				delete(m.gone, name)
 			}
@@ -108,8 +107,8 @@ func (m *Manager) applied(removed []string, err error) {
 	}
 }
 
-// Ready returns why the node is not ready for CSI volumes: its CSINode is not known
-// to exist, which the scheduler may require. Without a cluster it returns nil.
+// Ready returns an error while the node is not ready for CSI volumes: its CSINode may not exist
+// yet, which the scheduler may require. Without a cluster it returns nil.
 func (m *Manager) Ready() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,13 +128,12 @@ func (m *Manager) Trouble() error {
 	return m.trouble
 }
 
-// minUpdate is the shortest time between two questions for a driver's limit (that
-// of the API).
+// minUpdate is the shortest interval at which a driver's limit is read, as in the API.
 const minUpdate = 10 * time.Second
 
-// keepLimits reads the volume limits of drivers again, as often as their CSIDriver
-// objects demand. It checks the drivers at the shortest period that the API allows,
-// so that a changed object needs no restart.
+// keepLimits reads the volume limits of drivers again, at the intervals of their CSIDriver
+// objects. It checks at the shortest interval that the API allows, so that a changed object takes
+// effect without a restart.
 func (m *Manager) keepLimits(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return
@@ -153,8 +151,8 @@ func (m *Manager) keepLimits(ctx context.Context) {
 	}
 }
 
-// updateLimits calls the drivers that are due. asked is owned by keepLimits, and
-// has only drivers with an update period.
+// updateLimits reads the limits that are due. asked has the time of the last read, for drivers
+// with an update interval; keepLimits owns it.
 func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[string]time.Time) {
 	for _, d := range m.Drivers() {
 		o, err := m.cfg.Cluster.Driver(ctx, d.Name)
@@ -163,7 +161,7 @@ func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[str
 			continue
 		}
 		if last, ok := asked[d.Name]; !ok {
-			asked[d.Name] = now // its limit was read when it registered
+			asked[d.Name] = now // read when it registered
 		} else if now.Sub(last) >= max(o.UpdatePeriod, minUpdate) {
 			asked[d.Name] = now
 			m.Refresh(d.Name)
@@ -171,10 +169,10 @@ func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[str
 	}
 }
 
-// Refresh reads a driver's description of the node again, in the background, at
-// most once at a time for a driver. It is also called when a volume could not be
-// attached because the node is full: the scheduler needs the current limit. Unknown
-// drivers are ignored, and failures are logged.
+// Refresh reads a driver's description of the node again, in the background, one read at a time
+// for each driver. It is also called when a volume could not be attached because the node is
+// full, since the scheduler needs the current limit. Unknown drivers are ignored, and failures
+// are logged.
 func (m *Manager) Refresh(name string) {
 	d, release, err := m.hold(name)
 	if err != nil {
@@ -194,7 +192,8 @@ func (m *Manager) Refresh(name string) {
 	}()
 }
 
-// refresh is the question itself. An answer that has not changed writes nothing.
+// refresh calls the driver and stores its answer. An unchanged answer causes no update of the
+// node's objects.
 func (m *Manager) refresh(ctx context.Context, d *driver) error {
 	info, err := d.client.info(ctx)
 	if err != nil {
@@ -210,8 +209,8 @@ func (m *Manager) refresh(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// Why returns a line for people about why drivers are missing in the node's
-// objects; "" if none is.
+// Why says which drivers are missing in the node's objects, and why, in one line for people; ""
+// if none is missing.
 func (m *Manager) Why() string {
 	err := m.Trouble()
 	if err == nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// A driver's answer to NodeGetInfo. It becomes part of API objects: an answer that
-// is not valid in them fails the registration, so that the driver gets the error.
+// A driver's answer to NodeGetInfo. It becomes part of API objects. If it is not valid there, the
+// registration fails, and the driver gets the error.
 
-// Limits of the answer: a node ID of the CSI specification has 256 bytes, and the
-// segments of a topology become labels of the node.
+// Limits for the answer. A node ID may have 256 bytes in the CSI specification, and the segments
+// of a topology become labels of the node.
 const (
 	maxNodeID   = 256
 	maxSegments = 64
@@ -24,13 +24,13 @@ const (
 type nodeInfo struct {
 	id       string
 	topology map[string]string
-	// limit is the largest number of attached volumes; 0: the driver does not say.
+	// limit is the maximum number of attached volumes; 0 if the driver sets none.
 	limit    int32
-	negative bool // the limit was, and is ignored
+	negative bool // the driver's limit is negative, and ignored
 }
 
-// infoOf checks an answer. A negative limit is noted and does not count, as with the
-// kubelet; every other mistake is an error.
+// infoOf validates an answer. As in the kubelet, a negative limit is ignored; every other mistake
+// is an error.
 func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	n := nodeInfo{id: resp.GetNodeId()}
 	if n.id == "" || len(n.id) > maxNodeID {
@@ -40,8 +40,8 @@ func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	case limit < 0:
 		n.negative = true
 	default:
-		// The field of the CSINode has 32 bits, that of the answer 64.
-		n.limit = int32(min(limit, math.MaxInt32)) //nolint:gosec // it was cut
+		// The field of the CSINode has 32 bits, the field of the answer 64.
+		n.limit = int32(min(limit, math.MaxInt32)) //nolint:gosec // limited to 32 bits
 	}
 	t := resp.GetAccessibleTopology()
 	if t == nil {
@@ -63,8 +63,7 @@ func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	return n, nil
 }
 
-// driver is the driver's entry for the node's objects. The map is shared and
-// read-only.
+// driver returns the driver's entry for the node's objects. Its map is shared and read-only.
 func (n nodeInfo) driver(name string) plugins.CSINodeDriver {
 	return plugins.CSINodeDriver{Name: name, NodeID: n.id, Topology: n.topology, Limit: n.limit}
 }

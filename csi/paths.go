@@ -11,17 +11,16 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Where things are on disk, and how objects are named. All of it is the kubelet's and
-// must not change: volumes of pods that run are found by it.
+// Paths on disk and names of objects. All are the kubelet's and must not change, since volumes of
+// running pods are found by them.
 
-// pluginName is the kubelet's.
+// pluginName is the kubelet's name of the plugin.
 const pluginName = "kubernetes.io/csi"
 
-// Names in directories, the kubelet's: a machine can change from one to the other
-// with its pods running.
+// Names in directories. They are the kubelet's, so that a machine can change between agent and
+// kubelet with its pods running.
 const (
-	// The record is beside the mount point, which hides the content of its
-	// directory.
+	// The record is beside the mount point, since a mount hides the content of its directory.
 	recordName = "vol_data.json"
 	mountName  = "mount"
 	globalName = "globalmount"
@@ -29,12 +28,11 @@ const (
 	devName    = "dev"
 )
 
-// hashLength is how many characters a hash has.
+// hashLength is the number of characters of a hash.
 const hashLength = 2 * sha256.Size
 
-// hash is the SHA-256 of the parts put together, without anything between them, in
-// hexadecimal digits. Handles may have slashes and any length; names of directories
-// may not.
+// hash returns the SHA-256 of the concatenated parts, in hexadecimal. Handles may contain slashes
+// and have any length, which names of directories may not.
 func hash(s ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(s, "")))
 	return hex.EncodeToString(sum[:])
@@ -45,25 +43,25 @@ func (m *Manager) dir(elem ...string) string {
 	return filepath.Join(append([]string{m.cfg.Root, "plugins", pluginName}, elem...)...)
 }
 
-// stagingDir is where a volume with a file system is staged; its parent has its
-// record.
+// stagingDir returns the path at which a volume with a file system is staged. The record is in
+// its parent directory.
 func (m *Manager) stagingDir(driver, handle string) string {
 	return m.dir(driver, hash(handle), globalName)
 }
 
-// blockDir is a directory of block devices: "staging" has a file or directory for
-// each volume, "publish" a directory with a file for each pod. Every other name is a
-// volume's, with its record in "data".
+// blockDir returns a directory of block devices. "staging" has a file or directory for each
+// volume. "publish" has a directory for each volume, with a file for each pod. Other names are
+// those of volumes; they have the record in "data".
 func (m *Manager) blockDir(elem ...string) string {
 	return m.dir(append([]string{"volumeDevices"}, elem...)...)
 }
 
-// blockDevice begins the names of devices of volumeMode Block. Names of other devices
-// begin with that of their driver.
+// blockDevice is the prefix of device names for volumeMode Block. Other device names begin with
+// the driver's name.
 const blockDevice = "block/"
 
-// isBlock reports whether a volume is a block device. Without a spec it checks the
-// path: pods/UID/volumeDevices/PLUGIN/NAME.
+// isBlock reports whether a volume is a block device. Without a spec it checks the path,
+// pods/UID/volumeDevices/PLUGIN/NAME.
 func isBlock(v *volumemgr.Volume) bool {
 	if v.Spec != nil {
 		return v.Spec.Block()
@@ -71,8 +69,8 @@ func isBlock(v *volumemgr.Volume) bool {
 	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
 }
 
-// device returns the part of a volume that pods share. A file system is shared by
-// handle, so that two persistent volumes with the same handle are staged once.
+// device returns the part of a volume that pods share. A file system is identified by its handle,
+// so that two persistent volumes with the same handle are staged once.
 func (m *Manager) device(src source, name string) volumemgr.Device {
 	if src.block {
 		return m.blockDeviceOf(name)
@@ -80,20 +78,20 @@ func (m *Manager) device(src source, name string) volumemgr.Device {
 	return volumemgr.Device{Name: src.driver + "/" + hash(src.handle), Path: m.stagingDir(src.driver, src.handle)}
 }
 
-// blockDeviceOf is the device of a block volume, by the name of its persistent
+// blockDeviceOf returns the device of a block volume, which has the name of its persistent
 // volume.
 func (m *Manager) blockDeviceOf(name string) volumemgr.Device {
 	return volumemgr.Device{Name: blockDevice + name, Path: m.blockDir("staging", name)}
 }
 
-// ephemeralHandle is the handle of a volume that a pod brings itself.
+// ephemeralHandle returns the handle of an inline volume.
 func ephemeralHandle(uid, volume string) string { return "csi-" + hash(uid, volume) }
 
-// attachmentName is the name of the VolumeAttachment of a volume on a node. The
-// controller that makes the object computes it alike.
+// attachmentName returns the name of the VolumeAttachment of a volume on a node. The controller
+// that creates the object computes the same name.
 func attachmentName(handle, driver, node string) string { return "csi-" + hash(handle, driver, node) }
 
-// unique is how the node's status names a volume. A controller compares the names
+// unique returns the name of a volume in the node's status. A controller compares these names
 // byte by byte.
 func unique(driver, handle string) v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(pluginName + "/" + driver + "^" + handle)

@@ -17,15 +17,15 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// The plugin of the volume manager, and volumes with file systems. The manager makes
-// sure that no two operations on one volume of a pod overlap; package csi that no two
-// calls about one volume of a driver do.
+// The plugin for the volume manager, and volumes with file systems. The volume manager makes sure
+// that operations on one volume of one pod do not overlap. This package makes sure that calls to
+// a driver about one of its volumes do not overlap.
 
-// kindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
-// registers, or when its CSIDriver object does.
+// kindDriver is the kind of a [volumemgr.Ref] to a driver. The Ref changes when the driver
+// registers or its CSIDriver object changes.
 const kindDriver = "CSIDriver"
 
-// Plugin is the volume plugin for all drivers. It has no state of its own.
+// Plugin is the volume plugin for all CSI drivers. It has no state of its own.
 type Plugin struct{ m *Manager }
 
 var (
@@ -43,10 +43,10 @@ func (m *Manager) Plugin() Plugin { return Plugin{m} }
 // Name returns "kubernetes.io/csi".
 func (Plugin) Name() string { return pluginName }
 
-// Label returns the plugin's name with that of the driver, as in the kubelet.
+// Label returns the plugin's name together with the driver's, as in the kubelet.
 func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
-	// A device without a spec is one of an earlier process: its name begins with the
-	// driver's, but for block devices.
+	// Without a spec, the device was left by an earlier process. Its name begins with the
+	// driver's name, except for block devices.
 	name, _, staged := strings.Cut(d.Name, "/")
 	if s != nil {
 		if src, err := sourceOf(s, nil, ""); err == nil {
@@ -68,18 +68,17 @@ func (Plugin) Supports(s *volumemgr.Spec) bool {
 	return s.Volume.CSI != nil || csimigration.Supports(&s.Volume.VolumeSource)
 }
 
-// Times of operations: a wait for the attacher, and a call or two.
+// Deadlines of operations: the wait for an attachment, and one or two calls.
 const (
-	// attachTime is how long a volume may take to be attached; the kubelet waits as
-	// long.
+	// attachTime limits the wait for an attachment, as in the kubelet.
 	attachTime = 10 * time.Minute
-	// ownTime is longer than the two minutes of a call, so that an operation
-	// returns the result of its call, not a timeout of its own.
+	// ownTime is longer than the two minutes of a call, so that an operation returns the result
+	// of its call instead of its own timeout.
 	ownTime = 3 * time.Minute
 )
 
-// Deadline returns the deadline of an operation; calls have deadlines of their own.
-// Without a spec nothing is attached.
+// Deadline returns the deadline of an operation; calls have their own. Without a spec nothing is
+// attached.
 func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	if s == nil {
 		return 2 * ownTime
@@ -87,7 +86,7 @@ func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	return attachTime + 2*ownTime
 }
 
-// Sources returns the driver: volumes that wait for it continue when it registers.
+// Sources returns the driver, so that volumes that wait for it continue when it registers.
 func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	src, err := sourceOf(s, pod, pod.UID)
 	if err != nil {
@@ -96,17 +95,17 @@ func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	return []volumemgr.Ref{{Kind: kindDriver, Name: src.driver}}
 }
 
-// Stale returns false: a volume does not change with its pod.
+// Stale returns false, since the content does not depend on the pod's fields.
 func (Plugin) Stale(*volumemgr.Spec, *v1.Pod, *v1.Pod) bool { return false }
 
-// republishEvery is how often volumes are published again if their driver requires
-// it: about as often as in the kubelet, which does it at each sync of a pod. Tokens
-// that expire earlier shorten it.
+// republishEvery is how often volumes are published again if their driver requires it. The
+// kubelet does it about as often, at each sync of a pod. Tokens that expire earlier shorten the
+// interval.
 const republishEvery = time.Minute
 
-// SetUp publishes the volume at v.Path/mount. A volume that an earlier process
-// published is published again, which drivers have to expect. A driver that is not
-// registered is a transient error.
+// SetUp publishes the volume at v.Path/mount. A volume that an earlier process published is
+// published again, which drivers must support. If the driver is not registered, the error is
+// transient.
 func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
 	if err != nil {
@@ -117,7 +116,7 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 		return volumemgr.Result{}, err
 	}
 	result := volumemgr.Result{Path: filepath.Join(v.Path, mountName), ReadOnly: src.readOnly}
-	// Containers use it already, and the driver has nothing to renew.
+	// Containers use the volume already, and the driver has nothing to renew.
 	if v.Remount && !object.RequiresRepublish {
 		return result, nil
 	}
@@ -132,8 +131,9 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 	return result, nil
 }
 
-// publish publishes a volume with a file system: record, call, check, group. again
-// is the time until the next publication, for drivers that require it.
+// publish publishes a volume with a file system: it writes the record, calls the driver, checks
+// the result and sets the group. again is the time until the next publication, for drivers that
+// require it.
 func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {
@@ -141,7 +141,7 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	}
 	defer release()
 	target := filepath.Join(v.Path, mountName)
-	// Everything that can fail without the driver comes before the record.
+	// Everything that can fail without the driver comes before the record is written.
 	req, again, err := m.publication(ctx, v, src, object, d, target)
 	if err != nil {
 		return 0, err
@@ -149,26 +149,25 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	if d.can.stage && !src.ephemeral {
 		req.StagingTargetPath = m.stagingDir(src.driver, src.handle)
 	}
-	// Only a first attempt may be undone after a failure.
+	// Only the first publication may be undone after a failure.
 	_, before := readRecord(v.Path)
 	fresh := !v.Found && !v.Remount
-	// The record is written before the call, so that a teardown, even by another
-	// process, knows the driver.
+	// The record is written before the call, so that a teardown, even by another process, knows
+	// the driver.
 	if err := m.write(v.Path, m.recordOf(v, src, m.context(v, src, object))); err != nil {
 		return 0, m.undo(ctx, v, fresh && before != nil, err)
 	}
 	if err = m.call(ctx, d, src.handle, "NodePublishVolume", req, &spec.NodePublishVolumeResponse{}, req.Secrets); err != nil {
-		// After a final error the driver has nothing; a call that was not made
-		// changed nothing.
+		// After a final error, or if the driver was not called, nothing is published.
 		var answer *CallError
 		nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(before, fs.ErrNotExist)
 		return 0, m.undo(ctx, v, fresh && nothing, err)
 	}
-	// From here on the volume is mounted, and every failure is an ErrUncertain.
+	// From here on, the volume is mounted, so every failure is an ErrUncertain.
 	if err := m.published(ctx, src.driver, target); err != nil {
 		return 0, err
 	}
-	// A driver with VOLUME_MOUNT_GROUP got the group, and changes the files itself.
+	// A driver with VOLUME_MOUNT_GROUP has received the group, and changes the files itself.
 	if !v.Remount && !d.can.mountGroup && ownsFiles(src, object.FSGroupPolicy, v.FSGroup) {
 		if err := own(ctx, v, target); err != nil {
 			return 0, fmt.Errorf("fsGroup: %w: %w", err, volumemgr.ErrUncertain)
@@ -177,8 +176,8 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	return again, nil
 }
 
-// undo removes the directories of a failed publication if nothing is true: the
-// driver has no publication. It returns cause. It continues after the end of ctx.
+// undo returns cause. If nothing is true, the driver has no publication, and undo removes the
+// directories of the failed one. It continues after the end of ctx.
 func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -189,8 +188,8 @@ func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, c
 	return cause
 }
 
-// recordOf returns the record of a publication. Attachment is set also for volumes
-// that are not attached, as in the kubelet.
+// recordOf returns the record of a publication. As in the kubelet, Attachment is also set for
+// volumes that are not attached.
 func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record {
 	return record{
 		Volume: v.Name, Handle: src.handle, Driver: src.driver, Node: m.cfg.NodeName,
@@ -198,18 +197,17 @@ func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record
 	}
 }
 
-// TearDown undoes SetUp by the record, not the spec, which may have changed. It
-// succeeds only after the driver has, so that no volume is dropped that a driver
-// still has.
+// TearDown undoes SetUp. It uses the record, since the spec may have changed. It succeeds only
+// after the driver has succeeded, so that no volume is forgotten that the driver still has.
 func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	m := p.m
 	m.quiet(v)
 	rec, err := readRecord(v.Path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // it is written before the first call of the driver
+	case errors.Is(err, fs.ErrNotExist): // it is written before the first call to the driver
 		return m.removePublication(ctx, v.Path)
-	// For a pod that is known, the spec replaces the record; for others the mount
-	// point is unmounted without the driver.
+	// If the pod is known, the spec replaces the damaged record. Otherwise the mount point is
+	// unmounted without the driver.
 	case errors.Is(err, ErrRecord):
 		src, serr := source{}, err
 		if v.Spec != nil {
@@ -229,9 +227,9 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return m.removePublication(ctx, v.Path)
 }
 
-// unpublish calls the driver to undo a publication; a missing one is a success (CSI
-// specification). A driver that is not registered is a transient error: mount and
-// record are kept.
+// unpublish calls the driver to undo a publication; a missing publication is a success (CSI
+// specification). If the driver is not registered, the error is transient, and mount and record
+// are kept.
 func (m *Manager) unpublish(ctx context.Context, rec record, target string) error {
 	d, release, err := m.hold(rec.Driver)
 	if err != nil {
@@ -242,19 +240,18 @@ func (m *Manager) unpublish(ctx context.Context, rec record, target string) erro
 	return m.call(ctx, d, rec.Handle, "NodeUnpublishVolume", req, &spec.NodeUnpublishVolumeResponse{}, nil)
 }
 
-// call makes a call for a volume when no other one runs, and does not end it when
-// ctx ends. The caller holds d; the call holds it as well, since it may outlive the
-// caller.
+// call makes a call for a volume once no other one is running, and does not cancel it when ctx
+// ends. The caller holds d, and so does the call, since it may outlive the caller.
 func (m *Manager) call(ctx context.Context, d *driver, handle, method string, req, resp message, secrets map[string]string) error {
 	if err := m.cfg.step(); err != nil {
 		return transient(err)
 	}
-	d.calls.Add(1) // the caller holds it
+	d.calls.Add(1) // allowed, since the caller holds d
 	begun, err := m.flights.do(ctx, d.name+"^"+handle, d.name+": "+method, func(ctx context.Context) error {
 		defer d.calls.Done()
 		return d.client.node(ctx, method, req, resp, secrets)
 	})
-	// The function that would release it is never called.
+	// The function that would release d is never called.
 	if !begun {
 		d.calls.Done()
 	}

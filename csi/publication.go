@@ -18,11 +18,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// The request of a publication: everything that a driver gets beside the volume's
-// own attributes. It has secrets and tokens: never log it.
+// The request of a publication: everything that a driver gets in addition to the volume's own
+// attributes. It contains secrets and tokens; never log it.
 
-// publication returns the request to publish a volume, without the staging path,
-// and the time after which it has to be renewed. It changes nothing.
+// publication returns the request to publish a volume, without the staging path, and the time
+// after which it has to be renewed. It changes nothing.
 func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
 	if err := mayPublish(src, object); err != nil {
 		return nil, 0, transient(err)
@@ -42,8 +42,8 @@ func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src sour
 	}
 	switch {
 	case tokens == "":
-	// The object's field serviceAccountTokenInSecrets: drivers may log a volume's
-	// context, and do not log secrets.
+	// serviceAccountTokenInSecrets of the CSIDriver object: drivers may log a volume's context,
+	// but do not log secrets.
 	case object.TokensInSecrets:
 		if secrets == nil {
 			secrets = map[string]string{}
@@ -58,8 +58,8 @@ func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src sour
 	}, again, nil
 }
 
-// mountGroup returns the group for the driver to mount with; "" without
-// VOLUME_MOUNT_GROUP: then the files are changed here.
+// mountGroup returns the group that the driver has to mount with. It is "" without
+// VOLUME_MOUNT_GROUP; then the agent changes the files.
 func mountGroup(can abilities, v *volumemgr.Volume) string {
 	if !can.mountGroup || v.FSGroup == nil {
 		return ""
@@ -67,15 +67,15 @@ func mountGroup(can abilities, v *volumemgr.Volume) string {
 	return strconv.FormatInt(*v.FSGroup, 10)
 }
 
-// maxSecret is the most bytes that the secrets of a call may have: a Secret has
-// 1 MiB at most, a request of gRPC 4 MiB.
+// maxSecret limits the bytes of the secrets of a call. A Secret may have 1 MiB, a gRPC request 4
+// MiB.
 const maxSecret = 2 << 20
 
-// secrets returns the data of a Secret in a map that the caller owns; nil if none
-// is named. field names the reference in errors, which never have values.
+// secrets returns the data of a Secret in a map that the caller owns; nil if ref names none.
+// field is the name of the reference for errors, which never contain values.
 func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field string) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // no Secret is named
 	}
 	who := fmt.Sprintf("%s: Secret %s/%s", field, ref.Namespace, ref.Name)
 	if m.cfg.Secrets == nil {
@@ -96,13 +96,13 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 	return out, nil
 }
 
-// attached waits until a controller has attached the volume, and returns the
-// publish context of its attachment; nil for volumes that are not attached. It
-// blocks for attachTime at most. The result is stored until the volume is no longer
-// in use, so that staging and all publications wait only once.
+// attached waits until a controller has attached the volume, and returns the publish context of
+// the attachment; nil for volumes that are not attached. It blocks at most for attachTime. The
+// result is stored until the volume is no longer in use, so that staging and all publications
+// wait only once.
 func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object plugins.CSIDriver) (map[string]string, error) {
 	if src.ephemeral || !object.AttachRequired {
-		return nil, nil //nolint:nilnil // it is not attached
+		return nil, nil //nolint:nilnil // the volume is not attached
 	}
 	if m.cfg.Cluster == nil {
 		return nil, fmt.Errorf("driver %s wants its volumes attached by a controller, and this node stands alone", src.driver)
@@ -114,8 +114,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	if ok {
 		return known, nil
 	}
-	// Before the wait: a controller that is about to detach the volume sees that it
-	// is in use.
+	// Recorded before the wait, so that a controller that is about to detach the volume sees that
+	// it is in use.
 	m.use(name, true)
 	defer m.waitsFor(v.UID, v.Name, "")
 	note := func(what string) { m.waitsFor(v.UID, v.Name, "of driver "+src.driver+" waits for "+what) }
@@ -123,8 +123,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	defer done()
 	attachment := attachmentName(src.handle, src.driver, m.cfg.NodeName)
 	metadata, err := m.cfg.Cluster.Wait(ctx, plugins.Attachment{Name: attachment, Volume: name}, note)
-	// The scheduler used an outdated limit: it gets the current one, and the pod
-	// has to run elsewhere.
+	// The scheduler used an outdated limit. Publish the current one; the pod has to run
+	// elsewhere.
 	if errors.Is(err, plugins.ErrExhausted) {
 		m.Refresh(src.driver)
 		m.cfg.Exhausted(v.Pod, err)
@@ -141,10 +141,9 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	return metadata, nil
 }
 
-// tokensOf returns the tokens that a driver requires for the pod, as JSON by
-// audience, and the time after which they have to be renewed; "" if it requires
-// none. Drivers without tokens have again as well, if they require republishing
-// (requiresRepublish).
+// tokensOf returns the tokens that a driver requires for the pod, as JSON by audience; "" if it
+// requires none. again is the time after which the volume has to be published again, because
+// tokens expire or because of requiresRepublish.
 func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
 	if len(object.TokenRequests) == 0 || pod == nil {
@@ -161,11 +160,10 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSID
 	for _, r := range object.TokenRequests {
 		want := authv1.TokenRequestSpec{
 			ExpirationSeconds: r.ExpirationSeconds,
-			// The token dies with the pod.
+			// Bound to the pod: the token becomes invalid when the pod is deleted.
 			BoundObjectRef: &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 		}
-		// Without an audience the API server chooses its own; the key in the JSON is
-		// "".
+		// Without an audience, the API server chooses its own; the key in the JSON is "".
 		if r.Audience != "" {
 			want.Audiences = []string{r.Audience}
 		}
@@ -174,23 +172,23 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object plugins.CSID
 			return "", 0, fmt.Errorf("token with audience %q: %w", r.Audience, err)
 		}
 		out[r.Audience] = token{t.Value, t.Expires.UTC().Format(time.RFC3339)}
-		// A token that is due already must not cause a loop.
+		// At least a second, since a token that is already due would cause a loop.
 		again = min(again, max(t.Refresh, time.Second))
 	}
 	b, err := json.Marshal(out)
 	return string(b), again, err
 }
 
-// context returns the SELinux context to mount a volume with. It is "" unless only
-// this pod can have the volume, all its containers have the same context, and the
-// driver supports contexts. With "" the runtime relabels the files one by one,
-// which is slower and always right.
+// context returns the SELinux context to mount a volume with. It returns "" unless no other pod
+// can use the volume, all containers of the pod have the same context, and the driver supports
+// contexts. With "", the runtime relabels the files one by one, which is slower but always
+// correct.
 func (m *Manager) context(v *volumemgr.Volume, src source, object plugins.CSIDriver) string {
 	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {
 		return ""
 	}
 	sc := v.Pod.Spec.SecurityContext
-	// The pod itself demands relabelled files.
+	// The pod requests relabelling of files (seLinuxChangePolicy: Recursive).
 	if sc != nil && sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
 		return ""
 	}
@@ -203,14 +201,13 @@ func (m *Manager) context(v *volumemgr.Volume, src source, object plugins.CSIDri
 		if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
 			o = c.SecurityContext.SELinuxOptions
 		}
-		// A level that the runtime chooses is not known before the container is
-		// created.
+		// If the runtime chooses the level, it is unknown before the container is created.
 		if o == nil || o.Level == "" {
 			return ""
 		}
 		l, enabled := m.cfg.FileLabel(o)
-		// The label goes into a mount option in double quotes, which these characters
-		// would end.
+		// The label is passed in a mount option in double quotes, which these characters would
+		// end.
 		if !enabled || l == "" || strings.ContainsAny(l, "\"\n\x00") || i > 0 && l != label {
 			return ""
 		}

@@ -13,23 +13,23 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// vol_data.json, the record beside the mount of a volume. With it a volume can be
-// unmounted without any object of an API server.
+// vol_data.json, the record beside the mount of a volume. With it, a volume can be unmounted
+// without any API object.
 
-// record is the stored description of a volume: the kubelet's vol_data.json.
+// record is the content of vol_data.json, in the kubelet's format.
 type record struct {
-	Volume string // name of the volume, of a publication only
+	Volume string // name of the volume; only in a publication
 	Handle string
 	Driver string
-	// Node, Attachment and Ephemeral are of a publication as well, for a kubelet that
-	// takes over. Nothing here reads the first two.
+	// Node, Attachment and Ephemeral are also only in a publication, for a kubelet that takes
+	// over. The agent does not read the first two.
 	Node       string
 	Attachment string
 	Ephemeral  bool
-	Context    string // the SELinux context that it is mounted with
+	Context    string // the SELinux context of the mount
 }
 
-// Keys of vol_data.json, and the two values of the volume lifecycle mode.
+// Keys of vol_data.json, and the values of the volume lifecycle mode.
 const (
 	keyVolume     = "specVolID"
 	keyHandle     = "volumeHandle"
@@ -43,21 +43,20 @@ const (
 	lifecycleEphemeral  = "Ephemeral"
 )
 
-// Limits of a record and its values. A handle has 128 bytes by the CSI
-// specification; some drivers use more.
+// Limits for a record and its values. A handle may have 128 bytes in the CSI specification, but
+// some drivers use more.
 const (
 	// maxRecord and maxHandle are in bytes.
 	maxRecord = 64 << 10
 	maxHandle = 4 << 10
 )
 
-// ErrRecord means that a record is damaged. It is neither fs.ErrNotExist nor an
-// error of the disk: only a volume with a damaged record is unmounted without its
-// driver.
+// ErrRecord means that the content of a record is damaged. It differs from fs.ErrNotExist and
+// from disk errors: only a volume with a damaged record is unmounted without its driver.
 var ErrRecord = errors.New("the record of the volume is damaged")
 
-// parseRecord reads vol_data.json. Unknown keys are ignored, as those of another
-// version of the kubelet; every error is an ErrRecord.
+// parseRecord parses vol_data.json. Unknown keys are ignored, since another version of the
+// kubelet may have written them. Every error is an ErrRecord.
 func parseRecord(b []byte) (record, error) {
 	var m map[string]string
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -76,8 +75,7 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// check returns an error if the fields of a record cannot be used in calls and
-// paths.
+// check returns an error if a field of the record cannot be used in calls and paths.
 func (r record) check() error {
 	if err := checkDriver(r.Driver); err != nil {
 		return fmt.Errorf("%s: %w", keyDriver, err)
@@ -94,8 +92,8 @@ func checkHandle(handle string) error {
 	return nil
 }
 
-// encode makes vol_data.json of a record. Equal records have equal bytes. A record of
-// staging has the driver and the handle alone, and perhaps a context.
+// encode returns vol_data.json for a record. Equal records have equal bytes. A record of a staged
+// volume has only the driver, the handle and, if set, a context.
 func (r record) encode() ([]byte, error) {
 	m := map[string]string{keyHandle: r.Handle, keyDriver: r.Driver}
 	if r.Volume != "" {
@@ -110,8 +108,8 @@ func (r record) encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// readRecord reads the record in dir; fs.ErrNotExist if there is none. Links are
-// not followed, since pods can write nearby.
+// readRecord reads the record in dir; the error is fs.ErrNotExist if there is none. It does not
+// follow links, since pods can write nearby.
 func readRecord(dir string) (record, error) {
 	b, err := safefile.ReadFile(filepath.Join(dir, recordName), maxRecord)
 	if errors.Is(err, safefile.ErrNotRegular) || errors.Is(err, safefile.ErrTooLarge) {
@@ -127,9 +125,8 @@ func readRecord(dir string) (record, error) {
 	return r, nil
 }
 
-// writeRecord writes the record into dir, which is created. After a power failure
-// it is the old or the new one. An equal record is not written, since republishing
-// would write it each minute.
+// writeRecord creates dir and writes the record into it. A power failure leaves the old or the
+// new record. An equal record is not written, since republishing would write it each minute.
 func writeRecord(dir string, r record) error {
 	if have, err := readRecord(dir); err == nil && have == r {
 		return nil
@@ -145,8 +142,8 @@ func writeRecord(dir string, r record) error {
 	return d.Replace(recordName, b)
 }
 
-// removeRecord removes the record in dir, and temporary files of a crash. Missing
-// files are a success; both removals are tried.
+// removeRecord removes the record in dir, and temporary files of a crash. Missing files are not
+// an error. A failed removal does not prevent the other one.
 func removeRecord(dir string) error {
 	var errs []error
 	for _, name := range []string{recordName + durable.TempSuffix, recordName} {

@@ -18,24 +18,24 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Registration: a driver is used only after it has returned its capabilities. It
-// stays in the map of drivers as long as its socket is in the plugin directory.
+// Registration of drivers. A driver is used only after it has returned its capabilities. It is
+// listed as long as its socket is in the plugin directory.
 
 const (
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
 	// maxDriverName is the longest name of a driver (CSI specification).
 	maxDriverName = 63
-	// greetTime is how long a registration retries a driver that does not answer.
-	// The plugin manager tries its socket again later.
+	// greetTime limits how long a registration retries a driver that does not answer. Later, the
+	// plugin manager tries the socket again.
 	greetTime = 30 * time.Second
 )
 
-// driverName is the form of names of drivers (CSI specification, GetPluginInfo).
+// driverName matches valid names of drivers (CSI specification, GetPluginInfo).
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
 
-// checkDriver returns an error if the name of a driver is invalid. It becomes part
-// of paths, so that names from records and pods are checked as well.
+// checkDriver returns an error if the name of a driver is invalid. Names from records and pods
+// are checked too, since they become parts of paths.
 func checkDriver(name string) error {
 	if len(name) > maxDriverName || !driverName.MatchString(name) {
 		return fmt.Errorf("driver name is %.80q; want at most %d letters, digits, dashes and dots", name, maxDriverName)
@@ -43,22 +43,22 @@ func checkDriver(name string) error {
 	return nil
 }
 
-// Registrar adds drivers that another package finds, such as package pluginmgr for
-// the type CSIPlugin in its directory.
+// Registrar adds drivers that another package discovers, such as package pluginmgr with its type
+// CSIPlugin.
 type Registrar struct{ m *Manager }
 
 // Registrar returns a Registrar for this manager. It has no state of its own.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate returns an error if a driver would be refused. A registered driver of
-// the same name is replaced only by a higher version of the CSI specification: two
-// endpoints of one version would replace each other without end.
+// Validate returns an error if a driver would be rejected. A registered driver with the same name
+// is replaced only by one with a higher version of the CSI specification: two endpoints with the
+// same version would replace each other forever.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	_, err := r.validate(name, endpoint, versions)
 	return err
 }
 
-// validate is Validate, and returns the version that will be spoken.
+// validate is Validate, and returns the version to use.
 func (r Registrar) validate(name, endpoint string, versions []string) (version, error) {
 	var errs []error
 	if !filepath.IsAbs(endpoint) || len(endpoint) > maxSocketPath {
@@ -79,9 +79,9 @@ func (r Registrar) validate(name, endpoint string, versions []string) (version, 
 	return v, nil
 }
 
-// Register adds the driver behind a socket, after it has returned its capabilities
-// and its name of this node. It blocks until then, for greetTime at most. The
-// node's objects are updated in the background.
+// Register adds the driver behind a socket, after it has returned its capabilities and its ID for
+// this node. It blocks until then, at most for greetTime. The node's objects are updated in the
+// background.
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	v, err := r.validate(name, endpoint, versions)
 	if err != nil {
@@ -109,9 +109,8 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	return nil
 }
 
-// greet reads the driver's description before its first volume. A driver that
-// cannot be reached may have just started: greet retries for a while. Every other
-// error is final.
+// greet reads the driver's capabilities and node ID. A driver that cannot be reached may have
+// just started, so greet retries for a while. Every other error is final.
 func (m *Manager) greet(ctx context.Context, d *driver) error {
 	ctx, done := context.WithTimeout(ctx, greetTime)
 	defer done()
@@ -124,17 +123,17 @@ func (m *Manager) greet(ctx context.Context, d *driver) error {
 	}
 }
 
-// ask fills in d, which is not shared yet.
+// ask sets the fields of d, which is not shared yet.
 func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 	if d.can, err = d.client.abilities(ctx); err != nil {
 		return err
 	}
 	d.info, err = d.client.info(ctx)
-	// In a cluster the CSIDriver object says whether volumes are attached.
+	// In a cluster, the CSIDriver object says whether volumes are attached.
 	if m.cfg.Cluster != nil {
 		return err
 	}
-	if is(err, codes.Unimplemented) { // its name for the node is not needed without a cluster
+	if is(err, codes.Unimplemented) { // without a cluster, the node ID is not needed
 		err = nil
 	}
 	if err == nil {
@@ -143,13 +142,13 @@ func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 	return err
 }
 
-// take makes d the used driver of its name, after checking again for others.
+// take makes d the driver in use for its name, unless a newer one has registered meanwhile.
 // Volumes that wait for the driver continue.
 func (m *Manager) take(d *driver) error {
 	m.mu.Lock()
 	if m.flights.base.Err() != nil {
 		m.mu.Unlock()
-		return errEnded // Run has closed all connections already
+		return errEnded // Run has already closed all connections
 	}
 	all := m.drivers[d.name]
 	if all == nil {
@@ -172,8 +171,8 @@ func (m *Manager) take(d *driver) error {
 	return nil
 }
 
-// Deregister removes the driver at an endpoint. Running calls are not cancelled. An
-// older version that is still registered is used instead.
+// Deregister removes the driver at an endpoint. Running calls are not cancelled. If an older
+// version is still registered, it is used from then on.
 func (r Registrar) Deregister(name, endpoint string) {
 	m := r.m
 	m.mu.Lock()
@@ -187,7 +186,7 @@ func (r Registrar) Deregister(name, endpoint string) {
 		m.mu.Unlock()
 		return
 	}
-	// The driver is removed from the list before the wait: no new call gets it.
+	// The driver is removed from the list before the wait, so that no new call gets it.
 	d := all.list[at]
 	all.list = slices.Delete(all.list, at, at+1)
 	if len(all.list) == 0 {
@@ -197,7 +196,7 @@ func (r Registrar) Deregister(name, endpoint string) {
 	m.mu.Unlock()
 	m.log.Info("driver deregistered", zap.String("driver", name), zap.String("endpoint", endpoint))
 	m.lookAtNode()
-	// After the end of Run there are no calls to wait for.
+	// After the end of Run, there are no calls to wait for.
 	if !m.flights.enter() {
 		_ = d.client.close()
 		return

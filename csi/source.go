@@ -16,31 +16,30 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/plugins"
 )
 
-// The volume as a driver gets it, computed from a spec. Nothing here calls a driver
+// The description of a volume for its driver, computed from a spec. Nothing here calls a driver
 // or reads the disk.
 
 // source is the description of a volume for its driver.
 type source struct {
-	// handle is the driver's name of the volume; that of a pod's own volume is made
-	// from the pod's UID and the volume's name.
+	// handle is the driver's name for the volume. For an inline volume it is computed from the
+	// pod's UID and the volume's name.
 	driver, handle string
-	ephemeral      bool // a pod's own, without persistent volume
+	ephemeral      bool // inline, without a persistent volume
 	readOnly       bool
 	block          bool
 	fsType         string
-	attributes     map[string]string // shared
-	// options are mount options of the persistent volume; modes its access modes.
+	attributes     map[string]string // shared, read-only
+	// options are the mount options of the persistent volume, and modes its access modes.
 	options []string
 	modes   []v1.PersistentVolumeAccessMode
 
-	// The Secrets for each kind of call; nil or without a name: none.
+	// The Secrets for the kinds of calls. If nil or without a name, there is none.
 	stage, publish, expand *v1.SecretReference
 }
 
-// sourceOf reads a spec. Volumes of former in-tree drivers are translated to their
-// CSI drivers. pod may be nil: then a pod's inline volume has no Secret. After an
-// error the source may be incomplete. Errors are permanent until the objects
-// change.
+// sourceOf returns the source in a spec. Volumes of former in-tree drivers are translated to
+// their CSI drivers. If pod is nil, an inline volume has no Secret. After an error the source may
+// be incomplete. An error is permanent until the objects change.
 func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	s, err := translated(s, pod)
 	if err != nil {
@@ -64,14 +63,14 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 		if c.FSType != nil {
 			src.fsType = *c.FSType
 		}
-		// A pod can name only a Secret of its own namespace.
+		// A pod can name only Secrets in its own namespace.
 		if r := c.NodePublishSecretRef; r != nil && pod != nil {
 			src.publish = &v1.SecretReference{Namespace: pod.Namespace, Name: r.Name}
 		}
 	default:
 		return src, errors.New("the volume has no csi source")
 	}
-	// Both become part of paths or requests, and the objects are not trusted.
+	// Both become parts of paths or requests, and the objects are not trusted.
 	err = errors.Join(checkDriver(src.driver), checkHandle(src.handle))
 	if n := size(src.attributes); n > maxContext {
 		err = errors.Join(err, fmt.Errorf("volumeAttributes have %d bytes; want at most %d", n, maxContext))
@@ -79,10 +78,9 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	return src, err
 }
 
-// translated returns a spec with a CSI source in place of a former in-tree one;
-// others are returned unchanged. Objects are shared and never changed. A pod's
-// inline volume of a former in-tree driver becomes a persistent one without a
-// claim.
+// translated returns a spec with a CSI source if it has one of a former in-tree driver; otherwise
+// the same spec. Objects are shared and not modified. An inline volume of a former in-tree driver
+// becomes a persistent volume without a claim.
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
 	case s.PersistentVolume != nil:
@@ -104,11 +102,11 @@ func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	return s, nil
 }
 
-// maxContext limits the bytes of the maps of a volume that drivers get. The CSI
-// specification has 4 KiB each, which not all drivers keep to.
+// maxContext limits the bytes of a volume's maps that drivers get. The CSI specification allows 4
+// KiB for each, but not all drivers respect that.
 const maxContext = 256 << 10
 
-// size is the length of all keys and values, in bytes.
+// size returns the length of all keys and values, in bytes.
 func size(m map[string]string) int {
 	n := 0
 	for k, v := range m {
@@ -117,13 +115,11 @@ func size(m map[string]string) int {
 	return n
 }
 
-// accessMode returns the access mode to request of a driver: the widest of several,
-// as the pod may use any of them, and ReadWriteOnce without modes. The modes
-// SINGLE_NODE_*_WRITER are only for drivers with the capability
-// SINGLE_NODE_MULTI_WRITER.
+// accessMode returns the access mode to request from a driver: the widest of modes, since the pod
+// may use any of them, or ReadWriteOnce without modes. The modes SINGLE_NODE_*_WRITER require the
+// capability SINGLE_NODE_MULTI_WRITER.
 func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.VolumeCapability_AccessMode_Mode {
-	// ReadWriteOnce is of a node and not of a pod: several pods of the node may
-	// write.
+	// ReadWriteOnce restricts nodes, not pods: several pods of the node may write.
 	has := func(m v1.PersistentVolumeAccessMode) bool { return slices.Contains(modes, m) }
 	switch {
 	case has(v1.ReadWriteMany):
@@ -142,16 +138,15 @@ func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.Vo
 	}
 }
 
-// capability returns the volume capability of requests. group is set only for a
-// driver that mounts with a group. Block devices have neither a file system type
-// nor mount options.
+// capability returns the volume capability for requests. group is set only for a driver that
+// mounts with a group. Block devices have neither a file system type nor mount options.
 func (s source) capability(can abilities, group, context string) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.modes, can.multiWriter)}}
 	if s.block {
 		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
 		return c
 	}
-	// The options are shared with the source; the context is added to a copy.
+	// The options are shared, so the context is appended to a copy.
 	flags := s.options
 	if context != "" {
 		flags = append(slices.Clone(flags), fmt.Sprintf("context=%q", context))
@@ -162,9 +157,9 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 	return c
 }
 
-// mayPublish returns an error if a driver's volumeLifecycleModes exclude the
-// volume. A driver that does not support inline volumes could mistake their
-// attributes, which users write, for those of an administrator.
+// mayPublish returns an error if volumeLifecycleModes of the driver exclude the volume. Users
+// write the attributes of inline volumes. A driver without support for inline volumes could take
+// them for attributes that an administrator wrote.
 func mayPublish(s source, o plugins.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {
@@ -176,16 +171,16 @@ func mayPublish(s source, o plugins.CSIDriver) error {
 	return fmt.Errorf("driver %s makes no %s volumes: volumeLifecycleModes of its CSIDriver do not have %s", s.driver, strings.ToLower(kind), kind)
 }
 
-// ownsFiles reports whether the agent has to change the files of a volume to the
-// pod's fsGroup, by the kubelet's rules. Volumes that several nodes write are
-// changed only with the policy File.
+// ownsFiles reports whether the agent has to change the files of a volume to the pod's fsGroup;
+// the rules are the kubelet's. Volumes that several nodes may write are changed only with the
+// policy File.
 func ownsFiles(s source, policy plugins.FSGroupPolicy, group *int64) bool {
 	switch {
 	case group == nil || s.readOnly || s.block:
 		return false
 	case policy == plugins.FSGroupFile:
 		return true
-	// Without a type of file system the volume may have no owners of files at all.
+	// Without a file system type, the volume may have no file owners at all.
 	case policy == plugins.FSGroupNone || s.fsType == "":
 		return false
 	case s.ephemeral:
@@ -194,8 +189,7 @@ func ownsFiles(s source, policy plugins.FSGroupPolicy, group *int64) bool {
 	return slices.Contains(s.modes, v1.ReadWriteOnce) || slices.Contains(s.modes, v1.ReadWriteOncePod)
 }
 
-// Keys that are added to a volume's context, in the form that Kubernetes' drivers
-// expect.
+// Keys that are added to a volume's context. Kubernetes' drivers expect these names.
 const (
 	keyPodName        = "csi.storage.k8s.io/pod.name"
 	keyPodNamespace   = "csi.storage.k8s.io/pod.namespace"
@@ -205,10 +199,9 @@ const (
 	keyTokens         = "csi.storage.k8s.io/serviceAccount.tokens"
 )
 
-// volumeContext returns the volume context for a driver in a map that the caller
-// owns: attributes are shared with API objects. Keys about the pod replace
-// attributes of the same name: otherwise a volume could claim to belong to another
-// pod.
+// volumeContext returns the volume context for a driver in a map that the caller owns; attributes
+// are shared with API objects. Keys about the pod override attributes with the same name, so that
+// a volume cannot claim to belong to another pod.
 func volumeContext(s source, pod *v1.Pod, podInfo bool) map[string]string {
 	out := make(map[string]string, len(s.attributes)+6)
 	for k, v := range s.attributes {

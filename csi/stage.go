@@ -15,14 +15,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Staging: the mount of a volume that the pods of a node share, below ROOT/plugins.
-// Its record is in the directory above the mount; that of a block device is beside.
-// The record is written before NodeStageVolume and removed after NodeUnstageVolume,
-// so that every volume that a driver may have staged has one.
+// Staging: the mount below ROOT/plugins that all pods of a node with the volume share. The record
+// is in the parent directory of the mount; for a block device it is in a directory beside it. The
+// record is written before NodeStageVolume and removed after NodeUnstageVolume, so that every
+// volume that a driver may have staged has one.
 
-// Device returns the part of a persistent volume that pods share: its staging path,
-// if the driver stages volumes. An inline volume has none. Without a spec it reads
-// the record; it calls no driver.
+// Device returns the part of a persistent volume that pods share: its staging path, if the driver
+// stages volumes. An inline volume has none. Without a spec, Device reads the record. It calls no
+// driver.
 func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -31,14 +31,14 @@ func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 		}
 		return p.m.device(src, v.Name), nil
 	}
-	// A volume of an earlier process: only its path is known.
+	// An earlier process left the volume: only its path is known.
 	dir, block := v.Path, isBlock(v)
 	if block {
 		dir = p.m.blockDir(v.Name, dataName)
 	}
 	rec, err := readRecord(dir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && !block: // nothing was published yet
+	case errors.Is(err, fs.ErrNotExist) && !block: // nothing has been published yet
 		return volumemgr.Device{}, nil
 	case block:
 		if err == nil {
@@ -50,29 +50,27 @@ func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	case rec.Ephemeral:
 		return volumemgr.Device{}, nil
 	}
-	// Until all is taken down, no controller may detach it.
+	// No controller may detach the volume before everything is unmounted.
 	p.m.use(unique(rec.Driver, rec.Handle), true)
 	return p.m.device(source{driver: rec.Driver, handle: rec.Handle}, v.Name), nil
 }
 
-// Limits of the number of directories that are read.
+// Limits for the number of directories that are read.
 const (
 	maxDrivers = 1024
 	maxVolumes = 1 << 16
 )
 
-// Devices returns the volumes that may be staged: one for each directory, also if
-// it is empty because the process ended. It is called once, at the start;
-// UnmountDevice unmounts those that no pod uses. With an error it returns the
-// devices that could be read.
+// Devices returns the volumes that may be staged: one for each directory, even if it is empty
+// because a process ended too early. It is called once, at the start; UnmountDevice unmounts
+// those that no pod uses. With an error, it returns the devices that could be read.
 func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	m := p.m
 	names, err := list(m.dir(), maxDrivers)
 	errs := []error{err}
 	var out []volumemgr.Device
 	for _, driver := range names {
-		// Block devices have a directory beside those of the drivers; other names
-		// are ignored.
+		// Block devices have a directory beside those of the drivers. Other names are ignored.
 		if driver == "volumeDevices" || checkDriver(driver) != nil {
 			continue
 		}
@@ -83,7 +81,7 @@ func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 			if err == nil {
 				m.use(unique(rec.Driver, rec.Handle), true)
 			}
-			// Directories are named by the hash of a handle. Any other directory
+			// The directory of a volume is named by the hash of its handle. Any other directory
 			// must contain a record or a mount point to count as a volume.
 			if err == nil || errors.Is(err, ErrRecord) || len(sum) == hashLength || exists(m.dir(driver, sum, globalName)) {
 				out = append(out, volumemgr.Device{Name: driver + "/" + sum, Path: m.dir(driver, sum, globalName)})
@@ -104,15 +102,14 @@ func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	return out, errors.Join(errs...)
 }
 
-// list returns the names in a directory, at most limit of them; none if it is
-// missing.
+// list returns at most limit names in a directory; none if it does not exist.
 func list(dir string, limit int) ([]string, error) {
 	names, err := safefile.Names(dir, limit)
 	return names, gone(err)
 }
 
-// exists reports whether a path exists, without accessing a file system mounted on
-// it. It reads the directory above: a stat could hang.
+// exists reports whether a path exists. It reads the parent directory instead of the path itself,
+// since a stat of a mounted file system could hang.
 func exists(path string) bool {
 	entries, err := safefile.Names(filepath.Dir(path), maxVolumes)
 	if err != nil {
@@ -126,10 +123,9 @@ func exists(path string) bool {
 	return false
 }
 
-// MountDevice waits until the volume is attached, if its driver requires that, and
-// stages it, if the driver stages volumes. A driver that is not registered is a
-// transient error even before the wait: the pod's event should name the driver and
-// not the attachment.
+// MountDevice waits until the volume is attached, if its driver requires that, and stages it, if
+// its driver stages volumes. If the driver is not registered, it returns a transient error
+// without waiting, so that the pod's event names the driver and not the attachment.
 func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error) {
 	m := p.m
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -161,7 +157,7 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	if err != nil {
 		return transient(err)
 	}
-	release() // the wait may be long; the driver that is registered then is used
+	release() // not held during a long wait; the driver that is registered afterwards is used
 	attached, err := m.attached(ctx, v, src, object)
 	if err != nil {
 		return err
@@ -171,8 +167,8 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 		return transient(err)
 	}
 	defer release()
-	// A block device has a record even if it is not staged: its publications have no
-	// records of their own.
+	// A block device has a record even if it is not staged, since its publications have no
+	// records.
 	if !d.can.stage && !src.block {
 		return nil
 	}
@@ -180,8 +176,7 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	if err != nil {
 		return transient(err)
 	}
-	// A context is one of the whole mount, so staging needs it and the publications
-	// as well.
+	// A context applies to the whole mount, so staging and publications need the same one.
 	label := m.context(v, src, object)
 	if err := m.write(dir, record{Handle: src.handle, Driver: src.driver, Context: label}); err != nil {
 		return m.unstaged(ctx, dir, path, src.block, errors.Is(staged, fs.ErrNotExist) && !v.Found, err)
@@ -200,15 +195,15 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	if err == nil {
 		return nil
 	}
-	// Nothing is there if the driver has given up, or if the call was never made and
-	// no earlier one had been.
+	// Nothing is staged if the driver returned a final error, or if neither this call nor an
+	// earlier one was made.
 	var answer *CallError
 	nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(staged, fs.ErrNotExist)
 	return m.unstaged(ctx, dir, path, src.block, nothing && !v.Found, err)
 }
 
-// staging is where a volume is staged, and the directory of its record. A file
-// system's place is named by its handle, a block device's by its persistent volume.
+// staging returns the path at which a volume is staged, and the directory of its record. The path
+// has the handle's hash for a file system, and the persistent volume's name for a block device.
 func (m *Manager) staging(src source, name string) (dir, path string) {
 	if src.block {
 		return m.blockDir(name, dataName), m.blockDir("staging", name)
@@ -217,8 +212,8 @@ func (m *Manager) staging(src source, name string) (dir, path string) {
 	return filepath.Dir(path), path
 }
 
-// makeDir creates a directory that may already be a mount point: it does not access
-// the file system mounted there, which may hang.
+// makeDir creates a directory. It may already be a mount point, so makeDir does not access a file
+// system mounted there, which may hang.
 func makeDir(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
@@ -229,9 +224,8 @@ func makeDir(path string) error {
 	return nil
 }
 
-// unstaged removes the directories of a failed staging if nothing is true: the
-// driver has staged nothing. It returns cause. If the removal fails, the result is
-// uncertain, so that UnmountDevice is called.
+// unstaged returns cause. If nothing is true, the driver has staged nothing, and unstaged removes
+// the directories. If that fails, the result is uncertain, so that UnmountDevice is called.
 func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -242,10 +236,9 @@ func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing
 	return cause
 }
 
-// removeStaging removes the directories of an unstaged volume, the mount point
-// first and the record after it. Those of a block device are removed when no pod
-// uses it. It returns an error for a mount or a directory that is not empty, and
-// keeps it.
+// removeStaging removes the directories of an unstaged volume, first the mount point, then the
+// record. Those of a block device are removed when no pod uses it. If there is a mount or a
+// directory that is not empty, it is kept, and the error says so.
 func (m *Manager) removeStaging(ctx context.Context, dir, path string, block bool) error {
 	if err := m.removeTarget(ctx, path); err != nil {
 		return err
@@ -265,15 +258,15 @@ func (m *Manager) removeStaging(ctx context.Context, dir, path string, block boo
 	return m.remove(top)
 }
 
-// UnmountDevice unstages the volume by its record. It returns an error while a pod
-// has it mounted.
+// UnmountDevice unstages the volume by its record. It returns an error while a pod has the volume
+// mounted.
 func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	m := p.m
 	name, block := strings.CutPrefix(dev.Name, blockDevice)
 	dir := filepath.Dir(dev.Path)
 	if block {
 		dir = m.blockDir(name, dataName)
-		// Publications go before staging (CSI specification).
+		// Publications have to be removed before staging (CSI specification).
 		if err := m.unmapLeft(ctx, name); err != nil {
 			return err
 		}
@@ -298,8 +291,8 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	case err != nil:
 		return err
 	}
-	// The kernel's table and not the manager's memory: a mount of a pod that is not
-	// known also uses the volume.
+	// The kernel's mount table is checked, not the manager's memory, since a pod that is not
+	// known may use the volume too.
 	if used, err := m.users(ctx, dev.Path); err != nil {
 		return err
 	} else if len(used) > 0 {
@@ -310,8 +303,7 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 		return transient(err)
 	}
 	defer release()
-	// Without the directory the driver has never been called, or has answered
-	// already.
+	// Without the directory, the driver was never called, or has already unstaged the volume.
 	if d.can.stage && exists(dev.Path) {
 		req := &spec.NodeUnstageVolumeRequest{VolumeId: rec.Handle, StagingTargetPath: dev.Path}
 		if err := m.call(ctx, d, rec.Handle, "NodeUnstageVolume", req, &spec.NodeUnstageVolumeResponse{}, nil); err != nil {
@@ -325,10 +317,9 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	return nil
 }
 
-// forget removes from inUse a volume of which only the device is known, because it
-// was never staged or its record is damaged. The handle is not known either: the
-// device of a file system has its hash, that of a block device the name that
-// MountDevice stored.
+// forget removes a volume from inUse of which only the device is known, because it was never
+// staged or its record is damaged. Its handle is unknown too: the device's name has the handle's
+// hash for a file system. For a block device, MountDevice stored the name.
 func (m *Manager) forget(dev volumemgr.Device) {
 	for _, name := range m.VolumesInUse() {
 		driver, handle, ok := strings.Cut(strings.TrimPrefix(string(name), pluginName+"/"), "^")

@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// version is one of the CSI specification that a driver speaks. The zero value is
-// lower than any that is spoken here.
+// version is a version of the CSI specification. The zero value is lower than any supported
+// version.
 type version struct{ major, minor, patch int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.patch) }
 
-// compare returns -1, 0 or 1, as numbers and not as text: 1.10 is higher than 1.9.
+// compare returns -1, 0 or 1. It compares numbers, not text: 1.10 is higher than 1.9.
 func (v version) compare(w version) int {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
-// parseVersion reads a version such as "1.0.0" or "v1.2". A suffix after a dash or
-// a plus is ignored. It returns false for anything else; a driver may list such
-// texts beside versions.
+// parseVersion parses a version such as "1.0.0" or "v1.2". It ignores a suffix after a dash or a
+// plus. It returns false for anything else, which drivers may list too.
 func parseVersion(s string) (version, bool) {
 	s = strings.TrimPrefix(s, "v")
 	if i := strings.IndexAny(s, "-+"); i >= 0 {
@@ -41,8 +40,8 @@ func parseVersion(s string) (version, bool) {
 	return version{n[0], n[1], n[2]}, true
 }
 
-// newest returns the highest supported version, which is 1.x. Texts that are no
-// versions are ignored.
+// newest returns the highest supported version, which is a 1.x. It ignores texts that are not
+// versions.
 func newest(versions []string) (version, error) {
 	var best version
 	for _, s := range versions {
@@ -51,7 +50,7 @@ func newest(versions []string) (version, error) {
 		}
 	}
 	if best.major != 1 {
-		const some = 8 // that are named
+		const some = 8 // number of versions in the error
 		return best, fmt.Errorf("supported versions are %.64q; want one of 1.x among them", versions[:min(len(versions), some)])
 	}
 	return best, nil

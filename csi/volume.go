@@ -2,12 +2,12 @@ package csi
 
 import "github.com/nodewright/nodewright/volumemgr"
 
-// Volume names a volume of a driver. The handle is the driver's own name for it.
+// Volume identifies a volume of a driver. The handle is the driver's name for it.
 type Volume struct{ Driver, Handle string }
 
-// VolumeOf returns the driver and handle of a persistent volume; false if it is not
-// a CSI volume. Volumes of former in-tree drivers have the names of their CSI
-// drivers. Inline volumes of pods have none.
+// VolumeOf returns the driver and handle of a persistent volume; false if it is not a CSI volume.
+// For volumes of former in-tree drivers, it returns their CSI drivers. It returns false for
+// inline volumes.
 func VolumeOf(s *volumemgr.Spec) (Volume, bool) {
 	if s.PersistentVolume == nil || !(Plugin{}).Supports(s) {
 		return Volume{}, false
