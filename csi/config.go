@@ -22,13 +22,13 @@ import (
 
 // Secrets returns the content of Secrets.
 type Secrets interface {
-	// Secret returns the data of a Secret, or storage.ErrNotFound. The map is shared and not
+	// Secret returns the data of a Secret, or plugins.ErrNotFound. The map is shared and not
 	// modified. Secret is called without locks. It may call a server, and must return when ctx
 	// ends.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
-// Tokens issues tokens of service accounts. tokens.Cache implements it.
+// Tokens issues tokens of service accounts. plugins.TokenCache implements it.
 type Tokens interface {
 	// Token returns a valid token, and the time after which it should be renewed. It is called at
 	// each publication of a volume whose driver requires tokens.
