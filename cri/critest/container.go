@@ -70,8 +70,8 @@ func (r *Runtime) create(sandboxID string, conf *runtimeapi.ContainerConfig) (st
 		return "", notFound("sandbox", sandboxID)
 	}
 	m := conf.GetMetadata()
-	for _, c := range r.containers {
-		if o := c.conf.GetMetadata(); c.sandbox == s && o.GetName() == m.GetName() && o.GetAttempt() == m.GetAttempt() {
+	for _, c := range s.has {
+		if o := c.conf.GetMetadata(); o.GetName() == m.GetName() && o.GetAttempt() == m.GetAttempt() {
 			return "", status.Errorf(codes.Unknown, "failed to reserve container name: name is reserved for %q", c.id)
 		}
 	}
@@ -92,6 +92,7 @@ func (r *Runtime) create(sandboxID string, conf *runtimeapi.ContainerConfig) (st
 		c.steps, c.memory = slices.Clone(w.Steps), w.Memory
 	}
 	r.containers[c.id] = c
+	s.has = append(s.has, c)
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, s)
 	return c.id, nil
 }
@@ -352,7 +353,7 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 			return err
 		}
 		c.end(137, "Error")
-		delete(r.containers, id)
+		c.forget()
 		r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, c.sandbox)
 	}
 	r.mu.Unlock()
@@ -381,6 +382,12 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 	}
 	slices.SortFunc(out, func(a, b *runtimeapi.Container) int { return strings.Compare(b.GetId(), a.GetId()) })
 	return out, leave()
+}
+
+// forget takes a container out of the runtime.
+func (c *container) forget() {
+	delete(c.r.containers, c.id)
+	c.sandbox.has = slices.DeleteFunc(c.sandbox.has, func(o *container) bool { return o == c })
 }
 
 func nano(t time.Time) int64 {

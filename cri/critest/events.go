@@ -58,10 +58,8 @@ func (r *Runtime) emit(kind runtimeapi.ContainerEventType, id string, s *sandbox
 	ev := &runtimeapi.ContainerEventResponse{
 		ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano(), PodSandboxStatus: s.status(),
 	}
-	for _, c := range r.containers {
-		if c.sandbox == s {
-			ev.ContainersStatuses = append(ev.ContainersStatuses, c.status())
-		}
+	for _, c := range s.has {
+		ev.ContainersStatuses = append(ev.ContainersStatuses, c.status())
 	}
 	for st := range r.streams {
 		st.put(ev)

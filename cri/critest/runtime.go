@@ -25,6 +25,7 @@ type Runtime struct {
 	mu         sync.Mutex
 	next       int
 	sandboxes  map[string]*sandbox
+	names      map[sandboxName]*sandbox // sandboxes
 	containers map[string]*container
 	images     map[string]*runtimeapi.Image // on the node, by ID
 	registry   map[string]*runtimeapi.Image // what can be pulled, by name
@@ -49,6 +50,16 @@ var (
 	_ criapi.ImageManagerService = (*Runtime)(nil)
 )
 
+// sandboxName is what no two sandboxes have in common.
+type sandboxName struct {
+	uid, name string
+	attempt   uint32
+}
+
+func nameOf(m *runtimeapi.PodSandboxMetadata) sandboxName {
+	return sandboxName{uid: m.GetUid(), name: m.GetName(), attempt: m.GetAttempt()}
+}
+
 type sandbox struct {
 	id      string
 	conf    *runtimeapi.PodSandboxConfig
@@ -57,6 +68,7 @@ type sandbox struct {
 	created time.Time
 	ip      string
 	more    []string // further addresses
+	has     []*container
 }
 
 // New returns a runtime that has nothing, not even an image.
@@ -64,6 +76,7 @@ func New() *Runtime {
 	return &Runtime{
 		faults:     newFaults(),
 		sandboxes:  map[string]*sandbox{},
+		names:      map[sandboxName]*sandbox{},
 		containers: map[string]*container{},
 		images:     map[string]*runtimeapi.Image{},
 		registry:   map[string]*runtimeapi.Image{},
@@ -154,11 +167,9 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 		return r.pretendedID(), leave()
 	}
 	r.mu.Lock()
-	for _, s := range r.sandboxes {
-		if o := s.conf.GetMetadata(); o.GetUid() == m.GetUid() && o.GetName() == m.GetName() && o.GetAttempt() == m.GetAttempt() {
-			r.mu.Unlock()
-			return "", status.Errorf(codes.Unknown, "failed to reserve sandbox name: name is reserved for %q", s.id)
-		}
+	if s := r.names[nameOf(m)]; s != nil {
+		r.mu.Unlock()
+		return "", status.Errorf(codes.Unknown, "failed to reserve sandbox name: name is reserved for %q", s.id)
 	}
 	s := &sandbox{id: r.newID(), conf: conf, handler: handler, ready: true, created: r.now()}
 	if conf.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
@@ -167,7 +178,7 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 			s.ip, s.more = r.ips[0], r.ips[1:]
 		}
 	}
-	r.sandboxes[s.id] = s
+	r.sandboxes[s.id], r.names[nameOf(m)] = s, s
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.id, s)
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, s.id, s)
 	r.mu.Unlock()
@@ -183,10 +194,8 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 	}
 	r.mu.Lock()
 	if s := r.sandboxes[id]; s != nil && s.ready && !slices.Contains(r.pretended, "StopPodSandbox") {
-		for _, c := range r.containers {
-			if c.sandbox == s {
-				c.end(137, "Error")
-			}
+		for _, c := range s.has {
+			c.end(137, "Error")
 		}
 		s.ready = false
 		r.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, s.id, s)
@@ -204,23 +213,20 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 	}
 	r.mu.Lock()
 	if s := r.sandboxes[id]; s != nil && !slices.Contains(r.pretended, "RemovePodSandbox") {
-		for _, c := range r.containers {
-			if c.sandbox != s {
-				continue
-			}
+		for _, c := range s.has {
 			if err := c.refusal(); err != nil {
 				r.mu.Unlock()
 				return err
 			}
 		}
-		for _, c := range r.containers {
-			if c.sandbox == s {
-				c.end(137, "Error")
-				delete(r.containers, c.id)
-				r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, s)
-			}
+		for len(s.has) > 0 {
+			c := s.has[0]
+			c.end(137, "Error")
+			c.forget()
+			r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, s)
 		}
 		delete(r.sandboxes, id)
+		delete(r.names, nameOf(s.conf.GetMetadata()))
 		r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, s.id, s)
 	}
 	r.mu.Unlock()
