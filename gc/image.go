@@ -26,8 +26,6 @@ type Image struct {
 	Size int64
 	// Pinned means that the runtime wants to keep the image.
 	Pinned bool
-	// Labels has the image's labels, if the Store reads them.
-	Labels map[string]string
 }
 
 // ImageUse is the use of an image by a container, running or dead: as its root file system or as
@@ -113,9 +111,9 @@ type ImageFact struct {
 	FirstSeen, LastUsed time.Time
 	// Used names some of its users.
 	Used []string
-	// Reference and Label are the entries of Pins and PinLabels that match the image. Desired is
-	// the name by which a pod refers to it.
-	Reference, Label, Desired string
+	// Reference is the entry of Pins that matches the image. Desired is the name by which a pod
+	// refers to it.
+	Reference, Desired string
 	// Held means that a starting pod holds the image, or held it since the facts were read.
 	Held bool
 }

@@ -252,11 +252,6 @@ func (r *round) facts(images []Image, uses []ImageUse) ([]ImageFact, map[string]
 				}
 			}
 		}
-		for _, p := range m.labels {
-			if p.matches(images[i].Labels) {
-				f.Label = p.text
-			}
-		}
 		facts[i] = f
 	}
 	return facts, names

@@ -49,8 +49,6 @@ type ImageConfig struct {
 	// repository, or a prefix that ends in /* for several repositories. Short names are
 	// completed: busybox means docker.io/library/busybox.
 	Pins []string
-	// PinLabels are labels, key or key=value, of images to keep.
-	PinLabels []string
 	// Desired returns the images named by the pods of this node that have not ended. It
 	// is called in every pass, and must not start a pass: that would be a deadlock. Nil
 	// means no images.
@@ -99,7 +97,7 @@ const (
 // # Images that are kept
 //
 // Images of containers, dead ones included, and mounted images; images that are pinned by
-// the runtime, ImageConfig.Pins or ImageConfig.PinLabels; images of desired pods (ImageConfig.Desired);
+// the runtime or ImageConfig.Pins; images of desired pods (ImageConfig.Desired);
 // images younger than Policy.MinAge; and images held by pods that are being started. [ImageReport]
 // contains the reason for each image.
 //
@@ -144,7 +142,6 @@ type ImageCollector struct {
 	cfg    ImageConfig
 	policy ImagePolicy
 	pins   []pin
-	labels []labelPin
 	met    *metrics
 	holds  hold.Table[string]
 
@@ -193,13 +190,6 @@ func NewImageCollector(cfg ImageConfig) (*ImageCollector, error) {
 			errs = append(errs, fmt.Errorf("ImageConfig.Pins[%d] %q: %w", i, s, err))
 		}
 		m.pins = append(m.pins, p)
-	}
-	for i, s := range cfg.PinLabels {
-		p, err := parseLabelPin(s)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("ImageConfig.PinLabels[%d] %q: %w", i, s, err))
-		}
-		m.labels = append(m.labels, p)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("imagegc: %w", err)

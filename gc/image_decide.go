@@ -78,11 +78,9 @@ const (
 	ImageStarting
 	// imageDesired images are named by a pod of this node (ImageConfig.Desired).
 	imageDesired
-	// Pinned images are pinned by the runtime, PinnedByName images by ImageConfig.Pins, and
-	// PinnedByLabel images by ImageConfig.PinLabels.
+	// Pinned images are pinned by the runtime, PinnedByName images by ImageConfig.Pins.
 	Pinned
 	PinnedByName
-	PinnedByLabel
 	// ImageKept images are kept by ImagePolicy.Judge.
 	ImageKept
 	// numVerdicts is the number of verdicts; each needs a name below.
@@ -91,7 +89,7 @@ const (
 
 // verdictNames are values of a metric label: they must not change.
 var verdictNames = [numVerdicts]string{
-	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "pinned by label", "kept",
+	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "kept",
 }
 
 // String returns the verdict as in the metric label.
@@ -210,8 +208,6 @@ func judge(p ImagePolicy, f *ImageFact, now time.Time) (ImageVerdict, string) {
 		return Pinned, ""
 	case f.Reference != "":
 		return PinnedByName, f.Reference
-	case f.Label != "":
-		return PinnedByLabel, f.Label
 	case f.Desired != "":
 		return imageDesired, f.Desired
 	// Unlike in the kubelet, MinAge applies here too.

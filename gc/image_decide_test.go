@@ -36,8 +36,6 @@ func fact(s string) ImageFact {
 			f.Image.Pinned = true
 		case "name":
 			f.Reference = v
-		case "label":
-			f.Label = v
 		case "desired":
 			f.Desired = v
 		case "held":
@@ -67,7 +65,6 @@ func TestDecide(t *testing.T) {
 		{"in use", policy, 60, []string{"a by=ns/pod/c", "b"}, "b:removable a:in use(ns/pod/c)"},
 		{"pinned", policy, 60, []string{"a pinned"}, "a:pinned"},
 		{"pinned by name", policy, 60, []string{"a name=team/*"}, "a:pinned by name(team/*)"},
-		{"pinned by label", policy, 60, []string{"a label=keep"}, "a:pinned by label(keep)"},
 		{"desired", policy, 60, []string{"a desired=app:1"}, "a:desired(app:1)"},
 		{"held", policy, 60, []string{"a held"}, "a:starting"},
 		{"use beats pins", policy, 60, []string{"a pinned held by=x"}, "a:in use(x)"},
@@ -220,19 +217,6 @@ func TestPins(t *testing.T) {
 	}
 }
 
-func TestLabelPins(t *testing.T) {
-	labels := map[string]string{"keep": "yes", "empty": ""}
-	for s, want := range map[string]bool{"keep": true, "keep=yes": true, "keep=no": false, "other": false, "empty": true, "empty=": true, "keep=": false} {
-		p, err := parseLabelPin(s)
-		if err != nil || p.matches(labels) != want {
-			t.Errorf("%q matches %v: %v, %v, want %v", s, labels, !want, err, want)
-		}
-	}
-	if _, err := parseLabelPin("=x"); err == nil {
-		t.Error("a label without a key: no error")
-	}
-}
-
 func FuzzHistory(f *testing.F) {
 	f.Add([]byte(`{"version":1,"images":{"a":{"first":1,"used":2},"b":{"first":99999999999,"inUse":true}}}`))
 	f.Add([]byte(`{"version":2}`))
@@ -324,11 +308,11 @@ func TestJudgeCannotDoomWhatIsNeeded(t *testing.T) {
 	}}
 	facts := []ImageFact{
 		{Image: Image{ID: "used"}, Used: []string{"c"}}, {Image: Image{ID: "held"}, Held: true}, {Image: Image{ID: "pinned", Pinned: true}},
-		{Image: Image{ID: "named"}, Reference: "named"}, {Image: Image{ID: "labelled"}, Label: "l"}, {Image: Image{ID: "desired"}, Desired: "d"},
+		{Image: Image{ID: "named"}, Reference: "named"}, {Image: Image{ID: "desired"}, Desired: "d"},
 		{Image: Image{ID: "young"}, FirstSeen: now}, {Image: Image{ID: "free"}}, {Image: Image{ID: "keep"}}, {Image: Image{ID: "odd"}},
 	}
 	want := map[string]ImageVerdict{
-		"used": ImageInUse, "held": ImageStarting, "pinned": Pinned, "named": PinnedByName, "labelled": PinnedByLabel, "desired": imageDesired,
+		"used": ImageInUse, "held": ImageStarting, "pinned": Pinned, "named": PinnedByName, "desired": imageDesired,
 		"young": ImageAged, "free": ImageAged, "keep": ImageKept, "odd": ImageRemovable,
 	}
 	got := decideImages(p, facts, now)

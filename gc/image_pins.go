@@ -59,25 +59,3 @@ func (p pin) matches(name string) bool {
 	rest, ok := strings.CutPrefix(name, p.repo)
 	return ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "@"))
 }
-
-// labelPin is one entry of ImageConfig.PinLabels: key or key=value.
-type labelPin struct {
-	text, key, value string
-	// any is true for a key without a value: every value matches.
-	any bool
-}
-
-// parseLabelPin splits at the first "=".
-func parseLabelPin(s string) (labelPin, error) {
-	key, value, ok := strings.Cut(s, "=")
-	if key == "" {
-		return labelPin{}, fmt.Errorf("want key or key=value")
-	}
-	return labelPin{text: s, key: key, value: value, any: !ok}, nil
-}
-
-// matches reports whether labels have the pin's key, and its value if there is one.
-func (p labelPin) matches(labels map[string]string) bool {
-	v, ok := labels[p.key]
-	return ok && (p.any || v == p.value)
-}

@@ -54,10 +54,6 @@ func TestCollect(t *testing.T) {
 			}
 		}, want: gc.ErrNotEnough, events: "Warning FreeDiskSpaceFailed"},
 		{name: "pinned by name", store: func(s *fakeStore) { s.other = 700 }, config: func(c *gc.ImageConfig) { c.Pins = []string{"b", "library/a:latest"} }, gone: " c d e"},
-		{name: "pinned by label", store: func(s *fakeStore) {
-			s.other = 700
-			s.images[1].Labels = map[string]string{"keep": "1"}
-		}, config: func(c *gc.ImageConfig) { c.PinLabels = []string{"keep"} }, gone: " a c d"},
 		{name: "desired", store: func(s *fakeStore) { s.other = 700 }, config: func(c *gc.ImageConfig) {
 			c.Desired = func() []string { return []string{"a", "docker.io/library/b"} }
 		}, gone: " c d e"},
@@ -497,9 +493,9 @@ func (s *hangingStore) Images(ctx context.Context) ([]gc.Image, error) {
 
 func TestNewTellsAllMistakes(t *testing.T) {
 	_, err := gc.NewImageCollector(gc.ImageConfig{
-		Policy: &gc.ImagePolicy{High: 200}, Pins: []string{"UPPER"}, PinLabels: []string{"=x"}, Interval: -1, Timeout: -1, Settle: -1,
+		Policy: &gc.ImagePolicy{High: 200}, Pins: []string{"UPPER"}, Interval: -1, Timeout: -1, Settle: -1,
 	})
-	for _, want := range []string{"Store", "Policy.High 200", `Pins[0] "UPPER"`, `PinLabels[0] "=x"`, "Interval", "Timeout", "Settle"} {
+	for _, want := range []string{"Store", "Policy.High 200", `Pins[0] "UPPER"`, "Interval", "Timeout", "Settle"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: no word of %s", err, want)
 		}

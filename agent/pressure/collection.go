@@ -38,10 +38,9 @@ type CollectionConfig struct {
 
 	// ImagePolicy says when images go; gc.DefaultImagePolicy().
 	ImagePolicy *gc.ImagePolicy
-	// PinnedImages are the names of images that are never removed, and
-	// PinnedImageLabels their labels, as key or key=value, beside the images that the
-	// runtime pins: see gc.ImageConfig. Labels cost a call for each new image.
-	PinnedImages, PinnedImageLabels []string
+	// PinnedImages are the names of images that are never removed, beside those that the
+	// runtime pins: see gc.ImageConfig.
+	PinnedImages []string
 	// ContainerPolicy is how many dead containers are kept;
 	// gc.DefaultContainerPolicy().
 	ContainerPolicy *gc.ContainerPolicy
@@ -189,9 +188,8 @@ func NewCollection(cfg CollectionConfig) (*Collection, error) {
 func (p *Collection) newImages() (err error) {
 	c := &p.cfg
 	store := crigc.NewImages(c.Images, c.Runtime)
-	store.Labels = len(c.PinnedImageLabels) > 0
 	conf := gc.ImageConfig{
-		Store: store, Policy: c.ImagePolicy, Pins: c.PinnedImages, PinLabels: c.PinnedImageLabels,
+		Store: store, Policy: c.ImagePolicy, Pins: c.PinnedImages,
 		Desired: p.desiredImages, Events: nodeEvents{p}, Memory: c.Store,
 		Prune: func(ctx context.Context, present []string, since time.Time) error {
 			return p.garbage.PruneImages(ctx, present, since)

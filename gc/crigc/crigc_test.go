@@ -122,21 +122,14 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// fsInfo is a runtime that reports disk and labels.
+// fsInfo is a runtime that reports a disk.
 type fsInfo struct {
 	node
-	info   []*runtimeapi.FilesystemUsage
-	asked  int
-	labels string
+	info []*runtimeapi.FilesystemUsage
 }
 
 func (f *fsInfo) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: f.info}, nil
-}
-
-func (f *fsInfo) ImageStatus(context.Context, *runtimeapi.ImageSpec, bool) (*runtimeapi.ImageStatusResponse, error) {
-	f.asked++
-	return &runtimeapi.ImageStatusResponse{Info: map[string]string{"info": f.labels}}, nil
 }
 
 func TestDisk(t *testing.T) {
@@ -155,26 +148,6 @@ func TestDisk(t *testing.T) {
 	f.info[0].FsId.Mountpoint = filepath.Join(f.logs, "none")
 	if _, err := s.Disk(t.Context()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestLabels(t *testing.T) {
-	f := &fsInfo{node: newNode(t, "a", "b"), labels: `{"imageSpec":{"config":{"Labels":{"keep":"yes"}}}}`}
-	s := NewImages(f, f)
-	s.Labels = true
-	for range 3 {
-		images, err := s.Images(t.Context())
-		if err != nil || len(images) != 2 || images[0].Labels["keep"] != "yes" {
-			t.Errorf("%+v, %v", images, err)
-		}
-	}
-	if f.asked != 2 {
-		t.Errorf("asked %d times for two images", f.asked)
-	}
-	for _, info := range []string{"", "{", "[]", `{"imageSpec":5}`} {
-		if l := labelsOf(map[string]string{"info": info}); l != nil {
-			t.Errorf("labels %v in %q", l, info)
-		}
 	}
 }
 

@@ -8,9 +8,8 @@
 //	...
 //	err = collector.Run(ctx)
 //
-// Constant data is read once: the log path and image mounts of a container, its end time, the
-// labels of an image. So a pass of any collector needs two or three calls, plus one for each new
-// container.
+// Constant data is read once: the log path and image mounts of a container, and its end time.
+// So a pass of any collector needs two or three calls, plus one for each new container.
 //
 // # Faults
 //

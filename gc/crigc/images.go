@@ -2,10 +2,8 @@ package crigc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -21,7 +19,6 @@ import (
 // ImageService is the part of an image service that [Images] uses; *cri.Client implements it.
 type ImageService interface {
 	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
-	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
 	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
@@ -35,19 +32,11 @@ type ContainerLister interface {
 
 // Images is a gc.ImageStore over a CRI runtime. Its methods may be called from any goroutine.
 type Images struct {
-	// Labels turns on reading the labels of images, for [gc.ImageConfig].PinLabels, with one
-	// call for each new image. The runtime must report them like containerd or CRI-O. Set it
-	// before the first use.
-	Labels bool
-
 	images   ImageService
 	rt       ContainerLister
 	statuses statuses
 	statfs   func(path string) (capacity, available int64, err error)
 	disks    detached.Group[size] // statfs calls that may hang
-
-	mu     sync.Mutex
-	labels map[string]map[string]string // by ID
 }
 
 var _ gc.ImageStore = (*Images)(nil)
@@ -63,8 +52,7 @@ func NewImages(images ImageService, rt ContainerLister) *Images {
 	return &Images{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
 }
 
-// Images lists all images. With Labels, it fails if the labels of an image cannot be read: a
-// pinned image could be removed.
+// Images lists all images.
 func (s *Images) Images(ctx context.Context) ([]gc.Image, error) {
 	list, err := s.images.ListImages(ctx, nil)
 	if err != nil {
@@ -74,56 +62,10 @@ func (s *Images) Images(ctx context.Context) ([]gc.Image, error) {
 	for _, i := range list {
 		out = append(out, gc.Image{
 			ID: i.GetId(), Handler: i.GetSpec().GetRuntimeHandler(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(),
-			Size: int64(i.GetSize()), Pinned: i.GetPinned(), Labels: i.GetSpec().GetAnnotations(),
+			Size: int64(i.GetSize()), Pinned: i.GetPinned(),
 		})
 	}
-	if s.Labels {
-		err = s.addLabels(ctx, out)
-	}
-	return out, err
-}
-
-// addLabels adds the labels to the images. Cached maps are never changed, so that lists may
-// share them.
-func (s *Images) addLabels(ctx context.Context, images []gc.Image) error {
-	s.mu.Lock()
-	known := s.labels
-	s.mu.Unlock()
-	// Removed images are dropped with the old map.
-	next := make(map[string]map[string]string, len(images))
-	for i := range images {
-		img := &images[i]
-		labels, ok := known[img.ID]
-		if !ok {
-			resp, err := s.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: img.ID, RuntimeHandler: img.Handler}, true)
-			if err != nil {
-				return fmt.Errorf("labels of %s: %w", img.ID, err)
-			}
-			labels = labelsOf(resp.GetInfo())
-		}
-		next[img.ID] = labels
-		if len(labels) > 0 {
-			img.Labels = labels
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.labels = next
-	return nil
-}
-
-// labelsOf returns an image's labels from a runtime's verbose answer, which has the image's
-// configuration (OCI image specification) as JSON under "info".
-func labelsOf(info map[string]string) map[string]string {
-	var v struct {
-		ImageSpec struct {
-			Config struct{ Labels map[string]string } `json:"config"`
-		} `json:"imageSpec"`
-	}
-	if err := json.Unmarshal([]byte(info["info"]), &v); err != nil {
-		return nil // another form, or no labels
-	}
-	return v.ImageSpec.Config.Labels
+	return out, nil
 }
 
 // Uses lists the images that containers run or mount. It fails if the status of a container
