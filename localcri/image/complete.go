@@ -17,12 +17,12 @@ import (
 // has dir yet. Overlayfs takes a directory's owner and mode from the topmost layer that
 // has it, which is why they must be right here. below are descriptors of the trees, and
 // stay the caller's.
-func complete(dir string, sums io.Writer, out *unpacked, below []int, lim unpackLimits) error {
+func complete(dir string, out *unpacked, below []int, lim unpackLimits) error {
 	t, err := openTree(dir)
 	if err != nil {
 		return err
 	}
-	u := &unpacker{tree: *t, lim: lim, sums: newSumWriter(sums), buf: make([]byte, 128<<10), implied: map[string]bool{}, out: *out}
+	u := &unpacker{tree: *t, lim: lim, buf: make([]byte, 128<<10), implied: map[string]bool{}, out: *out}
 	defer u.Close()
 	// One budget for the whole layer: a hostile archive could otherwise ask for deep
 	// look-ups in 500 layers for each of a million names.
@@ -41,7 +41,7 @@ func complete(dir string, sums io.Writer, out *unpacked, below []int, lim unpack
 	}
 	// Files that were copied up take space on the disk as well.
 	out.size = u.out.size
-	return u.sums.Flush()
+	return nil
 }
 
 // hiddenByItself reports whether the layer hides what is below at a path.
@@ -166,7 +166,7 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
-		if err := u.copyFile(from, fd, target, base); err != nil {
+		if err := u.copyFile(from, fd, base); err != nil {
 			return err
 		}
 	case unix.S_IFLNK:
@@ -204,9 +204,8 @@ func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, 
 	return unix.UtimesNanoAt(fd, base, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// copyFile copies the content of a regular file, and adds it to the list of sums, so
-// that Check covers it.
-func (u *unpacker) copyFile(from, to int, path, base string) error {
+// copyFile copies the content of a regular file.
+func (u *unpacker) copyFile(from, to int, base string) error {
 	// O_NONBLOCK, so that not even a FIFO could make it wait.
 	in, err := unix.Openat(from, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -220,12 +219,12 @@ func (u *unpacker) copyFile(from, to int, path, base string) error {
 	}
 	// The bytes count for the layer's limits: a hard link to a huge file below is no
 	// way around them.
-	sum, n, err := u.copy(out, fdReader(in))
+	n, err := u.copy(out, fdReader(in))
 	if err = errors.Join(err, unix.Close(out)); err != nil {
 		return err
 	}
 	u.out.size += n
-	return u.sums.file(path, n, sum)
+	return nil
 }
 
 // fdReader reads a descriptor. An os.File would close it when it is collected as

@@ -184,7 +184,7 @@ func (s *Store) fly(ctx context.Context, src source, w wanted) error {
 }
 
 // extract makes a layer's directory in ingest: it is removed again on failure. The
-// directory has the tree, the list of sums, and no record yet. The blob's file is
+// directory has the tree and no record yet. The blob's file is
 // removed once it is of no more use; after a lost connection it stays for the next try.
 func (s *Store) extract(ctx context.Context, src source, w wanted) (dir string, out *unpacked, err error) {
 	b, err := src.blob(ctx, w.descriptor)
@@ -250,11 +250,6 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	if err := s.space(); err != nil {
 		return nil, err
 	}
-	sums, err := os.OpenFile(filepath.Join(dir, sumsFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // made here
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = sums.Close() }()
 	plain, done, err := decompress(in)
 	if err != nil {
 		return nil, err
@@ -264,7 +259,7 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	// The digest is of exactly the bytes that were unpacked; a bomb of a few kilobytes
 	// ends at the bound of the plain stream.
 	stream := io.TeeReader(&bounded{r: plain, left: s.cfg.MaxLayerBytes, what: "layer"}, sum)
-	out, err := unpack(ctx, filepath.Join(dir, treeDir), filepath.Join(dir, "times"), stream, sums, unpackLimits{
+	out, err := unpack(ctx, filepath.Join(dir, treeDir), filepath.Join(dir, "times"), stream, unpackLimits{
 		bytes: s.cfg.MaxLayerBytes, entries: s.cfg.MaxLayerEntries, space: s.space,
 	})
 	if err != nil {
@@ -281,7 +276,7 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 	if got := digest(fmt.Sprintf("%s%x", digestPrefix, sum.Sum(nil))); got != diff {
 		return nil, fmt.Errorf("%w: the unpacked layer's digest is %s; want %s", errWrongBytes, got, diff)
 	}
-	return out, sums.Close()
+	return out, nil
 }
 
 // completeOn waits for the layers below and takes from them what the layer needs.
@@ -299,21 +294,14 @@ func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wan
 		return err
 	}
 	defer func() { <-s.unpackSlots }()
-	// Lines of copied files follow those of the archive.
-	fd, err := unix.Open(filepath.Join(dir, sumsFile), unix.O_WRONLY|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	sums := os.NewFile(uintptr(fd), sumsFile)
-	defer func() { _ = sums.Close() }()
 	// Neither the clock nor the number of entries limits it: maxSteps does.
-	if err := complete(filepath.Join(dir, treeDir), sums, out, below, unpackLimits{bytes: s.cfg.MaxLayerBytes, space: s.space}); err != nil {
+	if err := complete(filepath.Join(dir, treeDir), out, below, unpackLimits{bytes: s.cfg.MaxLayerBytes, space: s.space}); err != nil {
 		if isErrno(err) || errors.Is(err, errLimit) || errors.Is(err, errFull) {
 			return err
 		}
 		return fmt.Errorf("%w: %w", errInvalid, err)
 	}
-	return sums.Close()
+	return nil
 }
 
 // awaitBelow waits until all layers below are there, and holds them. It returns

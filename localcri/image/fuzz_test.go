@@ -37,25 +37,17 @@ func FuzzLayer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		needRoot(t)
 		top := t.TempDir()
-		root, list := filepath.Join(top, "tree"), filepath.Join(top, "sums")
+		root := filepath.Join(top, "tree")
 		must(t, os.Mkdir(root, 0o755))
 		must(t, os.WriteFile(filepath.Join(top, "secret"), []byte("secret"), 0o600))
 		plain, done, err := decompress(bytes.NewReader(b))
 		if err == nil {
 			defer done()
-			var sums bytes.Buffer
 			lim := unpackLimits{bytes: 1 << 20, entries: 100, space: func() error { return nil }}
 			var out *unpacked
-			out, err = unpack(context.Background(), root, filepath.Join(top, "times"), &bounded{r: plain, left: 1 << 20, what: "layer"}, &sums, lim)
+			out, err = unpack(context.Background(), root, filepath.Join(top, "times"), &bounded{r: plain, left: 1 << 20, what: "layer"}, lim)
 			if err == nil {
-				err = complete(root, &sums, out, nil, lim)
-			}
-			if err == nil {
-				must(t, os.WriteFile(list, sums.Bytes(), 0o600))
-				if err := verify(root, list, lim.entries, func() error { return nil }); err != nil {
-					t.Errorf("the list is wrong: %v", err)
-				}
-				must(t, os.Remove(list))
+				_ = complete(root, out, nil, lim)
 			}
 		}
 		if b, err := os.ReadFile(filepath.Join(top, "secret")); err != nil || string(b) != "secret" {
@@ -139,7 +131,6 @@ func FuzzRecord(f *testing.F) {
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = parseMeta(b, strings.Repeat("0", 64))
-		_ = readSums(bytes.NewReader(b), func(int, sumLine) error { return nil })
 		r, err := parseRecord(b)
 		if err != nil {
 			return

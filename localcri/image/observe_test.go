@@ -148,12 +148,8 @@ func TestWhatIsSetAsideIsCounted(t *testing.T) {
 	}
 	must(t, s.Release("c1"))
 	pull(t, s, host+"/app:1")
-	must(t, os.WriteFile(s.path(layersDir, layerOf(s, m), treeDir, "f"), []byte("y"), 0o600))
-	if damaged, err := s.Check(t.Context()); err != nil || len(damaged) != 1 {
-		t.Errorf("%v, %v", damaged, err)
-	}
-	if c := s.Counts(); c.DamagedLayers != 2 || c.Images != 0 {
-		t.Errorf("counts %+v", c)
+	if c := s.Counts(); c.DamagedLayers != 1 || c.Images != 1 {
+		t.Errorf("counts %+v after a pull", c)
 	}
 }
 

@@ -133,7 +133,7 @@ func New(cfg Config) (*Store, error) {
 	}, nil
 }
 
-// Names below Config.RootDir. The last three are in the directory of each layer.
+// Names below Config.RootDir. The last two are in the directory of each layer.
 const (
 	imagesDir = "images"
 	leasesDir = "leases"
@@ -145,7 +145,6 @@ const (
 
 	treeDir  = "tree"
 	metaFile = "meta"
-	sumsFile = "sums"
 )
 
 // path returns a path below Config.RootDir. Elements come from constants and checked
@@ -329,7 +328,7 @@ func (s *Store) read() error {
 }
 
 // readLayers makes the table of layers from the directories of layers. Contents are not
-// read: that is Check's work.
+// read.
 func (s *Store) readLayers() error {
 	names, err := safefile.Names(s.path(layersDir), maxStored)
 	if err != nil {

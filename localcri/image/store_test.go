@@ -245,30 +245,6 @@ func layerOf(s *Store, m made) string {
 	return s.images[m.id].Layers[0]
 }
 
-// A file that the disk has lost is found; the layer comes again with the next pull.
-func TestCheckSetsDamagedLayersAside(t *testing.T) {
-	srv := newServer()
-	m := srv.image(t, "app", "1", nil, archive(t, file("f", "text")))
-	s, _ := start(t, testConfig(t, memory{host: srv}))
-	ref := host + "/app:1"
-	pull(t, s, ref)
-	key := layerOf(s, m)
-	must(t, os.WriteFile(s.path(layersDir, key, treeDir, "f"), make([]byte, 4), 0o600))
-	_, err := s.Use(t.Context(), ref, "c1")
-	must(t, err)
-	if damaged, err := s.Check(t.Context()); err == nil || !slices.Equal(damaged, []string{key}) || imageOf(t, s, ref) == nil {
-		t.Errorf("in use: %v, %v", damaged, err)
-	}
-	must(t, s.Release("c1"))
-	if damaged, err := s.Check(t.Context()); err != nil || !slices.Equal(damaged, []string{key}) || imageOf(t, s, ref) != nil {
-		t.Errorf("%v, %v, and the image is %v", damaged, err, imageOf(t, s, ref))
-	}
-	pull(t, s, ref)
-	if damaged, err := s.Check(t.Context()); err != nil || len(damaged) > 0 {
-		t.Errorf("after a pull: %v, %v", damaged, err)
-	}
-}
-
 // Whose layers are in use is not known when a lease's record is damaged: nothing is
 // collected until the owner lets go, also after another start.
 func TestDamagedLeaseHoldsCollection(t *testing.T) {
@@ -424,7 +400,8 @@ func TestKilledPulls(t *testing.T) {
 	defer srv.Close()
 	at := strings.TrimPrefix(srv.URL, "http://")
 	src := newServer()
-	src.image(t, "app", "1", nil, archive(t, file("f", randomText(100_000))), archive(t, file("g", "x")), archive(t, file("d/implied", "x")))
+	text := randomText(100_000)
+	src.image(t, "app", "1", nil, archive(t, file("f", text)), archive(t, file("g", "x")), archive(t, file("d/implied", "x")))
 	upload(t, srv.URL, src, "app", "1")
 	for _, step := range []string{"extracted", "synced", "renamed", "recorded"} {
 		root := filepath.Join(t.TempDir(), "images")
@@ -441,9 +418,14 @@ func TestKilledPulls(t *testing.T) {
 			t.Errorf("%s: the image is there: %t, want %t", step, there, want)
 		}
 		pull(t, s, at+"/app:1")
-		if damaged, err := s.Check(t.Context()); err != nil || len(damaged) > 0 {
-			t.Errorf("%s: %v, %v", step, damaged, err)
+		rootfs, err := s.Use(t.Context(), at+"/app:1", "c1")
+		must(t, err)
+		for i, want := range []map[string]string{{"d": "dir", "d/implied": "x"}, {"g": "x"}, {"f": text}} {
+			if got := look(t, rootfs.Layers[i]); !equal(got, want) {
+				t.Errorf("%s: layer %d has other files than its archive", step, i)
+			}
 		}
+		must(t, s.Release("c1"))
 		remove(t, s, at+"/app:1")
 		empty(t, s, trashDir)
 		if n := layerCount(t, s); n > 0 {

@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"os"
@@ -51,9 +50,6 @@ func (r *remembered) add(names ...string) error {
 	return nil
 }
 
-// castagnoli is the table of the sums of files: CPUs have an instruction for CRC-32C.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // unpackLimits bound a layer. Exceeding one is an errLimit. In complete, entries is not
 // looked at.
 type unpackLimits struct {
@@ -90,8 +86,7 @@ type link struct{ name, target string }
 // one goroutine.
 type unpacker struct {
 	tree
-	lim  unpackLimits
-	sums *sumWriter
+	lim unpackLimits
 	// buf is for copies of content; one for a whole layer.
 	buf []byte
 
@@ -110,11 +105,11 @@ type unpacker struct {
 	timesBuf *bufio.Writer
 }
 
-// unpack reads the whole of r into the directory dir, which is empty, and writes
-// the sums of the files to sums. scratch is the path of a file to make and remove. It
-// returns errLimit, errFull, the file system's errors as they are, and others that say
-// that the archive is bad. What was unpacked before an error is left in dir.
-func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Writer, lim unpackLimits) (*unpacked, error) {
+// unpack reads the whole of r into the directory dir, which is empty. scratch is the path
+// of a file to make and remove. It returns errLimit, errFull, the file system's errors as
+// they are, and others that say that the archive is bad. What was unpacked before an error
+// is left in dir.
+func unpack(ctx context.Context, dir, scratch string, r io.Reader, lim unpackLimits) (*unpacked, error) {
 	t, err := openTree(dir)
 	if err != nil {
 		return nil, err
@@ -125,7 +120,7 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Write
 		return nil, err
 	}
 	u := &unpacker{
-		tree: *t, lim: lim, sums: newSumWriter(sums), buf: make([]byte, 128<<10),
+		tree: *t, lim: lim, buf: make([]byte, 128<<10),
 		implied: map[string]bool{}, times: times, timesBuf: bufio.NewWriterSize(times, 16<<10),
 	}
 	defer func() {
@@ -157,9 +152,6 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Write
 	}
 	// After the last entry: each new entry changes the time of its directory.
 	if err := u.setTimes(); err != nil {
-		return nil, err
-	}
-	if err := u.sums.Flush(); err != nil {
 		return nil, err
 	}
 	// In order, parents are before their children.
@@ -203,10 +195,10 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 }
 
 // cost returns how many bytes of the disk an entry may take beside its content: an inode
-// and a part of a block, its name in the directory and in the lists of sums and times, the
-// target of a link, and attributes.
+// and a part of a block, its name in the directory and in the list of times, the target of
+// a link, and attributes.
 func cost(h *tar.Header) int64 {
-	n := 1<<12 + 3*len(h.Name) + len(h.Linkname)
+	n := 1<<12 + 2*len(h.Name) + len(h.Linkname)
 	for name, value := range h.PAXRecords {
 		if strings.HasPrefix(name, xattrRecord) {
 			n += len(value)
@@ -460,8 +452,7 @@ func (u *unpacker) clear(fd int, path, base string) error {
 		return err
 	}
 	delete(u.implied, path)
-	// Lines of files that are gone would be damage to Check.
-	return u.sums.gone(path)
+	return nil
 }
 
 // put makes an entry that is neither a whiteout nor the root; fd is the open parent.
@@ -483,7 +474,7 @@ func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) er
 	}
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse: //nolint:staticcheck // old archives have it
-		return u.putFile(fd, path, base, h, r)
+		return u.putFile(fd, base, h, r)
 	case tar.TypeSymlink:
 		if err := unix.Symlinkat(h.Linkname, fd, base); err != nil {
 			return err
@@ -542,8 +533,8 @@ func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 	return u.laterTime(path, h.ModTime)
 }
 
-// putFile makes a regular file with its content, and adds it to the list of sums.
-func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader) error {
+// putFile makes a regular file with its content.
+func (u *unpacker) putFile(fd int, base string, h *tar.Header, r io.Reader) error {
 	// The header's claim is checked before a byte is written, in a way that cannot
 	// overflow.
 	if h.Size < 0 || h.Size > u.lim.bytes-u.out.size {
@@ -554,7 +545,7 @@ func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader
 	if err != nil {
 		return err
 	}
-	sum, n, err := u.copy(f, r)
+	n, err := u.copy(f, r)
 	// The reader fills the holes of sparse files, so that the sizes have to be equal.
 	if err == nil && n != h.Size {
 		err = io.ErrUnexpectedEOF
@@ -566,9 +557,6 @@ func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader
 		return err
 	}
 	u.out.size += n
-	if err := u.sums.file(path, n, sum); err != nil {
-		return err
-	}
 	// After the last write to the file.
 	return setTime(fd, base, h.ModTime)
 }
@@ -576,17 +564,15 @@ func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader
 // zeroBlock is a block that is not written: the file has a hole in its place.
 var zeroBlock [4 << 10]byte
 
-// copy writes what r has into an empty file, without blocks of zeros. It returns the
-// CRC-32C and the number of bytes. The bound counts what the layer has already, holes
-// included.
-func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
+// copy writes what r has into an empty file, without blocks of zeros, and returns the
+// number of bytes. The bound counts what the layer has already, holes included.
+func (u *unpacker) copy(f int, r io.Reader) (n int64, err error) {
 	end := int64(0) // of what was written
 	for {
 		m, rerr := readFull(r, u.buf)
 		if n+int64(m) > u.lim.bytes-u.out.size {
-			return 0, n, fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
+			return n, fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
 		}
-		sum = crc32.Update(sum, castagnoli, u.buf[:m])
 		for at := 0; at < m; {
 			data := dataAt(u.buf[at:m])
 			if data == 0 {
@@ -594,10 +580,10 @@ func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
 				continue
 			}
 			if err := writeAt(f, u.buf[at:at+data], n+int64(at)); err != nil {
-				return 0, n, err
+				return n, err
 			}
 			if err := u.spend(int64(data)); err != nil {
-				return 0, n, err
+				return n, err
 			}
 			at += data
 			end = n + int64(at)
@@ -605,11 +591,11 @@ func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
 		n += int64(m)
 		switch {
 		case errors.Is(rerr, io.EOF) && end < n:
-			return sum, n, unix.Ftruncate(f, n)
+			return n, unix.Ftruncate(f, n)
 		case errors.Is(rerr, io.EOF):
-			return sum, n, nil
+			return n, nil
 		case rerr != nil:
-			return 0, n, rerr
+			return n, rerr
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -23,7 +22,7 @@ import (
 
 // unpackTo unpacks an archive into a new directory. Beside it is a file that no
 // archive may touch.
-func unpackTo(t testing.TB, r io.Reader, lim unpackLimits) (root string, sums *bytes.Buffer, out *unpacked, err error) {
+func unpackTo(t testing.TB, r io.Reader, lim unpackLimits) (root string, out *unpacked, err error) {
 	t.Helper()
 	needRoot(t)
 	top := t.TempDir()
@@ -37,8 +36,7 @@ func unpackTo(t testing.TB, r io.Reader, lim unpackLimits) (root string, sums *b
 		lim.entries = 1000
 	}
 	lim.space = func() error { return nil }
-	sums = &bytes.Buffer{}
-	out, err = unpack(context.Background(), root, filepath.Join(top, "times"), r, sums, lim)
+	out, err = unpack(context.Background(), root, filepath.Join(top, "times"), r, lim)
 	if b, rerr := os.ReadFile(filepath.Join(top, "secret")); rerr != nil || string(b) != "secret" {
 		t.Errorf("the file outside is %q, %v", b, rerr)
 	}
@@ -47,7 +45,7 @@ func unpackTo(t testing.TB, r io.Reader, lim unpackLimits) (root string, sums *b
 	if len(names) != 2 {
 		t.Errorf("there are %v beside the tree", names)
 	}
-	return root, sums, out, err
+	return root, out, err
 }
 
 // look lists a tree: what each name is.
@@ -118,12 +116,12 @@ func TestHostileLayersAreRefused(t *testing.T) {
 		"device of a large number":      {{Header: tar.Header{Name: "a", Typeflag: tar.TypeChar, Devmajor: 1 << 13}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
+			root, out, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
 			if err == nil && out.alone() {
 				t.Errorf("unpacked: %v", look(t, root))
 			}
 			if err == nil { // what it wants may be below: it is not
-				err = complete(root, io.Discard, out, nil, unpackLimits{bytes: 1, space: func() error { return nil }})
+				err = complete(root, out, nil, unpackLimits{bytes: 1, space: func() error { return nil }})
 			}
 			if err == nil {
 				t.Errorf("unpacked: %v", look(t, root))
@@ -156,7 +154,7 @@ func TestLargeLayersEndAtTheLimit(t *testing.T) {
 			if testing.Short() && name == "names to remember" {
 				t.Skip("makes many directories; left out with -short")
 			}
-			if _, _, _, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), c.lim); !errors.Is(err, errLimit) {
+			if _, _, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), c.lim); !errors.Is(err, errLimit) {
 				t.Errorf("%v, want errLimit", err)
 			}
 		})
@@ -173,7 +171,7 @@ func TestSparseBombIsRefused(t *testing.T) {
 	must(t, w.Close())
 	// The writer does not write sparse files: put the records of one in place.
 	raw := bytes.Replace(b.Bytes(), []byte("9 X.Y=z\n"), []byte("9 X.Y=z\n"), 1)
-	if _, _, _, err := unpackTo(t, bytes.NewReader(raw), unpackLimits{bytes: 1 << 20}); err != nil {
+	if _, _, err := unpackTo(t, bytes.NewReader(raw), unpackLimits{bytes: 1 << 20}); err != nil {
 		t.Fatal(err)
 	}
 	old := make([]byte, 512+512)
@@ -196,7 +194,7 @@ func TestSparseBombIsRefused(t *testing.T) {
 	}
 	copy(old[148:], fmt.Sprintf("%06o\x00 ", sum))
 	raw = append(old, make([]byte, 1024)...)
-	if _, _, _, err := unpackTo(t, bytes.NewReader(raw), unpackLimits{bytes: 1 << 20}); !errors.Is(err, errLimit) {
+	if _, _, err := unpackTo(t, bytes.NewReader(raw), unpackLimits{bytes: 1 << 20}); !errors.Is(err, errLimit) {
 		t.Errorf("%v, want errLimit", err)
 	}
 }
@@ -249,7 +247,7 @@ func TestUnpack(t *testing.T) {
 		"root called /":                       {[]entry{{Header: tar.Header{Name: "/", Typeflag: tar.TypeDir, Mode: 0o700}}}, map[string]string{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), unpackLimits{})
+			root, out, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), unpackLimits{})
 			must(t, err)
 			if got := look(t, root); !equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
@@ -275,7 +273,7 @@ func TestUnpackBoundsLinks(t *testing.T) {
 	for i := range 100 {
 		entries = append(entries, file(fmt.Sprint("l39/", i), ""))
 	}
-	_, _, _, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
+	_, _, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
 	if !errors.Is(err, errLimit) {
 		t.Errorf("%v, want errLimit", err)
 	}
@@ -316,9 +314,9 @@ func TestUnpackLayersOfBuilders(t *testing.T) {
 			map[string]string{"app": "dir", "app/bin.runfiles": "dir", "app/bin.runfiles/main": "dir", "app/bin.runfiles/main/a": "x", "app/bin.runfiles/main/b": "y", "app/ext": "-> bin.runfiles/main"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), unpackLimits{})
+			root, out, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), unpackLimits{})
 			must(t, err)
-			must(t, complete(root, io.Discard, out, nil, unpackLimits{bytes: 1, space: func() error { return nil }}))
+			must(t, complete(root, out, nil, unpackLimits{bytes: 1, space: func() error { return nil }}))
 			if got := look(t, root); !equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
@@ -342,7 +340,7 @@ func TestUnpackKeepsWhatFilesAre(t *testing.T) {
 	l.Uid = 9
 	rootEntry := dir(".")
 	rootEntry.Mode, rootEntry.Uid = 0o711, 5
-	root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, rootEntry, d, f, l)), unpackLimits{})
+	root, out, err := unpackTo(t, bytes.NewReader(archive(t, rootEntry, d, f, l)), unpackLimits{})
 	must(t, err)
 	var st unix.Stat_t
 	for path, want := range map[string][4]int64{
@@ -375,7 +373,7 @@ func TestCompleteTakesFromBelow(t *testing.T) {
 	top := archive(t, file("a/new", "x"), hardlink("h", "a/f"), file("gone/new", "x"), file("l/new", "x"))
 	var trees []int
 	for _, b := range [][]byte{bottom, middle} {
-		root, _, _, err := unpackTo(t, bytes.NewReader(b), unpackLimits{})
+		root, _, err := unpackTo(t, bytes.NewReader(b), unpackLimits{})
 		must(t, err)
 		open, err := openTree(root)
 		must(t, err)
@@ -383,9 +381,9 @@ func TestCompleteTakesFromBelow(t *testing.T) {
 		trees = append([]int{open.fd}, trees...)
 		must(t, os.Rename(root, root+".moved")) // by another pull's commit
 	}
-	root, sums, out, err := unpackTo(t, bytes.NewReader(top), unpackLimits{})
+	root, out, err := unpackTo(t, bytes.NewReader(top), unpackLimits{})
 	must(t, err)
-	must(t, complete(root, sums, out, trees, unpackLimits{bytes: 1 << 20, space: func() error { return nil }}))
+	must(t, complete(root, out, trees, unpackLimits{bytes: 1 << 20, space: func() error { return nil }}))
 	want := map[string]string{"a": "dir", "a/new": "x", "a/f": "below", "h": "below", "gone": "dir", "gone/new": "x", "l": "dir", "l/new": "x"}
 	if got := look(t, root); !equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
@@ -399,46 +397,10 @@ func TestCompleteTakesFromBelow(t *testing.T) {
 	if st.Mode&0o7777 != 0o755 {
 		t.Errorf("gone has mode %o: a whiteout hides the one below", st.Mode)
 	}
-	_, _, out, err = unpackTo(t, bytes.NewReader(archive(t, hardlink("h", "gone/f"))), unpackLimits{})
+	_, out, err = unpackTo(t, bytes.NewReader(archive(t, hardlink("h", "gone/f"))), unpackLimits{})
 	must(t, err)
-	if err := complete(t.TempDir(), sums, out, trees, unpackLimits{bytes: 1, space: func() error { return nil }}); err == nil {
+	if err := complete(t.TempDir(), out, trees, unpackLimits{bytes: 1, space: func() error { return nil }}); err == nil {
 		t.Error("a link to what a layer between removes was made")
-	}
-	list := filepath.Join(t.TempDir(), "sums")
-	must(t, os.WriteFile(list, sums.Bytes(), 0o600))
-	must(t, verify(root, list, 1000, func() error { return nil }))
-}
-
-// The list of files finds what a disk has lost.
-func TestVerifyFindsDamage(t *testing.T) {
-	root, sums, _, err := unpackTo(t, bytes.NewReader(archive(t, dir("a"), file("a/f", "old"), file("a", "z"), dir("a"), file("a/f", "text"), file("a/f", "last"), file("g", ""))), unpackLimits{})
-	must(t, err)
-	list := filepath.Join(t.TempDir(), "sums")
-	must(t, os.WriteFile(list, sums.Bytes(), 0o600))
-	check := func() error { return verify(root, list, 1000, func() error { return nil }) }
-	must(t, check())
-	f := filepath.Join(root, "a/f")
-	for name, hurt := range map[string]func() error{
-		"content": func() error { return os.WriteFile(f, []byte("lost"), 0o600) },
-		"size":    func() error { return os.Truncate(f, 0) },
-		"gone":    func() error { return os.Remove(f) },
-		"link":    func() error { return os.Symlink("/etc/passwd", f) },
-		"pipe":    func() error { return unix.Mkfifo(f, 0o600) },
-	} {
-		must(t, os.RemoveAll(f))
-		must(t, os.WriteFile(f, []byte("last"), 0o600))
-		must(t, check())
-		if name == "link" || name == "pipe" {
-			must(t, os.Remove(f))
-		}
-		must(t, hurt())
-		if check() == nil {
-			t.Errorf("%s: not found", name)
-		}
-	}
-	must(t, os.WriteFile(list, sums.Bytes()[:sums.Len()-1], 0o600))
-	if check() == nil {
-		t.Error("a list that is cut was taken")
 	}
 }
 
@@ -494,7 +456,7 @@ func TestLargeLayersCostLittleMemory(t *testing.T) {
 		var head bytes.Buffer
 		w := tar.NewWriter(&head)
 		must(t, w.WriteHeader(&tar.Header{Name: "z", Typeflag: tar.TypeReg, Size: 10 << 30}))
-		_, _, _, err := unpackTo(t, &zeros{head.Bytes(), 10 << 30}, unpackLimits{bytes: 1 << 28})
+		_, _, err := unpackTo(t, &zeros{head.Bytes(), 10 << 30}, unpackLimits{bytes: 1 << 28})
 		if !errors.Is(err, errLimit) {
 			t.Errorf("%v, want errLimit", err)
 		}
@@ -514,7 +476,7 @@ func TestLargeLayersCostLittleMemory(t *testing.T) {
 		_ = pw.Close()
 	}()
 	grown = peak(func() {
-		_, _, out, err := unpackTo(t, pr, unpackLimits{entries: 1_000_000})
+		_, out, err := unpackTo(t, pr, unpackLimits{entries: 1_000_000})
 		if err != nil || out.entries != 20_000 {
 			t.Errorf("%v, %v", out, err)
 		}
@@ -545,7 +507,7 @@ func TestUnpackKeepsHoles(t *testing.T) {
 		"no hole":          {strings.Repeat(data, 100), 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, sums, out, err := unpackTo(t, bytes.NewReader(archive(t, file("f", c.text))), unpackLimits{bytes: 1 << 30})
+			root, out, err := unpackTo(t, bytes.NewReader(archive(t, file("f", c.text))), unpackLimits{bytes: 1 << 30})
 			must(t, err)
 			got, err := os.ReadFile(filepath.Join(root, "f"))
 			must(t, err)
@@ -557,12 +519,6 @@ func TestUnpackKeepsHoles(t *testing.T) {
 			if used := st.Blocks * 512; used > int64(c.blocks)*block {
 				t.Errorf("%d bytes of the disk, want at most %d", used, c.blocks*block)
 			}
-			must(t, readSums(sums, func(_ int, l sumLine) error {
-				if want := crc32.Checksum([]byte(c.text), castagnoli); l.sum != want {
-					t.Errorf("sum %08x, want %08x", l.sum, want)
-				}
-				return nil
-			}))
 		})
 	}
 }
@@ -594,7 +550,7 @@ func TestCostCountsAttributesAndNames(t *testing.T) {
 	plain := cost(&tar.Header{Name: "a"})
 	long := cost(&tar.Header{Name: strings.Repeat("a", maxPath), Linkname: strings.Repeat("b", maxPath)})
 	attrs := cost(&tar.Header{Name: "a", PAXRecords: map[string]string{xattrRecord + "user.a": strings.Repeat("x", 60_000), "comment": strings.Repeat("x", 60_000)}})
-	if plain < 4<<10 || long < plain+4*maxPath-4 || attrs != plain+60_000 {
+	if plain < 4<<10 || long < plain+3*maxPath-3 || attrs != plain+60_000 {
 		t.Errorf("%d, %d, %d", plain, long, attrs)
 	}
 }
