@@ -16,6 +16,26 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
+// patience is for a check that ends by itself, on a machine however busy.
+const patience = 2 * time.Minute
+
+// deadline is a context whose deadline is over when a test says so.
+type deadline struct {
+	context.Context
+	over chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.over }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 func within(t *testing.T, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
@@ -55,7 +75,7 @@ func TestHTTPStatus(t *testing.T) {
 			w.WriteHeader(c.status)
 			io.WriteString(w, "body")
 		})
-		o, out, err := check.HTTP{URL: u}.Check(within(t, 5*time.Second))
+		o, out, err := check.HTTP{URL: u}.Check(within(t, patience))
 		if o != c.want || out != c.output || err != nil {
 			t.Errorf("status %d: %v, %q, %v; want %v, %q", c.status, o, out, err, c.want, c.output)
 		}
@@ -88,7 +108,7 @@ func TestHTTPHeaders(t *testing.T) {
 					got = append(got, k+"="+strings.Join(v, ","))
 				}
 			})
-			if o, out, err := (check.HTTP{URL: u, Header: check.Header(c.give, "agent/1")}).Check(within(t, 5*time.Second)); o != check.Success {
+			if o, out, err := (check.HTTP{URL: u, Header: check.Header(c.give, "agent/1")}).Check(within(t, patience)); o != check.Success {
 				t.Fatalf("%v, %q, %v", o, out, err)
 			}
 			slices.Sort(got)
@@ -155,7 +175,7 @@ func TestHTTPRedirects(t *testing.T) {
 		if c.host != "" {
 			h.Header = http.Header{"Host": {c.host}}
 		}
-		o, out, err := h.Check(within(t, 5*time.Second))
+		o, out, err := h.Check(within(t, patience))
 		if o != c.want || !strings.Contains(out, c.output) || err != nil {
 			t.Errorf("%s: %v, %q, %v; want %v, %q", c.path, o, out, err, c.want, c.output)
 		}
@@ -164,6 +184,7 @@ func TestHTTPRedirects(t *testing.T) {
 
 func TestHTTPBody(t *testing.T) {
 	long := strings.Repeat("x", 3*check.MaxOutput)
+	asked := make(chan struct{}, 1)
 	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/long":
@@ -176,20 +197,27 @@ func TestHTTPBody(t *testing.T) {
 		case "/stalled":
 			w.Header().Set("Content-Length", "100")
 			w.(http.Flusher).Flush()
+			asked <- struct{}{}
 			<-r.Context().Done()
 		case "/slow":
+			asked <- struct{}{}
 			<-r.Context().Done()
 		}
 	})
-	o, out, err := check.HTTP{URL: u.JoinPath("/long")}.Check(within(t, 5*time.Second))
+	o, out, err := check.HTTP{URL: u.JoinPath("/long")}.Check(within(t, patience))
 	if o != check.Success || out != long[:check.MaxOutput] || err != nil {
 		t.Errorf("a long body: %v, %d bytes, %v", o, len(out), err)
 	}
-	if o, _, err := (check.HTTP{URL: u.JoinPath("/broken")}).Check(within(t, 5*time.Second)); o != check.Failure || err == nil {
+	if o, _, err := (check.HTTP{URL: u.JoinPath("/broken")}).Check(within(t, patience)); o != check.Failure || err == nil {
 		t.Errorf("a body that breaks off: %v, %v; want a failure and an error", o, err)
 	}
 	for _, path := range []string{"/slow", "/stalled"} {
-		if o, out, err := (check.HTTP{URL: u.JoinPath(path)}).Check(within(t, 50*time.Millisecond)); o != check.Failure || err != nil || !strings.Contains(out, "deadline exceeded") {
+		ctx := deadline{t.Context(), make(chan struct{})}
+		go func() {
+			<-asked
+			time.AfterFunc(50*time.Millisecond, func() { close(ctx.over) }) // in which the head of an answer comes
+		}()
+		if o, out, err := (check.HTTP{URL: u.JoinPath(path)}).Check(ctx); o != check.Failure || err != nil || !strings.Contains(out, "deadline exceeded") {
 			t.Errorf("%s: %v, %q, %v; want a failure", path, o, out, err)
 		}
 	}
@@ -217,7 +245,7 @@ func TestHTTPTransport(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o, out, err := (check.HTTP{URL: to}).Check(within(t, 5*time.Second)); o != c.want || err != nil || out == "" {
+		if o, out, err := (check.HTTP{URL: to}).Check(within(t, patience)); o != c.want || err != nil || out == "" {
 			t.Errorf("%s: %v, %q, %v; want %v", c.url, o, out, err, c.want)
 		}
 	}
@@ -236,7 +264,7 @@ func TestHTTPKeepAlive(t *testing.T) {
 		u, _ := url.Parse(s.URL)
 		client := check.NewClient(check.ClientConfig{KeepAlive: keep})
 		for range 5 {
-			if o, out, _ := (check.HTTP{URL: u, Client: client}).Check(within(t, 5*time.Second)); o != check.Success {
+			if o, out, _ := (check.HTTP{URL: u, Client: client}).Check(within(t, patience)); o != check.Success {
 				t.Fatalf("%v %s", o, out)
 			}
 		}
