@@ -162,7 +162,7 @@ func ask(addr string) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
 	b, err := io.ReadAll(c)
 	return string(b), err
 }
