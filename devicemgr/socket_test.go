@@ -353,11 +353,11 @@ func TestBadPlugins(t *testing.T) {
 		l.until(t, gpu, len(devices), len(devices))
 		return p
 	}
-	undisturbed := func(t *testing.T, l *life) {
+	undisturbed := func(t *testing.T, l *life, deadline time.Duration) { // of a call that hangs
 		t.Helper()
 		begin := time.Now()
 		l.admit(t, pod(fmt.Sprint("good", begin.UnixNano()), "main=1@"+nic))
-		if d := time.Since(begin); d >= brief { // the deadline of a call that hangs
+		if d := time.Since(begin); d >= deadline {
 			t.Errorf("a pod of the good plugin waited %v", d)
 		}
 	}
@@ -367,7 +367,7 @@ func TestBadPlugins(t *testing.T) {
 		p := bad(t, l, dir, "a")
 		p.allocate = func(ctx context.Context) error { go p.server.Stop(); <-ctx.Done(); return ctx.Err() }
 		l.refused(t, pod("p", "main=1"), "s: its plugin ") // waits
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 		l.until(t, gpu, 1, 0)
 		launch(t, filepath.Join(dir, "gpu2.sock"), "a") // its new life
 		if err := register(t, dir, asks("gpu2.sock", gpu)); err != nil {
@@ -384,11 +384,11 @@ func TestBadPlugins(t *testing.T) {
 		failed := make(chan error)
 		go func() { failed <- l.Admit(t.Context(), pod("p", "main=1")) }()
 		<-hanging
-		undisturbed(t, l)
+		undisturbed(t, l, brief)
 		if err := <-failed; err == nil || !strings.Contains(err.Error(), "plugin of example.com/gpu: Allocate: no answer in time") {
 			t.Errorf("admit: %v, want that it took too long", err)
 		}
-		undisturbed(t, l)
+		undisturbed(t, l, brief)
 	})
 	t.Run("floods", func(t *testing.T) {
 		l, dir := good(t, patient)
@@ -407,7 +407,7 @@ func TestBadPlugins(t *testing.T) {
 			default: // it has to wait
 			}
 			if i%50 == 49 {
-				undisturbed(t, l)
+				undisturbed(t, l, patient)
 			}
 		}
 		t.Logf("%d of 100 lists were taken", p.sent.Load())
@@ -420,7 +420,7 @@ func TestBadPlugins(t *testing.T) {
 		p.lists <- apiDevices(strings.Repeat("x", 17<<20))
 		l.until(t, gpu, 1, 0)
 		l.refused(t, pod("p", "main=1"), "larger than max")
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 	})
 	t.Run("sends a list every 100 us", func(t *testing.T) {
 		l, dir := good(t, patient)
@@ -443,7 +443,7 @@ func TestBadPlugins(t *testing.T) {
 		if n, d := heard.Load(), time.Since(began); float64(n) > 10+20*d.Seconds() {
 			t.Errorf("%d changes were told in %v of %d lists, want 20 a second", n, d, p.sent.Load()-sent)
 		}
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 	})
 	t.Run("lists a million devices without a name", func(t *testing.T) {
 		l, dir := good(t, patient)
@@ -451,7 +451,7 @@ func TestBadPlugins(t *testing.T) {
 		p.lists <- slices.Repeat([]*pluginapi.Device{{}}, 1<<20)
 		l.until(t, gpu, 1, 0)
 		l.refused(t, pod("p", "main=1"), "too many fields")
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 	})
 	t.Run("lists more devices than are kept, and a long ID", func(t *testing.T) {
 		l, dir := good(t, patient)
@@ -463,7 +463,7 @@ func TestBadPlugins(t *testing.T) {
 		list[0].ID = strings.Repeat("x", 10<<20)
 		p.lists <- list
 		l.until(t, gpu, 1<<16, 1<<16)
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 		l.admit(t, pod("p", "main=1"))
 		if got := l.has("p", "main"); got != "065536" { // the last one, which the plugin prefers
 			t.Errorf("p has %.100q, want 065536", got)
@@ -474,7 +474,7 @@ func TestBadPlugins(t *testing.T) {
 		p := bad(t, l, dir, strings.Repeat("i", 1000)) // which it repeats
 		p.more = map[string]string{"MUCH": strings.Repeat("x", 2<<20)}
 		l.refused(t, pod("p", "main=1"), "want at most 1048576")
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 	})
 	t.Run("fails at length", func(t *testing.T) {
 		l, dir := good(t, patient)
@@ -483,7 +483,7 @@ func TestBadPlugins(t *testing.T) {
 		if err := l.Admit(t.Context(), pod("p", "main=1")); err == nil || len(err.Error()) > 4<<10 {
 			t.Errorf("admit: an error of %d bytes, want 4096 at most", len(fmt.Sprint(err)))
 		}
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 	})
 	t.Run("registers 10,000 endpoints, connected as often as it can", func(t *testing.T) {
 		l, dir := good(t, brief)
@@ -510,7 +510,7 @@ func TestBadPlugins(t *testing.T) {
 			})
 		}
 		time.Sleep(100 * time.Millisecond)
-		undisturbed(t, l)
+		undisturbed(t, l, brief)
 		wg.Wait()
 		if n := len(l.Capacity()); n != 1 {
 			t.Errorf("%d resources, want one", n)
@@ -523,7 +523,7 @@ func TestBadPlugins(t *testing.T) {
 			}
 			conns = append(conns, c)
 		}
-		undisturbed(t, l)
+		undisturbed(t, l, brief)
 		for _, c := range conns {
 			c.Close()
 		}
@@ -549,7 +549,7 @@ func TestBadPlugins(t *testing.T) {
 		}
 		l.until(t, gpu, 2, 2)
 		old.server.Stop()
-		undisturbed(t, l)
+		undisturbed(t, l, patient)
 		l.admit(t, pod("p", "main=2"))
 		if got := l.has("p", "main"); got != "x,y" {
 			t.Errorf("p has %s, want x,y", got)
