@@ -121,7 +121,7 @@ func TestUnlimitedTakesNothingOfTheBudget(t *testing.T) {
 	}
 	free := c.Once().Unlimited()
 	get := func(c *kubeapi.Client) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		return c.Get(ctx, kubeapi.Pods, kubeapi.Key{Namespace: "ns", Name: "p"}, &v1.Pod{})
 	}

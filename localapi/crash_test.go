@@ -69,11 +69,11 @@ func served(t *testing.T, dir string) (a *api, kill func()) {
 		t.Fatal(err)
 	}
 	a = &api{t: t, url: "http://" + strings.TrimSpace(addr)}
-	for end := time.Now().Add(30 * time.Second); ; {
+	for end := time.Now().Add(2 * time.Minute); ; {
 		if code, _ := a.do("GET", "/readyz", "", ""); code == http.StatusOK {
 			break
 		} else if time.Now().After(end) {
-			t.Fatal("the server is not ready within 30 s")
+			t.Fatal("the server is not ready")
 		}
 	}
 	return a, func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }

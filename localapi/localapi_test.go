@@ -61,10 +61,10 @@ func start(t testing.TB, s store.Store, change ...func(*localapi.Config)) *api {
 		http.Close()
 	}
 	t.Cleanup(a.stop)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for code := 0; code != 200; {
 		if time.Now().After(deadline) {
-			t.Fatal("the server is not ready within 30 s")
+			t.Fatal("the server is not ready")
 		}
 		code, _ = a.do("GET", "/readyz", "", "")
 	}

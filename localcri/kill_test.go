@@ -368,7 +368,7 @@ func (n *node) empty(t *testing.T, c *child) {
 		owners, _ := n.images.Owners(context.Background())
 		return append(out, owners...)
 	}
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for len(left()) > 0 && time.Now().Before(deadline) {
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -170,7 +170,7 @@ func running(t *testing.T, cfg server.CertsConfig) (c *server.Certs, becomes fun
 	})
 	return c, func(cond func() bool, what string) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) { // files and inotify are real
+		for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(5 * time.Millisecond) { // files and inotify are real
 			if time.Now().After(deadline) {
 				t.Fatalf("never %s", what)
 			}

@@ -163,7 +163,7 @@ func portForward(t *testing.T, cmd *exec.Cmd, fake *runtime, rt *runtimetest.Ser
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "hello")
 	_ = conn.(*net.TCPConn).CloseWrite()
-	_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	if b, err := io.ReadAll(conn); err != nil || string(b) != "80:hello" {
 		t.Errorf("port-forward over WebSocket %v: %q, %v", sockets, b, err)
 	}

@@ -165,7 +165,7 @@ func TestGracefulEnd(t *testing.T) {
 	<-b.begun
 	ended := make(chan error, 1)
 	go func() { ended <- n.stop() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for { // no more is taken
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", n.main)

@@ -139,7 +139,7 @@ func (r *rig) status(id string) *runtimeapi.ContainerStatus {
 // until asks until ok, for as long as a slow machine may need.
 func (r *rig) until(what string, ok func() bool) {
 	r.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			r.t.Fatalf("never: %s", what)
 		}
@@ -485,7 +485,7 @@ func testEvents(t *testing.T, r *rig) {
 		runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
 	}
 	var got []runtimeapi.ContainerEventType
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for len(got) < len(want) {
 		select {
 		case ev := <-ch:

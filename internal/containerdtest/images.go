@@ -30,7 +30,7 @@ func (c *Containerd) Import(ctx context.Context, archive string) error {
 	}
 	defer func() { _ = conn.Close() }()
 	service := runtimeapi.NewImageServiceClient(conn)
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for name := range strings.FieldsSeq(names) {
 		if strings.HasPrefix(name, "sha256:") {

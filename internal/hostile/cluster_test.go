@@ -176,7 +176,7 @@ func stream(w http.ResponseWriter, _ *http.Request) {
 
 // request makes one of the usual requests; i says which.
 func (c *cluster) request(i int) {
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // self-signed
 	conn, err := d.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", c.port))
@@ -185,7 +185,7 @@ func (c *cluster) request(i int) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
 	method, path, header, want, leave := http.MethodGet, "", "Connection: close\r\n", http.StatusOK, false
 	switch i % 5 {
 	case 0:
