@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/node"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
@@ -36,10 +37,7 @@ func TestHostPort(t *testing.T) {
 		}
 		t.Skip(err)
 	}
-	lis, err := net.Listen("tcp", "0.0.0.0:0")
-	l.must(err)
-	port := lis.Addr().(*net.TCPAddr).Port
-	l.must(lis.Close())
+	port := testprogram.Port(t)
 	l.write("web.yaml", strings.Replace(box("web", "serve, ':8080'"), "args:", fmt.Sprintf("ports: [{containerPort: 8080, hostPort: %d}], args:", port), 1))
 	l.start()
 	machine, err := node.DetectMachine(t.TempDir(), 1)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
@@ -64,10 +64,7 @@ func clusterLabOf(t *testing.T, of *lab) *clusterLab {
 	l.must(os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}],
 users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster: c, user: c}}]}`, srv.URL, ca), 0o600))
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	l.must(err)
-	l.port = lis.Addr().(*net.TCPAddr).Port
-	l.must(lis.Close())
+	l.port = testprogram.Port(t)
 	l.configure(fmt.Sprintf("address: 127.0.0.1\nport: %d\nnodeStatusUpdateFrequency: 1s\n", l.port))
 	l.args = []string{"--kubeconfig", kubeconfig}
 	return l

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/internal/systemdtest"
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/kubeapi"
 )
 
@@ -29,7 +29,7 @@ func TestPersonAtANodeOfACluster(t *testing.T) {
 	root, _ := cgroupRoot(t)
 	l := newClusterLab(t)
 	l.inCgroups(root)
-	readOnly, health := l.freePort(), l.freePort()
+	readOnly, health := testprogram.Port(t), testprogram.Port(t)
 	l.configure(fmt.Sprintf("readOnlyPort: %d\n", readOnly))
 	l.reconfigure("healthzPort: 0", fmt.Sprintf("healthzPort: %d", health))
 	systemd := systemdtest.New(t)
@@ -78,11 +78,16 @@ func TestPersonAtANodeOfACluster(t *testing.T) {
 			{"images", regexp.QuoteMeta(sampleimage.Testbox)},
 			{"fit -f " + fit, `(?m)^c +any`},
 		} {
+			if strings.HasPrefix(tc.args, "logs ") { // a container is ready before its program has written anything
+				l.until(tc.args+" has "+tc.want, func(map[string]*v1.Pod) bool { return strings.Contains(l.ask(strings.Fields(tc.args)...), tc.want) })
+				continue
+			}
 			if got := l.ask(strings.Fields(tc.args)...); !regexp.MustCompile(tc.want).MatchString(got) {
 				t.Errorf("%s: agent %s: want %q in\n%s", when, tc.args, tc.want, got)
 			}
 		}
 	}
+	l.untilReady("a", "static")
 	asks("in the cluster")
 	l.metricsOfContainers(readOnly)
 	for url, want := range map[string]int{
@@ -156,15 +161,6 @@ func (l *clusterLab) metricsOfContainers(port int) {
 		}
 		return nil
 	})
-}
-
-// freePort is one that nobody listens on.
-func (l *clusterLab) freePort() int {
-	l.t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	l.must(err)
-	defer func() { _ = lis.Close() }()
-	return lis.Addr().(*net.TCPAddr).Port
 }
 
 // fetch reads a URL.

@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -23,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/testprogram"
 	"github.com/nodewright/nodewright/kubeapi"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 )
@@ -48,10 +48,7 @@ func newCluster(t *testing.T) *cluster {
 	c.must(os.WriteFile(c.path("kubeconfig"), fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c,
 clusters: [{name: c, cluster: {server: %q, certificate-authority-data: %s}}],
 users: [{name: c, user: {token: node}}], contexts: [{name: c, context: {cluster: c, user: c}}]}`, srv.URL, ca), 0o600))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	c.must(err)
-	c.port = l.Addr().(*net.TCPAddr).Port
-	c.must(l.Close())
+	c.port = testprogram.Port(t)
 	c.configure(fmt.Sprintf(`address: 127.0.0.1
 port: %d
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
