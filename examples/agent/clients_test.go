@@ -62,7 +62,7 @@ func TestHelm(t *testing.T) {
 
 	rendered := helm("template shown --no-hooks" + chart)
 	k.must(rendered, words("apply -f -"), "pod/shown created", "configmap/shown-conf created")
-	k.must("", words("wait --for=condition=Ready pod/shown --timeout=60s"), "condition met")
+	k.must("", words("wait --for=condition=Ready pod/shown --timeout=300s"), "condition met")
 	k.must(rendered, words("delete -f -"), `pod "shown" deleted`)
 }
 

@@ -54,7 +54,7 @@ spec:
     env: [{name: PATH, value: /bin}]
     resources: {requests: {cpu: 100m}}
 `, shell), words("apply -f -"), "pod/box created")
-	k.must("", words("wait --for=condition=Ready pod/box --timeout=60s"), "condition met")
+	k.must("", words("wait --for=condition=Ready pod/box --timeout=300s"), "condition met")
 
 	t.Run("the page", func(t *testing.T) { k.seesThePage("box") })
 	t.Run("who may what", func(t *testing.T) {
@@ -118,7 +118,7 @@ spec:
 	t.Run("get -w", func(t *testing.T) { k.watches() })
 	t.Run("the rest", func(t *testing.T) {
 		k.must("", words("run once --image="+shell+" --image-pull-policy=Never --restart=Never --command -- /bin/busybox true"), "created")
-		k.must("", words("wait --for=jsonpath={.status.phase}=Succeeded pod/once --timeout=60s"), "condition met")
+		k.must("", words("wait --for=jsonpath={.status.phase}=Succeeded pod/once --timeout=300s"), "condition met")
 		k.must("", words("create configmap c --from-literal=a=b"), "created")
 		k.must("", words("create secret generic s --from-literal=a=b"), "created")
 		k.must("", words("get pods,cm,secrets -l app!=none --show-labels"), "configmap/c", "secret/s")

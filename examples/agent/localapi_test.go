@@ -127,10 +127,12 @@ spec:
     env: [{name: COLOR, valueFrom: {configMapKeyRef: {name: conf, key: color}}}]
 `, sampleimage.Testbox)
 	k.must(manifest, words("apply -f -"), "configmap/conf created", "pod/box created")
-	k.must("", words("wait --for=condition=Ready pod/box --timeout=60s"), "condition met")
+	k.must("", words("wait --for=condition=Ready pod/box --timeout=300s"), "condition met")
 	k.must("", words("get pods -o wide"), "box", "1/1", "Running", "lab")
 	k.must("", words("describe pod box"), "Started", "COLOR", "Node:", "lab")
-	k.must("", words("logs box"), "COLOR=blue")
+	l.until("the log has the color", func(map[string]*v1.Pod) bool { // a container is ready before its program has written anything
+		return strings.Contains(k.must("", words("logs box")), "COLOR=blue")
+	})
 	k.must("", words("get events"), "pod/box", "Started")
 	k.must("", words("get nodes"), "lab", "Ready")
 	k.must("", words("describe node lab"), "Capacity", "box")
@@ -169,7 +171,7 @@ spec:
 	})
 	t.Run("the end", func(t *testing.T) {
 		k.must("", words("cordon lab"), "cordoned")
-		k.must("", words("drain lab --force --timeout=60s"), "drained")
+		k.must("", words("drain lab --force --timeout=300s"), "drained")
 		k.must("", words("get pods"), "No resources found")
 		k.must("", words("uncordon lab"), "uncordoned")
 		if s := l.sandboxes(); len(s) != 0 {
