@@ -26,7 +26,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent/hollow"
 )
 
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // eventually waits for a condition, which is looked at often.
 func eventually(t *testing.T, what string, is func() bool) {
